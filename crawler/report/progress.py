@@ -105,6 +105,11 @@ class Report:
                 self._refusals.append(_refusal(response))
         self._stop_if_hopeless()
 
+    def answered(self, request: Request, status: int) -> None:
+        """A page was answered with this status, whether it then counts as completed or as failed."""
+        if (what := _ANSWERED.get(status // 100)) is not None:
+            self._count(request, what, 1)
+
     def failed(self, url: str, reason: str, request: Request | None = None) -> None:
         self._count(request, _ERRORS, 1)
         if len(self._errors) < ERRORS_KEPT:
@@ -116,7 +121,7 @@ class Report:
         if request is None:
             _add(self.committed, what, change)
         else:
-            self._of.setdefault(request, [0, 0, 0, 0])[what] += change
+            self._of.setdefault(request, [0] * len(_COUNTERS))[what] += change
 
     def commit(self, request: Request) -> None:
         """The request is done: what was counted of it stays, whatever happens to the process."""
@@ -330,15 +335,23 @@ class _Counts:
     can_go_on: bool = False
     #: How many of the completed pages were answered with a 4xx.
     refused_pages: int = 0
+    #: How many pages were answered with each class of status.
+    answered_2xx: int = 0
+    answered_3xx: int = 0
+    answered_4xx: int = 0
+    answered_5xx: int = 0
 
     def shown(self) -> dict[str, Any]:
         return {**{name: getattr(self, name) for name in _SHOWN}, "at": to_iso(utc_now())}
 
 
-_SHOWN = ("requested_pages", "completed_pages", "items_count", "errors_count", "pages_per_s", "can_go_on")
-_COUNTERS = ("requested_pages", "completed_pages", "errors_count", "refused_pages")
-_REQUESTED, _COMPLETED, _ERRORS, _REFUSED = range(len(_COUNTERS))
-_NOTHING = (0, 0, 0, 0)
+_CLASSES = ("answered_2xx", "answered_3xx", "answered_4xx", "answered_5xx")
+_SHOWN = ("requested_pages", "completed_pages", "items_count", "errors_count", *_CLASSES, "pages_per_s", "can_go_on")
+# in this order since the first version that has kept them for a later attempt: new ones come last
+_COUNTERS = ("requested_pages", "completed_pages", "errors_count", "refused_pages", *_CLASSES)
+_REQUESTED, _COMPLETED, _ERRORS, _REFUSED = range(4)
+_ANSWERED = {2: 4, 3: 5, 4: 6, 5: 7}
+_NOTHING = (0,) * len(_COUNTERS)
 
 
 def _add(progress: _Counts, what: int, change: int) -> None:

@@ -55,6 +55,7 @@ class CountingDownloader(Downloader):
 
     def _count(self, result: ResultT, request: Request, report: Report) -> ResultT:
         if isinstance(result, Response):
+            report.answered(request, result.status)
             if is_error_status(result.status):
                 report.failed(result.url, status_reason(result.status), request)
             else:

@@ -83,6 +83,11 @@ class Caller(NamedTuple):
         held = frozenset(scope for scope in Scope if key.allows(scope))
         return cls(None if Scope.ADMIN in held else key.user_id, held, key)
 
+    @property
+    def name(self) -> str | None:
+        """The user of its key."""
+        return self.key.user_id if self.key else None
+
     def may_see(self, user_id: str) -> bool:
         return self.user_id in {None, user_id}
 

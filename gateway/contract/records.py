@@ -62,6 +62,11 @@ class Progress(_Record):
     completed_pages: Int64 = 0
     items_count: Int64 = 0
     errors_count: Int64 = 0
+    #: How many pages were answered with each class of status, those that were given up included.
+    answered_2xx: Int64 = 0
+    answered_3xx: Int64 = 0
+    answered_4xx: Int64 = 0
+    answered_5xx: Int64 = 0
     #: Completed pages per second since the previous report.
     pages_per_s: float = 0.0
     #: Whether another attempt could go on from here; nodes of older versions do not say.

@@ -112,13 +112,13 @@ class Completion:
                 self._settle_soon(finished)
         return finished
 
-    def pause(self, job: Job) -> Job | None:
+    def pause(self, job: Job, by: str | None = None) -> Job | None:
         """Pause a job that no node has. It frees its slots, and keeps its site. `None` if it has gone on by now."""
         if attempt := job.current:
             slots = [resource for resource in job.resources(attempt.node) if resource != job.exclusive]
             self._holds.free(str(AttemptId(job.id, attempt.attempt)), slots)
         expires_at = self._clock() + self._pause_limit if self._pause_limit else None
-        paused = self._jobs.pause(job, _paused(job), expires_at)
+        paused = self._jobs.pause(job, _paused(job), expires_at, by)
         if paused is not None:
             with about(paused):
                 log.info("job_paused", job_id=job.id, message=paused.message)
@@ -137,9 +137,9 @@ class Completion:
             message = f"it was paused, and not resumed before {job.expires_at:%Y-%m-%d %H:%M} UTC"
             self.end_waiting(job, Outcome(JobStatus.CANCELLED, message))
 
-    def resume(self, job: Job) -> Job | None:
+    def resume(self, job: Job, by: str | None = None) -> Job | None:
         """Have a paused job wait for a slot again. `None` if it is not paused any more."""
-        resumed = self._jobs.resume(job)
+        resumed = self._jobs.resume(job, by)
         if resumed is not None:
             with about(resumed):
                 log.info("job_resumed", job_id=job.id)
@@ -270,13 +270,13 @@ class Cancellation:
     _completion: Completion
     _waker: Waker
 
-    def cancel(self, job_id: str) -> Job:
-        """The job as it is now: a waiting job has ended, a running job has been asked to stop.
+    def cancel(self, job_id: str, by: str | None = None) -> Job:
+        """The job as it is now: a waiting job has ended, a running job has been asked to stop. `by`: who asked.
 
         Raises `JobNotFoundError`, and `ConflictError` if the job has ended.
         """
         with mongo_errors():
-            job = self._jobs.request_cancel(job_id) or self._jobs.get(job_id)
+            job = self._jobs.request_cancel(job_id, by) or self._jobs.get(job_id)
             if job.is_final:
                 raise ConflictError(f"the job has ended already ({job.status})")
             if job.status is not JobStatus.RUNNING and job.assignment is None:
@@ -294,7 +294,7 @@ class Pausing:
     _completion: Completion
     _waker: Waker
 
-    def pause(self, job_id: str, *, begin_anew: bool = False) -> Job:
+    def pause(self, job_id: str, by: str | None = None, *, begin_anew: bool = False) -> Job:
         """The job as it is now: a waiting job is paused, a running one has been asked to stop.
 
         Raises `JobNotFoundError`; `ConflictError` if the job cannot be paused, or, without `begin_anew`, if it would
@@ -305,21 +305,21 @@ class Pausing:
                 job = self._jobs.get(job_id)
                 _require_pausable(job, begin_anew=begin_anew)
                 if job.status is JobStatus.PENDING and job.assignment is None:
-                    changed = self._completion.pause(job)
-                elif changed := self._jobs.request_pause(job_id):
+                    changed = self._completion.pause(job, by)
+                elif changed := self._jobs.request_pause(job_id, by):
                     self._waker.wake(messages.CANCEL_CRAWL, job_id)
                 if changed is not None:
                     return changed
                 # None: the job went on in between
             raise ConflictError(f"the job changes all the time (it is {job.status}); ask again")
 
-    def resume(self, job_id: str) -> Job:
+    def resume(self, job_id: str, by: str | None = None) -> Job:
         """The job as it is now: it waits for a slot. Raises `JobNotFoundError`, and `ConflictError` if it is not
         paused.
         """
         with mongo_errors():
             job = self._jobs.get(job_id)
-            if job.status is JobStatus.PAUSED and (resumed := self._completion.resume(job)):
+            if job.status is JobStatus.PAUSED and (resumed := self._completion.resume(job, by)):
                 return resumed
             now = self._jobs.get(job_id)
             asked = " and about to be paused" if now.stop_reason == "pause" else ""

@@ -210,6 +210,27 @@ class Assignment(BaseModel, extra="forbid"):
     is_trial: bool | None = None
 
 
+class StepKind(StrEnum):
+    """What a job keeps of its life besides its attempts."""
+
+    #: It waits for another reason than before.
+    WAITS = "waits"
+    PAUSE_REQUESTED = "pause_requested"
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    CANCEL_REQUESTED = "cancel_requested"
+
+
+class PastStep(BaseModel, extra="forbid"):
+    at: datetime
+    kind: StepKind
+    #: Why it waits.
+    reason: WaitingReason | None = None
+    #: The user of the key that asked for it; absent while there are no keys.
+    by: str | None = None
+    message: str | None = None
+
+
 class Attempt(BaseModel, extra="forbid"):
     """One attempt to run the job."""
 
@@ -311,6 +332,8 @@ class Job(BaseModel, extra="forbid", populate_by_name=True):
     #: Dispatches that failed in a row. It sets the length of the backoff; at a limit the job is given up.
     dispatch_failures: int = 0
     progress: Progress | None = None
+    #: Its last steps, up to `queue.MOST_STEPS`, in their order.
+    history: list[PastStep] = Field(default_factory=list)
     cancel_requested_at: datetime | None = None
     #: Absent again once it is resumed.
     pause_requested_at: datetime | None = None

@@ -278,6 +278,13 @@ class JobQueries:
         found = self._jobs.find({"_id": {"$in": list(job_ids)}}, {"status": 1}) if job_ids else ()
         return {one["_id"]: JobStatus(one["status"]) for one in found}
 
+    def runs_beside(self, job: Job, limit: int) -> list[Job]:
+        """Runs of the same schedule, or of the same request if it has none; the job itself among them if it is one of
+        the newest, newest first.
+        """
+        same = {"schedule_id": job.schedule_id} if job.schedule_id else {"fingerprint": job.fingerprint}
+        return self._documents.find({**same, **_DECIDED}, limit, NEWEST_FIRST)
+
     def queue_position(self, job: Job) -> int | None:
         """The job's place in the queue; 1 for the job that starts next. It is computed as if waiting users took
         turns: as many jobs of each other user are ahead as of the job's own user, and perhaps one more. `None` for a

@@ -17,7 +17,17 @@ from pymongo.database import Database
 
 from gateway.clock import Clock, utc_now
 from gateway.crash_points import state_change
-from gateway.jobs.job import FINAL_STATUSES, Assignment, Job, JobStatus, Partition, Requirements, WaitingReason
+from gateway.jobs.job import (
+    FINAL_STATUSES,
+    Assignment,
+    Job,
+    JobStatus,
+    Partition,
+    PastStep,
+    Requirements,
+    StepKind,
+    WaitingReason,
+)
 from gateway.stores.documents import Documents, Unreadable, reader
 from gateway.stores.mongo import Document
 
@@ -49,13 +59,26 @@ class JobDocuments(SetAside[Job]):
         return self.optional(changed)
 
 
-def change(now: datetime, changes: Document, *, unset: Sequence[str] = (), increment: str | None = None) -> Document:
-    """The update that makes these changes and sets `updated_at`."""
+#: Steps that a job keeps; later ones take the place of the oldest.
+MOST_STEPS = 50
+
+
+def change(
+    now: datetime,
+    changes: Document,
+    *,
+    unset: Sequence[str] = (),
+    increment: str | None = None,
+    step: PastStep | None = None,
+) -> Document:
+    """The update that makes these changes, adds the step to the job's history, and sets `updated_at`."""
     update: dict[str, Any] = {"$set": {**changes, "updated_at": now}}
     if unset:
         update["$unset"] = dict.fromkeys(unset, "")
     if increment:
         update["$inc"] = {increment: 1}
+    if step:
+        update["$push"] = {"history": {"$each": [step.model_dump(exclude_none=True)], "$slice": -MOST_STEPS}}
     return update
 
 
@@ -242,9 +265,8 @@ class JobQueue:
         if avoid:
             changes["avoid"] = avoiding(job, job.assignment.node)
         increment = "dispatch_failures" if failed and not avoid else None
-        return self._change(
-            {"_id": job.id, **_by(job.assignment)}, changes, unset=("assignment",), increment=increment
-        )
+        query, step = {"_id": job.id, **_by(job.assignment)}, self._backoff(message) if failed else None
+        return self._change(query, changes, unset=("assignment",), increment=increment, step=step)
 
     @state_change("jobs.ask_later")
     def ask_later(self, job: Job, message: str, at: datetime) -> Job | None:
@@ -252,7 +274,12 @@ class JobQueue:
         if job.assignment is None:
             return None
         changes = {"message": message, "attend_at": at, "waiting_reason": WaitingReason.BACKOFF}
-        return self._change({"_id": job.id, **_by(job.assignment)}, changes, increment="dispatch_failures")
+        # asked every few seconds, it would push out all other steps
+        step = None if job.waiting_reason is WaitingReason.BACKOFF else self._backoff(message)
+        return self._change({"_id": job.id, **_by(job.assignment)}, changes, increment="dispatch_failures", step=step)
+
+    def _backoff(self, message: str | None) -> PastStep:
+        return PastStep(at=self._clock(), kind=StepKind.WAITS, reason=WaitingReason.BACKOFF, message=message)
 
     @state_change("jobs.use_up")
     def use_up(self, job_id: str, attempt: int) -> bool:
@@ -286,7 +313,10 @@ class JobQueue:
     def block(self, job_id: str, reason: WaitingReason) -> Job | None:
         """Another crawl holds the job's `exclusive` resource. No worker looks at the job until that is free."""
         return self._change(
-            {"_id": job_id, **_IN_A_PARTITION}, {"blocked": True, "waiting_reason": reason}, unset=("lane",)
+            {"_id": job_id, **_IN_A_PARTITION},
+            {"blocked": True, "waiting_reason": reason},
+            unset=("lane",),
+            step=PastStep(at=self._clock(), kind=StepKind.WAITS, reason=reason),
         )
 
     @state_change("jobs.unblock")
@@ -307,10 +337,8 @@ class JobQueue:
     def note_waiting(self, reasons: Mapping[str, WaitingReason]) -> list[Job]:
         """Record why jobs have no slot yet. Returns the jobs whose reason has changed or is new."""
         changed = [job for job in self.in_partitions(list(reasons)) if job.waiting_reason is not reasons[job.id]]
-        operations = [
-            UpdateOne({"_id": job.id, **_IN_A_PARTITION}, change(self._clock(), {"waiting_reason": reasons[job.id]}))
-            for job in changed
-        ]
+        now = self._clock()
+        operations = [UpdateOne({"_id": job.id, **_IN_A_PARTITION}, _waits(now, reasons[job.id])) for job in changed]
         if operations:
             self._jobs.bulk_write(operations, ordered=False)
         return [job.model_copy(update={"waiting_reason": reasons[job.id]}) for job in changed]
@@ -321,12 +349,14 @@ class JobQueue:
                 return candidate
         return None
 
-    def _change(
-        self, query: Document, changes: Document, *, unset: Sequence[str] = (), increment: str | None = None
-    ) -> Job | None:
-        return self._documents.find_one_and_update(
-            query, change(self._clock(), changes, unset=unset, increment=increment)
-        )
+    def _change(self, query: Document, changes: Document, **others: Any) -> Job | None:
+        """`others` as for `change`."""
+        return self._documents.find_one_and_update(query, change(self._clock(), changes, **others))
+
+
+def _waits(now: datetime, reason: WaitingReason) -> Document:
+    step = PastStep(at=now, kind=StepKind.WAITS, reason=reason)
+    return change(now, {"waiting_reason": reason}, step=step)
 
 
 def avoiding(job: Job, node: str) -> list[str]:

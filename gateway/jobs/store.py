@@ -23,7 +23,9 @@ from gateway.jobs.job import (
     Attempt,
     Job,
     JobStatus,
+    PastStep,
     Step,
+    StepKind,
     WaitingReason,
     rank,
 )
@@ -288,6 +290,7 @@ class JobStore:
             },
             increment="failures",
             unset=("progress", "node"),
+            step=PastStep(at=self._clock(), kind=StepKind.WAITS, reason=WaitingReason.BACKOFF),
         )
 
     @state_change("jobs.settle")
@@ -336,17 +339,20 @@ class JobStore:
             self._jobs.update_one({"_id": job.id}, answered)
 
     @state_change("jobs.request_cancel")
-    def request_cancel(self, job_id: str) -> Job | None:
+    def request_cancel(self, job_id: str, by: str | None = None) -> Job | None:
         """`None` if the job is final or was asked before. `attend_at` makes sure that the request is carried out."""
         now = self._clock()
         unasked = {"_id": job_id, "status": {"$in": _LIVE}, "cancel_requested_at": {"$exists": False}}
         asked = {"cancel_requested_at": now}
         attended = {**asked, "attend_at": now + timedelta(seconds=CANCEL_SECONDS)}
         # a job with an assignment keeps its own `attend_at`
-        return self._change({**unasked, "assignment": None}, attended) or self._change(unasked, asked)
+        step = PastStep(at=now, kind=StepKind.CANCEL_REQUESTED, by=by)
+        return self._change({**unasked, "assignment": None}, attended, step=step) or self._change(
+            unasked, asked, step=step
+        )
 
     @state_change("jobs.request_pause")
-    def request_pause(self, job_id: str) -> Job | None:
+    def request_pause(self, job_id: str, by: str | None = None) -> Job | None:
         """Ask for the pause of a job that a node has, or may have. `None` if none has it, its attempt has ended, or
         the job is to be stopped already.
         """
@@ -357,10 +363,11 @@ class JobStore:
         attended = {**asked, "attend_at": now + timedelta(seconds=CANCEL_SECONDS)}
         # a job with an assignment keeps its own `attend_at`
         assigned = {"_id": job_id, **ACCEPTED.query, "assignment.attempt": {"$gte": 1}, **unasked}
-        return self._change(running, attended) or self._change(assigned, asked)
+        step = PastStep(at=now, kind=StepKind.PAUSE_REQUESTED, by=by)
+        return self._change(running, attended, step=step) or self._change(assigned, asked, step=step)
 
     @state_change("jobs.pause")
-    def pause(self, job: Job, message: str, expires_at: datetime | None) -> Job | None:
+    def pause(self, job: Job, message: str, expires_at: datetime | None, by: str | None = None) -> Job | None:
         """The job waits until it is resumed. `None` if it has gone on since it was read."""
         now, step = self._clock(), Step.of(job.status, JobStatus.PAUSED)
         changes: Document = {**step.change, "message": message, **_kept_frontier(job)}
@@ -376,10 +383,11 @@ class JobStore:
             {"_id": job.id, **step.query, "attempt": job.attempt, "assignment": None, **unasked, **_decided_on(job)},
             changes,
             unset=("lane", "blocked", "waiting_reason", "node", *([] if expires_at else ["attend_at"])),
+            step=PastStep(at=now, kind=StepKind.PAUSED, by=by, message=message),
         )
 
     @state_change("jobs.resume")
-    def resume(self, job: Job) -> Job | None:
+    def resume(self, job: Job, by: str | None = None) -> Job | None:
         """The job waits for a slot again, in the order of its age. `None` if it is not paused any more."""
         now = self._clock()
         place = {"lane": str(job.partition), "rank": rank(job.created_at, job.priority), "not_before": now}
@@ -387,6 +395,7 @@ class JobStore:
             {"_id": job.id, **RESUMED.query, "cancel_requested_at": {"$exists": False}},
             {**RESUMED.change, **place},
             unset=("pause_requested_at", "expires_at", "attend_at", "message"),
+            step=PastStep(at=now, kind=StepKind.RESUMED, by=by),
         )
 
     def to_attend(self, before: datetime, limit: int) -> list[Job]:
@@ -410,12 +419,9 @@ class JobStore:
         """Delete the job if it has ended and is settled. Returns whether it was deleted."""
         return self._jobs.delete_one({"_id": job_id, "settled": True}).deleted_count == 1
 
-    def _change(
-        self, query: Document, changes: Document, *, unset: Sequence[str] = (), increment: str | None = None
-    ) -> Job | None:
-        return self._documents.find_one_and_update(
-            query, change(self._clock(), changes, unset=unset, increment=increment)
-        )
+    def _change(self, query: Document, changes: Document, **others: Any) -> Job | None:
+        """`others` as for `change`."""
+        return self._documents.find_one_and_update(query, change(self._clock(), changes, **others))
 
 
 def _decided_on(job: Job) -> Document:

@@ -25,6 +25,7 @@ from gateway.items.fields import read_counts
 from gateway.items.items import ItemStore, read_item
 from gateway.jobs.dedupe import DedupeRelease
 from gateway.jobs.job import Job
+from gateway.jobs.progress import ProgressSeries, ProgressStore
 from gateway.jobs.queries import JobSweeps
 from gateway.jobs.queue import SET_ASIDE
 from gateway.jobs.store import CLAIM_KEPT, IdempotencyKeys, JobStore
@@ -111,6 +112,7 @@ READERS: dict[str, Reader[Any]] = {
     "projects": reader(ProjectConfig),
     "keys": read_key,
     "audit": reader(AuditEntry),
+    "progress": reader(ProgressSeries),
     "items": read_item,
     "item_fields": read_counts,
     "files": reader(FileRecord),
@@ -154,6 +156,7 @@ class Deletion:
     _items: ItemStore
     _files: FileStore
     _logs: LogStore
+    _progress: ProgressStore
     _dedupe: DedupeRelease
 
     def delete(self, job_id: str) -> None:
@@ -171,6 +174,7 @@ class Deletion:
             self._files.delete(job_id)
             self._items.delete(job_id)
             self._logs.delete(job_id)
+            self._progress.delete(job_id)
             self._jobs.delete(job_id)
 
 

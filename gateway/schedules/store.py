@@ -306,6 +306,11 @@ class JobOrSchedule:
             asked = self._run(identity, run) if run else None
             return RunOf(schedule, asked or self._queries.latest_run(identity))
 
+    def job(self, identity: str) -> Job | None:
+        """The job, or a schedule's latest run; `None` for a schedule without one. Raises as `find`."""
+        named = self.find(identity)
+        return named.job if isinstance(named, RunOf) else named
+
     def is_schedule(self, identity: str) -> bool:
         with mongo_errors():
             return self._schedule(identity) is not None

@@ -61,6 +61,8 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("site_finished", then={"finished_at": DESCENDING}, where=_there("spec.site")),
         # scheduled jobs that have become due
         _index("status_not_before", "status", "not_before"),
+        # the runs of the same request
+        _index("fingerprint_newest", "fingerprint", then=_NEWEST),
         _index("schedule_newest", "schedule_id", then=_NEWEST, where=_there("schedule_id")),
         # the runs that are not over, of many schedules
         _index("status_schedule", "status", "schedule_id", where=_there("schedule_id")),
@@ -129,6 +131,7 @@ INDEXES: dict[str, list[IndexModel]] = {
     "item_fields": [],
     "files": [],
     "logs": [],
+    "progress": [],
 }
 
 

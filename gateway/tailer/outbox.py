@@ -30,6 +30,7 @@ from gateway.contract.log_line import HEADLESS_LEVEL
 from gateway.contract.written_files import find_files
 from gateway.crash_points import state_change
 from gateway.jobs.messages import about_message
+from gateway.jobs.progress import ProgressSeries
 
 
 @define(eq=False, repr=False, slots=False)
@@ -261,6 +262,8 @@ class Attempt:
         self.start_reported = False
         self.progress_published = ProgressWatch(self.folder)
         self.progress_recorded = ProgressWatch(self.folder)
+        #: How it has gone so far; read when it is needed first.
+        self.series: ProgressSeries | None = None
         #: Since when MongoDB is not told of the end because files are shipped (monotonic).
         self.waits_for_files_since: float | None = None
         self._has_files: bool | None = None

@@ -16,13 +16,14 @@ import structlog
 from attrs import define
 from bson.errors import BSONError
 
-from gateway.clock import truncate
+from gateway.clock import Clock, truncate, utc_now
 from gateway.contract import outbox as files
 from gateway.contract import records
 from gateway.contract.log_line import MAX_LINE, LogEntry, split_entries
 from gateway.errors import JobNotFoundError, UnavailableError
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.completion import Completion
+from gateway.jobs.progress import Point, ProgressStore
 from gateway.jobs.store import JobStore
 from gateway.logs.store import LogChunk, LogStore, LogStream, count_lines
 from gateway.stores.mongo import is_passing
@@ -391,8 +392,10 @@ class MongoSink:
     _jobs: JobStore
     _items: ItemStore
     _logs: LogStore
+    _progress: ProgressStore
     _completion: Completion
     _files: FileSink
+    _clock: Clock = utc_now
 
     def ship(self, attempt: Attempt) -> bool:
         """Ship some; returns whether there may be more. Raises `OSError`, `UnavailableError`, PyMongo's errors."""
@@ -438,6 +441,8 @@ class MongoSink:
         written = (kept or records.FilesKept(pending=True)) if attempt.has_files else None
         said = {"items_lost": lost.get(files.ITEMS), "log_lost": lost.get(files.LOG), "files": written}
         facts = read_facts(attempt).model_copy(update=said)
+        if facts.report:
+            self._note_progress(attempt, facts.report.progress, is_last=True)
         if not self._completion.record_exit(attempt.id, facts, attempt.log_end or 0):
             self._remove_orphans(attempt.id.job_id)
         attempt.checkpoint.acknowledged = True
@@ -451,6 +456,7 @@ class MongoSink:
         except JobNotFoundError:
             self._items.delete(job_id)
             self._logs.delete(job_id)
+            self._progress.delete(job_id)
 
     def is_away(self, error: Exception) -> bool:
         return isinstance(error, UnavailableError) or is_passing(error)
@@ -459,7 +465,16 @@ class MongoSink:
         watch = attempt.progress_recorded
         if progress := watch.news():
             self._jobs.record_progress(attempt.id.job_id, attempt.id.attempt, progress)
+            self._note_progress(attempt, progress)
             watch.told()
+
+    def _note_progress(self, attempt: Attempt, progress: records.Progress, *, is_last: bool = False) -> None:
+        """By our own clock: a spider may have written any time into its report."""
+        series = attempt.series = attempt.series or self._progress.get(attempt.id)
+        if not series.points and (began := started_at(attempt.folder)):
+            series.add(Point(began))
+        if series.add(Point.of(self._clock(), progress), is_last=is_last):
+            self._progress.save(series)
 
 
 @define(eq=False, repr=False, slots=False)

@@ -80,6 +80,7 @@ class Spoiler:
         yield "egg_copies", {"_id": f"{self._node}/p/{name}", "node": self._node, "project": 7, "outdated": True}
         yield "audit", {"_id": name, "at": self._before, "kind": "x"}
         yield "items", {"_id": f"{self._job_id}:0001:{name}", "data": {}}
+        yield "progress", {"_id": f"{self._job_id}:0009{name}", "points": 7}
         yield "files", {"_id": f"{self._job_id}:{name}//000001", "job_id": self._job_id, "attempt": "x"}
         yield "heartbeats", {"_id": f"beat:{name}", "at": "x"}
         yield "heartbeats", {"_id": f"worker:{name}", "at": "x"}

@@ -15,8 +15,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from gateway.contract.written_files import MAX_NAME
 from gateway.errors import WrittenFileNotFoundError
 from gateway.files.store import FileRecord, FileStore
-from gateway.jobs.job import Job
-from gateway.schedules.store import JobOrSchedule, RunOf
+from gateway.schedules.store import JobOrSchedule
 from gateway.stores.mongo import mongo_errors
 from gateway.web.dependencies import JobId, Parts, StoreRoute
 from gateway.web.errors import Responses, problems
@@ -102,7 +101,7 @@ def list_files(job_id: JobId, query: Annotated[FilesQuery, Query()], parts: Part
     """What pipelines, feeds and the spider itself have written in the attempt's folder, once the attempt has ended.
     For a schedule, these are the files of the run under way, or of the one before.
     """
-    job = _job(parts, job_id)
+    job = parts[JobOrSchedule].job(job_id)
     if job is None:
         return FilePage(files=[], next=None, pending=False, removed_at=None)
     with mongo_errors():
@@ -114,12 +113,6 @@ def list_files(job_id: JobId, query: Annotated[FilesQuery, Query()], parts: Part
         pending=not job.is_final or any(end.files.pending for end in ends if end.files),
         removed_at=job.items_removed_at,
     )
-
-
-def _job(parts: GatewayParts, identity: str) -> Job | None:
-    """The job, or a schedule's run; `None` for a schedule without one. Raises `JobNotFoundError`."""
-    named = parts[JobOrSchedule].find(identity)
-    return named.job if isinstance(named, RunOf) else named
 
 
 # --- one file
@@ -185,7 +178,7 @@ async def get_file(
 
 
 def _find(parts: GatewayParts, job_id: str, name: str, attempt: int | None) -> FileRecord:
-    job = _job(parts, job_id)
+    job = parts[JobOrSchedule].job(job_id)
     with mongo_errors():
         record = parts[FileStore].find(job.id, attempt, name) if job else None
     if record is None:

@@ -156,14 +156,14 @@ def get_status(job_id: JobId, parts: Parts) -> JobStatusView | ScheduleStatusVie
 
 
 @router.post("/{job_id}/cancel", summary="Stop a job", responses=problems(404, 409, 503))
-def cancel_job(job_id: JobId, parts: Parts) -> JobStatusView | ScheduleStatusView:
+def cancel_job(job_id: JobId, parts: Parts, caller: Called) -> JobStatusView | ScheduleStatusView:
     """A waiting job ends at once. A running one is asked to end, and killed after `CRAWL_STOP_GRACE` seconds:
     until then its status stays `running`, with `cancel_requested_at` set.
 
     A schedule ends: no further run begins, and the one under way goes on.
     """
     if not parts[JobOrSchedule].is_schedule(job_id):
-        return JobStatusView.of(parts[Cancellation].cancel(job_id))
+        return JobStatusView.of(parts[Cancellation].cancel(job_id, caller.name))
     parts[ScheduleChanges].cancel(job_id)
     return get_status(job_id, parts)
 
@@ -175,7 +175,12 @@ BeginAnew = Annotated[
 
 
 @router.post("/{job_id}/pause", summary="Pause a job", responses=problems(404, 409, 503))
-def pause_job(job_id: JobId, parts: Parts, begin_anew: BeginAnew = False) -> JobStatusView:  # noqa: FBT002 - a query
+def pause_job(
+    job_id: JobId,
+    parts: Parts,
+    caller: Called,
+    begin_anew: BeginAnew = False,  # noqa: FBT002 - a query
+) -> JobStatusView:
     """A waiting job is `paused` at once. A running crawl is asked to stop: until it has, its status stays `running`,
     with `pause_requested_at` set. It writes down what it still has to fetch, and frees its node.
 
@@ -184,17 +189,17 @@ def pause_job(job_id: JobId, parts: Parts, begin_anew: BeginAnew = False) -> Job
     """
     if parts[JobOrSchedule].is_schedule(job_id):
         raise ConflictError(f"it is a schedule: POST /schedules/{job_id}/pause starts no run until it is resumed")
-    return JobStatusView.of(parts[Pausing].pause(job_id, begin_anew=begin_anew))
+    return JobStatusView.of(parts[Pausing].pause(job_id, caller.name, begin_anew=begin_anew))
 
 
 @router.post("/{job_id}/resume", summary="Resume a paused job", responses=problems(404, 409, 503))
-def resume_job(job_id: JobId, parts: Parts) -> JobStatusView:
+def resume_job(job_id: JobId, parts: Parts, caller: Called) -> JobStatusView:
     """The job is `pending` again, ahead of younger ones. On the node where it was it goes on; on another one, because
     that one is full or gone, it begins anew, and its log says so.
     """
     if parts[JobOrSchedule].is_schedule(job_id):
         raise ConflictError(f"it is a schedule: POST /schedules/{job_id}/resume goes on with its next run")
-    return JobStatusView.of(parts[Pausing].resume(job_id))
+    return JobStatusView.of(parts[Pausing].resume(job_id, caller.name))
 
 
 @router.post(

@@ -58,6 +58,7 @@ def test_a_site_without_robots_and_sitemap_has_no_page_at_all(run: Run, site: Si
 def test_some_start_urls_may_be_missing_and_so_may_pages_on_the_way(run: Run, site: Site) -> None:
     site.pages["/"] = links("/gone", "/gone/too")
     crawl = run("seo", f"{site.url}/missing", f"{site.url}/status/403", f"{site.url}/")
+    assert (crawl.progress["answered_2xx"], crawl.progress["answered_4xx"]) == (1, 4)
     assert outcome(crawl) == ("finished", "5 pages", False)
     assert {item["status"] for item in crawl.broken} == {403, 404}
 

@@ -20,6 +20,7 @@ from gateway.items.items import Item, ItemStore
 from gateway.jobs.dedupe import DedupeRelease
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.messages import REMOVE_EXPIRED
+from gateway.jobs.progress import ProgressStore
 from gateway.jobs.store import IdempotencyKeys
 from gateway.logs.store import LogChunk, LogStore
 from gateway.nodes.health import BEAT, HeartbeatStore
@@ -43,7 +44,10 @@ def retain(platform: Platform, tmp_path: Path) -> Retain:
     def make(keep: Keep = KEEP, **parts: Any) -> Retention:
         given = {
             "expiry": ExpiryStore(platform.database),
-            "deletion": Deletion(jobs=platform.jobs, items=items, files=files, logs=logs, dedupe=dedupe),
+            "deletion": Deletion(
+                jobs=platform.jobs, items=items, files=files, logs=logs, dedupe=dedupe,
+                progress=ProgressStore(platform.database),
+            ),
             "dedupe": dedupe, "items": items, "files": files, "logs": logs,
             "nodes": platform.nodes, "spiders": SpiderStore(platform.database),
             "sweeps": platform.sweeps, "heartbeats": HeartbeatStore(platform.database, platform.clock),

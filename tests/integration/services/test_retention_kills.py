@@ -15,6 +15,7 @@ from gateway.contract.records import SpiderInfo
 from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import JobStatus
+from gateway.jobs.progress import ProgressStore
 from gateway.jobs.store import JobStore
 from gateway.logs.store import LogChunk, LogStore
 from gateway.nodes.health import HeartbeatStore
@@ -27,8 +28,8 @@ from gateway.stores.mongo import connect
 
 POINTS = (
     *("nodes.forget", "spiders.publish", "heartbeats.forget", "expiry.mark_removed", "expiry.advance"),
-    *("logs.delete", "items.delete", "dedupe.release", "jobs.delete", "schedule_ledger.forget"),
-    *("files.remove", "files.forget"),
+    *("logs.delete", "items.delete", "progress.delete", "dedupe.release", "jobs.delete"),
+    *("schedule_ledger.forget", "files.remove", "files.forget"),
 )
 #: Runs retention as a worker does.
 RUNS = """
@@ -54,6 +55,7 @@ def test_whoever_is_killed_in_between_everything_is_removed_in_the_end(tmp_path:
             items.insert([Item(job.id, 1, 9, {"number": 1})])
             logs.append(LogChunk(job.id, 1, 0, 4, "INFO", b"log\n"))
             attempt, facts = AttemptId(job.id, 1), {"size": 4, "sha256": "0" * 64}
+            ProgressStore(database).save(ProgressStore(database).get(attempt))
             files.keep(attempt, "page.html", [b"page"])
             files.note(FileRecord.of(attempt, "page.html", **facts, modified_at=long_ago, stored_at=long_ago))
         nodes = NodeStore(database, lambda: long_ago)
@@ -68,6 +70,7 @@ def test_whoever_is_killed_in_between_everything_is_removed_in_the_end(tmp_path:
         stores = {"MONGO_URI": uri, "REDIS_URL": redis_url, "FILES_URL": kept.as_uri()}
         killed_everywhere(tmp_path, POINTS, RUNS, beside=__file__, **stores)
         assert not [path for path in kept.rglob("*") if path.is_file()]
-        for collection in ("jobs", "items", "files", "logs", "nodes", "spiders", "heartbeats", "schedule_ledger"):
+        of_jobs = ("jobs", "items", "files", "logs", "progress")
+        for collection in (*of_jobs, "nodes", "spiders", "heartbeats", "schedule_ledger"):
             assert database[collection].count_documents({}) == 0, collection
         database.client.close()

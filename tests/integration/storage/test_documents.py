@@ -29,6 +29,7 @@ from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
 from gateway.items.fields import FieldCounts, FieldCountStore
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import Job, JobStatus
+from gateway.jobs.progress import ProgressSeries, ProgressStore
 from gateway.jobs.queries import JobFilter, JobQueries, JobStatistics
 from gateway.jobs.queue import JobQueue
 from gateway.jobs.store import JobStore
@@ -193,6 +194,11 @@ KINDS = {
         lambda db, number: ProjectStore(db).put(ProjectConfig(id=f"p{number}", rev=1)),
         lambda db: ProjectStore(db).all(),
         "env",
+    ),
+    "progress": Kind(
+        lambda db, number: ProgressStore(db).save(ProgressSeries(id=f"j:{number:04d}")),
+        lambda db: list(ProgressStore(db).of_job("j", 9)),
+        "points",
     ),
     "items": Kind(
         lambda db, number: ItemStore(db).insert([Item("j", 1, number, {})]),

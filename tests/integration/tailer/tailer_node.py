@@ -34,6 +34,7 @@ from gateway.contract.records import ExitReport, NodeSpec, Progress
 from gateway.contract.redis_keys import log_stream
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import Job, JobStatus
+from gateway.jobs.progress import ProgressStore
 from gateway.jobs.store import JobStore
 from gateway.logs.store import LogStore
 from gateway.nodes.store import NodeStore
@@ -113,6 +114,7 @@ class Node:
         self.jobs = JobStore(database)
         self.logs = LogStore(database)
         self.items = ItemStore(database)
+        self.progress = ProgressStore(database)
         self.nodes = NodeStore(database)
         self.spiders = SpiderStore(database)
         self.name = f"node-{home.parent.name}-{home.name}"

@@ -15,8 +15,9 @@ from relay import MongoRelay, Refuse
 from stores import StoreProcess
 from tailer_node import Node, eventually
 
+from gateway.clock import utc_now
 from gateway.contract.outbox import EXIT, write_exclusively
-from gateway.contract.records import Progress
+from gateway.contract.records import Progress, SpiderReport
 from gateway.jobs.job import JobStatus
 from gateway.jobs.outcome import decide
 from gateway.tailer.outbox import load_checkpoint
@@ -52,7 +53,17 @@ def test_a_start_and_its_progress_reach_the_job(node: Node) -> None:
     assert job.progress is not None
     assert job.progress.completed_pages == 7
     assert job.started_at is not None
-    crawl.end()
+    curve = eventually(lambda: node.progress.of_job(crawl.id.job_id, 1).get(1))
+    assert [point.completed_pages for point in curve[:2]] == [0, 7]
+    # another tailer goes on with the same curve, and the last counts are always in it
+    node.kill_tailer()
+    node.start_tailer()
+    last = Progress(completed_pages=9, answered_2xx=8, answered_4xx=1)
+    crawl.end(report=SpiderReport(finish_reason="finished", progress=last, ended_at=utc_now()))
+    node.ended(crawl)
+    curve = node.progress.of_job(crawl.id.job_id, 1)[1]
+    counts = dict.fromkeys((point.completed_pages, point.answered_4xx) for point in curve)
+    assert list(counts) == [(0, 0), (7, 0), (9, 1)]
 
 
 def test_lines_of_any_kind_survive(node: Node) -> None:

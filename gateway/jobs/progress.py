@@ -1,0 +1,179 @@
+"""How an attempt has gone over time: its counts, as a curve of few points, and when it will end at this pace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple, Self
+
+from pydantic import BaseModel, Field
+from pymongo import ASCENDING
+from pymongo.database import Database
+
+from gateway.contract.crawl import CrawlSpec
+from gateway.contract.outbox import AttemptId
+from gateway.contract.records import Int64, Progress
+from gateway.crash_points import state_change
+from gateway.stores.documents import Documents, reader
+from gateway.stores.mongo import Document
+
+#: Points of one attempt at most. With one more, every second point is left out.
+MOST_POINTS = 240
+#: Seconds between two points at first. Progress comes once a second: a little less must not leave a point out.
+FIRST_EVERY = 0.9
+
+
+class Point(NamedTuple):
+    """The counts of an attempt at one moment, from its beginning on."""
+
+    at: datetime
+    requested_pages: Int64 = 0
+    completed_pages: Int64 = 0
+    items_count: Int64 = 0
+    errors_count: Int64 = 0
+    answered_2xx: Int64 = 0
+    answered_3xx: Int64 = 0
+    answered_4xx: Int64 = 0
+    answered_5xx: Int64 = 0
+
+    @classmethod
+    def of(cls, at: datetime, progress: Progress) -> Self:
+        return cls(at, *(getattr(progress, name) for name in cls._fields[1:]))
+
+    @property
+    def done(self) -> int:
+        """Requests that have ended, one way or the other."""
+        return self.completed_pages + self.errors_count
+
+
+class ProgressSeries(BaseModel, extra="forbid", populate_by_name=True):
+    """One document of `progress`. Its id is that of the attempt."""
+
+    id: str = Field(alias="_id")
+    #: Seconds between two points at least; doubled whenever there are too many.
+    every: float = FIRST_EVERY
+    #: In the order of time.
+    points: list[Point] = Field(default_factory=list)
+
+    def add(self, point: Point, *, is_last: bool = False) -> bool:
+        """Whether the point was taken. One that comes too soon after the one before is not, unless it is the last."""
+        gap = (point.at - self.points[-1].at).total_seconds() if self.points else self.every
+        if gap < self.every and not (is_last and gap > 0):
+            return False
+        self.points.append(point)
+        if len(self.points) > MOST_POINTS:
+            # an odd number: the first and the last one stay
+            self.points = self.points[::2]
+            self.every *= 2
+        return True
+
+
+class ProgressStore:
+    """Written by the tailer of the attempt's node alone, so the whole document is replaced."""
+
+    def __init__(self, database: Database[Document]) -> None:
+        self._progress = database["progress"]
+        self._documents = Documents(self._progress, reader(ProgressSeries))
+
+    def get(self, attempt_id: AttemptId) -> ProgressSeries:
+        """An empty one if there is none, or none that can be read."""
+        name = _name(attempt_id)
+        return self._documents.optional(self._progress.find_one({"_id": name})) or ProgressSeries(id=name)
+
+    @state_change("progress.save")
+    def save(self, series: ProgressSeries) -> None:
+        self._progress.replace_one({"_id": series.id}, series.model_dump(by_alias=True), upsert=True)
+
+    def of_job(self, job_id: str, limit: int) -> dict[int, list[Point]]:
+        """By the numbers of attempts; of the last `limit` of them."""
+        found = self._documents.find(_of_job(job_id), limit, [("_id", -ASCENDING)])
+        return {int(series.id.rpartition(":")[2]): series.points for series in reversed(found)}
+
+    @state_change("progress.delete")
+    def delete(self, job_id: str) -> None:
+        self._progress.delete_many(_of_job(job_id))
+
+
+def _name(attempt_id: AttemptId) -> str:
+    return f"{attempt_id.job_id}:{attempt_id.attempt:04d}"
+
+
+def _of_job(job_id: str) -> Document:
+    return {"_id": {"$gt": f"{job_id}:", "$lt": f"{job_id};"}}
+
+
+# --- when it will end. Nobody knows how many pages a site has: an estimate only says what follows from the pace of
+# the last minute, and there is none where nothing follows.
+
+#: Seconds whose pace counts: a crawl seldom goes as it did an hour ago.
+WINDOW = timedelta(seconds=60)
+#: Seconds after which there is a pace.
+SHORTEST = timedelta(seconds=5)
+
+Reckoned = Literal["queue", "max_pages", "max_items", "timeout"]
+
+
+class Pace(NamedTuple):
+    """Per second, over the last minute."""
+
+    done: float
+    #: New requests.
+    found: float
+    items: float
+
+
+class Estimate(NamedTuple):
+    at: datetime
+    #: What ends the crawl then: no request is left, or one of its limits is reached.
+    reckoned_by: Reckoned
+    #: Requests that wait or are under way.
+    queued: int
+    pace: Pace
+
+
+def estimate(points: list[Point], spec: CrawlSpec, started_at: datetime, now: datetime) -> Estimate | None:
+    """The earliest of the ends that can be reckoned for a crawl that runs; `None` if there is none.
+
+    The queue is a measure only while it gets shorter: by `found - done` requests a second.
+    """
+    pace = _pace(points, now)
+    if pace is None:
+        return None
+    last = points[-1]
+    queued = max(0, last.requested_pages - last.done)
+    ends: list[tuple[float, Reckoned]] = []
+    if queued and pace.done > pace.found:
+        ends.append((queued / (pace.done - pace.found), "queue"))
+    if spec.max_pages and pace.done:
+        ends.append(((spec.max_pages - last.completed_pages) / pace.done, "max_pages"))
+    if spec.max_items and pace.items:
+        ends.append(((spec.max_items - last.items_count) / pace.items, "max_items"))
+    if spec.timeout:
+        ends.append((spec.timeout - (now - started_at).total_seconds(), "timeout"))
+    return _earliest(ends, queued, pace, now)
+
+
+#: No estimate reaches further: it would not come true.
+_FURTHEST = timedelta(days=30).total_seconds()
+
+
+def _earliest(ends: list[tuple[float, Reckoned]], queued: int, pace: Pace, now: datetime) -> Estimate | None:
+    seconds, reckoned_by = min(ends, default=(_FURTHEST, "queue"))
+    if seconds >= _FURTHEST:
+        return None
+    return Estimate(now + timedelta(seconds=max(0, round(seconds))), reckoned_by, queued, pace)
+
+
+def _pace(points: list[Point], now: datetime) -> Pace | None:
+    """Counts that have not changed have no points of their own: the last point holds until now."""
+    if not points[1:] or now - points[0].at < SHORTEST:
+        return None
+    first = next((point for point in reversed(points) if now - point.at >= WINDOW), points[0])
+    last, seconds = points[-1], (now - first.at).total_seconds()
+
+    def rate(of: Callable[[Point], int]) -> float:
+        return max(0, of(last) - of(first)) / seconds
+
+    return Pace(
+        rate(lambda point: point.done), rate(lambda point: point.requested_pages), rate(lambda p: p.items_count)
+    )

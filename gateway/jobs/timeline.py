@@ -1,0 +1,108 @@
+"""A job's life, moment by moment: asked for, waiting and why, attempts, pauses, cancellation, end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+from gateway.jobs.job import Attempt, Job, JobStatus, PastStep, StepKind, WaitingReason
+
+
+class MomentKind(StrEnum):
+    SUBMITTED = "submitted"
+    #: Its time had not come.
+    SCHEDULED = "scheduled"
+    #: It waits for a slot, or for what `reason` names.
+    WAITING = "waiting"
+    #: A node has accepted an attempt.
+    DISPATCHED = "dispatched"
+    #: The attempt's process has begun.
+    STARTED = "started"
+    #: The attempt is over; the job need not be.
+    ATTEMPT_ENDED = "attempt_ended"
+    PAUSE_REQUESTED = "pause_requested"
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    CANCEL_REQUESTED = "cancel_requested"
+    #: The job is over.
+    ENDED = "ended"
+
+
+class Moment(NamedTuple):
+    at: datetime
+    kind: MomentKind
+    #: The end of what lasts (`scheduled`, `waiting`, `started`, `paused`); `None` if it goes on.
+    until: datetime | None = None
+    attempt: int | None = None
+    node: str | None = None
+    #: Why it waits; `None` while no worker has looked at it.
+    reason: WaitingReason | None = None
+    #: Of an attempt, or of the job.
+    status: JobStatus | None = None
+    message: str | None = None
+    #: The user who asked for it.
+    by: str | None = None
+
+
+#: What a wait, or a pause, lasts until.
+_ENDS_A_WAIT = frozenset(
+    {MomentKind.WAITING, MomentKind.DISPATCHED, MomentKind.PAUSED, MomentKind.RESUMED, MomentKind.ENDED}
+)
+
+
+def timeline(job: Job) -> list[Moment]:
+    """In the order of time. Jobs from before histories were kept have the last reason of their waiting only."""
+    due = _due(job)
+    known = sorted(_known(job, due), key=lambda moment: moment.at)
+    return [_lasting(moment, known[number + 1 :]) for number, moment in enumerate(known)]
+
+
+def _known(job: Job, due: datetime) -> Iterator[Moment]:
+    yield Moment(job.created_at, MomentKind.SUBMITTED, by=job.user_id)
+    if due > job.created_at:
+        ahead = job.status is JobStatus.SCHEDULED
+        yield Moment(job.created_at, MomentKind.SCHEDULED, until=None if ahead else due)
+    if job.status is not JobStatus.SCHEDULED:
+        # until a worker has looked at it
+        yield Moment(due, MomentKind.WAITING)
+    yield from map(_of_step, job.history)
+    if job.waiting_reason and not any(step.kind is StepKind.WAITS for step in job.history):
+        yield Moment(due, MomentKind.WAITING, reason=job.waiting_reason)
+    for attempt in sorted(job.attempts.values(), key=lambda one: one.attempt):
+        yield from _of_attempt(attempt)
+    if job.cancel_requested_at and not any(step.kind is StepKind.CANCEL_REQUESTED for step in job.history):
+        yield Moment(job.cancel_requested_at, MomentKind.CANCEL_REQUESTED)
+    if job.finished_at:
+        yield Moment(job.finished_at, MomentKind.ENDED, status=job.status, message=job.message)
+
+
+def _due(job: Job) -> datetime:
+    """When it could have begun first. What happened to it since may have moved `not_before`."""
+    if job.slot:
+        return max(job.created_at, job.slot.due)
+    since = [step.at for step in job.history] + [attempt.dispatched_at for attempt in job.attempts.values()]
+    return job.created_at if since and job.not_before > min(since) else max(job.created_at, job.not_before)
+
+
+def _of_step(step: PastStep) -> Moment:
+    kind = MomentKind.WAITING if step.kind is StepKind.WAITS else MomentKind(step.kind.value)
+    return Moment(step.at, kind, reason=step.reason, message=step.message, by=step.by)
+
+
+def _of_attempt(attempt: Attempt) -> Iterator[Moment]:
+    dispatched = Moment(attempt.dispatched_at, MomentKind.DISPATCHED, attempt=attempt.attempt, node=attempt.node)
+    yield dispatched
+    if attempt.started_at:
+        yield dispatched._replace(at=attempt.started_at, kind=MomentKind.STARTED, until=attempt.ended_at)
+    if attempt.ended_at:
+        ended = dispatched._replace(at=attempt.ended_at, kind=MomentKind.ATTEMPT_ENDED)
+        yield ended._replace(status=attempt.status, message=attempt.message)
+
+
+def _lasting(moment: Moment, later: list[Moment]) -> Moment:
+    """With its end, where the next moment of another kind is its end."""
+    if moment.kind not in {MomentKind.WAITING, MomentKind.PAUSED}:
+        return moment
+    return moment._replace(until=next((one.at for one in later if one.kind in _ENDS_A_WAIT), None))

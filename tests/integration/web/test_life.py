@@ -1,0 +1,81 @@
+"""How a job has gone: its counts over time, the moments of its life, the runs beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import httpx
+from jobs import make_job
+from pymongo.database import Database
+
+from gateway.clock import to_iso, utc_now
+from gateway.contract.outbox import AttemptId
+from gateway.jobs.job import Attempt, Job, JobStatus
+from gateway.jobs.progress import Point, ProgressStore
+
+Keep = Callable[[Job], Job]
+ENDED = {"status": JobStatus.FINISHED, "settled": True, "live_key": None}
+
+
+def test_progress_is_a_curve_of_each_attempt_and_an_estimate_while_it_runs(
+    gateway: httpx.Client, keep: Keep, database: Database[dict[str, Any]]
+) -> None:
+    now = utc_now()
+    began = now - timedelta(seconds=30)
+    attempt = Attempt(attempt=2, node="n1", dispatched_at=began, started_at=began)
+    job = keep(make_job(status=JobStatus.RUNNING, attempt=2, attempts={"2": attempt}))
+    store = ProgressStore(database)
+    for number, counts in ((1, (5, 4, 4, 1, 5)), (2, (300, 90, 80, 10, 90))):
+        series = store.get(AttemptId(job.id, number))
+        for point in (Point(began), Point(now, *counts)):
+            assert series.add(point)
+        store.save(series)
+    answer = gateway.get(f"/jobs/{job.id}/progress").json()
+    assert [one["attempt"] for one in answer["attempts"]] == [1, 2]
+    second = answer["attempts"][1]
+    assert (second["at"], second["requested_pages"]) == ([to_iso(began), to_iso(now)], [0, 300])
+    assert (second["completed_pages"], second["errors_count"], second["answered_2xx"]) == ([0, 90], [0, 10], [0, 90])
+    found = answer["estimate"]
+    assert (found["reckoned_by"], found["queued"]) == ("timeout", 200), "its queue grows"
+
+
+def test_a_job_without_any_progress_says_so(gateway: httpx.Client, keep: Keep) -> None:
+    job = keep(make_job(**ENDED))
+    assert gateway.get(f"/jobs/{job.id}/progress").json() == {"attempts": [], "estimate": None}
+    assert gateway.get(f"/jobs/{'0' * 32}/progress").status_code == 404
+
+
+def test_progress_goes_with_its_job(gateway: httpx.Client, keep: Keep, database: Database[dict[str, Any]]) -> None:
+    job, other = keep(make_job(**ENDED)), keep(make_job(**ENDED))
+    store = ProgressStore(database)
+    for one in (job, other):
+        series = store.get(AttemptId(one.id, 1))
+        series.add(Point(utc_now()))
+        store.save(series)
+    assert gateway.delete(f"/jobs/{job.id}").status_code == 204
+    assert (store.of_job(job.id, 9), len(store.of_job(other.id, 9))) == ({}, 1)
+
+
+def test_pauses_and_a_cancellation_are_in_the_timeline(gateway: httpx.Client, keep: Keep) -> None:
+    job = keep(make_job())
+    for act in ("pause", "resume", "cancel"):
+        assert gateway.post(f"/jobs/{job.id}/{act}").is_success
+    moments = gateway.get(f"/jobs/{job.id}/timeline").json()["moments"]
+    kinds = [moment["kind"] for moment in moments]
+    assert kinds == ["submitted", "waiting", "paused", "resumed", "cancel_requested", "ended"]
+    assert (moments[0]["by"], moments[-1]["status"]) == (job.user_id, "cancelled")
+    assert moments[2]["until"] == moments[3]["at"]
+
+
+def test_runs_are_those_of_the_schedule_or_of_the_same_request(gateway: httpx.Client, keep: Keep) -> None:
+    hour = timedelta(hours=1)
+    times = [utc_now() - number * hour for number in range(3)]
+    same = [keep(make_job(fingerprint="same", created_at=time, **ENDED)) for time in times]
+    of_schedule = [keep(make_job(schedule_id="5c" * 16, created_at=time, **ENDED)) for time in times]
+    keep(make_job(**ENDED))
+    for runs, word in ((same, "request"), (of_schedule, "schedule")):
+        answer = gateway.get(f"/jobs/{runs[1].id}/runs", params={"limit": 2}).json()
+        assert (answer["same"], [run["job_id"] for run in answer["runs"]]) == (word, [one.id for one in runs[:2]])
+    assert gateway.get(f"/jobs/{same[0].id}/runs", params={"limit": 0}).status_code == 422
