@@ -91,6 +91,12 @@ class Caller(NamedTuple):
     def may_see(self, user_id: str) -> bool:
         return self.user_id in {None, user_id}
 
+    def looking_as(self, user_id: str | None) -> Caller:
+        """An admin who asks to see what this user sees; any other caller stays what it is."""
+        if user_id is None or self.user_id is not None:
+            return self
+        return self._replace(user_id=user_id, scopes=self.scopes - {Scope.ADMIN})
+
     def acting_for(self, user_id: str) -> str:
         """`user_id`, if it is the caller's. Raises `NotYourUserError`."""
         if not self.may_see(user_id):

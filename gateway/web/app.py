@@ -18,6 +18,8 @@ from gateway.web import errors
 from gateway.web.answer import Answer, ProcessMetrics
 from gateway.web.authentication import COOKIE, CSRF_HEADER, SECURE_COOKIE
 from gateway.web.authorisation import OPEN, RULES, authorise
+from gateway.web.console import overview, pages, static_files
+from gateway.web.console.error_pages import ErrorPages
 from gateway.web.dependencies import refuse_unknown_parameters
 from gateway.web.errors import problems
 from gateway.web.guard import Guard
@@ -127,6 +129,8 @@ _ROUTERS = (
     *(schedules.scheduler_router, schedules.router, sites.targets_router),
     *(platform.spiders_router, platform.projects_router, environment.router, nodes.router, nodes.console_router),
     *(platform.health_router, metrics.router, access.session_router, access.audit_router),
+    # the console
+    *(static_files.router, pages.router, overview.router),
 )
 
 
@@ -151,6 +155,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         # a slash too many is a wrong address, not a reason to send a body twice
         redirect_slashes=False,
         middleware=[
+            Middleware(ErrorPages),
             Middleware(Answer, metrics=measured, cors=cors_rules(origins) if origins else None),
             Middleware(Guard, settings=settings),
         ],

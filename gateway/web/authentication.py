@@ -260,12 +260,20 @@ def _is_secure(scope: Scope) -> bool:
 #
 # `Authorization` wins over a cookie, because a client sends it on purpose.
 
+SIGN_IN_PAGE = "/console/sign-in"
 #: Paths that are the same for every caller, or that balancers and browsers ask for without a key.
-OPEN = frozenset({"/", "/docs", "/redoc", "/openapi.json", "/health", "/health/live"})
-_OPEN_FOLDER = "/docs/assets/"
+OPEN = frozenset({SIGN_IN_PAGE, "/docs", "/redoc", "/openapi.json", "/health", "/health/live"})
+#: The console's files.
+STATIC = "/console/static/"
+_OPEN_FOLDERS = ("/docs/assets/", STATIC)
 _LOG = re.compile(r"/jobs/([0-9a-f]{32})/logs")
 _SIGN_IN = ("POST", "/session")
 _NO_KEY = "send a key: Authorization: Bearer db_…; `discoverybot keys create` on the server makes one"
+
+
+def is_page(path: str) -> bool:
+    """Whether this is the address of a page of the console."""
+    return path == "/" or (path.startswith("/console/") and not path.startswith(STATIC))
 
 
 async def identify(scope: Scope, *, key_required: bool) -> None:
@@ -275,7 +283,7 @@ async def identify(scope: Scope, *, key_required: bool) -> None:
     """
     if stream := stream_token_of(scope):
         _forget_stream_token(scope)
-    is_open = scope["path"] in OPEN or scope["path"].startswith(_OPEN_FOLDER)
+    is_open = scope["path"] in OPEN or scope["path"].startswith(_OPEN_FOLDERS)
     caller = ANYBODY if is_open else await _caller(scope, stream, key_required=key_required)
     state = scope.setdefault("state", {})
     state["caller"] = caller

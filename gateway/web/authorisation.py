@@ -19,12 +19,15 @@ from gateway.errors import (
 )
 from gateway.jobs.job import job_id_of
 from gateway.stores.mongo import mongo_errors
+from gateway.web.authentication import is_page
 from gateway.web.parts import GatewayParts
 
 # --- which scope each route takes. A route that is not listed is for admins, and a test fails until it is listed.
 
 #: Routes for every caller, with and without a key.
-OPEN = frozenset({"GET /health", "GET /health/live", "GET /", "GET /docs", "GET /redoc", "POST /session"})
+OPEN = frozenset(
+    {"GET /health", "GET /health/live", "GET /docs", "GET /redoc", "POST /session", "GET /console/sign-in"}
+)
 _SCOPES: dict[Scope, tuple[str, ...]] = {
     Scope.READ: (
         "GET /jobs",
@@ -117,6 +120,11 @@ _SCOPES: dict[Scope, tuple[str, ...]] = {
 RULES: dict[str, Scope] = {route: scope for scope, routes in _SCOPES.items() for route in routes}
 
 
+def rule_like(page: str, route: str) -> None:
+    """A page of the console takes the scope of the API's route that tells the same."""
+    RULES[page] = RULES[route]
+
+
 # --- whether a caller may call a route: its key has the scope, and what the address names is its user's own
 
 #: Path parameters that name what belongs to a user, each with the error which says that it does not exist.
@@ -145,6 +153,8 @@ async def authorise(request: Request) -> None:
 
     Raises `ScopeMissingError`. What belongs to another user gets the same error as what does not exist.
     """
+    if is_page(request.url.path):
+        request.state.caller = caller_of(request).looking_as(request.query_params.get("user_id"))
     caller = caller_of(request)
     route = f"{request.method} {request.scope['route'].path_format}"
     if caller is ANYBODY or route in OPEN:

@@ -30,6 +30,7 @@ from gateway.errors import (
 from gateway.settings import Settings
 from gateway.web.authentication import (
     READING,
+    STATIC,
     KeyRing,
     identify,
     refuse_others,
@@ -208,7 +209,7 @@ class RequestLimit:
 
     async def refusal(self, scope: Scope) -> ASGIApp | None:
         """Count the request, and have its answer say how many are left."""
-        if scope["path"] in _UNLIMITED:
+        if scope["path"] in _UNLIMITED or scope["path"].startswith(STATIC):
             return None
         name, limits = self._limits(scope)
         verdict = await _rates(scope).take(name, limits) if limits else None

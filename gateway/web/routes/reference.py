@@ -10,7 +10,7 @@ from importlib.resources import files
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.docs import get_redoc_html, get_swagger_ui_html
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse
 from starlette.staticfiles import StaticFiles
 
 from gateway.web.answer import ASSETS
@@ -44,11 +44,6 @@ async def redoc_script() -> Response:
 @lru_cache
 def _redoc_script() -> bytes:
     return (files("fastapi_offline") / "static" / "redoc.standalone.js").read_bytes().replace(_LOGO, _NO_PICTURE)
-
-
-@router.get("/")
-async def root() -> RedirectResponse:
-    return RedirectResponse("/docs")
 
 
 @router.get("/docs")

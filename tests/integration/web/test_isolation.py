@@ -21,12 +21,16 @@ from gateway.files.store import FileRecord
 from gateway.jobs.job import JobStatus, Trigger
 from gateway.settings import Settings
 from gateway.web.app import create_app
+from gateway.web.authentication import is_page
 from gateway.web.authorisation import OPEN, RULES
 
-DOCUMENT: dict[str, Any] = create_app(Settings()).openapi()
+APP = create_app(Settings())
+DOCUMENT: dict[str, Any] = APP.openapi()
+#: The console's: each has the rule of a route that tells the same.
+PAGES = [rule for rule in RULES if is_page(rule.split()[1])]
 ROUTES = sorted(
-    f"{method.upper()} {path}" for path, methods in DOCUMENT["paths"].items() for method in methods
-)  # fmt: skip
+    [*PAGES, *(f"{method.upper()} {path}" for path, methods in DOCUMENT["paths"].items() for method in methods)]
+)
 OWNED = ("job_id", "schedule_id", "run_id", "letter_id")
 #: In everything that is the first user's.
 MARK = "annes-secret"

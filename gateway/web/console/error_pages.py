@@ -1,0 +1,101 @@
+"""What a browser sees where a page cannot be shown: why, and what to do next; or the form to sign in."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from fastapi import Request, Response
+from fastapi.responses import RedirectResponse
+from starlette.datastructures import URL, Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.web.authentication import READING, is_page
+from gateway.web.console.pages import page, sign_in_address
+
+#: Header fields of the refusal that do not hold for the page in its place.
+_REPLACED = frozenset({b"content-type", b"content-length", b"content-security-policy"})
+_TODO = {
+    HTTPStatus.FORBIDDEN: "Ask somebody who has a key for it, or sign in with another key.",
+    HTTPStatus.NOT_FOUND: "It may have been deleted, or the link is not complete. The lists show what is there.",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "Correct the address, or begin again at the overview.",
+    HTTPStatus.TOO_MANY_REQUESTS: "Wait a moment, then load the page again.",
+    HTTPStatus.SERVICE_UNAVAILABLE: "Load the page again in a few seconds. If it stays so, see what the checks say.",
+}
+
+
+class ErrorPages:
+    """ASGI middleware, around all others: refusals of a page, in the API's format, become pages."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not _is_for_a_browser(scope):
+            await self.app(scope, receive, send)
+            return
+        refusal = _Refusal(send)
+        await self.app(scope, receive, refusal.send)
+        if refusal.start is not None:
+            await _instead(Request(scope), refusal)(scope, receive, refusal.send_page)
+
+
+def _is_for_a_browser(scope: Scope) -> bool:
+    """Whether it is a page, and the client asks for HTML: programs get refusals in the API's format."""
+    is_read = scope["method"] in READING and is_page(scope["path"])
+    return is_read and "text/html" in Headers(scope=scope).get("accept", "")
+
+
+class _Refusal:
+    """Passes an answer on, unless it is a refusal: then it is kept."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.start: Message | None = None
+        self._body = b""
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start" and _is_refusal(message):
+            self.start = message
+        elif self.start is not None:
+            self._body += message.get("body", b"")
+        else:
+            await self._send(message)
+
+    async def send_page(self, message: Message) -> None:
+        """The page, with the header fields of the refusal: its request's id is one."""
+        if message["type"] == "http.response.start" and self.start is not None:
+            said = {name for name, _ in message["headers"]} | _REPLACED
+            kept = [pair for pair in self.start["headers"] if pair[0].lower() not in said]
+            message["headers"] = [*message["headers"], *kept]
+        await self._send(message)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        error: dict[str, Any] = orjson.loads(self._body)["error"]
+        return error
+
+
+def _is_refusal(start: Message) -> bool:
+    kind = dict(start["headers"]).get(b"content-type", b"")
+    return bool(start["status"] >= HTTPStatus.BAD_REQUEST) and kind.startswith(b"application/json")
+
+
+def _instead(request: Request, refusal: _Refusal) -> Response:
+    assert refusal.start is not None  # noqa: S101 - asked for a refusal only
+    status, error = refusal.start["status"], refusal.error
+    if status == HTTPStatus.UNAUTHORIZED:
+        return _to_sign_in(request)
+    name = HTTPStatus(status).phrase
+    return page(
+        request, "error.html", status_code=status, name=name, message=error["message"], todo=_TODO.get(status)
+    )
+
+
+def _to_sign_in(request: Request) -> Response:
+    """A part of a page is asked for by htmx, which would put the form in its place: it loads the whole page then."""
+    if "hx-request" in request.headers:
+        whole = URL(request.headers.get("hx-current-url", "/"))
+        return Response(status_code=401, headers={"HX-Redirect": sign_in_address(whole)})
+    return RedirectResponse(sign_in_address(request.url), status_code=303)

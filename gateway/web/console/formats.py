@@ -1,0 +1,121 @@
+"""How the console writes times, durations, sizes, counts, and text that a spider or a stranger may have written."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+
+from markupsafe import Markup, escape
+
+from gateway.clock import to_iso, utc_now
+
+#: Controls, and characters that change the direction or the place of the text around them; half surrogate pairs.
+_INVISIBLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+#: Characters of a text that are shown unless a template says otherwise.
+SHOWN = 200
+_UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+_SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+def plain(text: object, limit: int = SHOWN) -> str:
+    """Text whose controls and invisible characters are visible escapes, cut at `limit` characters."""
+    whole = str(text)
+    cut = whole[:limit] + "…" if len(whole) > limit else whole
+    return _INVISIBLE.sub(_escaped, cut)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    short = {0x0A: r"\n", 0x0D: r"\r", 0x09: r"\t"}.get(code)
+    return short or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")  # noqa: PLR2004 - one byte
+
+
+def shown(text: object, limit: int = SHOWN) -> Markup:
+    """The same as HTML, kept apart from the direction of the text around it."""
+    return Markup("<bdi>{}</bdi>").format(plain(text, limit))
+
+
+def duration(value: float | timedelta | None) -> str:
+    """`2 h 5 min`, from seconds; the two largest units. Below ten seconds with one decimal."""
+    if value is None:
+        return "–"
+    seconds = max(0.0, value.total_seconds() if isinstance(value, timedelta) else value)
+    if seconds < 10:  # noqa: PLR2004 - there a tenth matters
+        return f"{seconds:.1f} s" if seconds % 1 >= 0.05 else f"{seconds:.0f} s"  # noqa: PLR2004 - would round to 0
+    left, parts = round(seconds), list[str]()
+    for size, unit in _UNITS:
+        count, left = divmod(left, size)
+        if count or parts:
+            parts.append(f"{count} {unit}" if count else "")
+        if len(parts) == 2:  # noqa: PLR2004 - the two largest
+            break
+    return " ".join(part for part in parts if part)
+
+
+def size(count: float | None) -> str:
+    """`1.5 MB`, from bytes."""
+    if count is None:
+        return "–"
+    value, unit = float(count), 0
+    while value >= 999.5 and unit < len(_SIZES) - 1:  # noqa: PLR2004 - would be written as 1000
+        value, unit = value / 1000, unit + 1
+    return f"{value:.1f} {_SIZES[unit]}" if unit and value < 99.95 else f"{value:.0f} {_SIZES[unit]}"  # noqa: PLR2004
+
+
+def count(number: float | None) -> str:
+    """`12,345`."""
+    return "–" if number is None else f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}"
+
+
+def share(part: float | None) -> str:
+    """`97 %`, from 0.97. Only all is 100 %, and only nothing is 0 %."""
+    if part is None:
+        return "–"
+    percent = 100 * part
+    rounded = round(percent)
+    if rounded in {0, 100} and percent != rounded:
+        rounded = 1 if rounded == 0 else 99
+    return f"{rounded} %"
+
+
+def exact(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def ago(moment: datetime, now: datetime | None = None) -> str:
+    """`3 min ago`, or `in 2 h`; `js/times.js` writes the same."""
+    seconds = ((now or utc_now()) - moment).total_seconds()
+    distance = abs(seconds)
+    if distance < 10:  # noqa: PLR2004 - clocks differ
+        return "now"
+    name, whole = next((unit, int(distance // size)) for size, unit in _UNITS if distance >= size)
+    return f"{whole} {name} ago" if seconds > 0 else f"in {whole} {name}"
+
+
+def when(moment: datetime | None) -> Markup:
+    """`<time>` that says how long ago; `js/times.js` keeps it fresh, and says the exact time in the user's zone."""
+    if moment is None:
+        return escape("–")
+    tag = Markup('<time datetime="{}" title="{}" data-ago>{}</time>')
+    return tag.format(to_iso(moment), exact(moment), ago(moment))
+
+
+def moment(value: datetime | None) -> Markup:
+    """`<time>` that says the exact time, in the user's zone once `js/times.js` has run."""
+    if value is None:
+        return escape("–")
+    return Markup('<time datetime="{}" data-exact>{}</time>').format(to_iso(value), exact(value))
+
+
+FILTERS = {
+    "plain": plain,
+    "shown": shown,
+    "duration": duration,
+    "size": size,
+    "count": count,
+    "share": share,
+    "ago": ago,
+    "exact": exact,
+}

@@ -1,0 +1,159 @@
+"""The console's shell: what all pages share. A page is a chapter of its own beside this one.
+
+To add a page:
+1. `router = Pages()` in the chapter of its subject, and the chapter's router in `gateway/web/app.py`.
+2. `@router.page("/console/things", like="GET /things")`: the page may be seen by those who may call that route.
+3. The function takes what the route takes (`parts: Parts`, `caller: Called`, a query model), calls the route's own
+   function, and ends with `return page(request, "things.html", things=found)`. A plain `def` runs in a thread.
+4. The template extends `base.html`, fills the blocks `title` and `main` (also `actions`, `scripts`), and takes what
+   it needs from `macros.html`. Text that somebody may have written goes through `|shown`, in attributes through
+   `|plain`. A link is `{{ link("/console/things", status="running") }}`, a file `{{ static("js/things.js") }}`.
+5. Whatever changes something is `<form data-api="POST /things/{id}">`: `static/js/act.js` says how.
+6. A browser test in `tests/browser/console/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple, TypeVar
+from urllib.parse import quote, urlencode
+
+from fastapi import Query, Request, Response
+from fastapi.responses import HTMLResponse
+from fastapi.routing import APIRouter
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.datastructures import URL
+
+from gateway.access.keys import Caller, Scope
+from gateway.web.authentication import SIGN_IN_PAGE, KeyRing, is_page
+from gateway.web.authorisation import caller_of, rule_like
+from gateway.web.console import formats
+from gateway.web.console.static_files import POLICY, STATIC
+from gateway.web.dependencies import StoreRoute
+
+_HEADERS = {"Content-Security-Policy": POLICY}
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+
+class Pages(APIRouter):
+    """Routes of pages. They are GET only: whatever changes something is a call of the API."""
+
+    def __init__(self) -> None:
+        super().__init__(include_in_schema=False, route_class=StoreRoute, default_response_class=HTMLResponse)
+
+    def page(self, path: str, *, like: str) -> Callable[[Endpoint], Endpoint]:
+        """`like` names a route of the API: who may call it may see the page."""
+        rule_like(f"GET {path}", like)
+        return self.get(path, response_model=None)
+
+
+# --- what a template knows besides what its page hands it
+
+
+class Section(NamedTuple):
+    """An entry of the navigation."""
+
+    path: str
+    name: str
+    icon: str
+    scope: Scope = Scope.READ
+
+
+SECTIONS = (
+    Section("/", "Overview", "overview"),
+    Section("/console/jobs", "Jobs", "jobs"),
+    Section("/console/crawl", "New crawl", "plus", Scope.CRAWL),
+    Section("/console/schedules", "Schedules", "calendar"),
+    Section("/console/sites", "Sites", "sites", Scope.CRAWL),
+    Section("/console/projects", "Projects", "box"),
+    Section("/console/nodes", "Nodes", "node", Scope.ADMIN),
+    Section("/console/dead-letters", "Dead letters", "dead-letters"),
+    Section("/console/keys", "Keys", "key", Scope.ADMIN),
+    Section("/console/audit", "Audit", "audit", Scope.ADMIN),
+)
+
+
+class Viewer(NamedTuple):
+    """Who looks at a page."""
+
+    caller: Caller
+    #: The user as whom an admin looks.
+    looks_as: str | None
+    csrf_token: str | None
+
+    @classmethod
+    def of(cls, request: Request) -> Viewer:
+        caller, session = caller_of(request), getattr(request.state, "session", None)
+        looks_as = request.query_params.get("user_id")
+        token = None
+        if session is not None and caller.key is not None:
+            token = session.csrf_token(caller.key, request.app.state.parts[KeyRing].seal)
+        is_other = caller.user_id == looks_as and (caller.key is None or caller.key.user_id != looks_as)
+        return cls(caller, looks_as if is_other else None, token)
+
+    def may(self, scope: str) -> bool:
+        return scope in self.caller.scopes
+
+    @property
+    def sections(self) -> list[Section]:
+        return [section for section in SECTIONS if section.scope in self.caller.scopes]
+
+    def link(self, path: str, /, **query: Any) -> str:
+        """The address of a page; an admin who looks as a user goes on doing so."""
+        pairs = [(name, value) for name, given in query.items() for value in _each(given)]
+        if self.looks_as is not None and "user_id" not in query:
+            pairs.append(("user_id", self.looks_as))
+        return quote(path, safe="/%") + (f"?{urlencode(pairs)}" if pairs else "")
+
+
+def _each(given: Any) -> list[Any]:
+    values = given if isinstance(given, list | tuple) else [given]
+    return [value for value in values if value is not None]
+
+
+def _icon(name: str) -> Markup:
+    tag = Markup('<svg class="icon" aria-hidden="true"><use href="{}#{}"/></svg>')
+    return tag.format(STATIC.address("icons.svg"), name)
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader(__package__ or ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(formats.FILTERS)
+    environment.globals.update(static=STATIC.address, icon=_icon, when=formats.when, moment=formats.moment)
+    return environment
+
+
+_ENVIRONMENT = _environment()
+
+
+def page(request: Request, name: str, /, *, status_code: int = 200, **context: Any) -> HTMLResponse:
+    """The template `name` as an answer. Besides `context` it knows `viewer`, `link` and `path`."""
+    viewer = Viewer.of(request)
+    shared = {"viewer": viewer, "link": viewer.link, "path": request.url.path, "query": request.query_params}
+    html = _ENVIRONMENT.get_template(name).render(**shared, **context)
+    return HTMLResponse(html, status_code, headers=_HEADERS)
+
+
+# --- sign-in
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get(SIGN_IN_PAGE)
+async def sign_in(request: Request, target: Annotated[str, Query(alias="next")] = "/") -> Response:
+    """The form of `POST /session`. It leads on to `next`, which has to be a page of ours."""
+    local = target if is_page(target.partition("?")[0]) and "\\" not in target else "/"
+    return page(request, "sign_in.html", target=local)
+
+
+def sign_in_address(page: URL) -> str:
+    """Where a browser without a session is sent to; from there it comes back to `page`."""
+    here = page.path + (f"?{page.query}" if page.query else "")
+    return f"{SIGN_IN_PAGE}?{urlencode({'next': here})}" if here != "/" else SIGN_IN_PAGE

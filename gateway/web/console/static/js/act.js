@@ -1,0 +1,152 @@
+// Forms that call the JSON API: `<form data-api="POST /jobs/5f0c…/cancel" data-then="reload">`.
+//
+// Fields become the body by their names: `a.b` nests, empty optional fields are left out. `data-type` says what a field
+// is: number, boolean, json, lines (a list, one per line), time (of the user's zone). A form with `data-send="file"`
+// sends its one file as it is; with `data-send="form"` it sends a multipart form; with `data-send="query"` its fields are
+// the query of the call. `{name}` in the address is the value of the field `name`, which is not sent then.
+// `data-then`, separated by `|`: `reload`, `goto:/console/jobs/{job_id}` (of the answer), `refresh:#list` (by htmx:
+// the element with this selector takes its new content from this page), `toast:words`, `reset`, `event:name`
+// (a bubbling event, whose detail is the answer). `data-confirm="…?"` asks first; `data-yes` is the word of its button.
+import { api, ApiError } from "./api.js";
+import { confirmed } from "./dialog.js";
+import { h, shown } from "./text.js";
+import { toast, toastAfterLoad } from "./toast.js";
+
+const READERS = {
+  number: (text) => Number(text),
+  boolean: (text) => text === "true",
+  json: (text) => JSON.parse(text),
+  lines: (text) => text.split("\n").map((line) => line.trim()).filter(Boolean),
+  time: (text) => new Date(text).toISOString(),
+};
+
+/** The fields of a form as the body of a call. Throws an error with `field` for a field that cannot be read. */
+export function bodyOf(form) {
+  const body = {};
+  for (const field of form.elements) {
+    if (!field.name || field.disabled || field.type === "file" || (field.type === "radio" && !field.checked)) continue;
+    const value = valueOf(field);
+    if (value !== undefined) put(body, field.name.split("."), value);
+  }
+  return body;
+}
+
+function valueOf(field) {
+  if (field.type === "checkbox") return field.dataset.type === "boolean" ? field.checked : field.checked ? field.value : undefined;
+  if (field.multiple) return [...field.selectedOptions].map((option) => option.value);
+  const text = field.value;
+  if (text.trim() === "") return undefined;
+  try {
+    return (READERS[field.dataset.type] ?? String)(text);
+  } catch {
+    throw Object.assign(new Error(`is not ${field.dataset.type === "json" ? "JSON" : `a ${field.dataset.type}`}`), { field: field.name });
+  }
+}
+
+function put(body, [first, ...rest], value) {
+  if (!rest.length) body[first] = first in body && !Array.isArray(value) ? [body[first], value].flat() : value;
+  else put((body[first] ??= {}), rest, value);
+}
+
+/** `text` with each `{name}` replaced by what `values` has, as a part of an address. */
+export function filled(text, values) {
+  return text.replace(/\{([\w.]+)\}/g, (_, path) => encodeURIComponent(path.split(".").reduce((inner, key) => inner?.[key], values) ?? ""));
+}
+
+/** Call the API as the form says. Returns its answer; throws `ApiError`. */
+export async function send(form) {
+  const values = bodyOf(form);
+  const call = filled(form.dataset.api, values);
+  for (const [, name] of form.dataset.api.matchAll(/\{(\w+)\}/g)) delete values[name];
+  const how = form.dataset.send;
+  if (how === "file") return api(call, { body: form.querySelector("input[type=file]").files[0], query: values });
+  if (how === "form") return api(call, { body: new FormData(form) });
+  if (how === "query") return api(call, { query: values });
+  return api(call, call.startsWith("DELETE") || !hasFields(form) ? {} : { body: values });
+}
+
+const hasFields = (form) => [...form.elements].some((field) => field.name);
+
+async function submit(form, submitter) {
+  if (form.dataset.busy) return;
+  const { confirm, yes } = form.dataset;
+  const danger = form.dataset.api.startsWith("DELETE") || submitter?.classList.contains("danger");
+  if (confirm && !(await confirmed(confirm, { yes: yes ?? submitter?.textContent.trim(), danger }))) return;
+  clearProblems(form);
+  setBusy(form, true);
+  try {
+    const answer = await send(form);
+    for (const step of (form.dataset.then ?? "reload").split("|")) follow(form, step.trim(), answer ?? {});
+  } catch (error) {
+    tell(form, error);
+  } finally {
+    setBusy(form, false);
+  }
+}
+
+function setBusy(form, busy) {
+  if (busy) form.dataset.busy = "true";
+  else delete form.dataset.busy;
+  for (const button of form.querySelectorAll("button")) button.disabled = busy;
+}
+
+function follow(form, step, answer) {
+  const [, name, what] = step.match(/^(\w+):?(.*)$/s);
+  const steps = {
+    reload: () => location.reload(),
+    goto: () => location.assign(new URL(filled(what, answer), location.origin)),
+    refresh: () => window.htmx.ajax("GET", location.href, { target: what, select: what, swap: "outerHTML" }),
+    toast: () => (/reload|goto:/.test(form.dataset.then) ? toastAfterLoad(what) : toast(what)),
+    reset: () => form.reset(),
+    event: () => form.dispatchEvent(new CustomEvent(what, { bubbles: true, detail: answer })),
+  };
+  steps[name]();
+}
+
+/** Say an error beside the field that it names, otherwise in the form's own alert, otherwise as a toast. */
+export function tell(form, error) {
+  if (!(error instanceof ApiError) && !error.field) console.warn(error);
+  const problems = error.detail?.problems ?? (error.field ? [{ field: error.field, message: error.message }] : []);
+  const placed = problems.filter((problem) => tellField(form, problem));
+  form.querySelector('[aria-invalid="true"]')?.focus();
+  if (placed.length && placed.length === problems.length) return;
+  const words = shown(error instanceof TypeError ? "The gateway does not answer. Is it running?" : error.message, 2000);
+  const alert = form.querySelector(':scope [role="alert"]');
+  if (!alert) {
+    toast(words, "bad");
+    return;
+  }
+  alert.textContent = words;
+  alert.hidden = false;
+}
+
+function tellField(form, { field, message }) {
+  const input = [...form.elements].find((one) => one.name && (one.name === field || field.startsWith(`${one.name}.`)));
+  if (!input) return false;
+  const id = `${input.id || input.name}-error`;
+  const words = h("p", { class: "error", id, "data-problem": true }, shown(message, 2000));
+  (input.closest(".field") ?? input.parentElement).append(words);
+  input.setAttribute("aria-invalid", "true");
+  input.setAttribute("aria-describedby", [input.getAttribute("aria-describedby"), id].filter(Boolean).join(" "));
+  return true;
+}
+
+function clearProblems(form) {
+  for (const words of form.querySelectorAll("[data-problem]")) {
+    for (const input of form.querySelectorAll(`[aria-describedby~="${CSS.escape(words.id)}"]`)) {
+      const left = input.getAttribute("aria-describedby").split(" ").filter((id) => id !== words.id);
+      if (left.length) input.setAttribute("aria-describedby", left.join(" "));
+      else input.removeAttribute("aria-describedby");
+      input.removeAttribute("aria-invalid");
+    }
+    words.remove();
+  }
+  const alert = form.querySelector('[role="alert"]');
+  if (alert) alert.hidden = true;
+}
+
+document.addEventListener("submit", (event) => {
+  if (!event.target.matches("form[data-api]")) return;
+  event.preventDefault();
+  submit(event.target, event.submitter);
+});

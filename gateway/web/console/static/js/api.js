@@ -1,0 +1,52 @@
+// The JSON API, as the page's user: `await api("GET /jobs", { query: { status: "running" } })`.
+
+/** A refusal of the API. `field` names the wrong field, if it is about one; `retryAfter` is in seconds. */
+export class ApiError extends Error {
+  constructor(status, error, requestId, retryAfter) {
+    super(error.message);
+    this.status = status;
+    this.code = error.code;
+    this.detail = error.detail;
+    this.field = error.detail?.field;
+    this.requestId = requestId;
+    this.retryAfter = retryAfter;
+  }
+}
+
+/** The address of an API call with its query; values that are null are left out, lists are repeated. */
+export function address(path, query = {}) {
+  const pairs = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    for (const one of Array.isArray(value) ? value : [value]) if (one != null) pairs.append(name, one);
+  }
+  return pairs.size ? `${path}?${pairs}` : path;
+}
+
+/** What the API answers, from JSON; undefined if it has no body. Throws `ApiError`, and `TypeError` without a network. */
+export async function api(call, { body, query, headers = {}, signal } = {}) {
+  const [method, path] = call.split(" ", 2);
+  const token = document.querySelector('meta[name="csrf-token"]')?.content;
+  const sent = { Accept: "application/json", ...headers };
+  if (token && method !== "GET") sent["X-CSRF-Token"] = token;
+  const isPlain = body !== undefined && !(body instanceof FormData) && !(body instanceof Blob);
+  if (isPlain) sent["Content-Type"] = "application/json";
+  const answer = await fetch(address(path, query), {
+    method,
+    headers: sent,
+    body: isPlain ? JSON.stringify(body) : body,
+    signal,
+    credentials: "same-origin",
+  });
+  if (answer.ok) return answer.status === 204 ? undefined : answer.json();
+  throw await refusal(answer, path);
+}
+
+async function refusal(answer, path) {
+  const told = await answer.json().catch(() => ({}));
+  const error = told.error ?? { code: "http_error", message: `the answer was ${answer.status}` };
+  if (answer.status === 401 && path !== "/session") {
+    const here = location.pathname + location.search;
+    location.assign(address("/console/sign-in", { next: here }));
+  }
+  return new ApiError(answer.status, error, told.request_id, Number(answer.headers.get("Retry-After")) || undefined);
+}

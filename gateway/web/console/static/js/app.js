@@ -1,0 +1,5 @@
+// What every page has.
+import "./act.js";
+import "./status.js";
+import "./times.js";
+import "./toast.js";

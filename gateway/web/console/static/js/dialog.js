@@ -1,0 +1,29 @@
+// A question before something is done that cannot be undone.
+import { h } from "./text.js";
+
+/** Whether the user agrees. `yes` is what the button says. The focus returns to where it was. */
+export function confirmed(words, { yes = "Yes", danger = false } = {}) {
+  return new Promise((answer) => {
+    const dialog = h(
+      "dialog",
+      { "aria-labelledby": "question" },
+      h(
+        "form",
+        { method: "dialog" },
+        h("p", { id: "question" }, words),
+        h(
+          "div",
+          { class: "buttons" },
+          h("button", { class: "button", value: "", autofocus: true }, "Cancel"),
+          h("button", { class: `button ${danger ? "danger" : "primary"}`, value: "yes" }, yes),
+        ),
+      ),
+    );
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      answer(dialog.returnValue === "yes");
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}

@@ -1,0 +1,78 @@
+// Text for people, as `formats.py` writes it on the server.
+
+// Controls, and characters that change the direction or the place of the text around them; half surrogate pairs.
+const INVISIBLE =
+  /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
+const SHORT = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
+
+/** Text whose controls and invisible characters are visible escapes, cut at `limit` characters. */
+export function shown(text, limit = 200) {
+  const whole = String(text);
+  const cut = whole.length > limit ? `${whole.slice(0, limit)}…` : whole;
+  return cut.replace(INVISIBLE, (found) => {
+    const code = found.charCodeAt(0);
+    return SHORT[found] ?? (code < 256 ? `\\x${hex(code, 2)}` : `\\u${hex(code, 4)}`);
+  });
+}
+
+const hex = (code, digits) => code.toString(16).padStart(digits, "0");
+
+/** An element: `h("a", { href: "/" }, "Home")`. Strings become text, never markup. */
+export function h(name, attributes = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (value === true) element.setAttribute(key, "");
+    else if (value != null && value !== false) element.setAttribute(key, value);
+  }
+  element.append(...children.flat().filter((child) => child != null && child !== false));
+  return element;
+}
+
+/** `<svg>` with a symbol of `icons.svg`. */
+export function icon(name) {
+  const space = "http://www.w3.org/2000/svg";
+  const svg = document.createElementNS(space, "svg");
+  svg.setAttribute("class", "icon");
+  svg.setAttribute("aria-hidden", "true");
+  const use = document.createElementNS(space, "use");
+  use.setAttribute("href", symbol(name));
+  svg.append(use);
+  return svg;
+}
+
+/** The address of a symbol of `icons.svg`. */
+export const symbol = (name) => `${new URL("../icons.svg", import.meta.url).pathname}#${name}`;
+
+const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+
+/** `2 h 5 min`, from seconds. */
+export function duration(value) {
+  if (value == null) return "–";
+  const seconds = Math.max(0, value);
+  if (seconds < 10) return `${seconds % 1 >= 0.05 ? seconds.toFixed(1) : seconds.toFixed(0)} s`;
+  let left = Math.round(seconds);
+  const parts = [];
+  for (const [size, unit] of UNITS) {
+    const count = Math.floor(left / size);
+    left %= size;
+    if (count || parts.length) parts.push(count ? `${count} ${unit}` : "");
+    if (parts.length === 2) break;
+  }
+  return parts.filter(Boolean).join(" ");
+}
+
+const SIZES = ["B", "kB", "MB", "GB", "TB", "PB"];
+
+/** `1.5 MB`, from bytes. */
+export function size(bytes) {
+  if (bytes == null) return "–";
+  let [value, unit] = [bytes, 0];
+  while (value >= 999.5 && unit < SIZES.length - 1) [value, unit] = [value / 1000, unit + 1];
+  return `${unit && value < 99.95 ? value.toFixed(1) : value.toFixed(0)} ${SIZES[unit]}`;
+}
+
+const NUMBERS = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+
+/** `12,345`. */
+export const count = (number) => (number == null ? "–" : NUMBERS.format(number));

@@ -1,0 +1,38 @@
+// A classic script in the head: the theme is set before anything is drawn. `localStorage.theme` is light, dark or absent.
+(() => {
+  const CHOICES = ["system", "light", "dark"];
+  const read = () => {
+    try {
+      return localStorage.getItem("theme") ?? "system";
+    } catch {
+      return "system"; // storage may be forbidden
+    }
+  };
+  const keep = (choice) => {
+    try {
+      if (choice === "system") localStorage.removeItem("theme");
+      else localStorage.setItem("theme", choice);
+    } catch {
+      // it holds for this page then
+    }
+  };
+  const apply = (choice) => {
+    if (choice === "system") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = choice;
+    const button = document.getElementById("theme");
+    if (!button) return;
+    button.querySelector("span").textContent = `Theme: ${choice}`;
+    button.setAttribute("aria-label", `Theme: ${choice}`);
+    document.dispatchEvent(new CustomEvent("themechange", { detail: choice }));
+  };
+  apply(read());
+  document.addEventListener("DOMContentLoaded", () => {
+    apply(read());
+    document.getElementById("theme")?.addEventListener("click", () => {
+      const next = CHOICES[(CHOICES.indexOf(read()) + 1) % CHOICES.length];
+      keep(next);
+      apply(next);
+    });
+  });
+  addEventListener("storage", (event) => event.key === "theme" && apply(read()));
+})();

@@ -1,0 +1,46 @@
+// Times: `<time datetime data-ago>` says how long ago, kept fresh; `data-exact` says when, in the user's zone.
+import { h } from "./text.js";
+
+const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+const EXACT = new Intl.DateTimeFormat("en-CA", {
+  year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
+  hourCycle: "h23", timeZoneName: "short",
+});
+
+/** `3 min ago`, `in 2 h`. */
+export function ago(date, now = Date.now()) {
+  const seconds = (now - date) / 1000;
+  const distance = Math.abs(seconds);
+  if (distance < 10) return "now";
+  const [size, unit] = UNITS.find(([one]) => distance >= one);
+  const whole = Math.floor(distance / size);
+  return seconds > 0 ? `${whole} ${unit} ago` : `in ${whole} ${unit}`;
+}
+
+/** `2027-06-01 09:00:01 CEST`. */
+export function exact(date) {
+  const part = Object.fromEntries(EXACT.formatToParts(date).map(({ type, value }) => [type, value]));
+  return `${part.year}-${part.month}-${part.day} ${part.hour}:${part.minute}:${part.second} ${part.timeZoneName}`;
+}
+
+/** `<time>` for a time of the API; a dash for none. */
+export function time(iso) {
+  if (!iso) return document.createTextNode("–");
+  const date = new Date(iso);
+  return h("time", { datetime: iso, title: exact(date), "data-ago": true }, ago(date));
+}
+
+export function refresh(root = document) {
+  for (const element of root.querySelectorAll("time[data-ago], time[data-exact]")) {
+    const date = new Date(element.dateTime);
+    const words = exact(date);
+    const said = "ago" in element.dataset ? ago(date) : words;
+    if (element.textContent !== said) element.textContent = said;
+    if ("ago" in element.dataset && element.title !== words) element.title = words;
+  }
+}
+
+refresh();
+setInterval(() => document.hidden || refresh(), 10_000);
+document.addEventListener("visibilitychange", () => document.hidden || refresh());
+document.addEventListener("htmx:after:swap", () => refresh());

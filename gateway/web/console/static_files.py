@@ -1,0 +1,82 @@
+"""The console's style sheet, scripts and pictures, under addresses that change with their contents."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from functools import cached_property, lru_cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from fastapi import APIRouter, Request, Response
+from starlette.exceptions import HTTPException
+
+from gateway.web.authentication import STATIC as FOLDER
+
+#: Every page and every script of the console is sent with it. A worker keeps to the policy of its own script.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "worker-src 'self'; font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_KEPT_FOREVER = "public, max-age=31536000, immutable"
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+
+
+class StaticFiles:
+    """The files of one folder, in memory: they are few and small."""
+
+    def __init__(self, folder: Traversable) -> None:
+        self._files = dict(_walk(folder))
+
+    @cached_property
+    def version(self) -> str:
+        """A hash of all files: modules import each other by relative addresses, so they change together."""
+        digest = hashlib.sha256()
+        for name, data in sorted(self._files.items()):
+            digest.update(f"{name}\0{len(data)}\0".encode() + data)
+        return digest.hexdigest()[:12]
+
+    def address(self, name: str) -> str:
+        """Raises `KeyError` for a file that is not there."""
+        if name not in self._files:
+            raise KeyError(name)
+        return f"{FOLDER}{self.version}/{name}"
+
+    def answer(self, version: str, name: str, *, compressed: bool) -> Response | None:
+        """`None` if there is no such file. A page of an older version gets the newest file, and keeps no copy."""
+        if name not in self._files:
+            return None
+        headers = {"Content-Security-Policy": POLICY, "Vary": "Accept-Encoding"}
+        headers["Cache-Control"] = _KEPT_FOREVER if version == self.version else "no-cache"
+        data = self._files[name]
+        if compressed:
+            data = self._compressed(name)
+            headers["Content-Encoding"] = "gzip"
+        return Response(data, media_type=_TYPES.get(name[name.rfind(".") :], "text/plain"), headers=headers)
+
+    @lru_cache  # noqa: B019 - there is one such object, for as long as the process lives
+    def _compressed(self, name: str) -> bytes:
+        return gzip.compress(self._files[name], mtime=0)
+
+
+def _walk(folder: Traversable, prefix: str = "") -> list[tuple[str, bytes]]:
+    found = []
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            found += _walk(entry, f"{prefix}{entry.name}/")
+        else:
+            found.append((prefix + entry.name, entry.read_bytes()))
+    return found
+
+
+STATIC = StaticFiles(files(__package__) / "static")
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get(FOLDER + "{version}/{name:path}")
+async def static_file(version: str, name: str, request: Request) -> Response:
+    found = STATIC.answer(version, name, compressed="gzip" in request.headers.get("accept-encoding", ""))
+    if found is None:
+        raise HTTPException(404)
+    return found

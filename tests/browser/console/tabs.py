@@ -1,0 +1,52 @@
+"""A page in a browser, and what axe-core says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+
+from axe_playwright_python.base import AXE_SCRIPT
+from playwright.async_api import Page
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
+DESK = {"viewport": {"width": 1280, "height": 800}}
+_LOUD = {"error", "warning"}
+
+
+class Tab:
+    """A page, what it complains of (a violated policy is a complaint), and the addresses that it has asked for."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.complaints: list[str] = []
+        self.asked: list[str] = []
+        page.on("console", lambda said: self.complaints.append(said.text) if said.type in _LOUD else None)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("request", lambda request: self.asked.append(request.url))
+
+    def expect_complaint(self, words: str) -> None:
+        """Take a complaint that the test has provoked off the list: a refused call is one."""
+        found = [text for text in self.complaints if words in text]
+        assert found, self.complaints
+        self.complaints = [text for text in self.complaints if words not in text]
+
+    async def sign_in(self, key: object) -> None:
+        await self.page.goto("/console/sign-in")
+        await self.page.get_by_label("Key").fill(str(key))
+        await self.page.keyboard.press("Enter")
+        await self.page.wait_for_url(lambda url: "sign-in" not in url)
+
+
+OpenTab = Callable[..., AbstractAsyncContextManager[Tab]]
+Axe = Callable[[Tab], Awaitable[None]]
+_VIOLATIONS = """async () => (await axe.run(document, {resultTypes: ['violations']})).violations.map(found =>
+  `${found.id}: ${found.help}: ${found.nodes.map(node => node.html.slice(0, 200)).slice(0, 5).join('  ')}`)"""
+
+
+async def check(tab: Tab) -> None:
+    """Fail with what axe-core finds on the page, light and dark."""
+    await tab.page.evaluate(AXE_SCRIPT)
+    for scheme in ("light", "dark"):
+        await tab.page.emulate_media(color_scheme=scheme)
+        assert await tab.page.evaluate(_VIOLATIONS) == [], scheme
+    await tab.page.emulate_media(color_scheme="null")

@@ -1,0 +1,72 @@
+"""What all pages share: the frame, signing in, the theme, forms that call the API."""
+
+from __future__ import annotations
+
+from browser.console.platform import Console
+from browser.console.tabs import PHONE, Axe, OpenTab, Tab
+from playwright.async_api import expect
+
+from gateway.access.keys import Scope
+
+
+async def test_the_first_page_is_read_by_everybody(tab: Tab, axe: Axe, console: Console) -> None:
+    await tab.page.goto("/")
+    await expect(tab.page.get_by_role("heading", level=1)).to_have_text("Overview")
+    await expect(
+        tab.page.get_by_role("navigation", name="Console").get_by_role("link", name="Overview")
+    ).to_have_attribute("aria-current", "page")
+    await axe(tab)
+    # only our own files, under addresses that are kept for ever
+    assert all(address.startswith(console.url) for address in tab.asked)
+
+
+async def test_the_theme_is_switched_and_kept(tab: Tab) -> None:
+    await tab.page.goto("/")
+    theme = tab.page.get_by_role("button", name="Theme")
+    for expected in ("light", "dark"):
+        await theme.press("Enter")
+        await expect(tab.page.locator("html")).to_have_attribute("data-theme", expected)
+    await tab.page.reload()
+    await expect(tab.page.locator("html")).to_have_attribute("data-theme", "dark")
+    await expect(theme).to_have_text("Theme: dark")
+
+
+async def test_a_phone_has_a_menu_and_nothing_to_scroll_sideways(
+    open_tab: OpenTab, console: Console, axe: Axe
+) -> None:
+    async with open_tab(console.url, **PHONE) as tab:
+        await tab.page.goto("/")
+        wide = "document.documentElement.scrollWidth <= innerWidth"
+        assert await tab.page.evaluate(wide)
+        jobs = tab.page.get_by_role("navigation", name="Console").get_by_role("link", name="Overview")
+        await expect(jobs).to_be_hidden()
+        await tab.page.get_by_role("button", name="Menu").press("Enter")
+        await expect(jobs).to_be_visible()
+        await axe(tab)
+        await tab.page.keyboard.press("Escape")
+        await expect(jobs).to_be_hidden()
+
+
+async def test_one_signs_in_with_a_key_comes_back_and_signs_out(open_tab: OpenTab, locked: Console, axe: Axe) -> None:
+    anne = locked.key("anne", Scope.ADMIN)
+    async with open_tab(locked.url) as tab:
+        await tab.page.goto("/?user_id=bert")
+        assert tab.page.url.startswith(f"{locked.url}/console/sign-in?next=")
+        await axe(tab)
+        key = tab.page.get_by_label("Key")
+        await expect(key).to_be_focused()
+        await key.fill("db_wrong")
+        await tab.page.keyboard.press("Enter")
+        await expect(tab.page.get_by_role("alert")).to_contain_text("not valid")
+        tab.expect_complaint("401")
+        await key.fill(str(anne.token))
+        await tab.page.keyboard.press("Enter")
+        await tab.page.wait_for_url("**/?user_id=bert")
+        # an admin looks as a user, and stops
+        await expect(tab.page.get_by_text("You see what bert sees")).to_be_visible()
+        await tab.page.get_by_role("link", name="Stop").click()
+        await expect(tab.page.get_by_text("Signed in as anne")).to_be_visible()
+        await tab.page.get_by_role("button", name="Sign out").press("Enter")
+        await tab.page.wait_for_url("**/console/sign-in")
+        await tab.page.goto("/")
+        assert "/console/sign-in" in tab.page.url

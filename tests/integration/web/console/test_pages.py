@@ -1,0 +1,114 @@
+"""Pages and files as a browser gets them."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from typing import Any
+
+import httpx
+import pytest
+from integration.web.signed_in import SignIn, anne, impatient, keys, own, own_settings, sign_in, url
+
+from gateway.access.key_store import Issued, KeyIssue, KeyStore
+from gateway.access.keys import Scope
+from gateway.web.console.static_files import POLICY, STATIC
+
+__all__ = ["anne", "impatient", "keys", "own", "own_settings", "sign_in", "url"]
+
+HTML = {"Accept": "text/html,*/*;q=0.8"}
+
+
+def get(client: httpx.Client, path: str, **headers: str) -> httpx.Response:
+    return client.get(path, headers={**HTML, **headers})
+
+
+def test_a_page_is_html_under_a_strict_policy_and_no_copy_is_kept(gateway: httpx.Client) -> None:
+    answer = get(gateway, "/")
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert answer.headers["content-security-policy"] == POLICY
+    assert "unsafe" not in POLICY
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "same-origin"
+
+
+def test_files_are_kept_for_ever_under_an_address_that_changes_with_them(gateway: httpx.Client) -> None:
+    found = re.findall(r'(?:src|href)="(/console/static/[^"#]+)', get(gateway, "/").text)
+    assert len(set(found)) > 3
+    for address in found:
+        answer = gateway.get(address)
+        assert answer.status_code == 200, address
+        assert "immutable" in answer.headers["cache-control"]
+        assert answer.headers["content-encoding"] == "gzip"
+        # a worker keeps to the policy of its own script
+        assert answer.headers["content-security-policy"] == POLICY
+    plain = gateway.get(found[0], headers={"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert plain.content == gateway.get(found[0]).content
+
+
+def test_a_page_of_an_older_version_gets_its_files_and_keeps_none(gateway: httpx.Client) -> None:
+    answer = gateway.get("/console/static/older/console.css")
+    assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-cache")
+    for name in ("no-such.js", "../pages.py", "%2e%2e/pages.py", "js"):
+        assert gateway.get(f"/console/static/{STATIC.version}/{name}").status_code == 404
+
+
+def test_what_is_not_there_is_a_page_for_browsers_and_json_for_programs(gateway: httpx.Client) -> None:
+    page = get(gateway, "/console/no-such-page")
+    assert page.status_code == 404
+    assert page.headers["content-type"].startswith("text/html")
+    assert "<h1>Not Found</h1>" in page.text
+    assert page.headers["x-request-id"]
+    assert gateway.get("/console/no-such-page").json()["error"]["code"] == "not_found"
+    # nothing but pages is turned into pages
+    assert get(gateway, "/jobs/nothing").json()["error"]["code"] == "job_not_found"
+
+
+def test_a_browser_without_a_session_is_led_to_the_form_and_back(url: str, sign_in: SignIn, anne: Issued) -> None:
+    with httpx.Client(base_url=url, trust_env=False) as stranger:
+        answer = get(stranger, "/?x=1")
+        assert answer.status_code == 303
+        assert answer.headers["location"] == "/console/sign-in?next=%2F%3Fx%3D1"
+        part = get(stranger, "/", **{"HX-Request": "true", "HX-Current-URL": f"{url}/console/jobs?status=error"})
+        assert (part.status_code, part.content) == (401, b"")
+        assert part.headers["hx-redirect"] == "/console/sign-in?next=%2Fconsole%2Fjobs%3Fstatus%3Derror"
+        assert stranger.get("/").json()["error"]["code"] == "key_required"
+        assert get(stranger, "/console/sign-in").status_code == 200
+    assert get(sign_in(anne).http, "/").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("given", "leads_to"),
+    [
+        ("/console/jobs?status=error", "/console/jobs?status=error"),
+        ("//evil.example/", "/"),
+        ("https://evil.example/", "/"),
+        ("/console/\\evil.example", "/"),
+        ("javascript:alert(1)", "/"),
+        ("/docs", "/"),
+    ],
+)
+def test_the_form_leads_to_pages_of_ours_only(url: str, given: str, leads_to: str) -> None:
+    with httpx.Client(base_url=url, trust_env=False) as stranger:
+        text = stranger.get("/console/sign-in", params={"next": given}).text
+    assert f'data-then="goto:{leads_to}"' in unescape(text)
+
+
+def test_who_may_not_see_a_page_is_told_so_in_a_page(sign_in: SignIn, keys: KeyStore, anne: Issued) -> None:
+    admin = sign_in(KeyIssue(keys).issue("root", [Scope.ADMIN])).http
+    as_anne = get(admin, "/").text
+    assert 'href="/console/nodes"' in as_anne
+    # an admin who looks as a user has the navigation of that user, on each page
+    as_anne = get(admin, "/?user_id=anne").text
+    assert 'href="/console/nodes' not in as_anne
+    assert 'href="/console/jobs?user_id=anne"' in as_anne
+    assert "anne" in as_anne
+    # a user who asks to look as another one stays what it is
+    assert "You see what" not in get(sign_in(anne).http, "/?user_id=bert").text
+
+
+def test_the_token_against_forgery_is_that_of_the_session(sign_in: SignIn, anne: Issued) -> None:
+    browser: Any = sign_in(anne)
+    assert f'<meta name="csrf-token" content="{browser.view["csrf_token"]}">' in get(browser.http, "/").text
