@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +82,12 @@ def test_lines_of_any_kind_survive(node: Node) -> None:
     assert entries[1][2] == {"level": "ERROR", "msg": "a traceback\0 that belongs to it", "cont": True}
     assert max(end - start for start, end, _ in entries) == 1 << 20
     assert entries[-1][2] == {"level": "INFO", "msg": "torn: no newline at the end", "cont": True}
-    counted = sum((Counter(chunk.lines) for chunk in node.logs.read(*crawl.id, 0, 1 << 24)), Counter[str]())
-    assert counted == Counter(entry["level"] for _, _, entry in entries)
+    chunks = node.logs.read(*crawl.id, 0, 1 << 24)
+    counted = sum((Counter(chunk.lines) for chunk in chunks), Counter[tuple[str, str]]())
+    # what has no head belongs to the line before, over the chunks' borders
+    assert [chunk.head_logger for chunk in chunks][:2] == [None, "a"]
+    loggers = accumulate((entry.get("logger", "") for _, _, entry in entries), lambda before, own: own or before)
+    assert counted == Counter(zip(loggers, (entry["level"] for _, _, entry in entries), strict=True))
 
 
 def test_a_line_is_shipped_when_it_is_whole(node: Node) -> None:
