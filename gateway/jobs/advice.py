@@ -1,0 +1,338 @@
+"""What to do next about a job that waits, or that did not end as it should: read from its state and its message.
+
+`docs/troubleshooting.md` has the same for people who look for what they see.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import NamedTuple
+
+from gateway.jobs.job import Job, JobStatus, WaitingReason
+
+
+class Place(StrEnum):
+    """Where a step is done; a page makes a link of it."""
+
+    #: The log, from its first error on.
+    LOG = "log"
+    #: The requests that failed.
+    REQUESTS = "requests"
+    ITEMS = "items"
+    #: The runs beside it.
+    RUNS = "runs"
+    #: The form of a new crawl, filled in with what this one had.
+    AGAIN = "again"
+    NODES = "nodes"
+    PROJECT = "project"
+    SCHEDULE = "schedule"
+    #: The crawls that run: of its user, or of its site.
+    OF_USER = "of_user"
+    OF_SITE = "of_site"
+    OVERVIEW = "overview"
+
+
+class Step(NamedTuple):
+    words: str
+    place: Place | None = None
+
+
+class Advice(NamedTuple):
+    what: str
+    steps: tuple[Step, ...]
+    #: The page of the documentation that says more.
+    reference: str
+
+
+_LOG = Step("Read the log from its first error on", Place.LOG)
+_FAILED_REQUESTS = Step("Look at the requests that failed", Place.REQUESTS)
+_AGAIN = Step("Run it again", Place.AGAIN)
+_NODES = Step("See how the nodes are", Place.NODES)
+_FAILED = "docs/troubleshooting.md#my-crawl-failed"
+_WAITS = "docs/troubleshooting.md#my-crawl-waits"
+
+#: The first whose pattern is in the message holds: what says more comes before what says less.
+_BY_MESSAGE: tuple[tuple[str, Advice], ...] = (
+    (
+        r"is not a public address",
+        Advice(
+            "It was to fetch an address that is not public, and crawls may reach public ones only.",
+            (
+                Step("If the site is yours, start the platform with its network in CRAWL_ALLOW_NETWORKS"),
+                Step("Otherwise mend the start URL", Place.AGAIN),
+            ),
+            "docs/reference/egress.md",
+        ),
+    ),
+    (
+        r"robots\.txt forbids",
+        Advice(
+            "The site's robots.txt asks not to be crawled there.",
+            (
+                Step("If you may all the same, run it again with obey_robots off", Place.AGAIN),
+                Step("Otherwise choose a start URL that robots.txt allows"),
+            ),
+            "docs/reference/politeness.md",
+        ),
+    ),
+    (
+        r"there is no such variable",
+        Advice(
+            "Its code reads an environment variable that nobody has set.",
+            (Step("Set the variable for the project", Place.PROJECT), _AGAIN),
+            "docs/reference/environment.md",
+        ),
+    ),
+    (
+        r"(ModuleNotFound|Syntax|Indentation|Tab)Error\b|ImportError\b",
+        Advice(
+            "The spider's code cannot be imported on the node.",
+            (
+                Step("Mend the code, or add the missing library to the project's requirements, and deploy it again"),
+                Step("See the project's versions and what was installed", Place.PROJECT),
+            ),
+            "docs/reference/dependencies.md",
+        ),
+    ),
+    (
+        r"Spider not found",
+        Advice(
+            "This version of the project has no spider of that name.",
+            (Step("See which spiders its versions have", Place.PROJECT), Step("Choose another one", Place.AGAIN)),
+            "docs/how-to/deploy-your-own-spiders.md",
+        ),
+    ),
+    (
+        r"unexpected keyword argument|required positional argument|missing \d+ required",
+        Advice(
+            "The spider does not take the parameters that it was given.",
+            (Step("Correct its parameters", Place.AGAIN), _LOG),
+            "docs/reference/spiders.md",
+        ),
+    ),
+    (
+        r"expected at (least|most)|broke an expectation",
+        Advice(
+            "It found less than it was expected to: the site may have changed, or the selectors do not fit it.",
+            (
+                Step("Look at the items, and at how full their fields are", Place.ITEMS),
+                Step("Compare it with earlier runs", Place.RUNS),
+            ),
+            "docs/reference/outcomes.md#what-you-expect",
+        ),
+    ),
+    (
+        r"in the spider: |in an item pipeline: ",
+        Advice(
+            "The spider's own code raised an exception.",
+            (_LOG, Step("Mend the spider, deploy it, and run it again", Place.AGAIN)),
+            _FAILED,
+        ),
+    ),
+    (
+        r"HTTP 429",
+        Advice(
+            "The site says that it is asked too often.",
+            (Step("Run it again with a longer delay, or a rate limit", Place.AGAIN), _FAILED_REQUESTS),
+            "docs/reference/politeness.md",
+        ),
+    ),
+    (
+        r"HTTP 40[13]",
+        Advice(
+            "The site refuses the crawler: it wants a login, or takes it for a robot.",
+            (
+                _FAILED_REQUESTS,
+                Step("Ask more slowly, with other headers, or with a browser (render)", Place.AGAIN),
+            ),
+            "docs/how-to/crawl-javascript-pages.md",
+        ),
+    ),
+    (
+        r"HTTP 4\d\d",
+        Advice(
+            "Not one of the pages that it was to begin with is there.",
+            (Step("Open the start URL in a browser, and correct it", Place.AGAIN), _FAILED_REQUESTS),
+            _FAILED,
+        ),
+    ),
+    (
+        r"HTTP 5\d\d",
+        Advice(
+            "The site's server has failed.",
+            (Step("Run it again when the site has recovered, perhaps more slowly", Place.AGAIN), _FAILED_REQUESTS),
+            "docs/reference/politeness.md",
+        ),
+    ),
+    (
+        r"could not be resolved|connection was refused|connection broke|certificate|SSL|TLS",
+        Advice(
+            "No connection to the site came about.",
+            (Step("Look at the start URL's host name and port", Place.AGAIN), _FAILED_REQUESTS),
+            _FAILED,
+        ),
+    ),
+    (
+        r"Timeout|timed out|took longer than",
+        Advice(
+            "The site did not answer in time.",
+            (
+                Step("Run it again later, or with a longer download timeout", Place.AGAIN),
+                _FAILED_REQUESTS,
+            ),
+            "docs/reference/limits.md",
+        ),
+    ),
+    (
+        r"stopped at its time limit",
+        Advice(
+            "Its time was over before it was done. What it had found until then is there.",
+            (Step("Give it more time, or fewer pages", Place.AGAIN), Step("See what took so long", Place.REQUESTS)),
+            "docs/reference/limits.md",
+        ),
+    ),
+    (
+        r"stopped at its memory limit",
+        Advice(
+            "It took more memory than CRAWL_MEMORY_LIMIT allows.",
+            (
+                Step("Crawl fewer pages at once, or keep less in the spider", Place.AGAIN),
+                Step("Raise CRAWL_MEMORY_LIMIT on the nodes", Place.NODES),
+            ),
+            "docs/reference/limits.md",
+        ),
+    ),
+    (
+        r"stopped at its log limit",
+        Advice(
+            "Its log became longer than CRAWL_MAX_LOG_BYTES allows.",
+            (
+                Step("See what it prints so often", Place.LOG),
+                Step("Run it with a higher log level", Place.AGAIN),
+            ),
+            "docs/reference/limits.md",
+        ),
+    ),
+    (
+        r"no log line, request or item",
+        Advice(
+            "It stood still, and was stopped: mostly a callback waits for something, or never ends.",
+            (Step("See what it did last", Place.LOG), _AGAIN),
+            "docs/reference/limits.md#standing-still",
+        ),
+    ),
+    (
+        r"did not start it|no node took it",
+        Advice(
+            "The node could not begin it.",
+            (_NODES, _AGAIN),
+            "docs/troubleshooting.md#a-node-is-resting-or-quarantined",
+        ),
+    ),
+    (
+        r"could not store the items",
+        Advice("The node's disk is full.", (_NODES, _AGAIN), "docs/troubleshooting.md#the-disk-is-full"),
+    ),
+    (
+        r"items could not be read",
+        Advice(
+            "The spider has put something else in the place of its items' file.",
+            (_LOG, Step("Have the spider leave its folder's files alone")),
+            _FAILED,
+        ),
+    ),
+    (
+        r"process disappeared|ended by SIGKILL|was shut down",
+        Advice(
+            "Its process was killed from outside: the node went down, or was out of memory.",
+            (_NODES, _AGAIN),
+            "docs/reference/outcomes.md",
+        ),
+    ),
+    (
+        r"spider process ended|ended by ",
+        Advice("The spider's process has crashed.", (Step("Read the end of its log", Place.LOG), _AGAIN), _FAILED),
+    ),
+    (
+        r"nothing was fetched",
+        Advice(
+            "It ended without a single page.",
+            (Step("Open the start URL in a browser", Place.AGAIN), _LOG),
+            _FAILED,
+        ),
+    ),
+    (r"requests failed", Advice("Too many of its requests failed.", (_FAILED_REQUESTS, _LOG), _FAILED)),
+    (
+        r"^ended early",
+        Advice("The spider has closed itself before it was done.", (_LOG, _AGAIN), "docs/reference/outcomes.md"),
+    ),
+    (
+        r"\bno items\b",
+        Advice(
+            "It fetched pages and found nothing in them.",
+            (
+                Step("Look at a page, and at the spider's selectors", Place.REQUESTS),
+                Step("Say what it must find, so that the next one like this is partial", Place.AGAIN),
+            ),
+            "docs/reference/outcomes.md#what-you-expect",
+        ),
+    ),
+)
+_UNKNOWN = Advice("It did not end as it should.", (_LOG, _AGAIN), _FAILED)
+_BY_REASON: dict[WaitingReason | None, Advice] = {
+    WaitingReason.CAPACITY: Advice(
+        "Every slot that it could use is taken.",
+        (Step("Wait, or see which nodes have slots", Place.NODES), Step("Raise NODE_SLOTS, or add a node")),
+        "docs/reference/queue.md",
+    ),
+    WaitingReason.SITE_BUSY: Advice(
+        "Another run of its site has not ended.",
+        (Step("See the runs of the site that are under way", Place.OF_SITE),),
+        "docs/reference/sites.md",
+    ),
+    WaitingReason.PREVIOUS_RUN: Advice(
+        "The run before it of the same schedule has not ended.",
+        (
+            Step("See the runs beside it", Place.RUNS),
+            Step("Let runs overlap, or be skipped, in the schedule", Place.SCHEDULE),
+        ),
+        "docs/reference/schedules.md",
+    ),
+    WaitingReason.USER_QUOTA: Advice(
+        "Its user has as many crawls running as one user may have.",
+        (Step("See the crawls of the user that run", Place.OF_USER), Step("Raise CRAWL_USER_RUNNING_MAX")),
+        "docs/reference/quotas.md",
+    ),
+    WaitingReason.NO_NODE: Advice("No node takes work.", (_NODES,), "docs/troubleshooting.md#no-node-takes-work"),
+    WaitingReason.NO_SUCH_PROJECT: Advice(
+        "No node has this version of its project yet.",
+        (
+            Step("Wait for a moment if it was just deployed", Place.PROJECT),
+            Step("Otherwise deploy the version again"),
+        ),
+        _WAITS,
+    ),
+    WaitingReason.DISK_FULL: Advice(
+        "The disks of the nodes that could run it are full.", (_NODES,), "docs/troubleshooting.md#the-disk-is-full"
+    ),
+    WaitingReason.BACKOFF: Advice(
+        "The last try failed; the next one comes by itself.", (_LOG,), "docs/reference/outcomes.md"
+    ),
+    None: Advice(
+        "No worker has looked at it yet. That takes a second.",
+        (Step("If it stays so, see whether the workers are there", Place.OVERVIEW),),
+        _WAITS,
+    ),
+}
+
+
+def advice(job: Job) -> Advice | None:
+    """`None` for a job about which nothing is to be done."""
+    if job.status is JobStatus.PENDING:
+        return _BY_REASON[job.waiting_reason]
+    if not job.is_final or job.status is JobStatus.CANCELLED:
+        return None
+    message = job.message or ""
+    found = next((advised for pattern, advised in _BY_MESSAGE if re.search(pattern, message)), None)
+    return found or (None if job.status is JobStatus.FINISHED else _UNKNOWN)
