@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -33,6 +33,9 @@ IMPORTS = (
     *("gateway.tailer.eggs", "gateway.tailer.follow", "gateway.tailer.heartbeat"),
     "gateway.tailer.shipping",
 )
+#: What the stores are called among the processes, and what each is named with if it runs elsewhere.
+STORES = {"redis": "REDIS_URL", "mongo": "MONGO_URI"}
+NAMES = (*STORES, "scrapyd", "tailer", "worker", "beat", "gateway")
 #: Addresses that stand for all of this machine's, each with the address at which it is reached from here.
 _HERE = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104 - compared with, not bound
 
@@ -46,20 +49,21 @@ class Plan:
     redis: Store
     mongo: Store
     gateway_port: int
+    scrapyd_address: str
     scrapyd_port: int
     scrapyd_password: str
     ports: dict[str, int]
+    #: The processes that run here.
+    names: frozenset[str] = frozenset(NAMES)
 
     @property
     def gateway_url(self) -> str:
         """The address at which this machine reaches the gateway."""
-        host = self.settings.gateway_address
-        host = _HERE.get(host, host)
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.gateway_port}"
+        return _url(self.settings.gateway_address, self.gateway_port)
 
     @property
     def scrapyd_url(self) -> str:
-        return f"http://{LOOPBACK}:{self.scrapyd_port}"
+        return _url(self.scrapyd_address, self.scrapyd_port)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -95,8 +99,19 @@ class Plan:
         )
 
 
+def _url(host: str, port: int) -> str:
+    host = _HERE.get(host, host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
 def processes(plan: Plan) -> list[Process]:
-    """Stores, node, workers, gateway: each needs only what stands before it."""
+    """Those that run here, in the order of starting: each needs only what stands before it."""
+    found = [process for process in _all_processes(plan) if process.name in plan.names]
+    return [replace(one, needs=tuple(name for name in one.needs if name in plan.names)) for one in found]
+
+
+def _all_processes(plan: Plan) -> list[Process]:
+    """Stores, node, workers, gateway."""
     env = plan.environment
     python, grace = sys.executable, plan.settings.crawl_stop_grace
     stores = [store.process for store in (plan.redis, plan.mongo) if store.process]
@@ -138,6 +153,8 @@ class UpOptions:
     quiet: bool = False
     #: Let the OS pick the gateway's and Scrapyd's ports too.
     free_ports: bool = False
+    #: Names of the processes to run here, if not all.
+    only: tuple[str, ...] = ()
     #: Written when healthy, and again whenever a process was restarted.
     ready_file: Path | None = None
 
@@ -155,7 +172,7 @@ def up(settings: Settings, options: UpOptions) -> int:
             make_private(home)
             # first of all: its imports take longer than everything else
             with warm_zygote(IMPORTS) as zygote:
-                plan = make_plan(settings, home, free_ports=options.free_ports)
+                plan = make_plan(settings, home, free_ports=options.free_ports, only=options.only)
                 return asyncio.run(_run(plan, options, zygote, began))
     except (AlreadyRunningError, PortTakenError, SettingsError, StoreError) as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the log has not begun
@@ -164,28 +181,53 @@ def up(settings: Settings, options: UpOptions) -> int:
     return REFUSED
 
 
-def make_plan(settings: Settings, home: Path, *, free_ports: bool) -> Plan:
+def make_plan(settings: Settings, home: Path, *, free_ports: bool, only: tuple[str, ...] = ()) -> Plan:
     """Raises `SettingsError`, `PortTakenError` or `StoreError` if the plan cannot be carried out."""
-    host = settings.gateway_address
-    if problem := cannot_bind(host):
-        raise SettingsError(f"GATEWAY_HOST: {host} is not an address of this machine ({problem})")
+    names = _names(settings, only)
+    # as Scrapyd reads it itself
+    door = os.environ.get("SCRAPYD_BIND_ADDRESS") or LOOPBACK
+    for name, setting, host in (
+        ("gateway", "GATEWAY_HOST", settings.gateway_address),
+        ("scrapyd", "SCRAPYD_BIND_ADDRESS", door),
+    ):
+        if name in names and (problem := cannot_bind(host)):
+            raise SettingsError(f"{setting}: {host} is not an address of this machine ({problem})")
     last = StackState.read(home)
     ports = PortPicker(last.ports if last else {})
     if free_ports:
         gateway_port, scrapyd_port = ports.pick("gateway"), ports.pick("scrapyd")
     else:
-        gateway_port = demand(settings.gateway_port, host, "the gateway", "GATEWAY_PORT")
-        scrapyd_port = demand(settings.scrapyd_port, LOOPBACK, "Scrapyd", "SCRAPYD_PORT")
+        gateway_port, scrapyd_port = settings.gateway_port, settings.scrapyd_port
+        if "gateway" in names:
+            demand(gateway_port, settings.gateway_address, "the gateway", "GATEWAY_PORT")
+        if "scrapyd" in names:
+            demand(scrapyd_port, door, "Scrapyd", "SCRAPYD_PORT")
     return Plan(
         settings=settings,
         home=home,
         redis=choose_redis(settings, home, ports),
         mongo=choose_mongo(settings, home, ports),
         gateway_port=gateway_port,
+        scrapyd_address=door,
         scrapyd_port=scrapyd_port,
         scrapyd_password=scrapyd_password(settings, home),
         ports=ports.picked,
+        names=names,
     )
+
+
+def _names(settings: Settings, only: tuple[str, ...]) -> frozenset[str]:
+    """The processes to run. Raises `SettingsError` where the others, which run elsewhere, are not named."""
+    if unknown := set(only) - set(NAMES):
+        raise SettingsError(f"--only: {', '.join(sorted(unknown))}: the processes are {', '.join(NAMES)}")
+    if not only:
+        return frozenset(NAMES)
+    shared = {setting: setting.lower() for name, setting in STORES.items() if name not in only}
+    shared |= {"SCRAPYD_PASSWORD": "scrapyd_password"}
+    for setting, field in shared.items():
+        if field not in settings.model_fields_set:
+            raise SettingsError(f"{setting}: must be set, the same on all machines, because of --only")
+    return frozenset(only)
 
 
 def scrapyd_password(settings: Settings, home: Path) -> str:
@@ -211,7 +253,8 @@ async def _run(plan: Plan, options: UpOptions, zygote: Zygote | None, began: flo
 
     async def announce() -> None:
         nonlocal announced
-        await _until_healthy(plan, log)
+        if "gateway" in plan.names:
+            await _until_healthy(plan, log)
         announced = True
         note()
         log.say(_banner(plan, time.monotonic() - began))
@@ -243,6 +286,8 @@ async def _until_healthy(plan: Plan, log: StackLog) -> None:
 
 
 def _banner(plan: Plan, seconds: float) -> str:
+    if "gateway" not in plan.names:
+        return _short_banner(plan, seconds)
     user, password = plan.settings.scrapyd_username, plan.scrapyd_password
     keys = ""
     if plan.settings.serves_others:
@@ -265,6 +310,14 @@ Try, in another terminal:
 
 Ctrl-C stops everything.
 """
+
+
+def _short_banner(plan: Plan, seconds: float) -> str:
+    """Of a part of the platform."""
+    lines = [f"Ready ({seconds:.1f} s): {', '.join(process.name for process in processes(plan))}"]
+    if "scrapyd" in plan.names:
+        lines.append(f"Workers reach this node at {plan.settings.node_base_url} (NODE_URL)")
+    return "\n".join(["", *lines, "", "Ctrl-C stops everything.", ""])
 
 
 def _end_leftovers(home: Path) -> None:

@@ -26,11 +26,17 @@ from gateway.settings import Settings
 @taking(
     flag("quiet", "Print only this command's lines, not the processes'.", "--quiet", "-q"),
     flag("free_ports", "Let the system choose every port."),
+    option(
+        "only",
+        "Run only this process here; repeatable: redis, mongo, scrapyd, tailer, worker, beat, gateway.",
+        kind=list[str],
+        default=None,
+    ),
     option("ready_file", "When all is healthy, write its addresses to this file as JSON.", kind=Path),
 )
-def up(*, quiet: bool, free_ports: bool, ready_file: Path | None) -> None:
-    """Run the whole platform here, on loopback, until Ctrl-C. Exit code: 1 it never got ready, 2 refused."""
-    raise typer.Exit(run_stack(Settings.load(), UpOptions(quiet, free_ports, ready_file)))
+def up(*, quiet: bool, free_ports: bool, only: list[str] | None, ready_file: Path | None) -> None:
+    """Run the whole platform here, or a part of it, until Ctrl-C. Exit code: 1 it never got ready, 2 refused."""
+    raise typer.Exit(run_stack(Settings.load(), UpOptions(quiet, free_ports, tuple(only or ()), ready_file)))
 
 
 # --- `discoverybot demo`: the whole platform on a site of its own

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -120,17 +120,18 @@ class Stack:
 
 
 @contextmanager
-def running_stack(home: Path, *, forked: bool = True, **variables: str) -> Iterator[Stack]:
-    """A healthy platform; at the end Ctrl-C, as a user would, and nothing may be left running.
-
-    It is forked from a warm process unless told otherwise.
+def running_stack(home: Path, *, forked: bool = True, only: Sequence[str] = (), **variables: str) -> Iterator[Stack]:
+    """A healthy platform, or `only` some of its processes. At the end Ctrl-C, as a user would, and nothing may be
+    left running. It is forked from a warm process unless told otherwise.
     """
     home.mkdir(parents=True, exist_ok=True)
     ready = home / "ready.json"
     ready.unlink(missing_ok=True)
     output = home / "up.log"
     environment = {**os.environ, "DISCOVERYBOT_HOME": str(home), "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8", **variables}
-    arguments = ("up", "--free-ports", "--ready-file", str(ready))
+    # others have to know where a node is
+    free_ports = () if "scrapyd" in only else ("--free-ports",)
+    arguments = ("up", *free_ports, *(f"--only={name}" for name in only), "--ready-file", str(ready))
     if forked:
         process = warm.start("gateway.cli.main", *arguments, env=environment, cwd=ROOT, stdout=output)
     else:

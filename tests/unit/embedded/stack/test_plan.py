@@ -15,7 +15,7 @@ from embedded.stack.ports import PICKED, PortPicker, is_free
 from embedded.stack.state import AlreadyRunningError, StackState, only_stack
 from embedded.stack.stores import other_redis_database, redacted
 from embedded.stack.up import make_plan, processes, scrapyd_password
-from gateway.settings import Settings
+from gateway.settings import Settings, SettingsError
 
 
 def _state(**more: object) -> StackState:
@@ -88,6 +88,18 @@ def test_the_stack_tells_its_processes_where_everything_is(tmp_path: Path) -> No
     assert [process.name for process in processes(plan)] == [
         *("redis", "mongo", "scrapyd", "tailer", "worker", "beat", "gateway")
     ]
+
+
+def test_a_part_of_the_platform_needs_the_addresses_of_the_rest(tmp_path: Path) -> None:
+    some = ("scrapyd", "tailer")
+    with pytest.raises(SettingsError, match="REDIS_URL: must be set"):
+        make_plan(Settings(), tmp_path, free_ports=True, only=some)
+    with pytest.raises(SettingsError, match="--only: tailor: the processes are redis, mongo"):
+        make_plan(Settings(), tmp_path, free_ports=True, only=("tailor",))
+    shared = {"scrapyd_password": "shared"}
+    plan = make_plan(Settings.model_validate(shared), tmp_path, free_ports=True, only=("redis", "mongo", "worker"))
+    table = {process.name: process.needs for process in processes(plan)}
+    assert table == {"redis": (), "mongo": (), "worker": ("redis", "mongo")}
 
 
 @pytest.mark.parametrize(
