@@ -1,0 +1,13 @@
+// The worker that all tabs share: it holds their streams.
+import { Hub } from "./stream-hub.js";
+
+const hub = new Hub();
+
+self.onconnect = ({ ports: [port] }) => {
+  const member = { send: (message) => port.postMessage(message) };
+  port.onmessage = ({ data }) => {
+    // a tab holds a lock of this name for as long as it lives, and a tab that crashes says nothing
+    if (data.type === "hello") navigator.locks?.request(data.lock, () => hub.hear(member, { type: "bye" }));
+    else hub.hear(member, data);
+  };
+};
