@@ -35,7 +35,7 @@ from gateway.stores.mongo import mongo_errors
 from gateway.web.dependencies import Parts, StoreRoute
 from gateway.web.errors import RETRY_AFTER, problems
 from gateway.web.parts import GatewayParts
-from gateway.web.schemas.types import Name, QueryModel, Timestamp
+from gateway.web.schemas.types import Name, QueryModel, SearchText, Timestamp
 
 _EGG_SPIDER: JsonDict = {
     "project": "shop",
@@ -182,6 +182,7 @@ class SpidersQuery(QueryModel):
     project: Name | None = Field(default=None, description="Only spiders of this project.")
     version: Name | None = Field(default=None, description="Only spiders of this version.")
     name: Name | None = Field(default=None, description="Only spiders with this name.")
+    q: SearchText | None = Field(default=None, description="Only spiders with this text in their name.")
     limit: int = Field(default=200, ge=1, le=1000)
     after: Annotated[str, Field(max_length=1000)] | None = Field(
         default=None, description="The `next` of the previous page."
@@ -316,6 +317,9 @@ def list_spiders(query: Annotated[SpidersQuery, Query()], parts: Parts) -> Spide
     """Every spider of every version that the crawl nodes have. Pass `next` as `after` for the page that follows."""
     project = project_name(query.project) if query.project else None
     found = parts[SpiderCatalog].select(project=project, version=query.version, name=query.name)
+    if query.q is not None:
+        text = query.q.lower()
+        found = [info for info in found if text in info.name.lower()]
     start = bisect_right(found, _place(query.after), key=_sort_key) if query.after else 0
     infos, rest = found[start : start + query.limit], found[start + query.limit :]
     # none that was on an earlier page

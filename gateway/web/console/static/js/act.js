@@ -1,7 +1,9 @@
 // Forms that call the JSON API: `<form data-api="POST /jobs/5f0c…/cancel" data-then="reload">`.
 //
 // Fields become the body by their names: `a.b` nests, empty optional fields are left out. `data-type` says what a field
-// is: number, boolean, json, lines (a list, one per line), time (of the user's zone). A form with `data-send="file"`
+// is: number, boolean, json, lines (a list, one per line), pairs (`name=value` per line, a value is JSON or text), texts
+// (the same, all are text), time (of the user's zone). A field with the value of `data-default` (JSON) is left out;
+// `data-empty` is the JSON that an empty field is sent as. A form with `data-send="file"`
 // sends its one file as it is; with `data-send="form"` it sends a multipart form; with `data-send="query"` its fields are
 // the query of the call. `{name}` in the address is the value of the field `name`, which is not sent then.
 // `data-then`, separated by `|`: `reload`, `goto:/console/jobs/{job_id}` (of the answer), `refresh:#list` (by htmx:
@@ -17,31 +19,50 @@ const READERS = {
   boolean: (text) => text === "true",
   json: (text) => JSON.parse(text),
   lines: (text) => text.split("\n").map((line) => line.trim()).filter(Boolean),
+  pairs: (text) => pairs(text, jsonOrText),
+  texts: (text) => pairs(text, String),
   time: (text) => new Date(text).toISOString(),
 };
+
+function pairs(text, read) {
+  const lines = READERS.lines(text).map((line) => line.match(/^([^=]+)=(.*)$/));
+  return Object.fromEntries(lines.map(([, name, value]) => [name.trim(), read(value)]));
+}
+
+function jsonOrText(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+const NOT = { json: "JSON", pairs: "name=value in each line", texts: "name=value in each line" };
 
 /** The fields of a form as the body of a call. Throws an error with `field` for a field that cannot be read. */
 export function bodyOf(form) {
   const body = {};
   for (const field of form.elements) {
-    if (!field.name || field.disabled || field.type === "file" || (field.type === "radio" && !field.checked)) continue;
+    if (!field.name || field.matches(":disabled") || field.type === "file" || (field.type === "radio" && !field.checked)) continue;
     const value = valueOf(field);
-    if (value !== undefined) put(body, field.name.split("."), value);
+    if (value !== undefined && !isDefault(field, value)) put(body, field.name.split("."), value);
   }
   return body;
 }
 
 function valueOf(field) {
   if (field.type === "checkbox") return field.dataset.type === "boolean" ? field.checked : field.checked ? field.value : undefined;
-  if (field.multiple) return [...field.selectedOptions].map((option) => option.value);
+  if (field.multiple) return [...field.selectedOptions].map(({ value }) => (field.dataset.type === "json" ? JSON.parse(value) : value));
   const text = field.value;
-  if (text.trim() === "") return undefined;
+  if (text.trim() === "") return field.dataset.empty && JSON.parse(field.dataset.empty);
   try {
     return (READERS[field.dataset.type] ?? String)(text);
   } catch {
-    throw Object.assign(new Error(`is not ${field.dataset.type === "json" ? "JSON" : `a ${field.dataset.type}`}`), { field: field.name });
+    throw Object.assign(new Error(`is not ${NOT[field.dataset.type] ?? `a ${field.dataset.type}`}`), { field: field.name });
   }
 }
+
+const isDefault = ({ dataset }, value) => dataset.default && JSON.stringify(value) === JSON.stringify(JSON.parse(dataset.default));
 
 function put(body, [first, ...rest], value) {
   if (!rest.length) body[first] = first in body && !Array.isArray(value) ? [body[first], value].flat() : value;
@@ -107,7 +128,7 @@ function follow(form, step, answer) {
 export function tell(form, error) {
   if (!(error instanceof ApiError) && !error.field) console.warn(error);
   const problems = error.detail?.problems ?? (error.field ? [{ field: error.field, message: error.message }] : []);
-  const placed = problems.filter((problem) => tellField(form, problem));
+  const placed = mark(form, problems);
   form.querySelector('[aria-invalid="true"]')?.focus();
   if (placed.length && placed.length === problems.length) return;
   const words = shown(error instanceof TypeError ? "The gateway does not answer. Is it running?" : error.message, 2000);
@@ -120,8 +141,13 @@ export function tell(form, error) {
   alert.hidden = false;
 }
 
+/** Say problems beside the fields that they name. Returns those that have a field. */
+export const mark = (form, problems) => problems.filter((problem) => tellField(form, problem));
+
 function tellField(form, { field, message }) {
-  const input = [...form.elements].find((one) => one.name && (one.name === field || field.startsWith(`${one.name}.`)));
+  const named = [...form.elements].filter((one) => one.name && (one.name === field || field?.startsWith(`${one.name}.`)));
+  // `params.a` is the matter of the field of that name, and else of `params`
+  const input = named.sort((one, other) => other.name.length - one.name.length)[0];
   if (!input) return false;
   const id = `${input.id || input.name}-error`;
   const words = h("p", { class: "error", id, "data-problem": true }, shown(message, 2000));
@@ -131,7 +157,7 @@ function tellField(form, { field, message }) {
   return true;
 }
 
-function clearProblems(form) {
+export function clearProblems(form) {
   for (const words of form.querySelectorAll("[data-problem]")) {
     for (const input of form.querySelectorAll(`[aria-describedby~="${CSS.escape(words.id)}"]`)) {
       const left = input.getAttribute("aria-describedby").split(" ").filter((id) => id !== words.id);

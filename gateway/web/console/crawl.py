@@ -1,0 +1,135 @@
+"""`/console/crawl`: asks for a crawl, now, later, or again and again."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple
+
+import orjson
+from fastapi import Query, Request, Response
+from pydantic import Field
+
+from gateway.contract.crawl import DEFAULT_PROJECT
+from gateway.errors import JobNotFoundError
+from gateway.web.authorisation import Called
+from gateway.web.console.pages import Pages, page
+from gateway.web.console.parameters import ParameterForm, parameter_form
+from gateway.web.dependencies import Parts
+from gateway.web.routes.jobs import get_job
+from gateway.web.routes.platform import SpidersQuery, SpiderView, list_projects, list_spiders
+from gateway.web.schemas.schedule import ScheduleJobView
+from gateway.web.schemas.types import Name, QueryModel, UserId
+
+router = Pages()
+
+#: Names that the page itself offers; what is typed is searched among all.
+_OFFERED = 100
+
+
+class CrawlPageQuery(QueryModel):
+    project: Name | None = None
+    version: Name | None = None
+    spider: Name | None = None
+    job: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = Field(default=None, alias="from")
+    user_id: UserId | None = None
+
+
+class Chosen(NamedTuple):
+    """What the form is filled with."""
+
+    project: str
+    version: str
+    spider: str
+    #: The fields of an earlier crawl.
+    given: dict[str, Any]
+
+
+@router.page("/console/crawl", like="POST /crawl")
+def new_crawl(query: Annotated[CrawlPageQuery, Query()], request: Request, parts: Parts, caller: Called) -> Response:
+    given = _earlier(query.job, parts, caller) if query.job else {}
+    chosen = Chosen(
+        query.project if query.project is not None else given.get("project", ""),
+        query.version if query.version is not None else given.get("version") or "",
+        query.spider if query.spider is not None else given.get("spider", ""),
+        given,
+    )
+    projects = list_projects(parts).projects
+    spider = _spider(chosen, parts)
+    return page(
+        request,
+        "crawl/new.html",
+        projects=projects,
+        versions=next((one.versions for one in projects if one.name == chosen.project), []),
+        offered=_offered(chosen, parts),
+        chosen=chosen,
+        spider=spider,
+        form=_form(chosen, spider),
+        texts=_texts(given),
+        user_id=query.user_id or caller.user_id or (caller.key.user_id if caller.key else "operator"),
+        asks_for_user=caller.user_id is None,
+        source=query.job,
+    )
+
+
+def _earlier(job_id: str, parts: Parts, caller: Called) -> dict[str, Any]:
+    """What an earlier crawl, or a schedule's, was asked for; values of variables are not known."""
+    view = get_job(job_id, parts)
+    if isinstance(view, ScheduleJobView):
+        owner, crawl = view.schedule.user_id, view.schedule.crawl
+        fields = crawl.model_dump(mode="json") if crawl else {}
+    else:
+        owner = view.user_id
+        fields = view.spec.shown().model_dump(mode="json", exclude={"replaced", "site", "site_rate_limit"})
+        fields |= {"tags": view.tags, "priority": view.priority, "max_retries": view.max_retries}
+        fields["webhooks"] = view.webhooks
+    if not caller.may_see(owner):
+        raise JobNotFoundError(job_id)
+    return fields
+
+
+def _spider(chosen: Chosen, parts: Parts) -> SpiderView | None:
+    """The spider that would run, as far as that is clear."""
+    if not chosen.spider:
+        return None
+    wanted = SpidersQuery(project=chosen.project or None, version=chosen.version or None, name=chosen.spider)
+    found = list_spiders(wanted, parts).spiders
+    best = [one for one in found if chosen.version or one.latest]
+    return next((one for one in best if one.project == DEFAULT_PROJECT), best[0] if best else None)
+
+
+def _offered(chosen: Chosen, parts: Parts) -> list[SpiderView]:
+    wanted = SpidersQuery(project=chosen.project or None, version=chosen.version or None, limit=_OFFERED)
+    return [one for one in list_spiders(wanted, parts).spiders if chosen.version or one.latest]
+
+
+def _form(chosen: Chosen, spider: SpiderView | None) -> ParameterForm:
+    schema = spider.params_schema if spider else None
+    is_own = spider is not None and spider.project == DEFAULT_PROJECT
+    return parameter_form(schema, chosen.given.get("params", {}), own=is_own)
+
+
+def _texts(given: dict[str, Any]) -> dict[str, str]:
+    """The fields of an earlier crawl as the form's fields show them."""
+    expect = given.get("expect") or {}
+    texts = {
+        name: str(given[name])
+        for name in ("depth", "max_pages", "max_items", "timeout", "max_retries", "priority")
+        if given.get(name) is not None
+    }
+    texts |= {f"expect.{name}": str(value) for name, value in expect.items() if isinstance(value, int | float)}
+    return {
+        **texts,
+        "start_urls": "\n".join(given.get("start_urls", ())),
+        "tags": "\n".join(given.get("tags", ())),
+        "webhook_url": next(iter(given.get("webhooks", ())), ""),
+        "settings": "\n".join(
+            f"{name}={orjson.dumps(value).decode()}" for name, value in given.get("settings", {}).items()
+        ),
+        "env": "\n".join(f"{name}=" for name in given.get("env", {})),
+        "expect.fields": "\n".join(f"{name}={value:g}" for name, value in expect.get("fields", {}).items()),
+        "fetch": _fetch(given.get("fetch")),
+    }
+
+
+def _fetch(options: dict[str, Any] | None) -> str:
+    said = {name: value for name, value in (options or {}).items() if value not in (None, {}, [])}
+    return orjson.dumps(said, option=orjson.OPT_INDENT_2).decode() if said else ""

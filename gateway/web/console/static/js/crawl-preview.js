@@ -1,0 +1,91 @@
+// What `POST /crawl/preview` says, for people.
+import { duration, h, icon, shown } from "./text.js";
+import { time } from "./times.js";
+
+const WAITS = {
+  capacity: "every slot that it could use is taken",
+  no_node: "no node takes work",
+  no_such_project: "no node has this version of the project yet",
+  disk_full: "the disks of the nodes that could run it are full",
+  user_quota: "you have as many crawls running as one user may have",
+  site_busy: "another run of the site has not ended",
+};
+
+const verdict = (kind, words) => h("p", { class: "verdict", "data-kind": kind }, icon({ good: "ok", warn: "info", bad: "warn" }[kind]), h("span", {}, words));
+
+/** Elements that say what would happen. */
+export function preview(seen) {
+  if (!seen.accepted) return [verdict("bad", "It would be refused"), problems(seen.problems)];
+  const parts = seen.answer.cached ? existing(seen.answer) : fresh(seen);
+  if (seen.runs.length) parts.push(h("h3", {}, seen.runs.length > 1 ? `The next ${seen.runs.length} runs` : "The run"), runs(seen.runs, zoneOf(seen)));
+  if (seen.schedule?.jitter && !seen.answer.cached) parts.push(h("p", { class: "muted small" }, "Each run is moved a little, by the jitter."));
+  return [...parts, defaults(seen.crawl)];
+}
+
+/** One line of it. */
+export function verdictOf(seen) {
+  if (!seen.accepted) return `It would be refused: ${shown(seen.problems[0].message, 160)}`;
+  if (seen.answer.cached) return `${seen.answer.scheduled ? "This schedule" : "This crawl"} exists already, and will be shown.`;
+  return seen.answer.scheduled ? "" : place(seen.place);
+}
+
+export function problems(found) {
+  return h("ul", { class: "list" }, found.map((one) => h("li", {}, shown(one.message, 600))));
+}
+
+function existing({ job_id: id, status, cached_at: since, scheduled }) {
+  const path = scheduled && ["active", "paused", "ended"].includes(status) ? "schedules" : "jobs";
+  const link = h("a", { href: `/console/${path}/${encodeURIComponent(id)}` }, id.slice(0, 8));
+  return [
+    verdict("warn", scheduled ? "The same is scheduled already" : "The same crawl exists already"),
+    h("p", {}, "You will get ", link, `, which is ${status} and was asked for `, time(since), ". Tick “Crawl again” for a new one."),
+  ];
+}
+
+function fresh({ answer, place: where }) {
+  if (answer.scheduled) return [verdict("good", "It will be scheduled")];
+  const words = place(where);
+  return [verdict(where.waiting_reason ? "warn" : "good", where.waiting_reason ? "It will wait for its turn" : "It will start at once"), h("p", {}, words)];
+}
+
+function place({ node, waiting_reason: reason, queue_position: position }) {
+  const ahead = position > 1 ? ` ${position - 1} ${position === 2 ? "crawl goes" : "crawls go"} first.` : "";
+  if (!reason) return `It starts on ${shown(node, 60)}.${ahead}`;
+  return `It waits: ${WAITS[reason] ?? reason}.${ahead}`;
+}
+
+const zoneOf = (seen) => (seen.schedule.interval ? seen.schedule.timezone : null);
+
+/** Coming runs in their zone, or in the user's own; changes of the clock are marked. */
+export function runs(coming, zone) {
+  return h("ol", { class: "runs" }, coming.map((run) => h("li", {}, h("time", { datetime: run.due }, zone ? local(run.local) : local(inUsersZone(run.due))), " ", clock(run))));
+}
+
+const DAYS = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
+
+/** `Tue 2027-06-01 09:00 +02:00`, from ISO with an offset. */
+export function local(iso) {
+  const [, day, clock, , offset] = iso.match(/^(\d{4}-\d\d-\d\d)T(\d\d:\d\d(?::\d\d)?)(\.\d+)?(.*)$/);
+  return `${DAYS[new Date(`${day}T00:00:00Z`).getUTCDay()]} ${day} ${clock.replace(/:00$/, (end) => (clock.length > 5 ? "" : end))} ${offset === "+00:00" || offset === "Z" ? "UTC" : offset}`;
+}
+
+function inUsersZone(iso) {
+  const date = new Date(iso);
+  const minutes = -date.getTimezoneOffset();
+  const shifted = new Date(date.getTime() + minutes * 60_000).toISOString().slice(0, 19);
+  const part = (number) => String(Math.floor(number)).padStart(2, "0");
+  return `${shifted}${minutes < 0 ? "-" : "+"}${part(Math.abs(minutes) / 60)}:${part(Math.abs(minutes) % 60)}`;
+}
+
+export function clock({ clocks_moved_minutes: moved }) {
+  if (!moved) return "";
+  return h("span", { class: "clock" }, `clocks go ${moved > 0 ? "forward" : "back"} ${duration(Math.abs(moved) * 60)} before this run`);
+}
+
+function defaults(crawl) {
+  const facts = [
+    ["Project", crawl.project], ["Version", crawl.version], ["Seconds at most", crawl.timeout], ["Retries", crawl.max_retries],
+    ["Depth", crawl.depth ?? "as the spider has it"], ["Pages at most", crawl.max_pages ?? "no limit"],
+  ];
+  return h("details", {}, h("summary", {}, "With these defaults"), h("dl", { class: "facts" }, facts.filter(([, value]) => value != null).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, shown(value))))));
+}

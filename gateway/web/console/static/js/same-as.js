@@ -1,0 +1,77 @@
+// A request as other programs make it: for a shell with curl, for our command line, and in Python with httpx.
+
+// Controls, and characters that change the direction or the place of the text around them.
+const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+
+/** JSON whose invisible characters are escapes. */
+export const json = (value, indent) =>
+  JSON.stringify(value, null, indent).replace(INVISIBLE, (found) => (found === "\n" ? found : `\\u${found.charCodeAt(0).toString(16).padStart(4, "0")}`));
+
+/** A word of a POSIX shell. */
+export const word = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`);
+
+/** `request`: `origin`, `path`, `body`; `withKey`: it needs a key, which is in DISCOVERYBOT_KEY. */
+export function curl({ origin, path, body, withKey }) {
+  const lines = [`curl -sS ${word(origin + path)}`];
+  if (withKey) lines.push(`-H "Authorization: Bearer $DISCOVERYBOT_KEY"`);
+  lines.push(`-H 'Content-Type: application/json'`, `--data-raw ${word(json(body))}`);
+  return lines.join(" \\\n  ");
+}
+
+/** Python, with httpx. */
+export function python({ origin, path, body, withKey }) {
+  const lines = ["import httpx", "", "answer = httpx.post(", `    ${json(origin + path)},`];
+  if (withKey) {
+    lines.unshift("import os", "");
+    lines.push(`    headers={"Authorization": f"Bearer {os.environ['DISCOVERYBOT_KEY']}"},`);
+  }
+  lines.push(`    json=${literal(body, "    ")},`, "    timeout=30,", ")", "answer.raise_for_status()", "print(answer.text)");
+  return lines.join("\n");
+}
+
+/** A value as Python spells it. */
+function literal(value, margin = "") {
+  if (value === null) return "None";
+  if (typeof value === "boolean") return value ? "True" : "False";
+  if (typeof value !== "object") return json(value);
+  const inner = `${margin}    `;
+  const [open, close] = Array.isArray(value) ? "[]" : "{}";
+  const parts = Array.isArray(value)
+    ? value.map((one) => literal(one, inner))
+    : Object.entries(value).map(([name, one]) => `${json(name)}: ${literal(one, inner)}`);
+  if (!parts.length) return open + close;
+  return `${open}\n${parts.map((part) => `${inner}${part},\n`).join("")}${margin}${close}`;
+}
+
+/** Fields that have an option of the same meaning, with its name. */
+const OPTIONS = {
+  project: "--project", version: "--version", user_id: "--user", depth: "--depth", max_pages: "--max-pages",
+  max_items: "--max-items", timeout: "--timeout", max_retries: "--max-retries", priority: "--priority",
+  schedule_at: "--at", timezone: "--timezone", jitter: "--jitter", overlap: "--overlap", ends_at: "--until",
+  max_runs: "--max-runs",
+};
+
+/** Our command line; `without` names the fields that it has no option for. */
+export function commandLine({ origin, body }) {
+  const words = [`discoverybot crawl ${word(body.spider ?? "")}`, ...(body.start_urls ?? []).map(word)];
+  const without = [];
+  for (const [name, value] of Object.entries(body)) {
+    if (name in OPTIONS) words.push(`${OPTIONS[name]}=${word(String(value))}`);
+    else if (name === "interval") words.push(interval(value));
+    else if (name === "tags") words.push(...value.map((tag) => `--tag=${word(tag)}`));
+    else if (name === "ignore_cache") words.push(...(value ? ["--ignore-cache"] : []));
+    else if (name === "params" || name === "expect") words.push(`--${name}=${word(json(value))}`);
+    else if (name === "settings") words.push(...pairs("--setting", value, json));
+    else if (name === "env") words.push(...pairs("--env", value, String));
+    else if (name !== "spider" && name !== "start_urls") without.push(name);
+  }
+  words.push(`--url=${word(origin)}`);
+  return { text: words.join(" \\\n  "), without };
+}
+
+function interval(text) {
+  const every = text.match(/^\s*every\s+(.*?)\s*$/i);
+  return every ? `--every=${word(every[1])}` : `--cron=${word(text)}`;
+}
+
+const pairs = (option, values, spelled) => Object.entries(values).map(([name, value]) => `${option}=${word(`${name}=${spelled(value)}`)}`);

@@ -1,0 +1,214 @@
+"""The form of a new crawl: what will happen is said before, and the same request can be pasted elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import sys
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from browser.console.platform import HOSTILE, Console
+from browser.console.tabs import PHONE, Axe, OpenTab, Tab
+from playwright.async_api import Page, expect
+
+from gateway.clock import utc_now
+from gateway.contract.records import SpiderInfo
+from gateway.projects.eggs import SpiderStore
+
+JOB_PAGE = re.compile(r"/console/jobs/([0-9a-f]{32})")
+ODD = HOSTILE[:50].replace("\x07", "")
+PARAMS: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "robots": {"type": "boolean", "default": True, "description": "Obey robots.txt."},
+        "format": {"enum": ["text", "html"], "default": "text"},
+        "words": {"type": "integer", "minimum": 1, "default": 100},
+        "include": {"type": "array", "items": {"type": "string"}},
+        "rules": {"type": "object"},
+    },
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def spiders(console: Console) -> None:
+    odd = {"type": "object", "properties": {"<i>odd</i>\u202e": {"description": HOSTILE}}}
+    infos = [
+        SpiderInfo(project="default", name="article", description="Reads articles.", params_schema=PARAMS),
+        SpiderInfo(project="shop", version="1.3", latest=False, name="offers", needs_urls=False),
+        SpiderInfo(project="shop", version="1.4", name="offers", description="Finds offers.", needs_urls=False),
+        SpiderInfo(project="odd", version="1", name=ODD, description=HOSTILE, params_schema=odd),
+        *(SpiderInfo(project="many", version="1", name=f"spider_{number}") for number in range(150)),
+    ]
+    SpiderStore(console.database).publish("n1", infos)
+    console.node()
+    # it lives for as long as the tests take
+    console.database["nodes"].update_one({}, {"$set": {"heartbeat_at": utc_now() + timedelta(days=1)}})
+
+
+def job_on(page: Page) -> str:
+    found = JOB_PAGE.search(page.url)
+    assert found is not None
+    return found[1]
+
+
+def preview(page: Page) -> Any:
+    return page.get_by_role("region", name="What will happen")
+
+
+async def fill(page: Page, label: str, text: str) -> None:
+    await page.get_by_label(label, exact=False).first.fill(text)
+
+
+async def test_a_crawl_is_asked_for_with_the_keyboard_alone(tab: Tab, axe: Axe, console: Console) -> None:
+    page = tab.page
+    await page.goto("/console/crawl")
+    # the form of what is chosen appears below, and the address is one to keep
+    await expect(page.get_by_label("Spider")).to_be_focused()
+    await page.keyboard.type("article")
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_text("Reads articles.")).to_be_visible()
+    await page.wait_for_url("**/console/crawl?spider=article*")
+    await page.get_by_label("Start URLs").focus()
+    await page.keyboard.type("https://example.com/\nhttp://127.0.0.1/")
+    # what is wrong is said beside its field, before anything is sent
+    await expect(page.get_by_label("Start URLs")).to_have_attribute("aria-invalid", "true")
+    await expect(preview(page)).to_contain_text("127.0.0.1 is not a public address")
+    await axe(tab)
+    for _ in "http://127.0.0.1/":
+        await page.keyboard.press("Backspace")
+    await page.get_by_label("words").fill("7")
+    await page.get_by_label("robots").press("Space")
+    await expect(preview(page)).to_contain_text("It starts on n1")
+    await page.get_by_role("button", name="Start the crawl").press("Enter")
+    await page.wait_for_url(JOB_PAGE)
+    job = console.jobs.get(job_on(page))
+    assert (job.user_id, job.spec.start_urls) == ("operator", ("https://example.com/",))
+    # what is left as it was is not sent, so that other programs' requests are the same
+    assert job.spec.params == {"robots": False, "words": 7}
+    await page.goto(f"/console/crawl?from={job.id}")
+    await expect(page.get_by_label("words")).to_have_value("7")
+    await expect(preview(page)).to_contain_text("exists already")
+    await expect(preview(page).get_by_role("link", name=job.id[:8])).to_be_visible()
+    await page.get_by_label("Crawl again").check()
+    await expect(preview(page)).to_contain_text("It starts on n1")
+    tab.complaints.clear()  # the page of a job is another chapter
+
+
+async def test_it_runs_each_morning_in_paris(tab: Tab, console: Console, axe: Axe) -> None:
+    page = tab.page
+    await page.goto("/console/crawl?spider=article")
+    await fill(page, "Start URLs", "https://example.com/")
+    await page.get_by_label("Run it").select_option("daily")
+    await expect(page.get_by_label("Interval")).to_have_value("0 9 * * *")
+    await page.get_by_label("Time zone").fill("Europe/Pari")
+    await expect(preview(page)).to_contain_text("did you mean Europe/Paris?")
+    await page.get_by_label("Time zone").fill("Europe/Paris")
+    await expect(preview(page).get_by_role("listitem")).to_have_count(10)
+    await expect(preview(page).get_by_role("listitem").first).to_contain_text("09:00 +0")
+    await page.get_by_label("Not before").fill("2127-03-29T00:00")
+    await expect(preview(page)).to_contain_text("clocks go forward 1 h before this run")
+    await page.get_by_label("Name of the schedule").fill("mornings")
+    await axe(tab)
+    await page.get_by_role("button", name="Schedule the crawl").press("Enter")
+    await page.wait_for_url("**/console/schedules/*")
+    made = console.schedules.get(page.url.rpartition("/")[2])
+    assert (made.name, made.timing.interval, made.timing.timezone) == ("mornings", "0 9 * * *", "Europe/Paris")
+    tab.complaints.clear()
+
+
+async def test_the_same_request_can_be_pasted_elsewhere(tab: Tab, console: Console) -> None:
+    page = tab.page
+    await page.goto("/console/crawl?spider=article")
+    await fill(page, "Start URLs", 'https://example.com/it\'s "here" $HOME?a=1&b=2#\u00e9')
+    await fill(page, "include", "^/a'b\"c$\nö `date`")
+    await fill(page, "rules", '{"a": [true, null, 1.5, "\\u202e"]}')
+    await page.get_by_text("Expectations, settings").click()
+    await fill(page, "Tags", "it's a tag")
+    await fill(page, "Settings of Scrapy", 'DOWNLOAD_DELAY=0.5\nUSER_AGENT=it\'s "me"')
+    await expect(preview(page)).to_contain_text("It would be refused")
+    await fill(page, "Start URLs", "https://example.com/it's?a=$HOME&b=`x`")
+    await expect(preview(page)).to_contain_text("It starts on n1")
+    jobs = []
+    for name, program in (
+        ("curl", ["bash", "-c"]),
+        ("Python", [sys.executable, "-c"]),
+        ("Command line", ["bash", "-c"]),
+    ):
+        await page.get_by_role("button", name=name, exact=True).click()
+        text = await page.get_by_label("The same request").inner_text()
+        jobs.append(await _run([*program, text + (" --no-follow --json" if name == "Command line" else "")]))
+    first = jobs[0]["job_id"]
+    assert [job["job_id"] for job in jobs] == [first] * 3
+    spec = console.jobs.get(first).spec
+    assert spec.start_urls == ("https://example.com/it's?a=$HOME&b=`x`",)
+    assert spec.params == {"include": ["^/a'b\"c$", "ö `date`"], "rules": {"a": [True, None, 1.5, "\u202e"]}}
+    assert spec.settings == {"DOWNLOAD_DELAY": 0.5, "USER_AGENT": 'it\'s "me"'}
+
+
+async def _run(command: list[str]) -> dict[str, Any]:
+    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"  # noqa: PTH120 - of a text
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        env={**os.environ, "PATH": path, "no_proxy": "127.0.0.1"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, problems = await process.communicate()
+    assert process.returncode == 0, problems.decode()
+    answer: dict[str, Any] = json.loads(out)
+    return answer
+
+
+async def test_a_deployed_spider_takes_what_it_says(tab: Tab, open_tab: OpenTab, console: Console, axe: Axe) -> None:
+    page = tab.page
+    await page.goto("/console/crawl")
+    await page.get_by_label("Project").select_option("shop")
+    await expect(page.get_by_label("Version")).to_be_visible()
+    await page.get_by_label("Spider").fill("offers")
+    await page.get_by_label("Project").focus()
+    await expect(page.get_by_text("Finds offers.")).to_be_visible()
+    await page.get_by_label("Parameters optional").fill("category=shoes\nno value")
+    await expect(preview(page)).to_contain_text("name=value in each line")
+    await page.get_by_label("Parameters optional").fill("category=shoes\nsize=42")
+    await page.get_by_role("button", name="curl").press("Enter")
+    await expect(page.get_by_label("The same request")).to_contain_text('"params":{"category":"shoes","size":"42"}')
+    await expect(preview(page)).to_contain_text("no node has this version")
+    # of many spiders those that fit are offered
+    await page.get_by_label("Project").select_option("many")
+    await page.get_by_label("Spider").fill("spider_14")
+    await expect(page.locator("#spiders option")).to_have_count(11)
+    # nobody's name does anything
+    await page.goto(f"/console/crawl?project=odd&spider={quote(ODD)}")
+    await expect(page.locator("#parameters code")).to_have_text("<i>odd</i>\\u202e")
+    await axe(tab)
+    await page.goto("/console/crawl?project=odd&spider=nosuch")
+    await expect(page.get_by_text("No spider has this name in project")).to_be_visible()
+    async with open_tab(console.url, **PHONE) as phone:
+        await phone.page.goto("/console/crawl?project=shop&spider=offers")
+        assert await phone.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        await axe(phone)
+
+
+async def test_another_users_crawl_is_not_filled_in(open_tab: OpenTab, locked: Console) -> None:
+    SpiderStore(locked.database).publish("n1", [SpiderInfo(project="default", name="article", params_schema=PARAMS)])
+    annes = locked.job(user_id="anne", start_urls=("https://annes.example/",))
+    async with open_tab(locked.url) as tab:
+        await tab.sign_in(locked.key("bert").token)
+        answer = await tab.page.goto(f"/console/crawl?from={annes.id}")
+        assert answer is not None
+        assert answer.status == 404
+        assert "annes.example" not in await tab.page.content()
+        await tab.page.goto("/console/crawl?spider=article")
+        await expect(tab.page.get_by_label("User")).to_have_count(0)
+        await expect(tab.page.get_by_label("The same request")).to_contain_text("$DISCOVERYBOT_KEY")
+        await fill(tab.page, "Start URLs", "https://example.com/")
+        await tab.page.get_by_role("button", name="Start the crawl").press("Enter")
+        await tab.page.wait_for_url(JOB_PAGE)
+        assert locked.jobs.get(job_on(tab.page)).user_id == "bert"
+        tab.complaints.clear()
