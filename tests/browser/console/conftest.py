@@ -19,11 +19,14 @@ from browser.console.platform import Console, opened
 from browser.console.tabs import DESK, Axe, OpenTab, Tab, check
 from integration.web.conftest import serve, settings
 from machine import find_program
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser, async_playwright, expect
 
 from gateway.settings import Settings
 
 __all__ = ["serve", "settings"]
+
+# as long as any other step: machines are busy
+expect.set_options(timeout=30_000)
 
 _HERE = Path(__file__).parent
 _ON_ONE_LOOP = pytest.mark.asyncio(loop_scope="session")
