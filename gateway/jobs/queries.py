@@ -460,7 +460,8 @@ class CallsToCome(NamedTuple):
 
 
 _FIELDS = (
-    "status", "spec.site", "created_at", "not_before", "started_at", "finished_at", "attempt",
+    "status", "spec.project", "spec.spider", "spec.site", "created_at", "not_before", "started_at", "finished_at",
+    "attempt",
     "attempts.1.dispatched_at", "progress.completed_pages", "progress.items_count",
     "progress.errors_count",
 )  # fmt: skip
@@ -468,6 +469,8 @@ _FIELDS = (
 
 class EndedJob(NamedTuple):
     id: str
+    project: str
+    spider: str
     #: `None` for a single crawl.
     site: str | None
     status: JobStatus
@@ -540,6 +543,8 @@ def _ended_job(document: Document) -> EndedJob:
     retries = max(0, document.get("attempt", 0) - 1)
     return EndedJob(
         id=document["_id"],
+        project=document["spec"]["project"],
+        spider=document["spec"]["spider"],
         site=document["spec"].get("site"),
         status=JobStatus(document["status"]),
         finished_at=document["finished_at"],

@@ -43,6 +43,18 @@ class Failure(NamedTuple):
     job_id: str | None = None
 
 
+class Load(NamedTuple):
+    """How busy a node's machine is: shares, 0 to 1; `None` if the node does not say."""
+
+    #: Of its processors' time since the last sign of life.
+    cpu_load: float | None = None
+    #: Of its memory.
+    memory_load: float | None = None
+
+
+_UNKNOWN_LOAD = Load()
+
+
 class Node(BaseModel, extra="ignore", populate_by_name=True):
     """One node document."""
 
@@ -85,6 +97,9 @@ class Node(BaseModel, extra="ignore", populate_by_name=True):
     listed: bool = True
     version: str = ""
     free_bytes: int | None = None
+    #: See `Load`.
+    cpu_load: float | None = None
+    memory_load: float | None = None
     #: Too little disk is free for new work.
     disk_full: bool = False
     #: The eggs that were deployed there. Our own project has no egg: it is everywhere and not among them.
@@ -154,6 +169,7 @@ class NodeStore:
         beating_since: datetime,
         version: str = "",
         free_bytes: int | None = None,
+        load: Load = _UNKNOWN_LOAD,
         disk_full: bool = False,
         max_render_slots: int = 0,
         eggs: Sequence[Egg] = (),
@@ -167,7 +183,7 @@ class NodeStore:
         A name belongs to one `instance`. Raises `NameTakenError` for another one, unless the owner gave its last sign
         of life at `succeeds`.
         """
-        said: Document = {
+        said: Document = load._asdict() | {
             "url": url,
             "max_slots": max_slots,
             "alive": list(alive),

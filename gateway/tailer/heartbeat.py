@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 
+import psutil
 import structlog
 from pydantic import TypeAdapter
 
@@ -19,7 +20,7 @@ from gateway.contract import records
 from gateway.contract.crawl import Egg
 from gateway.crash_points import state_change
 from gateway.errors import NameTakenError
-from gateway.nodes.store import NodeStore
+from gateway.nodes.store import Load, NodeStore
 from gateway.projects.eggs import SpiderStore
 from gateway.settings import Settings
 from gateway.stores.mongo import ServerClock, within
@@ -170,6 +171,7 @@ class Heartbeat(threading.Thread):
             beating_since=moment - timedelta(seconds=steady_seconds() - self._began),
             version=self._version,
             free_bytes=self._disk.free_bytes,
+            load=Load(psutil.cpu_percent() / 100, psutil.virtual_memory().percent / 100),
             disk_full=self._disk.is_full(),
             eggs=self._catalog.eggs(),
             troubles=self._troubles()[:MOST_TROUBLES],

@@ -1,16 +1,171 @@
-"""`/`: what the platform does now, and whether all is well."""
+"""`/`: what the platform does now, how it has fared in the last hour, and what to do about what is wrong."""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
 from fastapi import Request, Response
 
+from gateway.access.keys import Caller, Scope
+from gateway.clock import to_iso
+from gateway.errors import UnavailableError
+from gateway.jobs.job import FINAL_STATUSES, JobStatus
+from gateway.jobs.queries import EndedJob
+from gateway.status.facts import WINDOW, FactReader, PlatformFacts
+from gateway.web.authorisation import Called
 from gateway.web.console.pages import Pages, page
 from gateway.web.dependencies import Parts
-from gateway.web.routes.jobs import jobs_health
+from gateway.web.parts import GatewayParts
+from gateway.web.routes.jobs import list_jobs
+from gateway.web.routes.nodes import NodeView
+from gateway.web.routes.platform import health
+from gateway.web.schemas.job import JobPage
+from gateway.web.schemas.types import JobsQuery
 
 router = Pages()
 
+#: Jobs of each list.
+_SHORT = 8
+#: As many jobs as can run at once on a platform of usual size: of more, the pages per second are not added up.
+_MOST = 200
+#: What an ended job can have become, from the bottom of a bar to its top.
+_ENDS = (JobStatus.FINISHED, JobStatus.PARTIAL, JobStatus.ERROR, JobStatus.CANCELLED)
+#: Bars of the last hour.
+_BARS = 12
+#: Rows of a table of sites or spiders: those with the most runs.
+_ROWS = 10
+
 
 @router.page("/", like="GET /jobs")
-def overview(request: Request, parts: Parts) -> Response:
-    return page(request, "overview.html", health=jobs_health(parts))
+async def overview(request: Request, parts: Parts, caller: Called) -> Response:
+    """Everybody sees their jobs and the platform's health; admins see the figures of the whole platform, too."""
+    report = await health(Response(), parts)
+    try:
+        lists = await _lists(parts, caller)
+        figures = await _figures(parts, lists["running"]) if Scope.ADMIN in caller.scopes else None
+    except UnavailableError:
+        # the health says so, and what to do
+        lists, figures = {}, None
+    return page(request, "overview.html", health=report, lists=lists, figures=figures, short=_SHORT)
+
+
+async def _lists(parts: GatewayParts, caller: Caller) -> dict[str, JobPage]:
+    wanted = {
+        "running": JobsQuery(status=[JobStatus.RUNNING], limit=_MOST),
+        "waiting": JobsQuery(status=[JobStatus.PENDING], sort="oldest", limit=_SHORT),
+        "ended": JobsQuery(status=sorted(FINAL_STATUSES), limit=_SHORT),
+    }
+    return {name: await list_jobs(query, parts, caller) for name, query in wanted.items()}
+
+
+# --- the figures of the whole platform
+
+
+class Share(NamedTuple):
+    """How the runs of a site, or of a spider, have ended."""
+
+    name: str
+    runs: int
+    finished: int
+    failed: int
+    #: Of those that were not cancelled; `None` if all were.
+    success: float | None
+
+
+class Part(NamedTuple):
+    """A part of a bar, in units of the picture."""
+
+    status: JobStatus
+    number: int
+    x: float
+    y: float
+    height: float
+
+
+class Bars(NamedTuple):
+    """The ends of the last hour, as stacked bars in a picture of 480 × 96 units."""
+
+    parts: list[Part]
+    #: How many jobs have become what.
+    totals: dict[JobStatus, int]
+    #: The ends of the tallest bar.
+    most: int
+
+
+class Figures(NamedTuple):
+    facts: PlatformFacts
+    nodes: list[NodeView]
+    #: `None` if more jobs run than are looked at.
+    pages_per_s: float | None
+    #: The start of the hour that the following are about, as a query spells it.
+    since: str
+    bars: Bars
+    pages: int
+    items: int
+    sites: list[Share]
+    spiders: list[Share]
+
+
+async def _figures(parts: GatewayParts, running: JobPage) -> Figures:
+    """Raises `UnavailableError`."""
+    facts = await parts.reads.run(parts[FactReader].facts)
+    if facts is None:
+        raise UnavailableError("the database is away")
+    now = parts.clock()
+    return Figures(
+        facts=facts,
+        nodes=[NodeView.of(node, now, parts.dead_after) for node in facts.nodes],
+        pages_per_s=None if running.next else sum(job.pages_per_s for job in running.jobs),
+        since=to_iso(now - WINDOW),
+        bars=_bars(facts.ends, now),
+        pages=sum(end.pages for end in facts.ends),
+        items=sum(end.items for end in facts.ends),
+        sites=_shares(facts.ends, lambda end: end.site),
+        spiders=_shares(facts.ends, lambda end: end.spider),
+    )
+
+
+def _shares(ends: Iterable[EndedJob], name_of: Callable[[EndedJob], str | None]) -> list[Share]:
+    grouped: defaultdict[str, Counter[JobStatus]] = defaultdict(Counter)
+    for end in ends:
+        if name := name_of(end):
+            grouped[name][end.status] += 1
+    shares = [_share(name, counts) for name, counts in grouped.items()]
+    return sorted(shares, key=lambda share: (-share.runs, share.name))[:_ROWS]
+
+
+def _share(name: str, counts: Counter[JobStatus]) -> Share:
+    judged = counts.total() - counts[JobStatus.CANCELLED]
+    success = counts[JobStatus.FINISHED] / judged if judged else None
+    return Share(name, counts.total(), counts[JobStatus.FINISHED], counts[JobStatus.ERROR], success)
+
+
+_WIDTH, _HEIGHT = 480, 96
+
+
+def _bars(ends: Collection[EndedJob], now: datetime) -> Bars:
+    counted: defaultdict[int, Counter[JobStatus]] = defaultdict(Counter)
+    for end in ends:
+        counted[_place(end.finished_at, now)][end.status] += 1
+    most = max((one.total() for one in counted.values()), default=0)
+    parts = [part for place, counts in sorted(counted.items()) for part in _stack(place, counts, most)]
+    return Bars(parts, {status: sum(one[status] for one in counted.values()) for status in _ENDS}, most)
+
+
+def _place(moment: datetime, now: datetime) -> int:
+    """The bar of this moment; the last one is the present."""
+    back = max(timedelta(), now - moment) / (WINDOW / _BARS)
+    return max(0, _BARS - 1 - int(back))
+
+
+def _stack(place: int, counts: Counter[JobStatus], most: int) -> list[Part]:
+    parts, top = list[Part](), float(_HEIGHT)
+    for status in _ENDS:
+        if number := counts[status]:
+            height = _HEIGHT * number / most
+            top -= height
+            parts.append(Part(status, number, place * _WIDTH / _BARS, round(top, 2), round(height, 2)))
+    return parts

@@ -130,14 +130,14 @@ def _environment() -> Environment:
     return environment
 
 
-_ENVIRONMENT = _environment()
+ENVIRONMENT = _environment()
 
 
 def page(request: Request, name: str, /, *, status_code: int = 200, **context: Any) -> HTMLResponse:
     """The template `name` as an answer. Besides `context` it knows `viewer`, `link` and `path`."""
     viewer = Viewer.of(request)
     shared = {"viewer": viewer, "link": viewer.link, "path": request.url.path, "query": request.query_params}
-    html = _ENVIRONMENT.get_template(name).render(**shared, **context)
+    html = ENVIRONMENT.get_template(name).render(**shared, **context)
     return HTMLResponse(html, status_code, headers=_HEADERS)
 
 

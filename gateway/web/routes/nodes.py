@@ -48,6 +48,8 @@ _EXAMPLE: JsonDict = {
     "running": 1,
     "load": 0.25,
     "free_bytes": 41943040000,
+    "cpu_load": 0.31,
+    "memory_load": 0.52,
     "disk_full": False,
     "heartbeat_at": "2027-06-01T09:00:09.000Z",
     "eggs": [{"project": "shop", "version": "1.4"}],
@@ -87,6 +89,10 @@ class NodeView(BaseModel, json_schema_extra={"examples": [_EXAMPLE]}):
     running: int = Field(description="Spider processes that ran at its last sign of life.")
     load: float = Field(description="The share of its slots that are in use, 0 to 1.")
     free_bytes: int | None = Field(description="Free bytes of its disk.")
+    cpu_load: float | None = Field(
+        description="The share of its machine's processors in use at its last sign of life, 0 to 1."
+    )
+    memory_load: float | None = Field(description="The same of its machine's memory.")
     disk_full: bool = Field(description="Whether less than `NODE_MIN_FREE_BYTES` is free.")
     heartbeat_at: Timestamp
     eggs: list[EggView] = Field(
@@ -112,6 +118,7 @@ class NodeView(BaseModel, json_schema_extra={"examples": [_EXAMPLE]}):
 
 _AS_STORED = {
     "url", "version", "failures", "rest_until", "max_slots", "max_render_slots", "free_bytes", "disk_full",
+    "cpu_load", "memory_load",
     "heartbeat_at",
 }  # fmt: skip
 

@@ -18,7 +18,7 @@ from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec
 from gateway.contract.records import Progress, SpiderInfo
 from gateway.items.items import Item, ItemStore
-from gateway.jobs.job import Attempt, Job, JobStatus
+from gateway.jobs.job import Attempt, Job, JobStatus, new_job_id
 from gateway.jobs.messages import EventPublisher
 from gateway.jobs.store import JobStore
 from gateway.logs.store import LogChunk, LogStore
@@ -100,7 +100,11 @@ class Console:
 
     def site(self, name: str, number: int = 7, **fields: Any) -> None:
         now = utc_now()
-        given = {"search_url": "https://board.example/search?q={keywords}", "created_at": now, "updated_at": now}
+        given: dict[str, Any] = {
+            "search_url": "https://board.example/search?q={keywords}",
+            "schedule_id": new_job_id(),
+        }
+        given |= {"created_at": now, "updated_at": now}
         SiteStore(self.database).insert(Site(name=name, number=number, **{**given, **fields}))
 
     def change(self, job: Job, **changes: Any) -> Job:

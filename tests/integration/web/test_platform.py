@@ -16,7 +16,7 @@ from gateway.contract.crawl import CrawlSpec
 from gateway.contract.records import SpiderInfo
 from gateway.jobs.job import Job, JobStatus, WaitingReason
 from gateway.jobs.store import JobStore
-from gateway.nodes.store import NodeStore
+from gateway.nodes.store import Load, NodeStore
 from gateway.projects.eggs import SpiderStore
 from gateway.settings import Settings
 from gateway.stores.mongo import connect
@@ -128,11 +128,12 @@ def test_parameters_are_refused_by_the_very_field_and_leave_nothing_behind(
 def test_a_node_tells_of_its_browsers_and_its_disk(door: httpx.Client, own: Database[dict[str, Any]]) -> None:
     NodeStore(own).heartbeat(
         "n1", url="http://127.0.0.1:6800", max_slots=4, alive=(), present=(), beating_since=utc_now(),
-        max_render_slots=2, disk_full=True, free_bytes=1,
+        max_render_slots=2, disk_full=True, free_bytes=1, load=Load(0.25, 0.5),
     )  # fmt: skip
     node = door.get("/nodes").json()["nodes"][0]
     assert (node["max_render_slots"], node["used_render_slots"], node["free_slots"]) == (2, 0, 4)
     assert (node["disk_full"], node["free_bytes"]) == (True, 1)
+    assert (node["cpu_load"], node["memory_load"]) == (0.25, 0.5)
     assert door.get("/jobs/health").json()["free_slots"] == 0
 
 

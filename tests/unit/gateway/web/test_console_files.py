@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import gateway.web.console
+from gateway.web.console.pages import ENVIRONMENT
 
 FOLDER = Path(gateway.web.console.__file__).parent
 TEMPLATES = sorted((FOLDER / "templates").rglob("*.html"))
@@ -34,6 +35,11 @@ def _name(path: Path) -> str:
 def test_a_template_keeps_to_the_policy(path: Path) -> None:
     text = path.read_text()
     assert [name for name, pattern in FORBIDDEN.items() if re.search(pattern, text)] == []
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=_name)
+def test_a_template_can_be_read(path: Path) -> None:
+    ENVIRONMENT.get_template(path.relative_to(FOLDER / "templates").as_posix())
 
 
 @pytest.mark.parametrize("path", PAGES, ids=_name)

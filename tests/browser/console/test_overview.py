@@ -1,0 +1,61 @@
+"""The overview: what runs, what waits and why, how the last hour went; each figure leads to the list behind it."""
+
+from __future__ import annotations
+
+from browser.console.platform import HOSTILE, Console
+from browser.console.tabs import PHONE, Axe, OpenTab
+from playwright.async_api import expect
+
+from gateway.access.keys import Scope
+from gateway.jobs.job import JobStatus, WaitingReason
+from gateway.nodes.store import Load
+
+
+async def test_an_empty_platform_says_what_to_do_first(open_tab: OpenTab, console: Console, axe: Axe) -> None:
+    async with open_tab(console.url) as tab:
+        await tab.page.goto("/")
+        await expect(tab.page.get_by_text("No crawl yet.")).to_be_visible()
+        await expect(tab.page.get_by_role("link", name="Start one")).to_have_attribute("href", "/console/crawl")
+        # what is wrong, and what to do
+        await expect(
+            tab.page.get_by_text("No node has told").or_(tab.page.get_by_text("no node")).first
+        ).to_be_visible()
+        await axe(tab)
+
+
+async def test_figures_lead_to_their_lists_and_stay_fresh(open_tab: OpenTab, locked: Console, axe: Axe) -> None:
+    locked.spider()
+    locked.node("n1", load=Load(0.31, 0.95))
+    running = locked.job(JobStatus.RUNNING, user_id="anne", start_urls=["https://shop.example/"])
+    locked.job(JobStatus.PENDING, user_id="bert", waiting_reason=WaitingReason.SITE_BUSY, spider="berts-spider")
+    for status in (JobStatus.FINISHED, JobStatus.FINISHED, JobStatus.ERROR):
+        locked.job(status, age=600, user_id="bert", site="board", spider="berts-spider")
+    locked.job(JobStatus.FINISHED, age=300, user_id="anne", message=HOSTILE, tags=[HOSTILE[:90]])
+    async with open_tab(locked.url) as tab:
+        await tab.sign_in(locked.key("root", Scope.ADMIN).token)
+        figures = tab.page.locator(".stats")
+        await expect(figures.get_by_role("link", name="Running 1")).to_have_attribute(
+            "href", "/console/jobs?status=running"
+        )
+        await expect(figures.get_by_role("link", name="Failed 1")).to_be_visible()
+        await expect(tab.page.get_by_text("1 job: another run of the site goes on")).to_be_visible()
+        await expect(tab.page.get_by_role("row", name="board").get_by_text("67 %")).to_be_visible()
+        await expect(tab.page.get_by_role("row", name="n1").get_by_text("95 %")).to_be_visible()
+        await axe(tab)
+        # it is brought up to date while somebody looks, and the focus stays where it is
+        link = tab.page.get_by_role("link", name="New crawl").last
+        await link.focus()
+        locked.change(running, status="finished")
+        await expect(tab.page.get_by_text("Nothing runs.")).to_be_visible(timeout=90_000)
+        await expect(link).to_be_focused()
+        # as a user sees it
+        await tab.page.goto("/?user_id=anne")
+        await expect(tab.page.get_by_text("Nothing waits.")).to_be_visible()
+        assert "berts-spider" not in await tab.page.content()
+        await expect(tab.page.locator(".stats")).to_have_count(0)
+    async with open_tab(locked.url, **PHONE) as tab:
+        await tab.sign_in(locked.key("anne").token)
+        await expect(tab.page.get_by_role("heading", name="Ended")).to_be_visible()
+        assert "berts-spider" not in await tab.page.content()
+        assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        await axe(tab)
