@@ -23,7 +23,13 @@ export function address(path, query = {}) {
 }
 
 /** What the API answers, from JSON; undefined if it has no body. Throws `ApiError`, and `TypeError` without a network. */
-export async function api(call, { body, query, headers = {}, signal } = {}) {
+export async function api(call, options) {
+  const answer = await fetched(call, options);
+  return answer.status === 204 ? undefined : answer.json();
+}
+
+/** The same as a `Response`, for those who read its text or its header fields. */
+export async function fetched(call, { body, query, headers = {}, signal } = {}) {
   const [method, path] = call.split(" ", 2);
   const token = document.querySelector('meta[name="csrf-token"]')?.content;
   const sent = { Accept: "application/json", ...headers };
@@ -37,7 +43,7 @@ export async function api(call, { body, query, headers = {}, signal } = {}) {
     signal,
     credentials: "same-origin",
   });
-  if (answer.ok) return answer.status === 204 ? undefined : answer.json();
+  if (answer.ok) return answer;
   throw await refusal(answer, path);
 }
 
