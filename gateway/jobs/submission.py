@@ -266,9 +266,9 @@ class Submission:
         with mongo_errors():
             job = self._jobs.find_idempotent(key)
             other = job is None and self._schedules.find_idempotent(key) is not None
-        if other or (job and job.fingerprint != identity and not _was_asked_by(job, order)):
-            raise errors.IdempotencyConflictError("Idempotency-Key: it was used before, for another request")
-        return Receipt(job.id, cached=True, cached_at=job.created_at) if job else None
+            if other or (job and job.fingerprint != identity and not _was_asked_by(job, order)):
+                raise errors.IdempotencyConflictError("Idempotency-Key: it was used before, for another request")
+            return self._joined(order, job.id, job.created_at) if job else None
 
     async def _claim(self, key: str, mine: Entry) -> Entry | None:
         return await self._ask_redis(lambda: self._dedupe.claim(key, mine))

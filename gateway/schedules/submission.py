@@ -6,7 +6,7 @@ Such requests are few and may be years old, so MongoDB's unique keys alone decid
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from functools import partial
 from typing import NamedTuple
@@ -141,6 +141,8 @@ class ScheduleSubmission:
 
     def _known(self, order: Order, when: When, identity: str) -> ScheduleReceipt | None:
         if known := self._find_idempotent(order, identity):
+            with suppress(errors.ScheduleEndedError, errors.ScheduleNotFoundError):
+                known = self._join(known, order.webhook_url)
             return ScheduleReceipt(known, cached=True)
         twin = self._find_twin(order, when, identity)
         if twin is None:

@@ -20,13 +20,17 @@ import redis
 import structlog
 from attrs import define, field
 
-from gateway.clock import time_of_node, utc_now
+from gateway.clock import VERDICT_SECONDS, time_of_node, utc_now
 from gateway.container import Container, part, value
 from gateway.contract.node_list import PLACE, NodePlace, is_taken, read_place
+from gateway.contract.outbox import AttemptId
+from gateway.errors import JobNotFoundError, UnreadableError
+from gateway.jobs.store import JobStore
 from gateway.logging import configure
 from gateway.logs.store import LogStream
 from gateway.process import hide_process
 from gateway.settings import Settings, SettingsError
+from gateway.stores.mongo import within
 from gateway.stores.redis import connect as connect_redis
 from gateway.tailer.eggs import EggShipper
 from gateway.tailer.file_shipping import FileLimits, FileSink
@@ -176,13 +180,22 @@ class TailerParts(Container):
             self.mongo,
             self.files,
             keep=timedelta(seconds=settings.node_keep_seconds),
-            pause_limit=self.pause_limit,
+            is_awaited=self._is_awaited,
             disk=self.disk,
             plain_logs=PlainLogs(settings.node_dir, timedelta(days=settings.log_retention_days), utc_now),
             clock=partial(time_of_node, settings.node_dir),
             # the launcher ends an attempt long before; a file that gets longer than that does not come from logging
             longest_log=2 * settings.crawl_max_log_bytes,
         )
+
+    def _is_awaited(self, attempt_id: AttemptId) -> bool:
+        try:
+            with within(VERDICT_SECONDS):
+                return not self[JobStore].get(attempt_id.job_id).is_final
+        except JobNotFoundError:
+            return False
+        except UnreadableError:
+            return True
 
     @part
     def heartbeat(self) -> Heartbeat:

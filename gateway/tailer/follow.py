@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
 import structlog
 from attrs import define, field
+from pymongo.errors import PyMongoError
 
 from gateway.clock import Clock, truncate
 from gateway.contract import outbox as files
@@ -241,6 +242,13 @@ _PROMPT = (files.STARTED, f".{files.STARTED}", f".{files.EXIT}")
 REPOST_MARGIN = timedelta(seconds=60)
 #: Why an attempt was stopped that no later one goes on from.
 _FOR_GOOD = frozenset({"cancel", "timeout", "memory", "log"})
+#: Seconds after which it is asked again whether a job has ended whose attempt is kept for it.
+ASK_EVERY = 60.0
+
+
+def _has_frontier(attempt: Attempt) -> bool:
+    stopped_by = files.stopping_reason(attempt.folder)
+    return stopped_by not in _FOR_GOOD and files.is_there(attempt.folder / files.FRONTIER)
 
 
 class _Kept(NamedTuple):
@@ -249,8 +257,8 @@ class _Kept(NamedTuple):
     until: float
     #: The attempt stays until then, even on a full disk.
     relaunchable_until: float
-    #: Until then a job may be paused that goes on from this attempt.
-    resumable_until: float = 0.0
+    #: Whether its job might go on from it.
+    has_frontier: bool = False
 
 
 @define(eq=False, repr=False, slots=False)
@@ -262,8 +270,8 @@ class Follower:
     _mongo: SinkThread
     _files: SinkThread
     _keep: timedelta = field(kw_only=True)
-    #: How long a job may be paused; no time is no limit.
-    _pause_limit: timedelta = field(kw_only=True)
+    #: Whether an attempt's job has not ended, so that it may go on from there. Raises PyMongo's errors.
+    _is_awaited: Callable[[files.AttemptId], bool] = field(kw_only=True)
     _disk: Disk = field(kw_only=True)
     _plain_logs: PlainLogs = field(kw_only=True)
     _clock: Clock = field(kw_only=True)
@@ -276,6 +284,8 @@ class Follower:
     _hints: set[files.AttemptId] = field(init=False, factory=set)
     #: Attempts at which our own code failed; each is logged once.
     _puzzling: set[files.AttemptId] = field(init=False, factory=set)
+    #: When MongoDB may be asked for jobs again (monotonic), after it was away.
+    _ask_at: float = field(init=False, default=0.0)
     #: Too little disk is free. Readers who still want the live log of an acknowledged attempt read MongoDB.
     _needs_room: bool = field(init=False, default=False)
     _stopping: bool = field(init=False, default=False)
@@ -402,23 +412,28 @@ class Follower:
         spec = records.read_record(attempt.folder / files.SPEC, records.NodeSpec)
         relaunchable = (spec.not_after + REPOST_MARGIN).timestamp() if spec else 0.0
         until = max(ended + self._keep.total_seconds(), relaunchable)
-        self._kept[attempt.id] = _Kept(until, relaunchable, self._resumable_until(attempt, ended))
+        self._kept[attempt.id] = _Kept(until, relaunchable, _has_frontier(attempt))
         self._open.pop(attempt.id, None)
         self._forget_sinks(attempt.id)
 
-    def _resumable_until(self, attempt: Attempt, ended: float) -> float:
-        """Of what is to be fetched only this node has the file, and it must outlast the pause of the job."""
-        stopped_by = files.stopping_reason(attempt.folder)
-        if stopped_by in _FOR_GOOD or not files.is_there(attempt.folder / files.FRONTIER):
-            return 0.0
-        return ended + self._pause_limit.total_seconds() if self._pause_limit else math.inf
-
     def _may_be_resumed(self, attempt_id: files.AttemptId) -> bool:
-        """Whether a later attempt may go on from this one."""
-        job_id, attempt = attempt_id
-        if self._kept[attempt_id].resumable_until < self._clock().timestamp():
+        """Whether a later attempt may go on from this one: of what is to be fetched only this node has the file. It
+        has to outlast every pause of the job, and waiting for a slot, and of that only MongoDB knows.
+        """
+        (job_id, attempt), kept = attempt_id, self._kept[attempt_id]
+        later = (other for other in (*self._kept, *self._open) if other.job_id == job_id and other.attempt > attempt)
+        if not kept.has_frontier or any(later):
             return False
-        return not any(other.job_id == job_id and other.attempt > attempt for other in (*self._kept, *self._open))
+        if time.monotonic() < self._ask_at:
+            return True
+        try:
+            is_awaited = self._is_awaited(attempt_id)
+        except PyMongoError:
+            self._ask_at = time.monotonic() + ASK_EVERY
+            return True
+        if is_awaited:
+            self._kept[attempt_id] = kept._replace(until=self._clock().timestamp() + ASK_EVERY)
+        return is_awaited
 
     def _remove(self, attempt_id: files.AttemptId) -> None:
         self._outbox.remove(attempt_id)

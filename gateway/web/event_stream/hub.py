@@ -44,6 +44,8 @@ class Feed:
     gone: bool = field(init=False, default=False)
     #: Whether live lines arrive over Redis.
     live: bool = field(init=False, default=False)
+    #: Whether progress may have been published before it was subscribed to, and after the document was read.
+    misses_progress: bool = field(init=False, default=True)
     #: Whether a reader misses lines that should be there: then the feed looks more often.
     wanting: bool = field(init=False, default=False)
     _watchers: set[asyncio.Event] = field(init=False, factory=set)
@@ -81,6 +83,7 @@ class Feed:
             case "progress" if message["attempt"] >= self.job.attempt:
                 self.progress = message["data"]
                 self.progress_version += 1
+                self.misses_progress = False
             case "status":
                 # the document says the same and more: this message is only a hint to read it now
                 self._stale.set()
@@ -89,6 +92,7 @@ class Feed:
     def set_live(self, *, live: bool) -> None:
         """Called when the subscription starts or is lost: what was published before or meanwhile is in the stores."""
         self.live = live
+        self.misses_progress = True
         self.look += 1
         self._stale.set()
         self._wake_soon()
@@ -134,6 +138,7 @@ class Feed:
             self._wake_handle = loop.call_at(max(self._next_wake, loop.time()), self.wake)
 
     async def _refresh(self) -> None:
+        subscribed = self.live
         try:
             job = await self._history.job(self.job.id)
         except JobNotFoundError:
@@ -144,16 +149,18 @@ class Feed:
             log.exception("job_unreadable", job_id=self.job.id)
             return
         else:
-            self._learn(job)
+            self._learn(job, subscribed=subscribed)
         self.look += 1
         self.wake()
 
-    def _learn(self, job: Job) -> None:
+    def _learn(self, job: Job, *, subscribed: bool) -> None:
+        """`subscribed`: since before the job was read."""
         if status_data(job) != status_data(self.job):
             self.status_version += 1
-        if job.attempt != self.job.attempt or (not self.live and job.progress != self.job.progress):
+        if job.attempt != self.job.attempt or (self.misses_progress and job.progress != self.job.progress):
             self.progress = _progress(job)
             self.progress_version += 1
+        self.misses_progress = self.misses_progress and not subscribed
         self.job = job
 
 
@@ -201,11 +208,15 @@ class Hub:
         self._wanted_changed = asyncio.Event()
         self._status_listeners: set[StatusListener] = set()
         self._task: asyncio.Task[None] | None = None
+        self._is_stopped = False
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._stay_connected(), name="event-stream-hub")
 
     async def stop(self) -> None:
+        # a command to Redis may swallow the one cancellation that a task group has for its tasks
+        self._is_stopped = True
+        self._wanted_changed.set()
         running = {*self._keepers.values(), *([self._task] if self._task else [])}
         while running:
             for task in running:
@@ -281,7 +292,7 @@ class Hub:
     async def _keep_subscribed(self, pubsub: PubSub) -> None:
         """Only this task (un)subscribes, so that the order is that in which watchers come and go."""
         subscribed: dict[str, Feed] = {}
-        while True:
+        while not self._is_stopped:
             self._wanted_changed.clear()
             wanted = dict(self._feeds)
             # a feed that has replaced another of the same job waits for a confirmation of its own: subscribe again
@@ -291,10 +302,11 @@ class Hub:
             if removed := subscribed.keys() - wanted.keys():
                 await pubsub.unsubscribe(*map(redis_keys.job_channel, removed))
             subscribed = wanted
-            await self._wanted_changed.wait()
+            if not self._is_stopped:
+                await self._wanted_changed.wait()
 
     async def _listen(self, pubsub: PubSub) -> None:
-        while True:
+        while not self._is_stopped:
             message = await pubsub.get_message(timeout=_TIMEOUT)
             if message is None:
                 continue

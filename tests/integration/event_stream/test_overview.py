@@ -1,9 +1,20 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 
+from integration.event_stream.fixtures import LIMITS
 from integration.event_stream.stage import Gateway, Listener, Play, lines
+from pymongo.database import Database
+from stores import StoreProcess
+
+from gateway.jobs.queries import JobQueries
+from gateway.jobs.store import JobStore
+from gateway.logs.store import LogStore
+from gateway.schedules.store import ScheduleStore
+from gateway.stores.mongo import Document
+from gateway.web.event_stream.streams import EventStreams
 
 MakePlay = Callable[..., Play]
 
@@ -16,6 +27,27 @@ async def news(listener: Listener, name: str, job_id: str) -> dict[str, object]:
         event = (await listener.until(name, count)).of(name)[-1]
         if event["job_id"] == job_id:
             return event
+
+
+async def test_progress_of_between_a_look_at_the_job_and_its_subscription_is_told(
+    database: Database[Document], valkey: StoreProcess, play: MakePlay
+) -> None:
+    job = play()
+    job.start()
+    before, changed = job.job, asyncio.Event()
+    job.change({"progress": {"completed_pages": 7}}, announce=False)
+    stores = JobStore(database), LogStore(database), JobQueries(database), ScheduleStore(database)
+    streams = EventStreams(valkey, *stores, limits=LIMITS)
+    await streams.start()
+    try:
+        with streams._hub.watch(before, changed) as feed:
+            async with asyncio.timeout(30):
+                while feed.progress is None:
+                    await changed.wait()
+                    changed.clear()
+            assert feed.progress["completed_pages"] == 7
+    finally:
+        await streams.stop()
 
 
 async def test_many_jobs_are_followed_from_a_snapshot_on(streams: Gateway, play: MakePlay) -> None:

@@ -163,6 +163,11 @@ async def test_an_idempotency_key_makes_even_ignore_cache_safe_to_repeat(
     assert job_count(platform) == 1
     with pytest.raises(IdempotencyConflictError):
         await submission.submit(order(spec={"depth": 9}, idempotency_key="k"))
+    # a webhook in the repeat is added, as without the key
+    urls = ["https://example.com/a", "https://example.com/b"]
+    for url in urls:
+        await submission.submit(one._replace(crawl=one.crawl.model_copy(update={"webhooks": (url,)})))
+    assert list(platform.jobs.get(receipts[0].job_id).webhooks) == urls
 
 
 async def test_after_an_error_the_same_request_is_a_new_job(platform: Platform, submission: Submission) -> None:

@@ -136,6 +136,10 @@ def test_an_idempotency_key_holds_over_crawls_of_every_kind(gateway: httpx.Clien
     first = gateway.post("/crawl", json=later, headers=headers).json()
     again = gateway.post("/crawl", json=later, headers=headers).json()
     assert (again["job_id"], again["cached"]) == (first["job_id"], True)
+    url = "https://example.com/told"
+    assert gateway.post("/crawl", json={**later, "webhook_url": url}, headers=headers).is_success
+    shown = gateway.get(f"/schedules/{first['job_id']}" if "interval" in when else f"/jobs/{first['job_id']}").json()
+    assert url in str(shown)
     for other in (crawl, {**later, "depth": 5}, {**crawl, "interval": "every 1d"}):
         refused = gateway.post("/crawl", json=other, headers=headers)
         assert (refused.status_code, refused.json()["error"]["code"]) == (409, "idempotency_key_reused")

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+
+from pymongo.errors import ConnectionFailure
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.outbox import EXIT, FRONTIER, SHIPPED, SPEC, STOPPING, AttemptId
@@ -21,9 +24,11 @@ class NoSink:
         return isinstance(error, ConnectionError)
 
 
-def follower_of(outbox: Outbox, path: Path, clock: Clock = utc_now) -> Follower:
+def follower_of(
+    outbox: Outbox, path: Path, clock: Clock = utc_now, is_awaited: Callable[[AttemptId], bool] = lambda _: False
+) -> Follower:
     return Follower(
-        outbox, *(SinkThread(NoSink()) for _ in range(3)), keep=timedelta(days=1), pause_limit=timedelta(days=7),
+        outbox, *(SinkThread(NoSink()) for _ in range(3)), keep=timedelta(days=1), is_awaited=is_awaited,
         disk=Disk(path, 0), plain_logs=PlainLogs(path, timedelta(), utc_now), clock=clock,
     )  # fmt: skip
 
@@ -42,8 +47,15 @@ def test_an_attempt_nobody_can_make_sense_of_is_in_nobodys_way(tmp_path: Path) -
     assert (outbox.path / str(FINE) / SHIPPED).exists()
 
 
-def test_what_a_crawl_may_go_on_from_stays_as_long_as_a_job_may_be_paused(tmp_path: Path) -> None:
+def test_what_a_crawl_may_go_on_from_stays_until_its_job_has_ended(tmp_path: Path) -> None:
     outbox, ahead = Outbox(tmp_path, tmp_path / "outbox"), [timedelta()]
+    answers = [True]
+
+    def is_awaited(_: AttemptId) -> bool:
+        if not answers:
+            raise ConnectionFailure
+        return answers[0]
+
     resumed, paused, cancelled, late, ended = (AttemptId(letter * 32, 1) for letter in "abcde")
     later = AttemptId(resumed.job_id, 2)
     for attempt_id in (resumed, later, paused, cancelled, late, ended):
@@ -54,9 +66,11 @@ def test_what_a_crawl_may_go_on_from_stays_as_long_as_a_job_may_be_paused(tmp_pa
         if attempt_id not in {ended, later}:
             (folder / FRONTIER).touch()
             (folder / STOPPING).write_text({cancelled: "cancel", late: "timeout"}.get(attempt_id, "pause"))
-    follower = follower_of(outbox, tmp_path, lambda: utc_now() + ahead[0])
-    for days, kept in ((0.5, 6), (2, 1), (6, 1), (8, 0)):
-        ahead[0] = timedelta(days=days)
+    follower = follower_of(outbox, tmp_path, lambda: utc_now() + ahead[0], is_awaited)
+    # however long it is paused, waits, and is paused again
+    for days, kept, said in ((0.5, 6, [True]), (2, 1, [True]), (60, 1, [True]), (61, 1, []), (62, 0, [False])):
+        ahead[0], answers[:] = timedelta(days=days), said
+        follower._ask_at = 0.0
         for _ in range(2):  # the first one finds them
             follower.sweep()
         found = outbox.scan()
