@@ -27,6 +27,7 @@ from crawler.pace.robots import use_robots
 from crawler.render.setup import browser_handler, use_browser
 from crawler.report.crawl_limits import ItemLimit, LogLimit, PageCount, PageLimit
 from crawler.report.progress import Report
+from crawler.report.request_record import ParentNote, RequestRecord
 from crawler.report.requests import Activity, CountingDownloader
 from crawler.scrapy_versions import RESOLVER_SETTING
 from gateway.contract.outbox import LOG_DATEFORMAT, LOG_FORMAT
@@ -87,12 +88,13 @@ class DiscoveryBot:
         _limit(settings, node)
         apply_fetch_options(settings)
         use_robots(settings)
-        for extension in (Activity, Closing, LogLimit, Report, Pacing):
+        for extension in (Activity, Closing, LogLimit, Report, RequestRecord, Pacing):
             settings.set_in_component_priority_dict("EXTENSIONS", extension, 900)
         for middleware, order in _DOWNLOADER_MIDDLEWARES.items():
             settings.set_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", middleware, order)
         settings.set_in_component_priority_dict("SPIDER_MIDDLEWARES", ItemLimit, 0)
         settings.set_in_component_priority_dict("SPIDER_MIDDLEWARES", StartPace, 0)
+        settings.set_in_component_priority_dict("SPIDER_MIDDLEWARES", ParentNote, 0)
         use_browser(settings)
         _use_cache(settings, node)
         _keep_frontier(settings, node)
@@ -123,6 +125,8 @@ def _unchangeable(node: NodeRules) -> dict[str, Any]:
         setting_names.MAX_PAGE_BYTES: node.crawl_max_page_bytes,
         setting_names.MAX_PAGE_SECONDS: node.crawl_max_page_seconds,
         setting_names.MAX_LOG_BYTES: node.crawl_max_log_bytes,
+        setting_names.REQUESTS_MAX_COUNT: node.requests_max_count,
+        setting_names.REQUESTS_MAX_BYTES: node.requests_max_bytes,
         setting_names.STOP_GRACE: node.crawl_stop_grace,
         setting_names.STALL_SECONDS: node.crawl_stall_seconds,
         setting_names.CHROMIUM_PATH: node.chromium_path,

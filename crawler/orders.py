@@ -129,6 +129,8 @@ class NodeRules:
     crawl_stall_seconds: float
     crawl_frontier: bool
     crawl_max_undone: int
+    requests_max_count: int
+    requests_max_bytes: int
     chromium_path: str | None
     rate_limit_redis_url: str | None
     http_cache_redis_url: str | None

@@ -10,6 +10,9 @@ MAX_UNDONE = "MAX_UNDONE"
 MAX_PAGES = "MAX_PAGES"
 #: How many items it may hand out; 0 is no limit.
 MAX_ITEMS = "MAX_ITEMS"
+#: How many requests its record holds, and about how many bytes; with 0 requests there is none.
+REQUESTS_MAX_COUNT = "REQUESTS_MAX_COUNT"
+REQUESTS_MAX_BYTES = "REQUESTS_MAX_BYTES"
 #: What a good crawl finds, as the request says (`Expect`); absent where it says nothing.
 EXPECT = "EXPECT"
 #: Bytes and seconds that one page may take at most; no request can ask for more.

@@ -260,6 +260,10 @@ class NodeSettings(_Base):
     #: Requests of one crawl that may be under way, until their output is consumed; 0 is no limit. No more than these
     #: are asked for again after a kill.
     crawl_max_undone: int = Field(default=0, ge=0)
+    #: How many requests of one attempt are recorded; 0 records none.
+    requests_max_count: int = Field(default=100_000, ge=0, le=1_000_000)
+    #: Bytes that this record may have.
+    requests_max_bytes: int = Field(default=64 << 20, ge=0, le=1 << 30)
 
     @field_validator("crawl_allow_networks")
     @classmethod

@@ -13,15 +13,16 @@ The keys of the JSON object:
 `done`    id of a request whose output is consumed, and whose items are through the pipelines
 `gave`    `{id: number}`: items that a request has given so far and that are in the file, before it is done
 `end`     length of `items.jsonl` with the items of this frame
+`requests` likewise of `requests.jsonl`
 `state`   length of the blob with the changes of the spider's own state
 `jar`     length of the blob with the cookies, where they have changed
 `facts`   counters, and whether `start()` is at its end (`started`); those of the last frame count
 `samples` the first errors and refusals, where they have changed
 ========  ==================================================================================================
 
-A frame is written first and its items right after it. A last frame whose `end` is beyond the end of `items.jsonl`
-never happened: its request is run again. The first frame of a file is a snapshot of all that was before: it also has
-`seen`, `children` and `next`.
+A frame is written first; its lines of `requests.jsonl` and its items follow right after it. A last frame whose `end`,
+or `requests`, is beyond the end of that file never happened: its request is run again. The first frame of a file is a
+snapshot of all that was before: it also has `seen`, `children` and `next`.
 
 Blobs are pickles. Only processes of the project that wrote them load them.
 """
@@ -41,6 +42,7 @@ from crawler import extras
 from gateway.contract.outbox import (
     FRONTIER,
     ITEMS,
+    REQUESTS,
     AttemptId,
     attempt_dir,
     file_size,
@@ -90,6 +92,8 @@ class FrontierState:
         self.jar = b""
         #: Length of the part of `items.jsonl` that counts.
         self.end = 0
+        #: Likewise of `requests.jsonl`.
+        self.requests_end = 0
         self.next_id = START + 1
         self.facts: dict[str, Any] = {}
         self.samples: dict[str, Any] = {}
@@ -105,6 +109,7 @@ class FrontierState:
         if jar:
             self.jar = blobs[at + changes : at + changes + jar]
         self.given.update({int(number): count for number, count in head.get("gave", {}).items()})
+        self.requests_end = head.get("requests", 0)
         self.end, self.facts, self.samples = head["end"], head["facts"], head.get("samples", self.samples)
         if "next" in head:
             self.next_id = head["next"]
@@ -131,6 +136,7 @@ class FrontierState:
             "state": len(self.changes),
             "jar": len(self.jar),
             "end": self.end,
+            "requests": self.requests_end,
             "facts": self.facts,
             "samples": self.samples,
         }
@@ -181,12 +187,12 @@ def attempt_to_continue(folder: Path) -> Path | None:
 
 def read_frontier(folder: Path) -> FrontierState:
     """What an attempt has left. Raises `OSError`, and `ValueError` for what is no frontier file."""
-    state, items = FrontierState(), file_size(folder / ITEMS)
+    state, items, requests = FrontierState(), file_size(folder / ITEMS), file_size(folder / REQUESTS)
     with os.fdopen(open_file(folder / FRONTIER), "rb") as file:
         try:
             for head, blobs in frames(file):
-                if head["end"] > items:
-                    # the process died between the frame and its items
+                if head["end"] > items or head.get("requests", 0) > requests:
+                    # the process died between the frame and what follows it
                     break
                 state.apply(head, blobs)
         except (KeyError, TypeError, AttributeError) as error:
@@ -194,8 +200,8 @@ def read_frontier(folder: Path) -> FrontierState:
     return state
 
 
-@state_change("spider.copy_items")
-def copy_items(source: Path, target: Path, size: int) -> None:
+@state_change("spider.copy_lines")
+def copy_lines(source: Path, target: Path, size: int) -> None:
     """Make `target` the first `size` bytes of `source`. Raises `OSError`."""
     with os.fdopen(open_file(source), "rb") as read, os.fdopen(_replaced(target), "wb") as written:
         while size > 0 and (piece := read.read(min(size, _PIECE))):

@@ -40,15 +40,16 @@ from crawler.frontier.journal import (
     FrontierState,
     KeptRequest,
     attempt_to_continue,
-    copy_items,
+    copy_lines,
     describe,
     read_frontier,
 )
 from crawler.report.crawl_limits import PageLimit
 from crawler.report.progress import Report
+from crawler.report.request_record import RequestRecord
 from crawler.scrapy_versions import HAS_FRONTIER, create_looping_call
 from crawler.setting_names import ATTEMPT_DIR, MAX_UNDONE
-from gateway.contract.outbox import FRONTIER, ITEMS
+from gateway.contract.outbox import FRONTIER, ITEMS, REQUESTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -72,7 +73,7 @@ class Entry:
     """A request from when it is scheduled until it is done."""
 
     __slots__ = ("children", "count", "data", "done", "id", "is_filtered", "is_kept", "lines", "parent", "parent_id",
-                 "print", "since", "state", "to_skip")  # fmt: skip
+                 "print", "records", "since", "state", "to_skip")  # fmt: skip
 
     def __init__(self, number: int, parent: Entry | None, parent_id: int, fingerprint: str) -> None:
         self.id = number
@@ -88,6 +89,8 @@ class Entry:
         self.children: list[Entry] = []
         #: Items that it gave and that are not written, as lines.
         self.lines: list[bytes] = []
+        #: How it ended, and what was asked for on its behalf, as lines of the record of requests.
+        self.records: list[bytes] = []
         #: Changes of the spider's state that came of it.
         self.state: list[Any] = []
         #: Since when items wait to be written.
@@ -136,6 +139,7 @@ class ResumableScheduler(Scheduler):
         self._batch: list[Entry] | None = None
         self._batch_state: list[Any] = []
         self._report = report
+        self._record = self.crawler.get_extension(RequestRecord)
         self._begin(spider)
         return opened
 
@@ -156,7 +160,8 @@ class ResumableScheduler(Scheduler):
         state = found or FrontierState()
         try:
             if before and found:
-                copy_items(before / ITEMS, self._folder / ITEMS, found.end)
+                copy_lines(before / ITEMS, self._folder / ITEMS, found.end)
+                self._take_over_record(before, found)
             self._file = FrontierFile(self._folder / FRONTIER, state)
         except OSError as error:
             logger.warning("A crawl that is interrupted will begin anew: %s", error)
@@ -169,7 +174,7 @@ class ResumableScheduler(Scheduler):
         self._start_to_skip = state.given.get(START, 0)
         self._seen |= state.seen
         self._samples = state.samples
-        self._attach(spider)
+        self._attach(spider, state)
         self._follow()
         self._follows = True
         if before and found:
@@ -219,10 +224,17 @@ class ResumableScheduler(Scheduler):
                 for cookie in kept:
                     cookies.jars[key].set_cookie(cookie)
 
-    def _attach(self, spider: Spider) -> None:
+    def _take_over_record(self, before: Path, state: FrontierState) -> None:
+        """Its requests are this attempt's as well; the attempt before may have kept no record. Raises `OSError`."""
+        if self._record and state.requests_end:
+            copy_lines(before / REQUESTS, self._folder / REQUESTS, state.requests_end)
+
+    def _attach(self, spider: Spider, state: FrontierState) -> None:
         for name, part in getattr(spider, "kept_state", {}).items():
             part.keep(name, self._note)
         self._report.keep_items_with(self.give)
+        if self._record:
+            self._record.keep_with(self.record, state.facts.get("left_out", 0))
         self.crawler.signals.connect(self._look_for_cookies, signals.response_downloaded)
         self._timer = create_looping_call(self._show_items)
         self._timer.start(_LOOK, now=False)
@@ -330,6 +342,8 @@ class ResumableScheduler(Scheduler):
                 self._file.close()
             elif self._file is not None:
                 self._file.remove()
+                for entry in self._in_flight.values():
+                    self._give_records(entry)
             self._file = None
         return super().close(reason)
 
@@ -352,6 +366,16 @@ class ResumableScheduler(Scheduler):
             entry.since = monotonic()
         entry.lines.append(line)
         return True
+
+    def record(self, request: Request, line: bytes) -> None:
+        """How a request ended, as a line of `requests.jsonl`. It waits for its request to be done; that of a request
+        which was not scheduled (robots.txt, an image) for the one on whose behalf it was made.
+        """
+        entry = self._in_flight.get(request) or self._parent()
+        if self._file is None or entry is None:
+            self._write([], records=[line])
+        else:
+            entry.records.append(line)
 
     def _note(self, part: str, method: str, args: tuple[Any, ...]) -> None:
         """A change of the spider's own state."""
@@ -381,8 +405,8 @@ class ResumableScheduler(Scheduler):
         entry.done, entry.data = True, b""
         # what the file must know before it hears of this one: those that led to it, and those to which it leads
         new = [*_unkept_line(entry), *(child for child in dict.fromkeys(entry.children) if not child.is_kept)]
-        self._write(new, lines=entry.lines, done=entry.id, state=entry.state)
-        entry.children, entry.lines, entry.state, entry.parent = [], [], [], None
+        self._write(new, lines=entry.lines, records=entry.records, done=entry.id, state=entry.state)
+        entry.children, entry.lines, entry.records, entry.state, entry.parent = [], [], [], [], None
         return handled
 
     def _show_items(self) -> None:
@@ -402,26 +426,32 @@ class ResumableScheduler(Scheduler):
         new: list[Entry],
         *,
         lines: Iterable[bytes] = (),
+        records: Iterable[bytes] = (),
         done: int | None = None,
         gave: dict[str, int] | None = None,
         state: list[Any] | None = None,
     ) -> None:
-        items = list(lines)
+        items, requests = list(lines), list(records)
         if self._file is not None:
             try:
-                self._append(self._file, new, items, done=done, gave=gave, state=state)
+                self._append(self._file, new, items, requests, done=done, gave=gave, state=state)
             except Exception as error:  # noqa: BLE001 - a full disk, or state that does not pickle: the crawl goes on
                 self._give_up(f"its frontier cannot be written: {error}")
+        if requests and self._record and not self._record.write(requests):
+            self._give_up("its requests cannot be written")
         if items and not self._report.write_items(items):
             self._give_up("its items cannot be written")
 
-    def _append(self, file: FrontierFile, new: list[Entry], items: list[bytes], **about: Any) -> None:
+    def _append(
+        self, file: FrontierFile, new: list[Entry], items: list[bytes], requests: list[bytes], **about: Any
+    ) -> None:
         """`about`: `done`, `gave`, `state` as in the frame."""
         about["state"] = changes = pickle.dumps(about["state"]) if about["state"] else b""
         about["jar"] = jar = self._changed_cookies()
         head: dict[str, Any] = {
             "new": [describe(entry.kept()) for entry in new],
             "end": self._report.items_end + sum(map(len, items)),
+            "requests": (self._record.end if self._record else 0) + sum(map(len, requests)),
             "facts": self._facts(len(items)),
         }
         if (samples := self._report.samples()) != self._samples:
@@ -441,6 +471,7 @@ class ResumableScheduler(Scheduler):
             "started": self._started or engine._start is None,  # noqa: SLF001 - there is no public way to see it
             "seconds": round(self._seconds_before + monotonic() - self._began, 3),
             "report": self._report.facts(items),
+            "left_out": self._record.left_out if self._record else 0,
         }
 
     def _give_up(self, why: str) -> None:
@@ -456,6 +487,13 @@ class ResumableScheduler(Scheduler):
             lines, entry.lines = entry.lines, []
             if lines:
                 self._report.write_items(lines)
+            self._give_records(entry)
+
+    def _give_records(self, entry: Entry) -> None:
+        """Those of a request that no attempt will ask for again, though it is not done."""
+        records, entry.records = entry.records, []
+        if records and self._record:
+            self._record.write(records)
 
     # --- cookies
 

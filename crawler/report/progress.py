@@ -380,22 +380,19 @@ def _plain(value: Any) -> Any:
     return outbox.whole_text(value if isinstance(value, str | int | float | bool | None) else str(value))
 
 
-# --- the item spool: one JSON object a line, in the file as soon as it is scraped
+# --- spools: files of JSON objects, one a line, in the file as soon as it is given
 
 #: Bytes set aside while the disk has room, so that a crawl that fills it can still say so in its report.
 RESERVE_BYTES = 64 << 10
 RESERVE = ".reserve"
 
 
-class ItemSpool:
+class Spool:
     """Appends to one file that nobody else writes to. Errors of the disk are raised as `OSError`."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self.find_end()
-        self._reserve = path.with_name(RESERVE)
-        with suppress(OSError):
-            self._reserve.write_bytes(b"\0" * RESERVE_BYTES)
 
     def find_end(self) -> None:
         #: Bytes that are written.
@@ -407,12 +404,31 @@ class ItemSpool:
         except OSError:
             # half a line would swallow the next one; what is there is whole
             os.ftruncate(self._file, self.end)
-            self._reserve.unlink(missing_ok=True)
             raise
         self.end += len(lines)
 
     def close(self) -> None:
         os.close(self._file)
+
+
+class ItemSpool(Spool):
+    """Gives its reserve of disk space back once the disk is full."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._reserve = path.with_name(RESERVE)
+        with suppress(OSError):
+            self._reserve.write_bytes(b"\0" * RESERVE_BYTES)
+
+    def append(self, lines: bytes) -> None:
+        try:
+            super().append(lines)
+        except OSError:
+            self._reserve.unlink(missing_ok=True)
+            raise
+
+    def close(self) -> None:
+        super().close()
         self._reserve.unlink(missing_ok=True)
 
 

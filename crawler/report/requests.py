@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from scrapy import signals
@@ -16,6 +17,7 @@ from crawler.pace.pacing import Pacing
 from crawler.report.crawl_limits import is_page
 from crawler.report.failures import exception_reason, is_error, is_error_status, status_reason
 from crawler.report.progress import Report
+from crawler.report.request_record import RequestRecord
 from crawler.scrapy_versions import create_looping_call, for_spider
 from crawler.setting_names import ATTEMPT_DIR, STALL_SECONDS
 from gateway.contract.outbox import ACTIVE
@@ -23,6 +25,7 @@ from gateway.crash_points import state_change
 
 if TYPE_CHECKING:
     from scrapy import Spider
+    from scrapy.core.downloader import Slot
     from scrapy.crawler import Crawler
     from twisted.internet.defer import Deferred
 
@@ -39,6 +42,9 @@ class CountingDownloader(Downloader):
         super().__init__(crawler)
         self._report = crawler.get_extension(Report)
         self._activity = crawler.get_extension(Activity)
+        self._record = crawler.get_extension(RequestRecord)
+        #: When each request that is under way was sent (monotonic).
+        self._sent: dict[Request, float] = {}
 
     def fetch(self, request: Request, spider: Spider | None = None) -> Deferred[Response | Request]:
         outcome = super().fetch(request, *for_spider(spider))
@@ -47,7 +53,19 @@ class CountingDownloader(Downloader):
             outcome.addBoth(self._note, self._activity)
         if self._report and is_page(request):
             outcome.addBoth(self._count, request, self._report)
+        if self._record:
+            outcome.addBoth(self._note_end, request, self._record)
         return outcome
+
+    def _download(self, slot: Slot, request: Request, *spider: Spider) -> Any:
+        """Now it has its turn: the time that it waited is not the site's."""
+        if self._record:
+            self._sent[request] = monotonic()
+        return super()._download(slot, request, *spider)
+
+    def _note_end(self, result: ResultT, request: Request, record: RequestRecord) -> ResultT:
+        record.note(request, result, self._sent.pop(request, None))
+        return result
 
     def _note(self, result: ResultT, activity: Activity) -> ResultT:
         activity.note()

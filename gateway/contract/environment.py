@@ -128,7 +128,7 @@ _REFUSED: dict[str, str] = {
         (
             *("MAX_PAGES", "MAX_ITEMS", "MAX_PAGE_BYTES", "MAX_PAGE_SECONDS", "MAX_LOG_BYTES", "STOP_GRACE"),
             *("STALL_SECONDS", "SITE_RATE_LIMIT", "DOWNLOAD_WARNSIZE", "ATTEMPT_DIR", "RENDER_PAGES"),
-            *("EXPECT", "MAX_UNDONE"),
+            *("EXPECT", "MAX_UNDONE", "REQUESTS_MAX_COUNT", "REQUESTS_MAX_BYTES"),
         ),
         _LIMIT,
     ),

@@ -8,6 +8,7 @@ what happened:
 `started`          made exclusively by the launcher, `flock`ed by the spider process for as long as it lives
 `crawl.log`        stdout, stderr and the log of the spider process
 `items.jsonl`      one item per line, flushed when the request that gave it is done
+`requests.jsonl`   one line per request that is done, as `items.jsonl`; `crawler/report/request_record.py` writes it
 `frontier`         what is still to be fetched, for an attempt that continues this one; gone once there is nothing
                    to continue (its format: `crawler/frontier/journal.py`)
 `progress.json`    rewritten about once a second
@@ -45,6 +46,7 @@ SPEC = "spec.json"
 STARTED = "started"
 LOG = "crawl.log"
 ITEMS = "items.jsonl"
+REQUESTS = "requests.jsonl"
 FRONTIER = "frontier"
 PROGRESS = "progress.json"
 ACTIVE = "active"
@@ -78,7 +80,7 @@ LOG_DATEFORMAT = "%Y-%m-%dT%H:%M:%S"
 LIMITS = {SPEC: 16 << 20, EXIT: 8 << 20, STARTED: 4 << 10, STOPPING: 1 << 10, PROGRESS: 64 << 10, CATALOG: 64 << 20}
 MAX_RECORD = 2 << 20
 #: Written by the spider's own process.
-_SPIDERS = frozenset({LOG, ITEMS, FRONTIER, PROGRESS, ACTIVE, REPORT})
+_SPIDERS = frozenset({LOG, ITEMS, REQUESTS, FRONTIER, PROGRESS, ACTIVE, REPORT})
 
 #: Whose fault a refusal is: a node's trouble must not count against a job, nor a job's trouble against a node.
 Fault = Literal["node", "job"]

@@ -34,6 +34,7 @@ from gateway.nodes.health import HeartbeatStore, read_heartbeat
 from gateway.nodes.store import Node, NodeStore
 from gateway.projects.eggs import EggCopy, SpiderStore, read_described, read_egg, read_spider
 from gateway.projects.environment import ProjectConfig
+from gateway.requests.store import RequestStore, read_chunk
 from gateway.schedules.schedule import LedgerEntry, Schedule
 from gateway.schedules.store import LedgerStore, read_static_entry
 from gateway.sites.site import Site, Target
@@ -115,6 +116,7 @@ READERS: dict[str, Reader[Any]] = {
     "progress": reader(ProgressSeries),
     "items": read_item,
     "item_fields": read_counts,
+    "requests": read_chunk,
     "files": reader(FileRecord),
     "heartbeats": read_heartbeat,
     "static_entries": read_static_entry,
@@ -154,6 +156,7 @@ class UnreadableStore:
 class Deletion:
     _jobs: JobStore
     _items: ItemStore
+    _requests: RequestStore
     _files: FileStore
     _logs: LogStore
     _progress: ProgressStore
@@ -173,6 +176,7 @@ class Deletion:
                 raise ConflictError("the job cannot be deleted while Redis is away; ask again") from error
             self._files.delete(job_id)
             self._items.delete(job_id)
+            self._requests.delete(job_id)
             self._logs.delete(job_id)
             self._progress.delete(job_id)
             self._jobs.delete(job_id)
@@ -212,6 +216,7 @@ class Retention:
     _deletion: Deletion
     _dedupe: DedupeRelease
     _items: ItemStore
+    _requests: RequestStore
     _files: FileStore
     _logs: LogStore
     _nodes: NodeStore
@@ -278,6 +283,7 @@ class Retention:
             self._logs.delete(ended.job_id)
             return True
         self._items.delete(ended.job_id)
+        self._requests.delete(ended.job_id)
         try:
             self._files.delete(ended.job_id)
         except FileStoreAwayError as error:

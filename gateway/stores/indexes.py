@@ -132,6 +132,7 @@ INDEXES: dict[str, list[IndexModel]] = {
     "files": [],
     "logs": [],
     "progress": [],
+    "requests": [],
 }
 
 

@@ -37,7 +37,7 @@ from gateway.tailer.file_shipping import FileLimits, FileSink
 from gateway.tailer.follow import Follower, SinkThread
 from gateway.tailer.heartbeat import Catalog, CatalogPublisher, Heartbeat
 from gateway.tailer.outbox import Attempt, Disk, Outbox, PlainLogs
-from gateway.tailer.shipping import LiveSink, MongoSink
+from gateway.tailer.shipping import LONGEST_RECORD, LiveSink, MongoSink
 
 log = structlog.get_logger()
 
@@ -147,7 +147,9 @@ class TailerParts(Container):
 
     @value
     def mongo(self) -> SinkThread:
-        return SinkThread(self[MongoSink])
+        # a spider's own code may write more than the crawl does
+        limit = self.settings.requests_max_bytes + LONGEST_RECORD
+        return SinkThread(self.build(MongoSink, requests_limit=limit))
 
     @part
     def file_sink(self) -> FileSink:

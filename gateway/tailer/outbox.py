@@ -172,6 +172,8 @@ class Checkpoint(BaseModel):
     log_mongo: LogPosition = LogPosition()
     #: Byte offset up to which `items.jsonl` is in MongoDB.
     items: int = Field(default=0, ge=0)
+    #: Start of the chunk of `requests.jsonl` that still grows.
+    requests: int = Field(default=0, ge=0)
     #: Bytes that the log had when the exit report was first seen: later bytes are not part of it.
     log_end: int | None = Field(default=None, ge=0)
     #: Files that could not be read in all tries, and what they were instead. The rest is shipped without them.
@@ -256,6 +258,8 @@ class Attempt:
         # The following fields are not saved: after a restart the tailer finds the values, or ships, once more.
         #: Byte offset up to which MongoDB has the log, the growing chunk included.
         self.log_stored = self.checkpoint.log_mongo.offset
+        #: The same for the record of requests.
+        self.requests_stored = self.checkpoint.requests
         #: The item that begins at the checkpoint does not end before this byte offset.
         self.items_searched = 0
         #: Whether the job knows that this attempt was started.

@@ -1,4 +1,4 @@
-"""What is shipped of an attempt: its log, items and exit to MongoDB; to Redis what clients watch live."""
+"""What is shipped of an attempt: its log, items, requests and exit to MongoDB; to Redis what clients watch live."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from gateway.jobs.completion import Completion
 from gateway.jobs.progress import Point, ProgressStore
 from gateway.jobs.store import JobStore
 from gateway.logs.store import LogChunk, LogStore, LogStream, count_lines
+from gateway.requests.store import RequestChunk, RequestStore
 from gateway.stores.mongo import is_passing
 from gateway.tailer.file_shipping import FileSink
 from gateway.tailer.outbox import Attempt, LogPosition, started_at
@@ -291,6 +292,36 @@ def _long_line(attempt: Attempt, start: int) -> tuple[list[Item], int, bool]:
     return [], start, len(data) == BATCH_BYTES
 
 
+# --- the record of requests, in chunks as the log
+
+#: Bytes of the longest line that is shipped; a crawl's own lines are far shorter.
+LONGEST_RECORD = 64 << 10
+
+
+def ship_requests(store: RequestStore, attempt: Attempt, limit: int) -> bool:
+    """Ship some chunks of the first `limit` bytes. Returns whether there may be more.
+
+    As with the log, the bytes alone decide where chunks begin and end: at the first line that ends `CHUNK` or more
+    bytes after the chunk's start. Raises `OSError`, `HostileFileError` for a line that no crawl of ours writes, and
+    PyMongo's errors.
+    """
+    for _ in range(CHUNKS_PER_TURN):
+        start = attempt.checkpoint.requests
+        size = min(CHUNK + LONGEST_RECORD, limit - start)
+        data = files.read_part(attempt.folder / files.REQUESTS, start, size)
+        full = data.find(b"\n", CHUNK - 1) + 1
+        end = start + (full or data.rfind(b"\n") + 1)
+        if end > attempt.requests_stored:
+            store.append(RequestChunk(*attempt.id, start, end, data[: end - start]))
+            attempt.requests_stored = end
+        if not full:
+            if len(data) == CHUNK + LONGEST_RECORD:
+                raise files.HostileFileError(errno.EFBIG, f"{files.REQUESTS} has a line that is too long")
+            return False
+        attempt.checkpoint.requests = end
+    return True
+
+
 # --- an exit report as MongoDB can hold it: no content of a spider's report may keep a job running.
 #
 # A spider may put anything into its stats, and may even write the exit report itself.
@@ -393,6 +424,9 @@ class MongoSink:
     _items: ItemStore
     _logs: LogStore
     _progress: ProgressStore
+    _requests: RequestStore
+    #: Bytes of a record of requests that are shipped.
+    _requests_limit: int
     _completion: Completion
     _files: FileSink
     _clock: Clock = utc_now
@@ -424,6 +458,7 @@ class MongoSink:
         ships: dict[str, Callable[[], bool]] = {
             files.LOG: lambda: ship_log(self._logs, attempt),
             files.ITEMS: lambda: ship_items(self._items, attempt, ended=ended),
+            files.REQUESTS: lambda: ship_requests(self._requests, attempt, self._requests_limit),
         }
         for name, ship in ships.items():
             try:
@@ -455,6 +490,7 @@ class MongoSink:
             self._jobs.get(job_id)
         except JobNotFoundError:
             self._items.delete(job_id)
+            self._requests.delete(job_id)
             self._logs.delete(job_id)
             self._progress.delete(job_id)
 

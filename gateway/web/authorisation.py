@@ -45,6 +45,7 @@ _SCOPES: dict[Scope, tuple[str, ...]] = {
         "GET /jobs/{job_id}/progress",
         "GET /jobs/{job_id}/timeline",
         "GET /jobs/{job_id}/runs",
+        "GET /jobs/{job_id}/requests",
         "GET /jobs/{job_id}/files",
         "GET /jobs/{job_id}/files/{name}",
         "GET /events",

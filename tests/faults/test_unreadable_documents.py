@@ -81,6 +81,7 @@ class Spoiler:
         yield "audit", {"_id": name, "at": self._before, "kind": "x"}
         yield "items", {"_id": f"{self._job_id}:0001:{name}", "data": {}}
         yield "progress", {"_id": f"{self._job_id}:0009{name}", "points": 7}
+        yield "requests", {"_id": f"{self._job_id}:0001:{name}", "data": 7}
         yield "files", {"_id": f"{self._job_id}:{name}//000001", "job_id": self._job_id, "attempt": "x"}
         yield "heartbeats", {"_id": f"beat:{name}", "at": "x"}
         yield "heartbeats", {"_id": f"worker:{name}", "at": "x"}
@@ -138,7 +139,8 @@ def test_what_cannot_be_read_is_nobody_elses_trouble(stack: Stack, site: Site) -
 
 
 def _lists(job_id: str, schedule_id: str) -> tuple[str, ...]:
-    return (*LISTS, f"/jobs/{job_id}/items", f"/jobs/{job_id}/files", f"/schedules/{schedule_id}/history")
+    of_job = (f"/jobs/{job_id}/{part}" for part in ("items", "requests", "files"))
+    return (*LISTS, *of_job, f"/schedules/{schedule_id}/history")
 
 
 def _code(stack: Stack, path: str) -> int:

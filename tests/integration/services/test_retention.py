@@ -25,6 +25,7 @@ from gateway.jobs.store import IdempotencyKeys
 from gateway.logs.store import LogChunk, LogStore
 from gateway.nodes.health import BEAT, HeartbeatStore
 from gateway.projects.eggs import SpiderStore
+from gateway.requests.store import RequestChunk, RequestStore
 from gateway.retention.retention import Deletion, ExpiryStore, Keep, Retention, UnreadableStore
 from gateway.schedules.schedule import LedgerEntry, LedgerKind
 from gateway.schedules.store import LedgerStore
@@ -38,6 +39,7 @@ Retain = Callable[..., Retention]
 def retain(platform: Platform, tmp_path: Path) -> Retain:
     """To be called with what to keep."""
     items, logs = ItemStore(platform.database), LogStore(platform.database)
+    requests = RequestStore(platform.database)
     dedupe = DedupeRelease(platform.redis)
     files = file_store(platform, tmp_path)
 
@@ -45,10 +47,10 @@ def retain(platform: Platform, tmp_path: Path) -> Retain:
         given = {
             "expiry": ExpiryStore(platform.database),
             "deletion": Deletion(
-                jobs=platform.jobs, items=items, files=files, logs=logs, dedupe=dedupe,
+                jobs=platform.jobs, items=items, requests=requests, files=files, logs=logs, dedupe=dedupe,
                 progress=ProgressStore(platform.database),
             ),
-            "dedupe": dedupe, "items": items, "files": files, "logs": logs,
+            "dedupe": dedupe, "items": items, "requests": requests, "files": files, "logs": logs,
             "nodes": platform.nodes, "spiders": SpiderStore(platform.database),
             "sweeps": platform.sweeps, "heartbeats": HeartbeatStore(platform.database, platform.clock),
             "ledger": LedgerStore(platform.database), "audit": AuditStore(platform.database),
@@ -80,13 +82,16 @@ def ended(platform: Platform, *, days: float, settled: bool = True) -> Job:
     platform.jobs.insert(job)
     ItemStore(platform.database).insert([Item(job.id, 1, end, {"end": end}) for end in range(1, 1502)])
     LogStore(platform.database).append(LogChunk(job.id, 1, 0, 4, "INFO", b"log\n"))
+    for start in (0, 3):
+        RequestStore(platform.database).append(RequestChunk(job.id, 1, start, start + 3, b"{}\n"))
     return job
 
 
 def left(platform: Platform, job: Job) -> tuple[bool, bool, bool]:
-    """Whether its log, its items and itself are there."""
+    """Whether its log, its items and itself are there; the record of its requests goes with the items."""
     items, logs = ItemStore(platform.database).count(job.id), LogStore(platform.database).end(job.id, 1)
     assert items in (0, 1501)
+    assert bool(list(RequestStore(platform.database).chunks(job.id, None))) == bool(items)
     return bool(logs), bool(items), platform.database["jobs"].find_one({"_id": job.id}) is not None
 
 

@@ -21,6 +21,7 @@ from gateway.logs.store import LogChunk, LogStore
 from gateway.nodes.health import HeartbeatStore
 from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import SpiderStore
+from gateway.requests.store import RequestChunk, RequestStore
 from gateway.schedules.schedule import LedgerEntry, LedgerKind
 from gateway.schedules.store import LedgerStore
 from gateway.stores.indexes import ensure_indexes
@@ -28,7 +29,7 @@ from gateway.stores.mongo import connect
 
 POINTS = (
     *("nodes.forget", "spiders.publish", "heartbeats.forget", "expiry.mark_removed", "expiry.advance"),
-    *("logs.delete", "items.delete", "progress.delete", "dedupe.release", "jobs.delete"),
+    *("logs.delete", "items.delete", "requests.delete", "progress.delete", "dedupe.release", "jobs.delete"),
     *("schedule_ledger.forget", "files.remove", "files.forget"),
 )
 #: Runs retention as a worker does.
@@ -53,6 +54,7 @@ def test_whoever_is_killed_in_between_everything_is_removed_in_the_end(tmp_path:
             job = make_job(status=JobStatus.FINISHED, finished_at=long_ago, settled=True, live_key=None)
             jobs.insert(job)
             items.insert([Item(job.id, 1, 9, {"number": 1})])
+            RequestStore(database).append(RequestChunk(job.id, 1, 0, 3, b"{}\n"))
             logs.append(LogChunk(job.id, 1, 0, 4, "INFO", b"log\n"))
             attempt, facts = AttemptId(job.id, 1), {"size": 4, "sha256": "0" * 64}
             ProgressStore(database).save(ProgressStore(database).get(attempt))
@@ -70,7 +72,7 @@ def test_whoever_is_killed_in_between_everything_is_removed_in_the_end(tmp_path:
         stores = {"MONGO_URI": uri, "REDIS_URL": redis_url, "FILES_URL": kept.as_uri()}
         killed_everywhere(tmp_path, POINTS, RUNS, beside=__file__, **stores)
         assert not [path for path in kept.rglob("*") if path.is_file()]
-        of_jobs = ("jobs", "items", "files", "logs", "progress")
+        of_jobs = ("jobs", "items", "requests", "files", "logs", "progress")
         for collection in (*of_jobs, "nodes", "spiders", "heartbeats", "schedule_ledger"):
             assert database[collection].count_documents({}) == 0, collection
         database.client.close()

@@ -37,6 +37,7 @@ from gateway.nodes.health import BEAT, HeartbeatStore
 from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import EggCopies, EggStore, SpiderStore
 from gateway.projects.environment import ProjectConfig, ProjectStore
+from gateway.requests.store import RequestChunk, RequestStore
 from gateway.retention.retention import READERS, UnreadableStore
 from gateway.schedules.occurrences import OccurrenceStore
 from gateway.schedules.schedule import LedgerEntry, LedgerKind
@@ -210,6 +211,12 @@ KINDS = {
         lambda db, number: FieldCountStore(db).keep(FieldCounts("j", number)),
         lambda db: [found for number in (1, 2, 3) if (found := FieldCountStore(db).find("j", number))],
         "items",
+    ),
+    "requests": Kind(
+        lambda db, number: RequestStore(db).append(RequestChunk("j", 1, number, number + 1, b"{}")),
+        lambda db: list(RequestStore(db).chunks("j", None)),
+        "data",
+        ascending=True,
     ),
     "files": Kind(
         _file, lambda db: FileStore(db, FileBytes(FilesPlace("file:///nowhere"))).page("j", None, None, 2)[0], "size"

@@ -24,6 +24,7 @@ from gateway.contract.outbox import (
     ITEMS,
     LOG,
     PROGRESS,
+    REQUESTS,
     SPEC,
     STARTED,
     AttemptId,
@@ -39,6 +40,7 @@ from gateway.jobs.store import JobStore
 from gateway.logs.store import LogStore
 from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import SpiderStore
+from gateway.requests.store import RequestStore
 from gateway.stores.mongo import connect
 
 Value = TypeVar("Value")
@@ -81,6 +83,10 @@ class Crawl:
         _append(self.folder / ITEMS, data)
         self.items += 1
 
+    def request(self, data: bytes) -> None:
+        """A line of its record of requests."""
+        _append(self.folder / REQUESTS, data)
+
     def progress(self, progress: Progress) -> None:
         write_atomically(self.folder / PROGRESS, progress.model_dump_json().encode())
 
@@ -115,6 +121,7 @@ class Node:
         self.logs = LogStore(database)
         self.items = ItemStore(database)
         self.progress = ProgressStore(database)
+        self.requests = RequestStore(database)
         self.nodes = NodeStore(database)
         self.spiders = SpiderStore(database)
         self.name = f"node-{home.parent.name}-{home.name}"
@@ -188,6 +195,14 @@ class Node:
 
     def stored_items(self, crawl: Crawl) -> list[Item]:
         return self.items.page(*crawl.id, None, 1_000_000)
+
+    def stored_requests(self, crawl: Crawl) -> bytes:
+        """Their lines; each of their chunks begins where the one before ends."""
+        data = b""
+        for chunk in self.requests.chunks(*crawl.id):
+            assert chunk.start == len(data)
+            data += chunk.data
+        return data
 
     def stream(self, crawl: Crawl) -> list[tuple[int, int, dict[str, Any]]]:
         """Start, end and data of each live entry."""

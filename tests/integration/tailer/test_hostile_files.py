@@ -20,6 +20,7 @@ from gateway.contract.outbox import (
     LOG,
     PROGRESS,
     REPORT,
+    REQUESTS,
     SHIPPED,
     SPEC,
     STARTED,
@@ -30,7 +31,7 @@ from gateway.contract.records import ExitReport
 from gateway.jobs.outcome import decide
 
 TailingNode = Callable[..., AbstractContextManager[Node]]
-NAMES = (LOG, ITEMS, PROGRESS, ACTIVE, REPORT, STOPPING, EXIT, SHIPPED, STARTED, SPEC)
+NAMES = (LOG, ITEMS, REQUESTS, PROGRESS, ACTIVE, REPORT, STOPPING, EXIT, SHIPPED, STARTED, SPEC)
 #: Seconds within which another crawl's lines and items arrive meanwhile.
 PROMPT = 30.0
 #: Bytes of a log; its end is cut at twice that.
@@ -180,3 +181,18 @@ def test_a_hostile_tree_goes_when_its_time_has_come_and_nothing_else_does(
             assert_ships(node, neighbour)
         assert (tmp_path / "kept" / "file").exists()
         assert lives(node)
+
+
+def test_a_record_of_requests_that_no_crawl_of_ours_writes_is_shipped_as_far_as_it_may_be(
+    tmp_path: Path, tailing_node: TailingNode, mongo: StoreProcess, valkey: StoreProcess
+) -> None:
+    with tailing_node(tmp_path, mongo, valkey, REQUESTS_MAX_BYTES="100000") as node:
+        endless, vast = node.crawl(), node.crawl()
+        line = b'{"url":"http://site/"}\n'
+        endless.request(line + b"x" * 200_000)
+        vast.request(line * 50_000)
+        for crawl in (endless, vast):
+            crawl.end()
+            node.ended(crawl)
+        assert node.stored_requests(endless) == line
+        assert 100_000 <= len(node.stored_requests(vast)) <= 165_536

@@ -23,7 +23,7 @@ from tailer_node import Crawl, Node, eventually
 
 from gateway.clock import utc_now
 from gateway.contract.log_line import split_entries
-from gateway.contract.outbox import SPEC, write_atomically
+from gateway.contract.outbox import REQUESTS, SPEC, write_atomically
 from gateway.contract.records import SpiderInfo
 
 TailingNode = Callable[..., AbstractContextManager[Node]]
@@ -52,12 +52,14 @@ def write_lines(crawl: Crawl, lines: int, *, seconds: float = 0.0) -> None:
         else:
             crawl.log_line(f"line {number}")
         crawl.item(orjson.dumps({"number": number}) + b"\n")
+        crawl.request(orjson.dumps({"url": f"http://site/{number}"}) + b"\n")
 
 
 def assert_complete(node: Node, crawl: Crawl, items: int) -> None:
     node.ended(crawl)
     assert node.stored_log(crawl) == crawl.log_file
     assert [(item.data or {}).get("number") for item in node.stored_items(crawl)] == list(range(items))
+    assert node.stored_requests(crawl) == (crawl.folder / REQUESTS).read_bytes()
 
 
 def assert_live_end(node: Node, crawl: Crawl, *, holes: int) -> None:

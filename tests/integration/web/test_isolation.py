@@ -19,6 +19,7 @@ from gateway.contract.crawl import CrawlSpec
 from gateway.contract.outbox import AttemptId
 from gateway.files.store import FileRecord
 from gateway.jobs.job import JobStatus, Trigger
+from gateway.requests.store import RequestChunk, RequestStore
 from gateway.settings import Settings
 from gateway.web.app import create_app
 from gateway.web.authentication import is_page
@@ -101,6 +102,8 @@ def _belongings(board: Board, key: str) -> dict[str, str]:
     job = make_job(user_id="anne", spec=spec, trigger=Trigger.MANUAL, tags=[MARK], **ended)
     board.jobs.insert(job)
     _keep_file(board, job.id)
+    line = b'{"url": "http://' + MARK.encode() + b'"}\n'
+    RequestStore(board.database).append(RequestChunk(job.id, 1, 0, len(line), line))
     body = {**BODIES["POST /schedules"], "name": MARK, "start_urls": ["https://example.com/" + MARK]}
     answer = board.http.post("/schedules", json=body, headers={"Authorization": f"Bearer {key}"})
     assert answer.status_code == 201, answer.text

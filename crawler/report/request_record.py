@@ -1,0 +1,195 @@
+"""The record of a crawl's requests: one line for each, once nothing more is tried for it."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from scrapy import Request, signals
+from scrapy.exceptions import NotConfigured
+from scrapy.http import Response
+from twisted.python.failure import Failure
+
+from crawler import extras
+from crawler.closing import StoppedError
+from crawler.report.crawl_limits import PageLimitError
+from crawler.report.failures import exception_reason, is_error, is_error_status, status_reason
+from crawler.report.progress import Spool
+from crawler.scrapy_versions import middleware
+from crawler.setting_names import ATTEMPT_DIR, REQUESTS_MAX_BYTES, REQUESTS_MAX_COUNT
+from gateway.contract import outbox
+from gateway.crash_points import state_change
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+
+    from scrapy.crawler import Crawler
+
+logger = logging.getLogger(__name__)
+
+#: Characters of a URL, and of a reason, that are kept.
+LONGEST_URL = 2000
+LONGEST_REASON = 500
+#: In a request's `meta`: the page that led to it. It stays with retries, redirects and attempts that go on.
+PARENT = "discoverybot_parent"
+#: The stat that says how many requests had no place in the record.
+LEFT_OUT = "discoverybot/requests_left_out"
+#: Requests of which nothing is to be said: they were not sent, or the crawl did not wait for them.
+_NOT_ASKED = (PageLimitError, StoppedError)
+#: `user:password@` of a URL, and whatever looks like it in a text.
+_LOGIN = re.compile(r"(?<=://)[^/?#\s]*@")
+_LOGIN_IN_TEXT = re.compile(r"[^/\s]+@")
+
+
+class RequestRecord:
+    """Extension that writes `requests.jsonl`. What a line says, `gateway/requests/store.py` reads (`_KNOWN`)."""
+
+    def __init__(self, folder: Path, most: int, most_bytes: int) -> None:
+        """`most` lines, and as many bytes until the last one begins."""
+        attempt = outbox.AttemptId.parse(folder.name)
+        self._path = folder / outbox.REQUESTS
+        self._attempt = attempt.attempt if attempt else 1
+        self._most, self._most_bytes = most, most_bytes
+        self._spool = Spool(self._path)
+        self._give: Callable[[Request, bytes], None] = self._give_at_once
+        #: Number and bytes of the lines that are written, or wait to be.
+        self._count = self._bytes = 0
+        #: Requests that had no place.
+        self.left_out = 0
+        self._stats: Any = None
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        settings = crawler.settings
+        folder, most = settings.get(ATTEMPT_DIR), settings.getint(REQUESTS_MAX_COUNT)
+        if not (folder and most):
+            raise NotConfigured
+        self = cls(Path(folder), most, settings.getint(REQUESTS_MAX_BYTES))
+        self._stats = crawler.stats
+        crawler.signals.connect(self.spider_closed, signals.spider_closed)
+        crawler.signals.connect(self._spool.close, signals.engine_stopped)
+        return self
+
+    def note(self, request: Request, result: Response | Request | Failure, sent_at: float | None) -> None:
+        """How the request ended; another request as its result says that it goes on. `sent_at` (monotonic) is absent
+        for one that was not sent.
+        """
+        if isinstance(result, Request) or (isinstance(result, Failure) and isinstance(result.value, _NOT_ASKED)):
+            return
+        if self._count >= self._most or self._bytes >= self._most_bytes:
+            self._leave_out()
+            return
+        line = extras.dumps({**self._facts(request, result, sent_at), "attempt": self._attempt}) + b"\n"
+        self._count += 1
+        self._bytes += len(line)
+        self._give(request, line)
+
+    def keep_with(self, give: Callable[[Request, bytes], None], left_out: int) -> None:
+        """Have `give` decide when a line is written, by `write`. What is in the file already, of an attempt before,
+        counts, and so do the requests that it has left out.
+        """
+        self._spool.find_end()
+        self._bytes, self._count = self._spool.end, _count_lines(self._path)
+        self.left_out = left_out
+        self._give = give
+
+    @property
+    def end(self) -> int:
+        """Bytes that are written."""
+        return self._spool.end
+
+    @state_change("spider.record_requests")
+    def write(self, lines: Sequence[bytes]) -> bool:
+        """Whether that was possible. A full disk costs the record its rest, and the crawl nothing."""
+        try:
+            if self._most:
+                self._spool.append(b"".join(lines))
+                return True
+        except OSError as error:
+            logger.error("%s could not be written: %s", outbox.REQUESTS, error)  # noqa: TRY400 - needs no traceback
+            self._most = 0
+        self.left_out += len(lines)
+        return False
+
+    def spider_closed(self) -> None:
+        if self.left_out:
+            self._stats.set_value(LEFT_OUT, self.left_out)
+
+    def _give_at_once(self, request: Request, line: bytes) -> None:  # noqa: ARG002 - who asks for it may need it
+        self.write([line])
+
+    def _leave_out(self) -> None:
+        if not self.left_out:
+            logger.warning("From here on requests are not recorded (REQUESTS_MAX_COUNT, REQUESTS_MAX_BYTES)")
+        self.left_out += 1
+
+    def _facts(self, request: Request, result: Response | Failure, sent_at: float | None) -> dict[str, Any]:
+        """Without those that say nothing."""
+        meta = request.meta
+        urls, retries = meta.get("redirect_urls"), meta.get("retry_times")
+        # a project may have put anything there
+        url = urls[0] if isinstance(urls, list) and urls and isinstance(urls[0], str) else request.url
+        answered_by = result.url if isinstance(result, Response) else request.url
+        facts = {
+            "url": _url(url),
+            "at": int(time.time() * 1000),
+            "ms": None if sent_at is None else round((time.monotonic() - sent_at) * 1000),
+            "parent": _url(meta.get(PARENT)),
+            "redirected_to": None if answered_by == url else _url(answered_by),
+            "retries": retries if isinstance(retries, int) else None,
+            **(_answer(result) if isinstance(result, Response) else _failure(result)),
+        }
+        return {name: value for name, value in facts.items() if value is not None}
+
+
+def _answer(response: Response) -> dict[str, Any]:
+    failed = is_error_status(response.status)
+    return {
+        "status": response.status,
+        "bytes": len(response.body),
+        "cached": True if "cached" in response.flags else None,
+        "failed": failed or None,
+        "reason": status_reason(response.status) if failed else None,
+    }
+
+
+def _failure(failure: Failure) -> dict[str, Any]:
+    reason = _LOGIN_IN_TEXT.sub("", exception_reason(failure.value))
+    return {"failed": is_error(failure.value) or None, "reason": outbox.whole_text(reason[:LONGEST_REASON])}
+
+
+def _url(url: object) -> str | None:
+    """As much of it as is kept, and no login."""
+    if not isinstance(url, str):
+        return None
+    if "@" in url:
+        url = _LOGIN.sub("", url)
+    whole: str = outbox.whole_text(url[:LONGEST_URL])
+    return whole
+
+
+def _count_lines(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(piece.count(b"\n") for piece in iter(lambda: file.read(1 << 20), b""))
+
+
+@middleware
+class ParentNote:
+    """Spider middleware nearest to the engine: notes in each request the page that led to it."""
+
+    def process_spider_output(self, response: Response, result: Iterable[Any]) -> Iterator[Any]:
+        for one in result:
+            yield _with_parent(one, response)
+
+    async def process_spider_output_async(self, response: Response, result: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for one in result:
+            yield _with_parent(one, response)
+
+
+def _with_parent(one: Any, response: Response) -> Any:
+    if isinstance(one, Request):
+        one.meta[PARENT] = response.url
+    return one

@@ -1,0 +1,239 @@
+"""The record of a crawl's requests: the bytes of each attempt's `requests.jsonl`, in compressed chunks as a log's.
+
+A chunk is named by the place where it begins. One document per request would cost ten times the space and the writes;
+a question is answered by reading all of a record, of which the crawl's limit bounds the size.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Literal, NamedTuple
+
+import orjson
+import zstandard
+from pymongo import ASCENDING, DESCENDING
+from pymongo.database import Database
+from pymongo.errors import DuplicateKeyError
+
+from gateway.crash_points import state_change
+from gateway.stores.documents import Documents
+from gateway.stores.mongo import Document
+
+#: A chunk is never larger than this before compression, so a bomb cannot hide in one.
+MAX_CHUNK = 1 << 20
+#: Chunks read, and deleted, at a time.
+_READ_BATCH = 16
+_BATCH = 200
+
+
+class RequestChunk(NamedTuple):
+    job_id: str
+    attempt: int
+    #: Byte offsets in the attempt's `requests.jsonl`; a chunk begins and ends at line boundaries.
+    start: int
+    end: int
+    data: bytes
+
+    @property
+    def id(self) -> str:
+        return _id(self.job_id, self.attempt, self.start)
+
+
+class RequestStore:
+    def __init__(self, database: Database[Document]) -> None:
+        self._requests = database["requests"]
+        self._documents = Documents(self._requests, read_chunk)
+
+    @state_change("requests.append")
+    def append(self, chunk: RequestChunk) -> None:
+        """Store the chunk that begins at `chunk.start`, unless the stored one is as long or longer: a write that was
+        delayed on its way must not take back what was acknowledged since.
+        """
+        document = {"_id": chunk.id, "end": chunk.end, "data": zstandard.compress(chunk.data, 3)}
+        with suppress(DuplicateKeyError):  # the stored chunk is not shorter
+            self._requests.replace_one({"_id": chunk.id, "end": {"$lt": chunk.end}}, document, upsert=True)
+
+    def chunks(self, job_id: str, attempt: int | None, since: Place | None = None) -> Iterator[RequestChunk]:
+        """In their order, from the one that holds `since` on; of all attempts if `attempt` is `None`."""
+        first, end = _range(job_id, attempt)
+        if since is not None:
+            at = {"_id": {"$gte": first, "$lte": _id(job_id, *since)}}
+            last = self._requests.find_one(at, {"_id": 1}, sort=[("_id", DESCENDING)])
+            first = last["_id"] if last else first
+        after = "$gte"
+        while found := self._documents.find({"_id": {after: first, "$lt": end}}, _READ_BATCH, [("_id", ASCENDING)]):
+            yield from found
+            first, after = found[-1].id, "$gt"
+
+    @state_change("requests.delete")
+    def delete(self, job_id: str) -> None:
+        """Delete in batches: other writes must not wait for long."""
+        first, end = _range(job_id, None)
+        query = {"_id": {"$gte": first, "$lt": end}}
+        while ids := [one["_id"] for one in self._requests.find(query, {"_id": 1}).sort("_id", 1).limit(_BATCH)]:
+            self._requests.delete_many({"_id": {"$gte": ids[0], "$lte": ids[-1]}})
+
+
+def _id(job_id: str, attempt: int, start: int) -> str:
+    return f"{job_id}:{attempt:04d}:{start:015d}"
+
+
+def _range(job_id: str, attempt: int | None) -> tuple[str, str]:
+    """Half-open interval of ids; `;` is the character after `:`."""
+    prefix = f"{job_id}:" if attempt is None else f"{job_id}:{attempt:04d}:"
+    return prefix, prefix[:-1] + ";"
+
+
+def read_chunk(document: Document) -> RequestChunk:
+    job_id, attempt, start = document["_id"].split(":")
+    try:
+        data = zstandard.decompress(document["data"], max_output_size=MAX_CHUNK)
+    except zstandard.ZstdError as error:
+        raise ValueError("damaged") from error
+    if len(data) > MAX_CHUNK:
+        raise ValueError("too large")
+    return RequestChunk(job_id, int(attempt), int(start), int(document["end"]), data)
+
+
+# --- what is asked of a record
+
+Facts = dict[str, Any]
+#: What is known of a request, in the order of a table's columns, and what it is where a line does not say.
+_KNOWN: tuple[tuple[str, type, Any], ...] = (
+    ("url", str, ""),
+    ("status", int, None),
+    ("ms", int, None),
+    ("bytes", int, None),
+    ("cached", bool, False),
+    ("failed", bool, False),
+    ("reason", str, None),
+    ("redirected_to", str, None),
+    ("retries", int, 0),
+    ("parent", str, None),
+    ("attempt", int, 1),
+    ("at", int, None),
+)
+#: Milliseconds since the epoch at which the years of `datetime` end, as the times of a record are.
+_END_OF_TIME = 253_402_300_800_000
+COLUMNS = tuple(name for name, _, _ in _KNOWN)
+Sort = Literal["at", "-ms", "-bytes"]
+
+
+class Place(NamedTuple):
+    """Where a line ends, in the record of which attempt."""
+
+    attempt: int
+    end: int
+
+
+class Recorded(NamedTuple):
+    place: Place
+    facts: Facts
+
+
+class RequestFilter(NamedTuple):
+    """`None` filters nothing."""
+
+    failed: bool | None = None
+    redirected: bool | None = None
+    cached: bool | None = None
+    slow_ms: int | None = None
+    #: First and last of a range.
+    status: tuple[int, int] | None = None
+    #: In the URL, or where it was redirected to, whatever the case.
+    q: str | None = None
+
+    def takes(self, facts: Facts) -> bool:
+        return (
+            self.failed in (None, facts["failed"])
+            and self.redirected in (None, facts["redirected_to"] is not None)
+            and self.cached in (None, facts["cached"])
+            and (self.slow_ms is None or (facts["ms"] or 0) >= self.slow_ms)
+            and (self.status is None or self.status[0] <= (facts["status"] or 0) <= self.status[1])
+            and (self.q is None or self._is_in(facts, self.q.casefold()))
+        )
+
+    def _is_in(self, facts: Facts, text: str) -> bool:
+        return text in facts["url"].casefold() or text in (facts["redirected_to"] or "").casefold()
+
+
+class Cursor(NamedTuple):
+    """The last request of a page."""
+
+    place: Place
+    #: What the requests are sorted by; `None` where that is their place.
+    value: int | None = None
+
+
+class Question(NamedTuple):
+    """A page of a record: in the order of time (`at`), or those with the largest values first."""
+
+    wanted: RequestFilter
+    sort: Sort
+    after: Cursor | None
+    limit: int
+
+    @property
+    def field(self) -> str:
+        return self.sort.removeprefix("-")
+
+
+def find_requests(
+    store: RequestStore, job_id: str, attempt: int | None, question: Question
+) -> tuple[list[Recorded], Cursor | None]:
+    """The page, and the cursor of the next one. Memory holds as many requests and one batch of chunks.
+
+    With `attempt`, what that attempt has left: where it went on from others, their requests are among them. Without,
+    each attempt's own.
+    """
+    in_time = question.sort == "at"
+    lines = _lines(store, job_id, attempt, question.after.place if question.after and in_time else None)
+    found = (one for one in lines if question.wanted.takes(one.facts))
+    most = question.limit + 1
+    page = list(islice(found, most)) if in_time else _largest(found, question, most)
+    if len(page) < most:
+        return page, None
+    last = page[question.limit - 1]
+    return page[: question.limit], Cursor(last.place, None if in_time else _value(last, question.field))
+
+
+def _largest(found: Iterator[Recorded], question: Question, most: int) -> list[Recorded]:
+    after = question.after
+    beyond = (-(after.value or 0), after.place) if after else None
+    ranked = (((-_value(one, question.field), one.place), one) for one in found)
+    return [one for _, one in heapq.nsmallest(most, (pair for pair in ranked if beyond is None or pair[0] > beyond))]
+
+
+def _value(one: Recorded, name: str) -> int:
+    """-1, and so behind all others, for one that was not sent, or not answered."""
+    value: int | None = one.facts[name]
+    return -1 if value is None else value
+
+
+def _lines(store: RequestStore, job_id: str, attempt: int | None, after: Place | None) -> Iterator[Recorded]:
+    for chunk in store.chunks(job_id, attempt, after):
+        end = chunk.start
+        for line in chunk.data.splitlines(keepends=True):
+            end += len(line)
+            place = Place(chunk.attempt, end)
+            if after is not None and place <= after:
+                continue
+            facts = read_line(line)
+            if facts and (attempt is not None or facts["attempt"] == chunk.attempt):
+                yield Recorded(place, facts)
+
+
+def read_line(line: bytes) -> Facts | None:
+    """`None` for a line that says nothing of a request. The spider's own code may have written anything there."""
+    try:
+        found = orjson.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or type(found.get("url")) is not str:
+        return None
+    if type(at := found.get("at")) is not int or not 0 <= at < _END_OF_TIME:
+        found["at"] = None
+    return {name: value if type(value := found.get(name)) is kind else other for name, kind, other in _KNOWN}

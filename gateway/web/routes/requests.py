@@ -1,0 +1,284 @@
+"""`GET /jobs/{job_id}/requests`: what a crawl asked for, and what came of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from attrs import define, field
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
+
+from gateway.clock import to_iso
+from gateway.errors import InvalidRequestError
+from gateway.items.items import CsvFormat, Item, ItemFormat, JsonLinesFormat
+from gateway.jobs.job import Job
+from gateway.requests.store import (
+    COLUMNS,
+    Cursor,
+    Facts,
+    Place,
+    Question,
+    Recorded,
+    RequestFilter,
+    RequestStore,
+    Sort,
+    find_requests,
+)
+from gateway.schedules.store import JobOrSchedule
+from gateway.stores.mongo import mongo_errors
+from gateway.web.dependencies import JobId, Parts
+from gateway.web.errors import Responses, problems
+from gateway.web.parts import GatewayParts
+from gateway.web.routes.items import NEXT_HEADER, REMOVED_HEADER, attempt_of
+from gateway.web.schemas.types import QueryBoolean, QueryModel, Text, Timestamp
+
+router = APIRouter(tags=["jobs"])
+
+#: Requests of a page if nobody says how many, and of each step of a download.
+PAGE = 100
+STEP = 1000
+#: The stat of a crawl that says how many requests had no place in its record.
+_LEFT_OUT_STAT = "discoverybot/requests_left_out"
+_LEFT_OUT_HEADER = "X-Left-Out"
+_CURSOR = re.compile(r"(?:(-1|[0-9]{1,15})\.)?([0-9]{1,6})-([0-9]{1,15})")
+
+
+class RequestsQuery(QueryModel):
+    format: Literal["json", "jsonl", "csv"] = "json"
+    failed: QueryBoolean | None = Field(
+        default=None,
+        description="Only those that failed (no answer, 429 or 5xx, after all retries), or not.",
+    )
+    slow_ms: Annotated[int, Field(ge=0, le=10**9)] | None = Field(
+        default=None, description="Only those that took so many milliseconds or more."
+    )
+    redirected: QueryBoolean | None = Field(default=None, description="Only those that were sent elsewhere, or not.")
+    cached: QueryBoolean | None = Field(default=None, description="Only those that the HTTP cache answered, or not.")
+    status: Annotated[str, Field(pattern="^[1-9]([0-9]{2}|xx)$")] | None = Field(
+        default=None, description="Only answers with this status, such as `404`, or of this class, such as `4xx`."
+    )
+    q: Annotated[Text, Field(min_length=1, max_length=200)] | None = Field(
+        default=None, description="Only those with this text in their URL, or in the one they were redirected to."
+    )
+    sort: Sort = Field(default="at", description="Their order in time, or the slowest or the largest first.")
+    attempt: Annotated[str, Field(pattern="^(all|[1-9][0-9]{0,5})$")] | None = Field(
+        default=None, description="`all`, or the number of an attempt; by default the attempt that counts."
+    )
+    limit: Annotated[int, Field(ge=1, le=STEP)] | None = Field(
+        default=None, description=f"The size of a page: {PAGE} in JSON; without it, JSON lines and CSV have all."
+    )
+    after: Annotated[str, Field(max_length=48, pattern=f"^{_CURSOR.pattern}$")] | None = Field(
+        default=None, description="The `next` (JSON) or `X-Next` (header) of the previous page."
+    )
+    escape_formulas: bool = Field(
+        default=False,
+        description="In a CSV, put a `'` before text that a spreadsheet would run (`=…`, `+…`, `-…`, `@…`).",
+    )
+
+    def filter(self) -> RequestFilter:
+        return RequestFilter(
+            failed=self.failed, redirected=self.redirected, cached=self.cached, slow_ms=self.slow_ms,
+            status=_statuses(self.status) if self.status else None, q=self.q,
+        )  # fmt: skip
+
+
+class RequestView(BaseModel):
+    url: str = Field(description="As it was asked for, without a login, at most 2,000 characters.")
+    status: int | None = Field(description="Null if there was no answer.")
+    ms: int | None = Field(description="Milliseconds of the last try; null if nothing was sent.")
+    bytes: int | None = Field(description="Size of the answer, decompressed.")
+    cached: bool = Field(description="Whether the HTTP cache answered.")
+    failed: bool = Field(description="Whether it counts as an error: no answer, 429 or 5xx, after all retries.")
+    reason: str | None = Field(description="Why it failed, or was not sent.")
+    redirected_to: str | None = Field(description="The URL that answered, if it is another one.")
+    retries: int = Field(description="How often it was tried again.")
+    parent: str | None = Field(description="The page that led to it; null for start URLs and robots.txt.")
+    attempt: int = Field(description="The attempt that asked.")
+    at: Timestamp | None = Field(description="When it ended.")
+
+    @classmethod
+    def of(cls, facts: Facts) -> RequestView:
+        return cls(**{**facts, "at": _moment(facts["at"])})
+
+
+class RequestPage(BaseModel):
+    requests: list[RequestView]
+    next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
+    left_out: int = Field(description="How many requests the record has no place for; known once the attempt ended.")
+    removed_at: Timestamp | None = Field(description="When it was removed because its retention time was over.")
+
+
+_EXAMPLE = {
+    "requests": [
+        {
+            "url": "https://example.com/old",
+            "status": 200,
+            "ms": 183,
+            "bytes": 48213,
+            "cached": False,
+            "failed": False,
+            "reason": None,
+            "redirected_to": "https://example.com/new",
+            "retries": 1,
+            "parent": "https://example.com/",
+            "attempt": 1,
+            "at": "2027-06-01T09:00:01.250Z",
+        }
+    ],
+    "next": None,
+    "left_out": 0,
+    "removed_at": None,
+}
+_CONTENT = {
+    "application/json": {"example": _EXAMPLE},
+    "application/x-ndjson": {
+        "schema": {"type": "string"},
+        "example": '{"url":"https://example.com/","status":200}\n',
+    },
+    "text/csv": {"schema": {"type": "string"}, "example": "url,status,ms\r\nhttps://example.com/,200,183\r\n"},
+}
+_RESPONSES: Responses = {
+    200: {"model": RequestPage, "description": "The requests.", "content": _CONTENT},
+    **problems(404, 503),
+}
+
+
+@router.get(
+    "/jobs/{job_id}/requests", summary="List a crawl's requests", response_class=Response, responses=_RESPONSES
+)
+async def get_requests(job_id: JobId, query: Annotated[RequestsQuery, Query()], parts: Parts) -> Response:
+    """One entry per request, as it ended: redirects and retries are part of it. While the crawl runs, each appears
+    when its callback is at its end. For a schedule, these are those of the run under way, or of the one before.
+    """
+    if query.format == "json":
+        page = await parts.reads.run(read_page, parts, job_id, query)
+        return Response(page.model_dump_json(), media_type="application/json")
+    return await _download(parts, job_id, query)
+
+
+def read_page(parts: GatewayParts, job_id: str, query: RequestsQuery) -> RequestPage:
+    """Raises `JobNotFoundError`, `InvalidRequestError`, `UnavailableError`."""
+    job = parts[JobOrSchedule].job(job_id)
+    attempt = attempt_of(job, query.attempt)
+    found, following = _find(parts, job, attempt, query, query.limit or PAGE)
+    return RequestPage(
+        requests=[RequestView.of(one.facts) for one in found],
+        next=following and _text(following),
+        left_out=_left_out(job, attempt),
+        removed_at=job.items_removed_at if job else None,
+    )
+
+
+def _find(
+    parts: GatewayParts, job: Job | None, attempt: int | None, query: RequestsQuery, limit: int
+) -> tuple[list[Recorded], Cursor | None]:
+    after = _cursor(query.after, query.sort) if query.after else None
+    if job is None:
+        return [], None
+    question = Question(query.filter(), query.sort, after, limit)
+    with mongo_errors():
+        return find_requests(parts[RequestStore], job.id, attempt, question)
+
+
+# --- JSON lines and CSV
+
+
+@define(eq=False, repr=False, slots=False)
+class _Export:
+    """All pages from the query's on, one after the other."""
+
+    _parts: GatewayParts
+    _job: Job | None
+    _attempt: int | None
+    _query: RequestsQuery
+    _encoder: ItemFormat
+    #: What follows the last page that was read.
+    following: Cursor | None = field(init=False, default=None)
+
+    def read(self) -> bytes:
+        limit = self._query.limit or STEP
+        found, self.following = _find(self._parts, self._job, self._attempt, self._query, limit)
+        if self.following:
+            self._query = self._query.model_copy(update={"after": _text(self.following)})
+        rows = [Item("", *one.place, _row(one.facts)) for one in found]
+        return self._encoder.encode(rows)
+
+    async def stream(self, first: bytes) -> AsyncIterator[bytes]:
+        yield first
+        while self.following:
+            yield await self._parts.reads.run(self.read)
+
+
+async def _download(parts: GatewayParts, job_id: str, query: RequestsQuery) -> Response:
+    if query.limit is None and query.sort != "at":
+        raise InvalidRequestError("sort", "needs a limit: only a page of a download can be sorted")
+    job = await parts.reads.run(parts[JobOrSchedule].job, job_id)
+    attempt = attempt_of(job, query.attempt)
+    encoder = _encoder(query)
+    export = _Export(parts, job, attempt, query, encoder)
+    # before the answer begins, so that an absent store still leads to an error
+    first = await parts.reads.run(export.read)
+    headers = _headers(job_id, job, attempt, encoder)
+    if query.limit is None:
+        return StreamingResponse(export.stream(first), headers=headers, media_type=encoder.media_type)
+    if export.following:
+        headers[NEXT_HEADER] = _text(export.following)
+    return Response(first, headers=headers, media_type=encoder.media_type)
+
+
+def _encoder(query: RequestsQuery) -> ItemFormat:
+    if query.format == "csv":
+        return CsvFormat(COLUMNS, escape_formulas=query.escape_formulas)
+    return JsonLinesFormat()
+
+
+def _headers(identity: str, job: Job | None, attempt: int | None, encoder: ItemFormat) -> dict[str, str]:
+    headers = {"Content-Disposition": f'attachment; filename="{identity}-requests.{encoder.extension}"'}
+    if left_out := _left_out(job, attempt):
+        headers[_LEFT_OUT_HEADER] = str(left_out)
+    if job is not None and job.items_removed_at is not None:
+        headers[REMOVED_HEADER] = to_iso(job.items_removed_at)
+    return headers
+
+
+def _row(facts: Facts) -> dict[str, Any]:
+    moment = _moment(facts["at"])
+    return {**facts, "at": moment and to_iso(moment)}
+
+
+# --- parts of both
+
+
+def _moment(milliseconds: int | None) -> datetime | None:
+    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def _statuses(wanted: str) -> tuple[int, int]:
+    if wanted.endswith("xx"):
+        return int(wanted[0]) * 100, int(wanted[0]) * 100 + 99
+    return int(wanted), int(wanted)
+
+
+def _left_out(job: Job | None, attempt: int | None) -> int:
+    """Of this attempt, or of all."""
+    attempts = job.attempts.items() if job else ()
+    ends = [one.exit for number, one in attempts if attempt in (None, int(number)) and one.exit]
+    found = (end.report.stats.get(_LEFT_OUT_STAT) for end in ends if end.report)
+    return sum(number for number in found if isinstance(number, int))
+
+
+def _text(cursor: Cursor) -> str:
+    place = f"{cursor.place.attempt}-{cursor.place.end}"
+    return place if cursor.value is None else f"{cursor.value}.{place}"
+
+
+def _cursor(text: str, sort: Sort) -> Cursor:
+    """Raises `InvalidRequestError` for one of another order."""
+    match = _CURSOR.fullmatch(text)
+    if match is None or (match[1] is None) != (sort == "at"):
+        raise InvalidRequestError("after", "is the cursor of another order; use the `next` of the previous page")
+    return Cursor(Place(int(match[2]), int(match[3])), None if match[1] is None else int(match[1]))
