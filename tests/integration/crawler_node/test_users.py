@@ -21,6 +21,7 @@ import psutil
 import pytest
 from eggs import egg, source
 from node import ROOT, Node, wait_for
+from wheels import write_wheel, write_wheels_of_node
 
 from crawler.node.keeper import Processes, acting_as
 from gateway.contract.outbox import remove_tree
@@ -33,6 +34,32 @@ UIDS = range(FIRST, LAST + 1)
 #: A container's entry has no other.
 ENTRY_RIGHTS = ("setpriv", "--inh-caps=-all", "--bounding-set=-all,+setuid,+setgid")
 SPIDERS = (Path(__file__).parent / "users_spiders.py").read_text()
+PAINTED = """
+import os, sys
+from pathlib import Path
+
+import colour
+import scrapy
+
+class Painted(scrapy.Spider):
+    name = "painted"
+
+    async def start(self):
+        module, venv = Path(colour.__file__), Path(sys.prefix)
+        tries = {
+            "overwrite": lambda: (module.chmod(0o644), module.write_text("NAME = 'black'")),
+            "add": (module.parent / "sitecustomize.py").touch,
+            "list all": lambda: os.listdir(venv.parents[1]),
+        }
+        outcomes = {}
+        for what, attempt in tries.items():
+            try:
+                attempt()
+                outcomes[what] = "done"
+            except OSError as error:
+                outcomes[what] = type(error).__name__
+        yield {"uid": os.getuid(), "python": sys.prefix, "outcomes": outcomes}
+"""
 #: The interpreter may lie in root's home, which is closed. Nothing outside of the test sees what is mounted here.
 OPEN_HOME = """
 mkdir -p "$0" && mount --make-rprivate / && mount --bind "$HOME" "$0" && mount -t tmpfs -o mode=755 none "$HOME"
@@ -164,7 +191,11 @@ def test_root_and_the_platform_are_no_project_s_user(uid: int) -> None:
 def node() -> Iterator[UsersNode]:
     folder = Path(tempfile.mkdtemp(prefix="users-"))
     folder.chmod(0o711)
-    shared = UsersNode(folder / "home", CRAWL_MEMORY_LIMIT=str(300 << 20))
+    (wheels := folder / "wheels").mkdir()
+    write_wheels_of_node(wheels)
+    write_wheel(wheels, "colour", "1.0", {"colour.py": "NAME = 'red'"})
+    places = {"PROJECT_INDEX_URL": "none", "PROJECT_WHEELS": str(wheels)}
+    shared = UsersNode(folder / "home", CRAWL_MEMORY_LIMIT=str(300 << 20), **places)
     try:
         shared.start()
         for project in ("victim", "thief"):
@@ -187,6 +218,25 @@ def test_variables_reach_the_user_of_their_project(node: UsersNode) -> None:
     folder = node.outbox / answer["jobid"]
     assert node.exit_of(folder)["exit_code"] == 0, (folder / "crawl.log").read_text()
     assert node.items(folder) == [{"key": "mine", "stdin": ""}]
+
+
+def test_a_project_s_user_runs_its_environment_and_cannot_write_to_it(node: UsersNode) -> None:
+    content = egg({**source("painted", spiders=PAINTED), "requirements.txt": "colour\n"})
+    version = {"project": "victim", "version": "2"}
+    answer = node.client.post("/addversion.json", data=version, files={"egg": ("x.egg", content)}).json()
+    assert answer["status"] == "ok", answer
+    folder = node.run("painted", project="victim", version="2")
+    assert node.exit_of(folder)["exit_code"] == 0, (folder / "crawl.log").read_text()
+    (item,) = node.items(folder)
+    assert item["uid"] == node.users["victim"]
+    assert Path(item["python"]).is_relative_to(node.home / "node" / "venvs")
+    assert item["outcomes"] == {
+        "overwrite": "PermissionError",
+        "add": "PermissionError",
+        "list all": "PermissionError",
+    }
+    node.wait_until_idle()
+    assert node.client.post("/delversion.json", data=version).json()["status"] == "ok"
 
 
 @pytest.fixture
