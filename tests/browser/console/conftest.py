@@ -71,8 +71,11 @@ def open_tab(chromium: Browser) -> OpenTab:
     async def opening(url: str, **options: Any) -> AsyncIterator[Tab]:
         context = await chromium.new_context(base_url=url, **{**DESK, **options})
         tab = Tab(await context.new_page())
-        yield tab
-        await context.close()
+        try:
+            yield tab
+        finally:
+            # its streams would keep the gateway from ending
+            await context.close()
         assert tab.complaints == []
 
     return opening

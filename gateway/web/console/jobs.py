@@ -1,0 +1,150 @@
+"""`/console/jobs`: all jobs that a filter names; `/console/dead-letters`: those that are out of retries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, Literal, TypeVar
+
+import orjson
+from fastapi import Request, Response
+from pydantic import Field, ValidationError
+
+from gateway.clock import to_iso, utc_now
+from gateway.jobs.job import JobStatus, WaitingReason
+from gateway.web.authorisation import Called
+from gateway.web.console.pages import Pages, page
+from gateway.web.dependencies import Parts
+from gateway.web.routes.jobs import DeadLettersQuery, list_dead_letters, list_jobs
+from gateway.web.schemas.types import JobsFilter, JobsQuery, QueryModel
+
+router = Pages()
+
+#: Spans of time that a view may be about, so that a saved one stays true.
+LAST = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
+#: Why a job waits, in a few words.
+WAITING = {
+    WaitingReason.CAPACITY: "waits for a free slot",
+    WaitingReason.SITE_BUSY: "waits for another run of its site",
+    WaitingReason.PREVIOUS_RUN: "waits for the previous run of its schedule",
+    WaitingReason.USER_QUOTA: "waits: its user runs as many as allowed",
+    WaitingReason.NO_NODE: "waits: no node can run it",
+    WaitingReason.NO_SUCH_PROJECT: "waits: no node has its project",
+    WaitingReason.DISK_FULL: "waits: the disks of the nodes are full",
+    WaitingReason.BACKOFF: "waits before it is tried again",
+}
+#: Fields that a filter says in words, in this order.
+_SAID = {
+    "q": "text",
+    "spider": "spider",
+    "project": "project",
+    "site": "site",
+    "tag": "tag",
+    "schedule_id": "schedule",
+    "waiting_reason": "waits for",
+    "since": "created from",
+    "until": "created before",
+    "started_since": "started from",
+    "started_until": "started before",
+    "finished_since": "ended from",
+    "finished_until": "ended before",
+}
+_VIEWS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("All", {"sort": "newest"}),
+    ("Running", {"status": ["running"]}),
+    ("Waiting", {"status": ["pending", "scheduled", "paused"]}),
+    ("Failed", {"status": ["error", "partial"]}),
+    ("Failed in 24 h", {"status": ["error", "partial"], "last": "24h"}),
+)
+
+
+class JobsPageQuery(JobsQuery):
+    """That of `GET /jobs`, and a span that ends now."""
+
+    last: Literal["1h", "24h", "7d", "30d"] | None = Field(default=None)
+
+    def resolved(self) -> JobsQuery:
+        query = JobsQuery(**self.model_dump(exclude={"last"}))
+        if self.last is not None and query.since is None:
+            query.since = utc_now() - LAST[self.last]
+        return query
+
+
+@router.page("/console/jobs", like="GET /jobs")
+async def jobs(request: Request, parts: Parts, caller: Called) -> Response:
+    asked, problems = _read(JobsPageQuery, request)
+    query = asked.resolved()
+    found = await list_jobs(query, parts, caller) if not problems else None
+    given = asked.model_dump(mode="json", exclude_defaults=True)
+    return page(
+        request,
+        "jobs/list.html",
+        asked=asked,
+        found=found,
+        problems=problems,
+        given={name: value for name, value in given.items() if name != "after"},
+        filter=_filter(query),
+        views=_VIEWS,
+        chips=list(_chips(asked)),
+        statuses=list(JobStatus),
+        reasons=list(WaitingReason),
+        waiting=WAITING,
+        spans=list(LAST),
+        now=utc_now(),
+        without=_without,
+    )
+
+
+@router.page("/console/dead-letters", like="GET /dead-letters")
+async def dead_letters(request: Request, parts: Parts, caller: Called) -> Response:
+    asked, problems = _read(DeadLettersQuery, request)
+    found = await list_dead_letters(asked, parts, caller) if not problems else None
+    given = asked.model_dump(mode="json", exclude_defaults=True)
+    wanted = {name: value for name, value in given.items() if name not in {"after", "limit"}}
+    return page(
+        request,
+        "jobs/dead_letters.html",
+        asked=asked,
+        found=found,
+        problems=problems,
+        given={name: value for name, value in given.items() if name != "after"},
+        filter=orjson.dumps({**wanted, "dead": True}).decode(),
+    )
+
+
+Query = TypeVar("Query", bound=QueryModel)
+
+
+def _read(kind: type[Query], request: Request) -> tuple[Query, list[str]]:
+    """The query, and what is wrong with it. A form also sends the fields that are empty."""
+    given: dict[str, Any] = {}
+    for name, value in request.query_params.multi_items():
+        if value.strip():
+            given[name] = [*given.get(name, []), value] if name == "status" else value
+    try:
+        return kind.model_validate(given), []
+    except ValidationError as error:
+        return kind(), [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
+
+
+def _without(given: dict[str, Any], name: str) -> dict[str, Any]:
+    return {other: value for other, value in given.items() if other != name}
+
+
+def _filter(query: JobsQuery) -> str:
+    """What scripts send to `GET /jobs/count`, `GET /jobs/points` and `POST /jobs/bulk`, as JSON."""
+    wanted = query.model_dump(include=set(JobsFilter.model_fields), exclude_defaults=True)
+    times = {name: to_iso(value) for name, value in wanted.items() if name.endswith(("since", "until"))}
+    return orjson.dumps({**wanted, **times}).decode()
+
+
+def _chips(asked: JobsPageQuery) -> Iterator[tuple[str, str, Any]]:
+    """Each condition besides the status: its name in the query, its words, and its value."""
+    values = asked.model_dump(exclude_none=True)
+    yield from ((name, words, values[name]) for name, words in _SAID.items() if name in values)
+    if asked.last:
+        yield "last", "created in the last", asked.last
+    if asked.dead:
+        yield "dead", "dead letters", ""
+    if asked.sort != "newest":
+        yield "sort", "oldest first", ""

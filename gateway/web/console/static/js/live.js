@@ -1,0 +1,87 @@
+// Rows and counters that follow their jobs: an element with `data-job`, inside it elements with `data-field`.
+// They change in place, and never their order.
+import { setStatus } from "./status.js";
+import { follow } from "./streams.js";
+import { count, duration, shown } from "./text.js";
+
+const TICK_MS = 5000;
+const COUNTS = ["requested_pages", "completed_pages", "items_count", "errors_count"];
+
+/**
+ * Follow all jobs that the user may see, or those of `user`. `onStranger(event)` is called for a job that the page does
+ * not show, `onChange(event)` when the status of a job has changed that it shows, and `onGap()` when events may have
+ * been missed: at the beginning, and after the connection was lost. Returns a function that ends it.
+ */
+export function followRows({ user, onStranger, onChange, onGap } = {}) {
+  const path = user ? `/events?${new URLSearchParams({ user_id: user })}` : "/events";
+  const clock = setInterval(tick, TICK_MS);
+  let isPast = false;
+  let wasLost = false;
+  const stop = follow(path, {
+    onGreeting: () => {
+      // what another tab has seen before may be older than this page
+      isPast = true;
+      queueMicrotask(() => (isPast = false));
+      onGap?.();
+    },
+    onState: (state) => {
+      if (wasLost && state === "open") onGap?.();
+      wasLost = state === "lost" || (wasLost && state !== "open");
+    },
+    onEvents: (events) => {
+      if (!isPast) events.forEach(({ name, data }) => hear(name, JSON.parse(data)));
+    },
+  });
+  function hear(name, data) {
+    if (name === "snapshot") data.jobs.forEach((job) => meet("status", job));
+    else if (name === "status" || name === "progress") meet(name, data);
+  }
+  function meet(name, job) {
+    const rows = document.querySelectorAll(`[data-job="${CSS.escape(job.job_id)}"]`);
+    if (!rows.length && name === "status") onStranger?.(job);
+    let changed = false;
+    for (const row of rows) changed = update(row, name, job) || changed;
+    if (changed) onChange?.(job);
+  }
+  return () => {
+    clearInterval(clock);
+    stop();
+  };
+}
+
+/** Bring the rows of a job up to date with what the API says of it. */
+export function renew(job) {
+  document.querySelectorAll(`[data-job="${CSS.escape(job.job_id)}"]`).forEach((row) => update(row, "status", job));
+}
+
+/** Returns whether the status has changed. */
+function update(row, type, job) {
+  const field = (name) => row.querySelector(`[data-field="${name}"]`);
+  for (const name of COUNTS) if (name in job && field(name)) field(name).textContent = count(job[name]);
+  if (type !== "status") return false;
+  const status = field("status")?.querySelector(".status");
+  const changed = status !== null && status !== undefined && status.dataset.status !== job.status;
+  if (changed) setStatus(status, job.status);
+  if (job.status === "running") row.dataset.started ??= job.started_at ?? new Date().toISOString();
+  else if (row.dataset.started) {
+    tickRow(row);
+    delete row.dataset.started;
+  }
+  const why = field("message");
+  if (why && (changed || job.message)) why.textContent = said(job);
+  return changed;
+}
+
+function said(job) {
+  if (job.waiting_reason) return `waits: ${job.waiting_reason.replaceAll("_", " ")}`;
+  return job.message && job.status !== "finished" ? shown(job.message, 160) : "";
+}
+
+function tick() {
+  if (!document.hidden) document.querySelectorAll("[data-job][data-started]").forEach(tickRow);
+}
+
+function tickRow(row) {
+  const place = row.querySelector('[data-field="ran"]');
+  if (place) place.textContent = duration((Date.now() - new Date(row.dataset.started)) / 1000);
+}

@@ -1,0 +1,150 @@
+"""The list of jobs, and dead letters."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from browser.console.platform import HOSTILE, Console
+from browser.console.tabs import PHONE, Axe, OpenTab, Tab
+from playwright.async_api import Locator, Page, expect
+
+from gateway.access.keys import Scope
+from gateway.clock import utc_now
+from gateway.jobs.job import JobStatus
+
+
+def rows(page: Page) -> Locator:
+    return page.locator("tr[data-job]")
+
+
+async def test_filters_views_and_hostile_text(tab: Tab, console: Console, axe: Axe) -> None:
+    user = "filters"
+    failed = console.job(JobStatus.ERROR, user_id=user, message=HOSTILE, tags=[HOSTILE], age=60)
+    console.job(JobStatus.FINISHED, user_id=user, age=7200)
+    page = tab.page
+    await page.goto(f"/console/jobs?user_id={user}")
+    await expect(rows(page)).to_have_count(2)
+    await expect(page.get_by_text("2 jobs", exact=True)).to_be_visible()
+    await expect(page.get_by_role("img", name="Starts and durations of 2 jobs")).to_be_visible()
+    await expect(rows(page).first).to_contain_text("<script>alert(1)</script><b>bold</b>\\u202egnp.exe\\x07xxx")
+    await axe(tab)
+    # by keyboard alone: the address has the filter, and the field keeps the focus
+    await page.get_by_label("error", exact=True).press("Space")
+    await expect(rows(page)).to_have_count(1)
+    await page.wait_for_url("**status=error**")
+    await page.get_by_label("Text").press_sequentially(failed.id[:6])
+    await page.wait_for_url(f"**q={failed.id[:6]}**")
+    await expect(page.get_by_label("Text")).to_be_focused()
+    await page.get_by_role("button", name="Save this view…").press("Enter")
+    await page.get_by_label("Name").fill("Mine")
+    await page.get_by_label("Open the list of jobs with it").check()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("link", name="Mine")).to_have_attribute("aria-current", "page")
+    # the list without a condition opens with the view that is to come first
+    await page.goto("/console/jobs")
+    await page.wait_for_url("**status=error**")
+    await expect(rows(page)).to_have_count(1)
+    await page.get_by_role("button", name="Remove view").press("Enter")
+    await expect(page.get_by_role("link", name="Mine")).to_have_count(0)
+
+
+async def test_rows_follow_their_jobs_and_new_ones_wait_until_they_are_asked_for(tab: Tab, console: Console) -> None:
+    user, page = "live", tab.page
+    job = console.job(JobStatus.RUNNING, user_id=user)
+    await page.goto(f"/console/jobs?user_id={user}")
+    await expect(rows(page).locator(".status")).to_have_text("running")
+    console.change(job, status="partial", message="3 of 9 requests failed", finished_at=utc_now())
+    await expect(rows(page).locator(".status")).to_have_text("partial")
+    await expect(rows(page)).to_contain_text("3 of 9 requests failed")
+    news = page.get_by_role("button", name="Show 1 new")
+    new = console.job(JobStatus.PENDING, user_id=user, age=0)
+    console.publisher.status(new)
+    await expect(news).to_be_visible()
+    await expect(rows(page)).to_have_count(1)
+    await news.press("Enter")
+    await expect(rows(page)).to_have_count(2)
+    await expect(news).to_be_hidden()
+
+
+async def test_all_that_match_are_cancelled_after_an_exact_count(tab: Tab, console: Console, axe: Axe) -> None:
+    user, page = "bulk", tab.page
+    made = [console.job(JobStatus.PENDING, user_id=user, spider="seo") for _ in range(3)]
+    other = console.job(JobStatus.PENDING, user_id=user, spider="jobs")
+    await page.goto(f"/console/jobs?user_id={user}&spider=seo")
+    await page.get_by_role("button", name="Cancel…").press("Enter")
+    dialog = page.get_by_role("dialog", name="Cancel all that match")
+    await expect(dialog).to_contain_text("3 jobs match: user id bulk, spider seo")
+    await axe(tab)
+    # one more comes before the answer: nothing is done, and the number is asked for again
+    made.append(console.job(JobStatus.PENDING, user_id=user, spider="seo"))
+    await page.keyboard.press("Enter")
+    await expect(dialog).to_contain_text("Their number has changed. 4 jobs match")
+    tab.expect_complaint("409")
+    await page.keyboard.press("Enter")
+    await expect(dialog).to_contain_text("4 cancelled.")
+    await page.keyboard.press("Escape")
+    await expect(rows(page).locator(".status")).to_have_text(["cancelled"] * 4)
+    assert {console.jobs.get(job.id).status for job in made} == {JobStatus.CANCELLED}
+    assert console.jobs.get(other.id).status is JobStatus.PENDING
+
+
+async def test_dragging_over_a_time_asks_for_the_jobs_that_started_then(tab: Tab, console: Console) -> None:
+    user, page = "brush", tab.page
+    old, new = (console.job(JobStatus.FINISHED, user_id=user, age=age) for age in (36_000, 600))
+    await page.goto(f"/console/jobs?user_id={user}")
+    picture = page.get_by_role("img", name="Starts and durations of 2 jobs")
+    box = await picture.bounding_box()
+    assert box
+    middle = box["y"] + box["height"] / 2
+    await page.mouse.move(box["x"] + box["width"] / 2, middle)
+    await page.mouse.down()
+    await page.mouse.move(box["x"] + box["width"] - 2, middle)
+    await page.mouse.up()
+    await expect(rows(page)).to_have_count(1)
+    await expect(rows(page)).to_have_attribute("data-job", new.id)
+    # two fields say the same, for those who use no mouse
+    until = page.get_by_label("Started before")
+    await page.get_by_label("Started from").fill("")
+    local = "([moment]) => new Date(moment - new Date().getTimezoneOffset() * 60000).toISOString().slice(0, 19)"
+    await until.fill(await page.evaluate(local, [(utc_now() - timedelta(hours=2)).timestamp() * 1000]))
+    await expect(rows(page)).to_have_attribute("data-job", old.id)
+    assert re.search(r"started_until=20\d\d-", page.url)
+
+
+async def test_dead_letters_are_requeued_and_dismissed(tab: Tab, console: Console, axe: Axe) -> None:
+    user, page = "letters", tab.page
+    console.spider()
+    letters = [console.job(JobStatus.ERROR, user_id=user, dead=True, message=HOSTILE) for _ in range(3)]
+    await page.goto(f"/console/dead-letters?user_id={user}")
+    await expect(page.get_by_text("3 dead letters")).to_be_visible()
+    await axe(tab)
+    await page.get_by_role("button", name=f"Requeue job {letters[0].id[:8]}").press("Enter")
+    await expect(page.get_by_text("2 dead letters")).to_be_visible()
+    await page.get_by_role("button", name="Dismiss…").press("Enter")
+    await expect(page.get_by_role("button", name="Dismiss 2 jobs")).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("dialog")).to_contain_text("2 dismissed.")
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_text("No dead letters")).to_be_visible()
+    assert not any(console.jobs.get(letter.id).dead for letter in letters)
+
+
+async def test_on_a_phone_rows_are_cards_and_nothing_of_another_user_is_there(
+    open_tab: OpenTab, locked: Console, axe: Axe
+) -> None:
+    locked.job(JobStatus.ERROR, user_id="bert", message="berts-secret", dead=True)
+    own = locked.job(JobStatus.RUNNING, user_id="anne", start_urls=(f"http://site.example/{'x' * 300}",))
+    async with open_tab(locked.url, **PHONE) as tab:
+        await tab.sign_in(locked.key("anne", Scope.CRAWL).token)
+        await tab.page.goto("/console/jobs")
+        await expect(rows(tab.page)).to_have_attribute("data-job", own.id)
+        assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        await axe(tab)
+        await tab.page.goto("/console/jobs?q=berts-secret")
+        await expect(tab.page.get_by_text("No job matches")).to_be_visible()
+        await tab.page.goto("/console/dead-letters")
+        await expect(tab.page.get_by_text("No dead letters")).to_be_visible()
+        await tab.page.goto("/console/jobs?user_id=bert")
+        await expect(tab.page.get_by_role("alert")).to_contain_text("does not act for 'bert'")
+        tab.expect_complaint("403")

@@ -1,0 +1,86 @@
+"""The lists of jobs and of dead letters as pages."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from html import unescape
+from typing import Any
+
+import httpx
+from jobs import make_job
+
+from gateway.clock import utc_now
+from gateway.jobs.job import Job, JobStatus, WaitingReason
+
+Keep = Callable[[Job], Job]
+ENDED = {"status": JobStatus.ERROR, "settled": True, "live_key": None}
+
+
+def read(gateway: httpx.Client, path: str, **query: Any) -> str:
+    answer = gateway.get(path, params=query or None, headers={"Accept": "text/html"})
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+def listed(page: str) -> list[str]:
+    return re.findall(r'<tr data-job="(\w+)"', page)
+
+
+def filter_of(page: str) -> dict[str, Any]:
+    found = re.search(r'id="results" class="stack" data-filter="([^"]*)"', page)
+    assert found
+    wanted: dict[str, Any] = json.loads(unescape(found[1]))
+    return wanted
+
+
+def test_the_list_is_that_of_the_api_and_empty_fields_of_the_form_are_nothing(
+    gateway: httpx.Client, keep: Keep, user: str
+) -> None:
+    failed = keep(make_job(user_id=user, message="nothing was fetched", **ENDED))
+    waits = keep(make_job(user_id=user, waiting_reason=WaitingReason.CAPACITY))
+    form = {"spider": "", "q": " ", "last": "", "since": ""}
+    page = read(gateway, "/console/jobs", user_id=user, **form)
+    assert listed(page) == [waits.id, failed.id]
+    assert "waits for a free slot" in page
+    assert "nothing was fetched" in page
+    assert filter_of(page) == {"user_id": user}
+    several = read(gateway, "/console/jobs", user_id=user, status=["error", "partial"])
+    assert listed(several) == [failed.id]
+    assert filter_of(several) == {"user_id": user, "status": ["error", "partial"]}
+
+
+def test_a_span_that_ends_now_is_a_filter_by_time(gateway: httpx.Client, keep: Keep, user: str) -> None:
+    keep(make_job(user_id=user, created_at=utc_now() - timedelta(days=2)))
+    new = keep(make_job(user_id=user))
+    page = read(gateway, "/console/jobs", user_id=user, last="24h")
+    assert listed(page) == [new.id]
+    assert set(filter_of(page)) == {"user_id", "since"}
+    assert "created in the last" in page
+
+
+def test_pages_of_a_list_keep_its_filter(gateway: httpx.Client, keep: Keep, user: str) -> None:
+    made = [keep(make_job(user_id=user, tags=["a&b"])).id for _ in range(3)]
+    first = read(gateway, "/console/jobs", user_id=user, tag="a&b", limit=2)
+    (further,) = re.findall(r'href="([^"]*)" rel="next"', first)
+    assert {*listed(first), *listed(read(gateway, unescape(further)))} == set(made)
+
+
+def test_what_cannot_be_a_filter_is_said_and_lists_say_what_to_do_first(gateway: httpx.Client, user: str) -> None:
+    assert "since: " in read(gateway, "/console/jobs", since="yesterday")
+    assert "spidr: " in read(gateway, "/console/jobs", spidr="seo")
+    assert "No job matches" in read(gateway, "/console/jobs", user_id=user, spider="seo")
+    assert "No jobs yet" in read(gateway, "/console/jobs", user_id=user)
+    assert "No dead letters" in read(gateway, "/console/dead-letters", user_id=user)
+
+
+def test_dead_letters_are_listed_with_their_reason(gateway: httpx.Client, keep: Keep, user: str) -> None:
+    letter = keep(make_job(user_id=user, dead=True, message="<b>robots.txt</b> \u202e", **ENDED))
+    keep(make_job(user_id=user, **ENDED))
+    page = read(gateway, "/console/dead-letters", user_id=user)
+    assert page.count("Requeue job ") == 1
+    assert f"POST /dead-letters/{letter.id}/requeue" in page
+    assert "&lt;b&gt;robots.txt&lt;/b&gt; \\u202e" in page
+    assert filter_of(page) == {"user_id": user, "dead": True}
