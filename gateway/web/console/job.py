@@ -11,18 +11,20 @@ from typing import Any
 from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
 
+from gateway.access.keys import Scope
 from gateway.jobs.advice import Advice, Place, advice
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.queries import JobQueries
-from gateway.jobs.timeline import timeline
 from gateway.schedules.store import JobOrSchedule, RunOf
+from gateway.web.console.job_view import parameters, runs, start_urls, story
 from gateway.web.console.pages import Pages, Viewer, page
 from gateway.web.dependencies import JobId, Parts
-from gateway.web.routes.life import MomentView
 from gateway.web.schemas.job import JobDetail
 
 router = Pages()
 
+#: Runs that the tab of that name shows.
+RUNS_SHOWN = 30
 TABS = {"log": "Log", "items": "Items", "requests": "Requests", "files": "Files", "runs": "Runs"}
 
 
@@ -59,36 +61,47 @@ def files_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
 
 @router.page("/console/jobs/{job_id}/runs", like="GET /jobs/{job_id}/runs")
 def runs_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
-    return tab(request, job_id, parts, "runs")
+    found = parts[JobOrSchedule].job(job_id)
+    beside = parts[JobQueries].runs_beside(found, RUNS_SHOWN) if found else []
+    return tab(request, job_id, parts, "runs", beside=runs(beside, parts.clock()) if beside else None)
 
 
 def tab(request: Request, job_id: str, parts: Parts, name: str, **context: Any) -> Response:
     """The page with this tab open. Its template knows `job` (a `JobDetail`) and `context`."""
     named = parts[JobOrSchedule].find(job_id)
-    link = Viewer.of(request).link
     if isinstance(named, RunOf):
-        return RedirectResponse(link(f"/console/schedules/{job_id}"))
-    advised = advice(named)
+        return RedirectResponse(Viewer.of(request).link(f"/console/schedules/{job_id}"))
+    advised, viewer = advice(named), Viewer.of(request)
     return page(
         request,
         f"job/{name}.html",
         job=JobDetail.of(named, parts[JobQueries].queue_position(named)),
         may=_possible(named),
-        moments=[MomentView.of(moment) for moment in timeline(named)],
+        story=story(named, parts.clock()),
+        parameters=parameters(named.spec),
+        start_urls=start_urls(named.spec),
+        now=parts.clock(),
         advice=advised,
-        places=_places(named, advised, link) if advised else {},
-        tabs=[(link(f"/console/jobs/{job_id}/{one}"), title) for one, title in TABS.items()],
-        tab=link(f"/console/jobs/{job_id}/{name}"),
+        is_over=named.is_final and named.settled is not False,
+        places=_places(named, advised, viewer) if advised else {},
+        tabs=[(viewer.link(f"/console/jobs/{job_id}/{one}") + "#tab", title) for one, title in TABS.items()],
+        tab=viewer.link(f"/console/jobs/{job_id}/{name}") + "#tab",
         **context,
     )
 
 
+#: What it takes to go to a place; anybody who may see the job may go to the others.
+_SCOPES = {Place.NODES: Scope.ADMIN, Place.AGAIN: Scope.CRAWL}
+
+
 def _possible(job: Job) -> set[str]:
     """What may be done with it now."""
-    asked = job.stop_reason
+    is_pausable = job.status in {JobStatus.PENDING, JobStatus.RUNNING} and job.stop_reason is None
+    loses = job.status is JobStatus.RUNNING and job.progress is not None and job.progress.can_go_on is False
     acts = {
         "cancel": not job.is_final and job.cancel_requested_at is None,
-        "pause": job.status in {JobStatus.PENDING, JobStatus.RUNNING} and asked is None,
+        "pause": is_pausable and not loses,
+        "pause_anew": is_pausable and loses,
         "resume": job.status is JobStatus.PAUSED and job.cancel_requested_at is None,
         "requeue": job.is_final and job.dead,
         "retry": job.is_final and not job.dead,
@@ -97,9 +110,9 @@ def _possible(job: Job) -> set[str]:
     return {act for act, is_possible in acts.items() if is_possible}
 
 
-def _places(job: Job, advised: Advice, link: Any) -> dict[Place, str]:
-    """The addresses of the places that the advice names."""
-    here = f"/console/jobs/{job.id}"
+def _places(job: Job, advised: Advice, viewer: Viewer) -> dict[Place, str]:
+    """The addresses of the places that the advice names, as far as the viewer may go there."""
+    here, link = f"/console/jobs/{job.id}", viewer.link
     every = {
         Place.LOG: link(f"{here}/log"),
         Place.REQUESTS: link(f"{here}/requests", failed="true"),
@@ -113,4 +126,6 @@ def _places(job: Job, advised: Advice, link: Any) -> dict[Place, str]:
         Place.OF_SITE: link("/console/jobs", site=job.spec.site, status="running"),
         Place.OVERVIEW: link("/"),
     }
-    return {step.place: every[step.place] for step in advised.steps if step.place}
+    closed = {place for place, scope in _SCOPES.items() if not viewer.may(scope)}
+    named = {step.place for step in advised.steps if step.place}
+    return {place: every[place] for place in named - closed}

@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
+from typing import Any
+
 from browser.console.platform import HOSTILE, Console
-from browser.console.tabs import Axe, Tab
+from browser.console.tabs import PHONE, Axe, OpenTab, Tab
 from playwright.async_api import expect
 
-from gateway.jobs.job import JobStatus
+from gateway.clock import utc_now
+from gateway.contract.outbox import AttemptId
+from gateway.contract.records import Progress
+from gateway.jobs.job import Job, JobStatus, PastStep, StepKind, WaitingReason
+from gateway.jobs.progress import Point, ProgressStore
+from gateway.logs.store import LogStream
+
+URL = "http://site.example/"
+#: The page has nothing to scroll sideways.
+FITS = "document.documentElement.scrollWidth <= innerWidth"
+
+
+def curve(console: Console, job: Job) -> None:
+    """Of a crawl that works off what it has found: two pages a second."""
+    store, began = ProgressStore(console.database), utc_now() - timedelta(seconds=60)
+    series = store.get(AttemptId(job.id, 1))
+    for second in range(0, 60, 3):
+        series.add(Point(began + timedelta(seconds=second), 400, 2 * second, second, answered_2xx=2 * second))
+    store.save(series)
+
+
+def waited(reason: WaitingReason, seconds: int) -> Any:
+    return [PastStep(at=utc_now() - timedelta(seconds=seconds), kind=StepKind.WAITS, reason=reason)]
 
 
 async def test_a_job_leads_to_its_log_while_it_runs_and_to_its_items_afterwards(tab: Tab, console: Console) -> None:
@@ -17,8 +43,80 @@ async def test_a_job_leads_to_its_log_while_it_runs_and_to_its_items_afterwards(
         await expect(parts.get_by_role("link", name=name)).to_have_attribute("aria-current", "page")
 
 
-async def test_what_a_spider_has_named_changes_nothing_but_itself(tab: Tab, console: Console, axe: Axe) -> None:
-    job = console.job(JobStatus.ERROR, spider=HOSTILE, message=HOSTILE, params={HOSTILE: HOSTILE}, project=HOSTILE)
+async def test_a_running_job_is_watched_and_cancelled_by_keyboard(tab: Tab, console: Console, axe: Axe) -> None:
+    job = console.job(JobStatus.RUNNING, age=60, progress={"completed_pages": 118})
+    curve(console, job)
     await tab.page.goto(f"/console/jobs/{job.id}/runs")
-    await expect(tab.page.get_by_role("heading", level=1)).to_contain_text("<script>alert(1)</script>")
+    page = tab.page
+    # the curves, value by value, and as a table
+    chart = page.get_by_role("slider", name="Requests, value by value")
+    await expect(chart).to_have_attribute("aria-valuenow", "19")
+    await chart.press("Home")
+    await expect(chart).to_have_attribute("aria-valuetext", re.compile("queued 400, done 0$"))
+    await chart.press("ArrowRight")
+    await page.get_by_role("button", name="Requests as a table").press("Enter")
+    await expect(page.get_by_role("region", name="Requests, as a table").get_by_role("row")).to_have_count(21)
+    await expect(page.locator("#job-estimate")).to_contain_text("when its queue is empty")
     await axe(tab)
+    # what happens shows by itself
+    figures = page.locator("#job-state .stats")
+    await expect(figures).to_contain_text("118")
+    console.change(job, **{"progress.completed_pages": 1234})
+    LogStream(console.redis, 60).publish_progress(AttemptId(job.id, 1), Progress(completed_pages=1234))
+    await expect(figures).to_contain_text("1,234")
+    await page.get_by_role("button", name="Cancel").press("Enter")
+    await page.get_by_role("dialog").get_by_role("button", name="Cancel", exact=True).last.press("Enter")
+    await expect(page.get_by_text("cancellation asked for", exact=True)).to_be_visible()
+    await expect(page.get_by_role("list", name="Time line")).to_contain_text("Cancellation asked for")
+    console.change(job, status="cancelled", finished_at=utc_now(), settled=True, message="cancelled on request")
+    await expect(page.get_by_role("button", name="Delete")).to_be_visible()
+    await expect(page.locator("#job-state")).to_contain_text("cancelled")
+
+
+async def test_a_failed_job_says_what_to_do_and_runs_again(tab: Tab, console: Console, axe: Axe) -> None:
+    console.spider()
+    message = f"12 of 14 requests failed (the first: {URL}: HTTP 403 Forbidden)"
+    given = {"start_urls": (URL,), "params": {"fields": {"title": "h1"}}, "fingerprint": "the same"}
+    before = console.job(JobStatus.FINISHED, age=9000, **given)
+    job = console.job(JobStatus.ERROR, message=message, **given)
+    await tab.page.goto(f"/console/jobs/{job.id}/runs")
+    page = tab.page
+    advice = page.get_by_role("region", name="What to do next")
+    await expect(advice).to_contain_text("The site refuses the crawler")
+    await expect(advice.get_by_role("link").first).to_have_attribute(
+        "href", f"/console/jobs/{job.id}/requests?failed=true"
+    )
+    await page.locator("#job-facts > summary").press("Enter")
+    await expect(page.get_by_text('"title": "h1"')).to_be_visible()
+    runs = page.get_by_role("region", name="Runs of the same request").get_by_role("row")
+    await expect(runs).to_have_count(3)
+    await expect(runs.nth(2).get_by_role("link")).to_have_attribute("href", f"/console/jobs/{before.id}/runs")
+    await axe(tab)
+    again = page.get_by_role("link", name="Again with these parameters")
+    await expect(again).to_have_attribute("href", f"/console/crawl?from={job.id}")
+    await page.get_by_role("button", name="Run again").press("Enter")
+    await page.wait_for_url(lambda url: "/console/jobs/" in url and job.id not in url)
+    await expect(page.get_by_role("link", name="the job that it runs again")).to_be_visible()
+
+
+async def test_a_waiting_job_says_why_and_since_when(open_tab: OpenTab, console: Console, axe: Axe) -> None:
+    job = console.job(JobStatus.PENDING, age=95, waiting_reason="no_node", history=waited(WaitingReason.NO_NODE, 90))
+    async with open_tab(console.url, **PHONE) as tab:
+        await tab.page.goto(f"/console/jobs/{job.id}")
+        await expect(tab.page.get_by_role("region", name="What to do next")).to_contain_text("No node takes work.")
+        line = tab.page.get_by_role("list", name="Time line")
+        await expect(line).to_contain_text("Waits for a node that takes work 1 min")
+        assert await tab.page.evaluate(FITS)
+        await axe(tab)
+
+
+async def test_what_a_spider_has_named_changes_nothing_but_itself(
+    open_tab: OpenTab, console: Console, axe: Axe
+) -> None:
+    job = console.job(JobStatus.ERROR, spider=HOSTILE, message=HOSTILE, params={HOSTILE: HOSTILE}, project=HOSTILE)
+    async with open_tab(console.url, **PHONE) as tab:
+        await tab.page.goto(f"/console/jobs/{job.id}/runs")
+        await expect(tab.page.get_by_role("heading", level=1)).to_contain_text("<script>alert(1)</script>")
+        await tab.page.get_by_text("Facts and parameters").click()
+        assert await tab.page.evaluate(FITS)
+        await axe(tab)

@@ -1,0 +1,163 @@
+"""What the page of a job says in words: the entries of its time line, its facts, its runs as bars."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from gateway.contract.crawl import MASK, CrawlSpec
+from gateway.jobs.job import Job, JobStatus, WaitingReason
+from gateway.jobs.timeline import Moment, MomentKind, timeline
+from gateway.web.console.formats import plain
+
+# --- the time line: moments that belong together are one entry
+
+#: Shorter waits are not worth an entry.
+_SHORT_WAIT = 1.0
+_WAITED_FOR: dict[WaitingReason | None, str] = {
+    WaitingReason.CAPACITY: "for a free slot",
+    WaitingReason.SITE_BUSY: "for another run of its site to end",
+    WaitingReason.PREVIOUS_RUN: "for the run before it to end",
+    WaitingReason.USER_QUOTA: "for another crawl of its user to end",
+    WaitingReason.NO_NODE: "for a node that takes work",
+    WaitingReason.NO_SUCH_PROJECT: "for a node with this version of its project",
+    WaitingReason.DISK_FULL: "for room on a node's disk",
+    WaitingReason.BACKOFF: "for the time of its next try",
+    None: "for a worker to look at it",
+}
+_ICONS = {
+    MomentKind.SUBMITTED: "plus",
+    MomentKind.SCHEDULED: "scheduled",
+    MomentKind.WAITING: "pending",
+    MomentKind.DISPATCHED: "node",
+    MomentKind.STARTED: "running",
+    MomentKind.PAUSE_REQUESTED: "pause",
+    MomentKind.PAUSED: "paused",
+    MomentKind.RESUMED: "play",
+    MomentKind.CANCEL_REQUESTED: "stop",
+}
+
+
+class Entry(NamedTuple):
+    at: datetime
+    icon: str
+    words: str
+    #: Of what has ended, or goes on until now.
+    seconds: float | None = None
+    by: str | None = None
+    message: str | None = None
+    #: How an attempt, or the job, ended.
+    status: JobStatus | None = None
+
+
+def story(job: Job, now: datetime) -> list[Entry]:
+    """The job's time line, the first entry first."""
+    moments = timeline(job)
+    return [_entry(job, moment, now) for moment in moments if not _is_told_elsewhere(moment, moments, now)]
+
+
+def _is_told_elsewhere(moment: Moment, moments: list[Moment], now: datetime) -> bool:
+    if moment.kind is MomentKind.WAITING:
+        return ((moment.until or now) - moment.at).total_seconds() < _SHORT_WAIT
+    if moment.kind is MomentKind.DISPATCHED:
+        return any(one.kind is MomentKind.STARTED and one.attempt == moment.attempt for one in moments)
+    if moment.kind is MomentKind.ATTEMPT_ENDED:
+        # the end of the last attempt is that of the job
+        last = max((one.attempt or 0 for one in moments), default=0)
+        return moment.attempt == last and moments[-1].kind is MomentKind.ENDED
+    return False
+
+
+def _entry(job: Job, moment: Moment, now: datetime) -> Entry:
+    icon = _ICONS.get(moment.kind) or str(moment.status or JobStatus.ERROR)
+    lasts = moment.kind in {MomentKind.WAITING, MomentKind.PAUSED, MomentKind.STARTED}
+    seconds = ((moment.until or now) - moment.at).total_seconds() if lasts else None
+    by = moment.by if moment.by != job.user_id or moment.kind is MomentKind.SUBMITTED else None
+    return Entry(moment.at, icon, _words(job, moment), seconds, by, moment.message, moment.status)
+
+
+def _words(job: Job, moment: Moment) -> str:
+    number = f"Attempt {moment.attempt}" if len(job.attempts) > 1 or job.max_retries else "The crawl"
+    simple = {
+        MomentKind.SCHEDULED: "Scheduled for later",
+        MomentKind.DISPATCHED: f"Given to node {moment.node}",
+        MomentKind.STARTED: f"{number} on node {moment.node}",
+        MomentKind.ATTEMPT_ENDED: f"{number} ended",
+        MomentKind.PAUSE_REQUESTED: "Pause asked for",
+        MomentKind.PAUSED: "Paused" if moment.until else "Is paused",
+        MomentKind.RESUMED: "Resumed",
+        MomentKind.CANCEL_REQUESTED: "Cancellation asked for",
+        MomentKind.ENDED: f"Ended: {moment.status}",
+    }
+    if moment.kind is MomentKind.WAITING:
+        return f"{'Waited' if moment.until else 'Waits'} {_WAITED_FOR[moment.reason]}"
+    if moment.kind is MomentKind.SUBMITTED:
+        return "Begun by its schedule" if job.slot else "Submitted"
+    return simple[moment.kind]
+
+
+# --- what was asked for
+
+_USERINFO = re.compile(r"(?<=//)[^/@\s]*@")
+
+
+def start_urls(spec: CrawlSpec) -> list[tuple[str, bool]]:
+    """The first ten, each with whether it may be a link; without passwords."""
+    shown = [_USERINFO.sub(f"{MASK}@", url) for url in spec.start_urls[:10]]
+    return [(url, bool(re.match(r"https?://", url))) for url in shown]
+
+
+def parameters(spec: CrawlSpec) -> list[tuple[str, str]]:
+    """Names and values of what was asked for beyond the usual; of secrets the names only."""
+    return [(name, text) for name, value in _given(spec.shown()) if (text := pretty(value))]
+
+
+def _given(spec: CrawlSpec) -> Iterator[tuple[str, Any]]:
+    yield "Parameters", spec.params
+    yield "Fetching", spec.fetch.model_dump(mode="json", exclude_defaults=True) if spec.fetch else None
+    yield "Settings", spec.settings
+    yield "Variables", sorted(spec.env)
+    yield "Expected", spec.expect.model_dump(mode="json", exclude_defaults=True) if spec.expect else None
+
+
+def pretty(value: Any) -> str:
+    """Lines of JSON whose invisible characters are visible; empty for nothing."""
+    if not value:
+        return ""
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    return "\n".join(plain(line, 2000) for line in text[:50_000].split("\n"))
+
+
+# --- runs beside each other
+
+
+class Run(NamedTuple):
+    job: Job
+    seconds: float | None
+    pages: int
+    items: int
+    errors: int
+
+
+class Runs(NamedTuple):
+    rows: list[Run]
+    #: The greatest values among them, at least 1: how long a full bar is.
+    most: Run
+
+
+def runs(jobs: list[Job], now: datetime) -> Runs:
+    rows = [_run(job, now) for job in jobs]
+    columns = {name: max([1, *(getattr(row, name) or 0 for row in rows)]) for name in Run._fields[1:]}
+    return Runs(rows, Run(jobs[0], **columns))
+
+
+def _run(job: Job, now: datetime) -> Run:
+    ended = job.finished_at or now
+    seconds = (ended - job.started_at).total_seconds() if job.started_at else None
+    counts = job.progress
+    if counts is None:
+        return Run(job, seconds, 0, 0, 0)
+    return Run(job, seconds, counts.completed_pages, counts.items_count, counts.errors_count)

@@ -1,0 +1,91 @@
+"""A job in words."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from jobs import make_job
+
+from gateway.clock import utc_now
+from gateway.contract.crawl import CrawlSpec, FetchOptions
+from gateway.contract.records import Progress
+from gateway.jobs.job import Attempt, JobStatus, PastStep, StepKind, WaitingReason
+from gateway.web.console.job_view import parameters, pretty, runs, start_urls, story
+
+NOW = utc_now()
+
+
+def ago(seconds: float) -> Any:
+    return NOW - timedelta(seconds=seconds)
+
+
+def test_moments_that_belong_together_are_one_entry() -> None:
+    first = Attempt(
+        attempt=1, node="n1", dispatched_at=ago(50), started_at=ago(49), ended_at=ago(30),
+        status=JobStatus.ERROR, message="killed",
+    )  # fmt: skip
+    second = Attempt(
+        attempt=2, node="n2", dispatched_at=ago(20), started_at=ago(19), ended_at=ago(9), status=JobStatus.FINISHED
+    )
+    waits = [(59.9, WaitingReason.CAPACITY), (30, WaitingReason.BACKOFF)]
+    history = [PastStep(at=ago(seconds), kind=StepKind.WAITS, reason=reason) for seconds, reason in waits]
+    job = make_job(
+        created_at=ago(60), status=JobStatus.FINISHED, attempts={"1": first, "2": second}, history=history,
+        finished_at=ago(9), message="12 pages",
+    )  # fmt: skip
+    told = [(entry.words, entry.seconds and round(entry.seconds)) for entry in story(job, NOW)]
+    assert told == [
+        ("Submitted", None),
+        ("Waited for a free slot", 10),
+        ("Attempt 1 on node n1", 19),
+        ("Waited for the time of its next try", 10),
+        ("Attempt 1 ended", None),
+        ("Attempt 2 on node n2", 10),
+        ("Ended: finished", None),
+    ]
+
+
+def test_what_goes_on_is_told_until_now_and_others_by_their_names() -> None:
+    history = [
+        PastStep(at=ago(9), kind=StepKind.PAUSED, by="bert"),
+        PastStep(at=ago(9), kind=StepKind.WAITS, reason=WaitingReason.NO_NODE),
+    ]
+    job = make_job(created_at=ago(10), history=history[1:])
+    assert [(entry.words, round(entry.seconds or 0)) for entry in story(job, NOW)][1:] == [
+        ("Waited for a worker to look at it", 1),
+        ("Waits for a node that takes work", 9),
+    ]
+    paused = make_job(created_at=ago(10), status=JobStatus.PAUSED, history=history[:1])
+    assert (story(paused, NOW)[-1].words, story(paused, NOW)[-1].by) == ("Is paused", "bert")
+
+
+def test_secrets_are_named_and_not_shown() -> None:
+    spec = CrawlSpec(
+        spider="seo",
+        start_urls=("https://ann:s3cret@site.example/a@b", "javascript:alert(1)"),
+        env={"API_KEY": "s3cret"},
+        fetch=FetchOptions(headers={"Authorization": "s3cret"}),
+        params={"name": "\u202egnp.exe"},
+    )
+    assert start_urls(spec) == [("https://***@site.example/a@b", True), ("javascript:alert(1)", False)]
+    told = dict(parameters(spec))
+    assert "s3cret" not in str(told)
+    assert "API_KEY" in told["Variables"]
+    assert "Authorization" in told["Fetching"]
+    assert "\\u202egnp" in told["Parameters"]
+    assert pretty({}) == ""
+
+
+def test_the_longest_bar_is_that_of_the_greatest_value() -> None:
+    counts = [(10, 5, 0), (40, 2, 0)]
+    jobs = [
+        make_job(
+            created_at=ago(100), started_at=ago(90), finished_at=ago(80 - 10 * number), status=JobStatus.FINISHED,
+            progress=Progress(completed_pages=pages, items_count=items, errors_count=errors),
+        )
+        for number, (pages, items, errors) in enumerate(counts)
+    ]  # fmt: skip
+    beside = runs([*jobs, make_job()], NOW)
+    assert beside.most[1:] == (20.0, 40, 5, 1)
+    assert [row.seconds for row in beside.rows] == [10.0, 20.0, None]
