@@ -52,12 +52,17 @@ class FieldCount:
     example: str | None = None
 
     def add(self, value: Any) -> None:
-        kind = _TYPES.get(type(value), "string")
+        kind = _type(value)
         self.types[kind] = self.types.get(kind, 0) + 1
         if _is_filled(value):
             self.filled += 1
             if self.example is None:
                 self.example = _example(value)
+
+
+def _type(value: Any) -> str:
+    # BSON's large integers are a class of their own
+    return _TYPES.get(type(value)) or ("integer" if isinstance(value, int) else "string")
 
 
 def _is_filled(value: Any) -> bool:

@@ -264,12 +264,10 @@ class JobQueries:
         return self._documents.optional(self._jobs.find_one(query, sort=NEWEST_FIRST))
 
     def runs_before(self, job: Job, limit: int) -> list[Job]:
-        """The last runs of the job's schedule before it that ended well, newest first; none without a schedule. It
-        reads a few times as many at most.
+        """The last runs before the job, of the same as in `runs_beside`, that ended well; newest first. It reads at
+        most a few times as many.
         """
-        if job.schedule_id is None:
-            return []
-        query = {"schedule_id": job.schedule_id, **_DECIDED, "created_at": {"$lt": job.created_at}}
+        query = {**_same(job), **_DECIDED, "created_at": {"$lt": job.created_at}}
         found = self._documents.find(query, _RUNS_READ * limit, NEWEST_FIRST)
         return [run for run in found if run.status in GOOD_STATUSES][:limit]
 
@@ -282,8 +280,7 @@ class JobQueries:
         """Runs of the same schedule, or of the same request if it has none; the job itself among them if it is one of
         the newest, newest first.
         """
-        same = {"schedule_id": job.schedule_id} if job.schedule_id else {"fingerprint": job.fingerprint}
-        return self._documents.find({**same, **_DECIDED}, limit, NEWEST_FIRST)
+        return self._documents.find({**_same(job), **_DECIDED}, limit, NEWEST_FIRST)
 
     def queue_position(self, job: Job) -> int | None:
         """The job's place in the queue; 1 for the job that starts next. It is computed as if waiting users took
@@ -399,6 +396,10 @@ def _point(document: Document) -> JobPoint:
         moment(document["started_at"]),
         None if finished_at is None else moment(finished_at),
     )
+
+
+def _same(job: Job) -> Document:
+    return {"schedule_id": job.schedule_id} if job.schedule_id else {"fingerprint": job.fingerprint}
 
 
 def _text(q: str) -> Document:

@@ -44,19 +44,9 @@ def log_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
     return tab(request, job_id, parts, "log")
 
 
-@router.page("/console/jobs/{job_id}/items", like="GET /jobs/{job_id}/items")
-def items_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
-    return tab(request, job_id, parts, "items")
-
-
 @router.page("/console/jobs/{job_id}/requests", like="GET /jobs/{job_id}")
 def requests_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
     return tab(request, job_id, parts, "requests")
-
-
-@router.page("/console/jobs/{job_id}/files", like="GET /jobs/{job_id}/files")
-def files_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
-    return tab(request, job_id, parts, "files")
 
 
 @router.page("/console/jobs/{job_id}/runs", like="GET /jobs/{job_id}/runs")

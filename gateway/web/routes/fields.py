@@ -11,7 +11,7 @@ from gateway.items.fields import FieldCounting, FieldFacts, compare
 from gateway.items.items import ItemStore
 from gateway.jobs.job import Job
 from gateway.jobs.queries import JobQueries
-from gateway.schedules.store import JobOrSchedule, RunOf
+from gateway.schedules.store import JobOrSchedule
 from gateway.stores.mongo import mongo_errors
 from gateway.web.dependencies import JobId, Parts
 from gateway.web.errors import Responses, problems
@@ -29,9 +29,10 @@ class FieldsQuery(QueryModel):
     attempt: Annotated[str, Field(pattern="^[1-9][0-9]{0,5}$")] | None = Field(
         default=None, description="The number of an attempt; by default the attempt that counts."
     )
-    compare: Literal["schedule"] | None = Field(
+    compare: Literal["runs"] | None = Field(
         default=None,
-        description=f"With the last {RUNS_BEFORE} runs of the same schedule that ended well before this one.",
+        description=f"With the last {RUNS_BEFORE} runs of the same schedule, or of the same request if it has none, "
+        "that ended well before this one.",
     )
 
 
@@ -120,8 +121,7 @@ async def get_fields(job_id: JobId, query: Annotated[FieldsQuery, Query()], part
 
 def read_fields(parts: GatewayParts, job_id: str, query: FieldsQuery) -> FieldsView:
     """Raises `JobNotFoundError`, `InvalidRequestError`."""
-    named = parts[JobOrSchedule].find(job_id)
-    job = named.job if isinstance(named, RunOf) else named
+    job = parts[JobOrSchedule].job(job_id)
     if job is None:
         return FieldsView(
             job_id=None, attempt=None, items=0, counted=0, fields=[], more_fields=False, runs=[], removed_at=None

@@ -38,7 +38,7 @@ def test_each_field_is_counted_with_its_types_and_an_example(
 ) -> None:
     job = keep(job_with_attempt())
     put(items, job, [
-        {"url": "a", "price": 1.5, "seller": {"name": "Ann", "rating": 4}, "tags": []},
+        {"url": "a", "price": 1.5, "seller": {"name": "Ann", "rating": 1 << 60}, "tags": []},
         {"url": "b", "price": None, "seller": {"name": " "}, "sold": False},
     ])  # fmt: skip
     items.insert([Item(job.id, 1, 3, None, '{"price": 123456789012345678901234567890, "odd.name": "\\ud800"}')])
@@ -69,6 +69,7 @@ def test_each_field_is_counted_with_its_types_and_an_example(
         "sold": 1,
         "odd.name": 1,
     }
+    assert found["seller.rating"]["types"] == {"integer": 1}
     assert found["seller.name"]["path"] == ["seller", "name"]
     assert found["odd.name"]["path"] == ["odd.name"]
 
@@ -90,14 +91,17 @@ def test_fields_beyond_the_limit_are_not_counted(gateway: httpx.Client, items: I
     assert max(len(field["example"]) for field in answer["fields"]) == 120
 
 
-def test_a_run_is_compared_with_those_before_it(gateway: httpx.Client, items: ItemStore, keep: Keep) -> None:
-    schedule, now = new_job_id(), utc_now()
+@pytest.mark.parametrize("same", ["schedule_id", "fingerprint"])
+def test_a_run_is_compared_with_those_before_it(
+    gateway: httpx.Client, items: ItemStore, keep: Keep, same: str
+) -> None:
+    runs_of, now = {same: new_job_id()}, utc_now()
     for hours, status, price in ((4, "finished", 1), (3, "error", None), (2, "partial", 1), (-1, "finished", None)):
-        run = keep(ended(schedule_id=schedule, status=status, created_at=now - timedelta(hours=hours)))
+        run = keep(ended(**runs_of, status=status, created_at=now - timedelta(hours=hours)))
         put(items, run, [{"url": "a", "price": price, "gone": "x"}])
-    job = keep(ended(schedule_id=schedule, created_at=now))
+    job = keep(ended(**runs_of, created_at=now))
     put(items, job, [{"url": "a", "price": 1}, {"url": "b", "price": None}])
-    answer = gateway.get(f"/jobs/{job.id}/fields", params={"compare": "schedule"}).json()
+    answer = gateway.get(f"/jobs/{job.id}/fields", params={"compare": "runs"}).json()
     assert [run["counted"] for run in answer["runs"]] == [1, 1]
     found = by_name(answer)
     assert [found[name]["share_before"] for name in ("url", "price", "gone")] == [1, 1, 1]
@@ -110,7 +114,7 @@ def test_a_run_is_compared_with_those_before_it(gateway: httpx.Client, items: It
 
 def test_without_items_there_are_no_fields(gateway: httpx.Client, keep: Keep) -> None:
     waiting = keep(make_job())
-    answer = gateway.get(f"/jobs/{waiting.id}/fields?compare=schedule").json()
+    answer = gateway.get(f"/jobs/{waiting.id}/fields?compare=runs").json()
     assert (answer["fields"], answer["items"], answer["attempt"]) == ([], 0, None)
     assert gateway.get(f"/jobs/{new_job_id()}/fields").status_code == 404
     refused = gateway.get(f"/jobs/{waiting.id}/fields?attempt=1")

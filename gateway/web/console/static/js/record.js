@@ -1,6 +1,8 @@
 // Values that a spider has scraped, as elements: short in a cell, whole as a tree, and one record in a drawer.
 import { count, h, icon, shown } from "./text.js";
 
+/** Characters from which on a text needs a wide column. */
+const LONG = 24;
 /** Characters of a text in a cell, and in a tree until somebody asks for all of it. */
 const IN_CELL = 160;
 const IN_TREE = 2000;
@@ -48,7 +50,7 @@ function scalar(value, limit) {
   if (isRaw(value)) return value.rawJSON;
   if (typeof value !== "string") return String(value);
   const address = webAddress(value);
-  const text = h("bdi", {}, shown(value, limit));
+  const text = h("bdi", { class: value.length > LONG ? "long" : null }, shown(value, limit));
   return address ? h("a", { href: address, target: "_blank", rel: "noreferrer noopener nofollow" }, text) : text;
 }
 
@@ -79,7 +81,7 @@ function inWords(value) {
 
 /** Made when it is first opened: a record may have a million values. */
 function folded(value, words, depth = 0, isOpen = false) {
-  const box = h("details", { class: "folded" }, h("summary", {}, h("bdi", {}, words)));
+  const box = h("details", { class: words.length > LONG ? "folded long" : "folded" }, h("summary", {}, h("bdi", {}, words)));
   const fill = () => box.open && box.children.length === 1 && box.append(tree(value, depth));
   box.addEventListener("toggle", fill);
   if (isOpen) {

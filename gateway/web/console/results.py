@@ -1,0 +1,107 @@
+"""What a job has found: the tabs with its items, how full their fields are, and its files."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, NamedTuple
+
+from fastapi import Query, Request, Response
+
+from gateway.contract.written_files import MAX_NAME
+from gateway.jobs.job import FINAL_STATUSES, Job, JobStatus
+from gateway.schedules.store import JobOrSchedule
+from gateway.web.console.job import tab
+from gateway.web.console.pages import Pages, page
+from gateway.web.dependencies import JobId, Parts
+from gateway.web.routes.fields import FieldsQuery, get_fields
+from gateway.web.routes.files import FilesQuery, FileView, list_files
+
+router = Pages()
+
+#: Files on one page.
+FILES = 100
+#: Types that all browsers show as pictures, and the largest one that a page shows by itself.
+PICTURES = frozenset(
+    f"image/{kind}"
+    for kind in ("png", "jpeg", "gif", "webp", "avif", "svg+xml", "bmp", "x-icon", "vnd.microsoft.icon")
+)
+LARGEST_PICTURE = 10 << 20
+
+
+class Nothing(NamedTuple):
+    """What a tab says that has nothing to show: why, more about it, and where to go."""
+
+    words: str
+    more: str | None = None
+    todo: str | None = None
+    #: The tab of the job to go to.
+    tab: str | None = None
+
+
+@router.page("/console/jobs/{job_id}/items", like="GET /jobs/{job_id}/items")
+def items_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
+    found = parts[JobOrSchedule].job(job_id)
+    # its last items are there before it is settled
+    is_live = found is None or not found.settled
+    return tab(request, job_id, parts, "items", nothing=why_nothing(found, "items"), is_live=is_live)
+
+
+@router.page("/console/jobs/{job_id}/fields", like="GET /jobs/{job_id}/fields")
+async def fields_part(request: Request, job_id: JobId, parts: Parts) -> Response:
+    """A part of the items' tab: counting takes a while at first."""
+    found = await get_fields(job_id, FieldsQuery(compare="runs"), parts)
+    return page(request, "job/fields.html", found=found)
+
+
+@router.page("/console/jobs/{job_id}/files", like="GET /jobs/{job_id}/files")
+def files_tab(
+    request: Request,
+    job_id: JobId,
+    parts: Parts,
+    after: Annotated[str | None, Query(min_length=1, max_length=MAX_NAME)] = None,
+) -> Response:
+    found = parts[JobOrSchedule].job(job_id)
+    listed = list_files(job_id, FilesQuery(limit=FILES, after=after), parts)
+    return tab(
+        request,
+        job_id,
+        parts,
+        "files",
+        listed=listed,
+        after=after,
+        pictures=[file for file in listed.files if is_picture(file)],
+        others=[file for file in listed.files if not is_picture(file)],
+        refused=refused(found),
+        nothing=why_nothing(found, "files"),
+    )
+
+
+def is_picture(file: FileView) -> bool:
+    return file.type in PICTURES and 0 < file.size <= LARGEST_PICTURE
+
+
+def refused(job: Job | None) -> list[dict[str, str]]:
+    """The first files that were not kept, of each attempt: attempt, name and reason."""
+    ends = [attempt.exit for attempt in job.attempts.values() if attempt.exit] if job else []
+    return [{"attempt": str(end.attempt), **one} for end in ends if end.files for one in end.files.refused]
+
+
+def why_nothing(job: Job | None, what: Literal["items", "files"]) -> Nothing:
+    """Why there are none of these, and what to do."""
+    if job is None or job.status not in FINAL_STATUSES:
+        return _nothing_yet(job, what)
+    if job.items_removed_at is not None:
+        return Nothing(f"The {what} were removed: they are kept for a time only (ITEM_RETENTION_DAYS).")
+    if what == "files":
+        return Nothing("This crawl has written no files.", "Files of Scrapy's pipelines and feeds would be here.")
+    failed = job.status is JobStatus.ERROR or (job.progress and job.progress.errors_count)
+    more = "Its pages may have none, or the spider looks for something that the pages do not have (any more)."
+    todo = "Find the first error in its log" if failed else "Read its log"
+    return Nothing("This crawl has found no items.", job.message or more, todo, "log")
+
+
+def _nothing_yet(job: Job | None, what: str) -> Nothing:
+    if job is None or job.status is not JobStatus.RUNNING:
+        return Nothing(f"No {what} yet.", "The crawl waits for its turn." if job else None)
+    if what == "files":
+        return Nothing("No files yet.", "They are here once the crawl has ended.")
+    return Nothing("No items yet.", "They appear here as they are scraped.", "Watch its log", "log")
