@@ -57,20 +57,22 @@ class Section(NamedTuple):
     path: str
     name: str
     icon: str
+    #: The keys that lead there (`static/js/shortcuts.js`).
+    key: str
     scope: Scope = Scope.READ
 
 
 SECTIONS = (
-    Section("/", "Overview", "overview"),
-    Section("/console/jobs", "Jobs", "jobs"),
-    Section("/console/crawl", "New crawl", "plus", Scope.CRAWL),
-    Section("/console/schedules", "Schedules", "calendar"),
-    Section("/console/sites", "Sites", "sites", Scope.CRAWL),
-    Section("/console/projects", "Projects", "box"),
-    Section("/console/nodes", "Nodes", "node", Scope.ADMIN),
-    Section("/console/dead-letters", "Dead letters", "dead-letters"),
-    Section("/console/keys", "Keys", "key", Scope.ADMIN),
-    Section("/console/audit", "Audit", "audit", Scope.ADMIN),
+    Section("/", "Overview", "overview", "g o"),
+    Section("/console/jobs", "Jobs", "jobs", "g j"),
+    Section("/console/crawl", "New crawl", "plus", "n", Scope.CRAWL),
+    Section("/console/schedules", "Schedules", "calendar", "g s"),
+    Section("/console/sites", "Sites", "sites", "g i", Scope.CRAWL),
+    Section("/console/projects", "Projects", "box", "g p"),
+    Section("/console/nodes", "Nodes", "node", "g n", Scope.ADMIN),
+    Section("/console/dead-letters", "Dead letters", "dead-letters", "g d"),
+    Section("/console/keys", "Keys", "key", "g k", Scope.ADMIN),
+    Section("/console/audit", "Audit", "audit", "g a", Scope.ADMIN),
 )
 
 

@@ -1,5 +1,6 @@
 // What every page has.
 import "./act.js";
+import "./shortcuts.js";
 import "./status.js";
 import "./ticks.js";
 import "./times.js";

@@ -1,0 +1,109 @@
+// Keys: an element with `data-key="g j"` is clicked, or focused if it is a field, when these keys are pressed one after
+// the other. An element of the page's own content goes before one of the frame. Nothing is done while somebody types or
+// a dialog is open, nor, but for Ctrl-K, once the user has switched single keys off.
+import { open } from "./palette.js";
+import { h } from "./text.js";
+
+const PATIENCE = 1500;
+const OFF = "keys-off";
+const FIELDS = "input, textarea, select, [contenteditable]";
+const BUTTONS = 'input:is([type="checkbox"], [type="radio"], [type="button"])';
+
+let pressed = [];
+let last = 0;
+
+document.addEventListener("keydown", (event) => {
+  if (event.defaultPrevented || event.isComposing) return;
+  if ((event.ctrlKey || event.metaKey) && !event.shiftKey && !event.altKey && event.key.toLowerCase() === "k") {
+    event.preventDefault();
+    openPalette();
+    return;
+  }
+  if (event.ctrlKey || event.metaKey || event.altKey || event.key.length !== 1) return;
+  if (isTyping(event.target) || document.querySelector("dialog[open]") || areOff()) return;
+  if (press(event.key, event.timeStamp)) event.preventDefault();
+});
+
+/** Whether the keys so far name an element, which was then used. */
+function press(key, now) {
+  pressed = now - last < PATIENCE ? [...pressed, key].slice(-2) : [key];
+  last = now;
+  const element = named(pressed.join(" ")) ?? (isWithin(pressed) ? undefined : named(key));
+  if (!element) return false;
+  pressed = [];
+  if (element.matches(FIELDS) && !element.matches(BUTTONS)) {
+    element.focus();
+    element.select?.();
+  } else element.click();
+  return true;
+}
+
+/** Whether the last key only makes sense after the one before it. */
+const isWithin = ([first, second]) => second !== undefined && document.querySelector(`[data-key^="${CSS.escape(first)} "]`) !== null;
+
+function named(keys) {
+  const selector = `[data-key="${CSS.escape(keys)}"]:not(:disabled)`;
+  return document.querySelector(`main ${selector}`) ?? document.querySelector(selector);
+}
+
+const isTyping = (element) => element instanceof Element && element.matches(FIELDS) && !element.matches(BUTTONS);
+
+function areOff() {
+  try {
+    return localStorage.getItem(OFF) === "yes";
+  } catch {
+    return false;
+  }
+}
+
+function openPalette() {
+  if (!document.querySelector("dialog[open]") && document.getElementById("palette")) open();
+}
+
+/** What each key does, in a dialog. */
+function listKeys() {
+  const everywhere = [...document.querySelectorAll("body > :not(main) [data-key]")];
+  const here = [...document.querySelectorAll("main [data-key]")];
+  const off = h("input", { type: "checkbox", id: "keys-on", onchange: () => switchKeys(off.checked) });
+  off.checked = !areOff();
+  const dialog = h(
+    "dialog",
+    { "aria-labelledby": "keys-title", class: "keys" },
+    h(
+      "form",
+      { method: "dialog" },
+      h("h2", { id: "keys-title" }, "Keys"),
+      keys("On this page", here),
+      keys("Everywhere", everywhere, h("div", {}, h("dt", {}, h("kbd", {}, "Ctrl"), " ", h("kbd", {}, "K")), h("dd", {}, "Search, or go to a page"))),
+      h("div", { class: "field tick" }, off, h("label", { for: "keys-on" }, "Single keys do this (Ctrl K always does)")),
+      h("div", { class: "buttons" }, h("button", { class: "button", autofocus: true }, "Close")),
+    ),
+  );
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+function keys(title, elements, more) {
+  if (!elements.length) return null;
+  const rows = elements.map((element) => {
+    const typed = element.dataset.key.split(" ").flatMap((key) => [h("kbd", {}, key), " "]);
+    return h("div", {}, h("dt", {}, ...typed), h("dd", {}, wordsOf(element)));
+  });
+  return h("section", {}, h("h3", {}, title), h("dl", {}, more, ...rows));
+}
+
+const wordsOf = (element) =>
+  element.dataset.keyWords ?? element.getAttribute("aria-label") ?? (element.textContent.trim() || element.labels?.[0]?.textContent.trim() || "");
+
+function switchKeys(on) {
+  try {
+    if (on) localStorage.removeItem(OFF);
+    else localStorage.setItem(OFF, "yes");
+  } catch {
+    // nothing is kept then
+  }
+}
+
+document.getElementById("palette")?.addEventListener("click", openPalette);
+document.getElementById("keys")?.addEventListener("click", listKeys);

@@ -1,0 +1,90 @@
+"""The palette and the keys: everything is reached without a mouse, and nothing happens while somebody types."""
+
+from __future__ import annotations
+
+from browser.console.platform import HOSTILE, Console
+from browser.console.tabs import PHONE, Axe, OpenTab, Tab
+from playwright.async_api import expect
+
+from gateway.jobs.job import JobStatus
+
+
+async def test_the_palette_finds_jobs_spiders_sites_pages_and_actions(tab: Tab, axe: Axe, console: Console) -> None:
+    console.spider("offers")
+    console.site("board")
+    job = console.job(JobStatus.FINISHED, start_urls=["https://shop.example/" + "y" * 300], tags=["evil"])
+    console.database["jobs"].update_one({"_id": job.id}, {"$set": {"spec.spider": HOSTILE[:90]}})
+    page = tab.page
+    await page.goto("/")
+    await page.keyboard.press("Control+k")
+    field = page.get_by_role("combobox")
+    await expect(field).to_be_focused()
+    # without a word: what this page offers, and all pages
+    await expect(page.get_by_role("option", name="Dead letters")).to_be_visible()
+    await axe(tab)
+    for typed, found in (
+        ("offers", "offers"),
+        ("board", "board"),
+        ("theme", "Theme"),
+        ("new", "New crawl"),
+        ("evil", "<script>"),
+        (job.id, "<script>"),
+    ):
+        await field.fill(typed)
+        await expect(page.get_by_role("option", name=found).first).to_be_visible()
+    # what is hostile is shown as text
+    assert "\u202e" not in await page.get_by_role("listbox").inner_text()
+    await field.fill("dead l")
+    await expect(page.get_by_role("option")).to_have_count(2)
+    await page.keyboard.press("ArrowDown")
+    await expect(page.get_by_role("option", selected=True)).to_contain_text("all jobs for")
+    await page.keyboard.press("ArrowDown")
+    await expect(page.get_by_role("option", selected=True)).to_contain_text("Dead letters")
+    await page.keyboard.press("Escape")
+    await expect(field).to_have_count(0)
+    await page.keyboard.press("/")
+    await field.fill(job.id)
+    await expect(page.get_by_role("option", selected=True)).to_contain_text(job.id[:8])
+    await page.keyboard.press("Enter")
+    await page.wait_for_url(f"**/console/jobs/{job.id}**")
+
+
+async def test_keys_lead_everywhere_but_not_while_somebody_types(tab: Tab, axe: Axe) -> None:
+    page = tab.page
+    await page.goto("/")
+    await page.keyboard.press("?")
+    await expect(page.get_by_role("dialog", name="Keys")).to_contain_text("New crawl")
+    await axe(tab)
+    # nothing but the dialog hears keys now
+    await page.keyboard.press("n")
+    await page.keyboard.press("Escape")
+    await expect(page.locator("dialog")).to_have_count(0)
+    assert page.url.endswith("/")
+    await page.keyboard.press("/")
+    await page.keyboard.type("gn?")
+    await expect(page.get_by_role("combobox")).to_have_value("gn?")
+    await page.keyboard.press("Escape")
+    await expect(page.locator("dialog")).to_have_count(0)
+    for keys, address in (("gj", "/console/jobs"), ("go", "/"), ("n", "/console/crawl")):
+        for key in keys:
+            await page.keyboard.press(key)
+        await page.wait_for_url(f"**{address}")
+    await page.goto("/")
+    # who needs the keys for something else switches them off
+    await page.keyboard.press("?")
+    await page.get_by_label("Single keys do this").press("Space")
+    await page.keyboard.press("Escape")
+    await expect(page.locator("dialog")).to_have_count(0)
+    await page.keyboard.press("n")
+    await page.keyboard.press("Control+k")
+    await expect(page.get_by_role("combobox")).to_be_focused()
+    assert page.url.endswith("/")
+
+
+async def test_a_phone_searches_from_the_menu(open_tab: OpenTab, console: Console) -> None:
+    async with open_tab(console.url, **PHONE) as tab:
+        await tab.page.goto("/")
+        await tab.page.get_by_role("button", name="Menu").tap()
+        await tab.page.get_by_role("button", name="Search").tap()
+        await expect(tab.page.get_by_role("combobox")).to_be_focused()
+        assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
