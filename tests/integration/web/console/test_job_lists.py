@@ -39,7 +39,8 @@ def filter_of(page: str) -> dict[str, Any]:
 def test_the_list_is_that_of_the_api_and_empty_fields_of_the_form_are_nothing(
     gateway: httpx.Client, keep: Keep, user: str
 ) -> None:
-    failed = keep(make_job(user_id=user, message="nothing was fetched", **ENDED))
+    before = utc_now() - timedelta(minutes=1)
+    failed = keep(make_job(user_id=user, message="nothing was fetched", created_at=before, **ENDED))
     waits = keep(make_job(user_id=user, waiting_reason=WaitingReason.CAPACITY))
     form = {"spider": "", "q": " ", "last": "", "since": ""}
     page = read(gateway, "/console/jobs", user_id=user, **form)

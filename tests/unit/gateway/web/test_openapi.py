@@ -67,6 +67,7 @@ PATHS = {
     "/jobs/{job_id}/logs/search",
     "/jobs/{job_id}/pause",
     "/jobs/{job_id}/progress",
+    "/jobs/{job_id}/requests",
     "/jobs/{job_id}/resume",
     "/jobs/{job_id}/retry",
     "/jobs/{job_id}/runs",
