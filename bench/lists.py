@@ -1,4 +1,6 @@
-"""`GET /jobs` at 100,000 jobs: lists by tag and by spider, alone and with other filters, and a search for text."""
+"""Lists at 100,000 jobs: by tag and by spider, alone and with other filters, a search for text, the console's page
+with its count and its picture, and an act on many jobs.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,8 @@ from gateway.jobs.job import CrawlOrder, Job, JobStatus, new_job_id
 JOBS, USERS, ROUNDS = 100_000, 500, 7
 #: Seconds that were asked for.
 LIST, SEARCH = 0.05, 1.0
+#: And for a page of the console, with what it asks for itself.
+PAGE = 1.0
 ASKED = "what was asked for"
 #: One of so many jobs has the rare tag, or the rare spider; every other one has the common tag.
 RARE = 1000
@@ -29,6 +33,13 @@ LISTS: dict[str, dict[str, Any]] = {
     "tag=rare&status=error": {"tag": "rare", "status": "error"},
     "tag=common&user_id=…": {"tag": "common", "user_id": "user-7"},
     "spider=seo&user_id=…&status=error": {"spider": "seo", "user_id": "user-10", "status": "error"},
+}
+
+PAGES: dict[str, dict[str, Any]] = {
+    "": {},
+    "status=error": {"status": "error"},
+    "spider=seo&status=error": {"spider": "seo", "status": "error"},
+    "q=…": {"q": "first-of-all"},
 }
 
 
@@ -44,9 +55,16 @@ def run() -> list[Row]:
         with stack.parts("gateway"), httpx.Client(base_url=stack.url, timeout=60, trust_env=False) as http:
             seconds = {name: list_seconds(http, wanted) for name, wanted in LISTS.items()}
             answers = search(http, "first-of-all")
+            pages = {name: page_seconds(http, wanted) for name, wanted in PAGES.items()}
+            deleted, took = delete(http)
     for name, taken in seconds.items():
         print(f"{taken * 1000:8.1f} ms  GET /jobs?{name}", file=sys.stderr)
     print(f"{sum(answers):8.1f} s   GET /jobs?q=… to the first job, in {len(answers)} answers", file=sys.stderr)
+    for name, taken in pages.items():
+        parts = ", ".join(f"{part} {part_seconds * 1000:.0f} ms" for part, part_seconds in taken.items())
+        print(f"{sum(taken.values()) * 1000:8.1f} ms  /console/jobs?{name}: {parts}", file=sys.stderr)
+    print(f"{deleted / took:8.1f} jobs per second deleted by POST /jobs/bulk", file=sys.stderr)
+    page = max(taken["page"] for taken in pages.values())
     slowest, tag = max(seconds.values()), seconds["tag=rare"]
     return [
         Row(f"GET /jobs?tag=…, {JOBS:,} jobs", "s", tag, LIST, ASKED, tag / LIST, "<= 1"),
@@ -54,6 +72,8 @@ def run() -> list[Row]:
             slowest / LIST, "<= 1"),
         Row(f"GET /jobs?q=…, {JOBS:,} jobs, found in the oldest: slowest of {len(answers)} answers", "s",
             max(answers), SEARCH, ASKED, max(answers) / SEARCH, "<= 1"),
+        Row(f"a page of the console, {JOBS:,} jobs: slowest of {len(PAGES)} lists", "s", page, PAGE, ASKED,
+            page / PAGE, "<= 1"),
     ]  # fmt: skip
 
 
@@ -94,6 +114,33 @@ def list_seconds(http: httpx.Client, wanted: dict[str, Any]) -> float:
         assert page["jobs"], wanted
         assert page["searched_to"] is None, "it has not looked at all"
     return statistics.median(times)
+
+
+def page_seconds(http: httpx.Client, wanted: dict[str, Any]) -> dict[str, float]:
+    """Seconds of the median answer: the page itself, and what it asks for once it is shown."""
+    return {
+        name: statistics.median(_seconds(http, path, wanted) for _ in range(ROUNDS))
+        for name, path in (("page", "/console/jobs"), ("count", "/jobs/count"), ("picture", "/jobs/points"))
+    }
+
+
+def _seconds(http: httpx.Client, path: str, wanted: dict[str, Any]) -> float:
+    began = time.perf_counter()
+    http.get(path, params=wanted, headers={"Accept": "text/html, application/json"}).raise_for_status()
+    return time.perf_counter() - began
+
+
+def delete(http: httpx.Client) -> tuple[int, float]:
+    """How many of a user's jobs were deleted, and in how many seconds."""
+    body: dict[str, Any] = {"filter": {"user_id": "user-3"}, "action": "delete"}
+    body["expect"] = http.post("/jobs/bulk", json=body).raise_for_status().json()["matched"]
+    began, done = time.perf_counter(), 0
+    while True:
+        report = http.post("/jobs/bulk", json=body).raise_for_status().json()
+        done += report["done"]
+        if report["next"] is None:
+            return done, time.perf_counter() - began
+        body["after"] = report["next"]
 
 
 def search(http: httpx.Client, text: str) -> list[float]:

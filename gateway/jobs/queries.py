@@ -110,8 +110,6 @@ class JobPoint(NamedTuple):
 
 class JobPoints(NamedTuple):
     points: list[JobPoint]
-    #: How many jobs the filter names, started or not.
-    total: int
     #: Whether points were left out because there are too many.
     is_sample: bool
 
@@ -172,29 +170,37 @@ class JobQueries:
         read each job to see that it is decided.
         """
         conditions = [_only_checked(one) for one in _equalities(wanted)]
-        span = {"$nor": [{"$nor": [{"$and": _span(wanted, None)}]}]}
+        span = _only_checked([{"$and": _span(wanted, None)}])
         query = {"$and": [{"held": {"$gte": ""}}, span, *conditions, *_further(wanted)]}
         return self._jobs.count_documents(query)
 
     def points(self, wanted: JobFilter, most: int) -> JobPoints:
         """The jobs that have started, up to `most` of them: each has the same chance to be among these."""
-        total = self.count(wanted)
-        started: Document = {"started_at": {"$gte": _BEGINNING}}
-        if total > most * READ_FOR_POINTS:
+        wanted = self._narrowed(wanted)
+        leads, _ = self._leads(wanted)
+        conditions = [*_span(wanted, None), *_checked(wanted, leads)]
+        enough = most * READ_FOR_POINTS
+        # an index counts by one equality; with more, counting takes as long as reading
+        total = None if _further(wanted) or len(_equalities(wanted)) > 1 else self.count(wanted)
+        found = [] if total and total > enough else self._started(leads, conditions, enough + 1)
+        if is_many := (total or len(found)) > enough:
             # ids are random
-            sample = {"_id": {"$lt": f"{int(most / total * (1 << 32)):08x}"}}
-            leads, conditions = [sample], [_only_checked([{"$and": _span(wanted, None)}]), *_checked(wanted, [])]
-        else:
-            leads, _ = self._leads(wanted)
-            conditions = [*_span(wanted, None), *_checked(wanted, leads)]
-        found = list[JobPoint]()
-        for lead in leads:
-            query = {"$and": [lead, *conditions, _DECIDED, started]}
-            found += self._points.many(self._jobs.find(query, _POINT_FIELDS))
+            share = most / max(total or self.count(wanted), most)
+            sample: Document = {"_id": {"$lt": f"{int(share * 0xFFFFFFFF):08x}"}}
+            span = _only_checked([{"$and": _span(wanted, None)}])
+            found = self._started([sample], [span, *_checked(wanted, [])], enough)
         found.sort(key=lambda point: point.started_at)
         shown = min(most, len(found))
         points = [found[number * len(found) // shown] for number in range(shown)]
-        return JobPoints(points, total, is_sample=total > most * READ_FOR_POINTS or shown < len(found))
+        return JobPoints(points, is_sample=is_many or shown < len(found))
+
+    def _started(self, leads: list[Document], conditions: list[Document], limit: int) -> list[JobPoint]:
+        """Up to `limit` jobs for each of `leads`."""
+        started: Document = {"started_at": {"$gte": _BEGINNING}}
+        queries = [{"$and": [lead, *conditions, _DECIDED, started]} for lead in leads]
+        return [
+            point for one in queries for point in self._points.many(self._jobs.find(one, _POINT_FIELDS, limit=limit))
+        ]
 
     def _narrowed(self, wanted: JobFilter) -> JobFilter:
         """The same jobs, within the time in which they were created, if few have ended when the filter says."""

@@ -124,7 +124,9 @@ def _read(kind: type[Query], request: Request) -> tuple[Query, list[str]]:
     try:
         return kind.model_validate(given), []
     except ValidationError as error:
-        return kind(), [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
+        return kind(), [
+            f"{'.'.join(map(str, one['loc']))}: {one['msg'].removeprefix('Value error, ')}" for one in error.errors()
+        ]
 
 
 def _without(given: dict[str, Any], name: str) -> dict[str, Any]:

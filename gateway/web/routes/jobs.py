@@ -88,7 +88,7 @@ async def job_points(query: Annotated[JobPointsQuery, Query()], parts: Parts, ca
     wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
     found = await parts.reads.run(parts[JobQueries].points, wanted, query.limit)
     points = [JobPointView.of(point) for point in found.points]
-    return JobPointsView(points=points, total=found.total, is_sample=found.is_sample)
+    return JobPointsView(points=points, is_sample=found.is_sample)
 
 
 @router.post("/bulk", summary="Cancel, retry or delete many jobs", responses=problems(403, 409, 429, 503))

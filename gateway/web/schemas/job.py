@@ -125,7 +125,6 @@ class JobPointView(BaseModel):
 
 class JobPointsView(BaseModel):
     points: list[JobPointView] = Field(description="Jobs that have started, by the time of their first start.")
-    total: int = Field(description="How many jobs the filter names, started or not.")
     is_sample: bool = Field(description="True: points were left out at random, because there are more than `limit`.")
 
 

@@ -139,9 +139,9 @@ def test_points_are_of_all_that_have_started_or_a_fair_sample(
     queries, wanted = JobQueries(database), JobFilter(user_id="ada")
     every = queries.points(wanted, 70)
     assert [point.job_id for point in every.points] == [job.id for job in reversed(jobs)]
-    assert (every.total, every.is_sample, every.points[0].finished_at) == (61, False, None)
+    assert (every.is_sample, every.points[0].finished_at) == (False, None)
     some = queries.points(wanted, 20)
-    assert (some.total, some.is_sample) == (61, True)
+    assert some.is_sample
     assert 0 < len(some.points) <= 20
     assert {point.job_id for point in some.points} < {job.id for job in jobs}
 

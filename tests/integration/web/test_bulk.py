@@ -148,5 +148,5 @@ def test_counts_and_points_are_of_the_filter(gateway: httpx.Client, keep: Keep, 
     assert gateway.get("/jobs/count", params=wanted).json() == {"count": 2, "is_exact": True}
     assert gateway.get("/jobs/count", params={**wanted, "status": "error"}).json() == {"count": 1, "is_exact": True}
     told = gateway.get("/jobs/points", params=wanted).json()
-    assert (told["total"], told["is_sample"]) == (2, False)
+    assert told["is_sample"] is False
     assert [(point["job_id"], point["status"]) for point in told["points"]] == [(ended.id, "error")]

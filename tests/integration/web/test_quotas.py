@@ -208,3 +208,17 @@ def test_a_full_queue_takes_no_more_from_anybody_and_not_one_too_many(serve: Ser
             wait_until(lambda: _accepted(ask(board, f"late{number}")), what="a free place")  # noqa: B023 - called at once
         wait_until(lambda: _refused_at(ask(board, "one-too-many"), 7), what="a count without those that were refused")
         assert board.database["jobs"].count_documents({}) == 7
+
+
+def test_acts_on_many_jobs_stop_at_the_limit_and_go_on_later(two_each: Board) -> None:
+    ended = {"status": JobStatus.ERROR, "settled": True, "live_key": None}
+    for _ in range(3):
+        two_each.jobs.insert(make_job(user_id="anne", spider="jobs", **ended))
+    body = {"filter": {"user_id": "anne", "status": ["error"]}, "action": "retry", "expect": 3}
+    report = two_each.http.post("/jobs/bulk", json=body).json()
+    assert (report["done"], report["refused"]) == (2, 0)
+    assert "CRAWL_USER_WAITING_MAX" in report["stopped"]
+    further = {**body, "after": report["next"]}
+    assert problem(two_each.http.post("/jobs/bulk", json=further)) == USER_QUOTA
+    two_each.database["jobs"].update_many({"status": "pending"}, {"$set": {"status": "cancelled"}})
+    wait_until(lambda: two_each.http.post("/jobs/bulk", json=further).json().get("done") == 1, what="room again")

@@ -73,13 +73,15 @@ async function sayCount() {
 // --- what is new: rows stay where they are until the user asks
 
 let asking;
+let missed = false;
 
 function lookForNews() {
   const button = document.getElementById("news");
   if (asking || !button || new URLSearchParams(location.search).has("after")) return;
   asking = setTimeout(async () => {
     asking = undefined;
-    if (document.hidden) return;
+    missed = document.hidden;
+    if (missed) return;
     const query = { ...filter(), sort: new URLSearchParams(location.search).get("sort"), limit: PAGE };
     const { jobs } = await api("GET /jobs", { query });
     jobs.forEach(renew);
@@ -88,6 +90,8 @@ function lookForNews() {
     if (fresh) button.textContent = `Show ${fresh === PAGE ? `${PAGE} or more` : fresh} new`;
   }, NEWS_MS);
 }
+
+document.addEventListener("visibilitychange", () => !document.hidden && missed && lookForNews());
 
 document.addEventListener("click", (event) => {
   const { id, dataset } = event.target.closest("button") ?? { dataset: {} };
