@@ -19,8 +19,8 @@ from gateway.stores.mongo import mongo_errors
 
 #: The longest time between the two, in days.
 MAX_DAYS = 31
-#: Occurrences of one schedule, past and coming each: a run each hour for a week.
-MAX_OCCURRENCES = 168
+#: Occurrences of one schedule, past and coming each: a run each hour for a week, wherever its days begin and end.
+MAX_OCCURRENCES = 200
 _MILLISECOND = timedelta(milliseconds=1)
 
 

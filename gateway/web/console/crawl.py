@@ -53,7 +53,7 @@ def new_crawl(query: Annotated[CrawlPageQuery, Query()], request: Request, parts
         given,
     )
     projects = list_projects(parts).projects
-    spider = _spider(chosen, parts)
+    spider = spider_of(chosen.project, chosen.version, chosen.spider, parts)
     return page(
         request,
         "crawl/new.html",
@@ -63,7 +63,7 @@ def new_crawl(query: Annotated[CrawlPageQuery, Query()], request: Request, parts
         chosen=chosen,
         spider=spider,
         form=_form(chosen, spider),
-        texts=_texts(given),
+        texts=texts_of(given),
         user_id=query.user_id or caller.user_id or (caller.key.user_id if caller.key else "operator"),
         asks_for_user=caller.user_id is None,
         source=query.job,
@@ -86,13 +86,13 @@ def _earlier(job_id: str, parts: Parts, caller: Called) -> dict[str, Any]:
     return fields
 
 
-def _spider(chosen: Chosen, parts: Parts) -> SpiderView | None:
-    """The spider that would run, as far as that is clear."""
-    if not chosen.spider:
+def spider_of(project: str | None, version: str | None, name: str | None, parts: Parts) -> SpiderView | None:
+    """The spider that would run, as far as that is clear; empty names are as none."""
+    if not name:
         return None
-    wanted = SpidersQuery(project=chosen.project or None, version=chosen.version or None, name=chosen.spider)
+    wanted = SpidersQuery(project=project or None, version=version or None, name=name)
     found = list_spiders(wanted, parts).spiders
-    best = [one for one in found if chosen.version or one.latest]
+    best = [one for one in found if version or one.latest]
     return next((one for one in best if one.project == DEFAULT_PROJECT), best[0] if best else None)
 
 
@@ -107,7 +107,7 @@ def _form(chosen: Chosen, spider: SpiderView | None) -> ParameterForm:
     return parameter_form(schema, chosen.given.get("params", {}), own=is_own)
 
 
-def _texts(given: dict[str, Any]) -> dict[str, str]:
+def texts_of(given: dict[str, Any]) -> dict[str, str]:
     """The fields of an earlier crawl as the form's fields show them."""
     expect = given.get("expect") or {}
     texts = {

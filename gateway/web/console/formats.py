@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 
+import orjson
 from markupsafe import Markup, escape
 
 from gateway.clock import to_iso, utc_now
@@ -35,6 +36,12 @@ def _escaped(found: re.Match[str]) -> str:
 def shown(text: object, limit: int = SHOWN) -> Markup:
     """The same as HTML, kept apart from the direction of the text around it."""
     return Markup("<bdi>{}</bdi>").format(plain(text, limit))
+
+
+def json_shown(value: object) -> Markup:
+    """JSON in lines, whose invisible characters are escapes."""
+    lines = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode().split("\n")
+    return Markup("<bdi>{}</bdi>").format("\n".join(plain(line, 2000) for line in lines))
 
 
 def duration(value: float | timedelta | None) -> str:
@@ -112,6 +119,7 @@ def moment(value: datetime | None) -> Markup:
 FILTERS = {
     "plain": plain,
     "shown": shown,
+    "json_shown": json_shown,
     "duration": duration,
     "size": size,
     "count": count,

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
+from gateway.access.keys import Caller
 from gateway.schedules.calendar import ScheduleCalendar, coming
 from gateway.schedules.edits import ScheduleChanges
 from gateway.schedules.firing import Scheduling
@@ -19,6 +20,7 @@ from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import Called
 from gateway.web.dependencies import Parts, RequestId, ScheduleId, StoreRoute
 from gateway.web.errors import problems
+from gateway.web.parts import GatewayParts
 from gateway.web.routes.crawl import IdempotencyKey, change_of, order_of, when_of
 from gateway.web.schemas.calendar import CalendarQuery, SchedulesCalendar
 from gateway.web.schemas.crawl import CrawlQuery, CrawlReceipt
@@ -43,9 +45,13 @@ router = APIRouter(prefix="/schedules", tags=["schedules"], route_class=StoreRou
 @router.get("", summary="List schedules", responses=problems(503))
 async def list_schedules(query: Annotated[SchedulesQuery, Query()], parts: Parts, caller: Called) -> SchedulePage:
     """Newest first, those of sites and targets too. Pass `next` as `after` for the page that follows."""
-    store = parts[ScheduleStore]
+    return await parts.reads.run(schedules_page, query, parts, caller)
+
+
+def schedules_page(query: SchedulesQuery, parts: GatewayParts, caller: Caller) -> SchedulePage:
     wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
-    found, following = await parts.reads.run(store.page, wanted, query.limit, query.after)
+    with mongo_errors():
+        found, following = parts[ScheduleStore].page(wanted, query.limit, query.after)
     return SchedulePage(schedules=[ScheduleSummary.of(schedule) for schedule in found], next=following)
 
 
@@ -86,9 +92,13 @@ async def schedules_calendar(
     """The occurrences between two times, by schedule, the newest schedules first: what became of those that are over,
     and those to come. Schedules without any are left out. Pass `next` as `after` for the page that follows.
     """
+    return await parts.reads.run(calendar_page, query, parts, caller)
+
+
+def calendar_page(query: CalendarQuery, parts: GatewayParts, caller: Caller) -> SchedulesCalendar:
     wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
     since, until = query.between(parts.clock())
-    found = await parts.reads.run(parts[ScheduleCalendar].page, wanted, since, until, query.limit, query.after)
+    found = parts[ScheduleCalendar].page(wanted, since, until, query.limit, query.after)
     return SchedulesCalendar.of(found, since, until)
 
 

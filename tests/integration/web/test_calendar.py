@@ -52,7 +52,7 @@ def test_a_week_has_what_was_and_what_comes(
     ]
     following = gateway.get(f"/schedules/{identity}/next").json()["runs"]
     assert shown["coming"] == [run for run in following if run["due"] < week["until"]]
-    assert (len(week["schedules"][0]["coming"]), week["schedules"][0]["coming_cut"]) == (168, True)
+    assert (len(week["schedules"][0]["coming"]), week["schedules"][0]["coming_cut"]) == (200, True)
     assert (shown["past_cut"], shown["coming_cut"], week["next"]) == (False, False, None)
 
 

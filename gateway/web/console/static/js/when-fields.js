@@ -9,6 +9,7 @@ class WhenFields extends HTMLElement {
     fillZones(this.querySelector("#zones"));
     const { timezone, interval } = this.fields;
     timezone.value ||= Intl.DateTimeFormat().resolvedOptions().timeZone ?? "UTC";
+    for (const field of this.querySelectorAll("[data-time]")) field.value = inputValue(new Date(field.dataset.time));
     if (interval.value) this.#recognise(interval.value);
     this.addEventListener("input", () => this.#sync());
     this.#sync();
@@ -58,6 +59,9 @@ class WhenFields extends HTMLElement {
     return this.kind === "every" ? `every ${this.fields["when-every"].value.trim()}` : undefined;
   }
 }
+
+/** A time as a field of the user's zone takes it. */
+const inputValue = (date) => new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
 
 function fillZones(list) {
   const names = ["UTC", ...(Intl.supportedValuesOf?.("timeZone") ?? [])];

@@ -1,0 +1,223 @@
+"""`/console/schedules`: what runs again and again, as a list and as a week; one schedule, to see and to change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from typing import Annotated, Any, Literal, NamedTuple
+
+from fastapi import Query, Request, Response
+from pydantic import Field, model_validator
+
+from gateway.clock import to_iso
+from gateway.errors import InvalidRequestError
+from gateway.schedules.next_run import parse_time_zone
+from gateway.schedules.schedule import LedgerKind
+from gateway.web.authorisation import Called
+from gateway.web.console.crawl import spider_of, texts_of
+from gateway.web.console.formats import duration
+from gateway.web.console.pages import Pages, page
+from gateway.web.console.parameters import parameter_form
+from gateway.web.dependencies import Parts, ScheduleId
+from gateway.web.routes.schedules import (
+    calendar_page,
+    get_schedule,
+    preview_schedule,
+    schedule_history,
+    schedules_page,
+)
+from gateway.web.schemas.calendar import CalendarQuery, CalendarSchedule, PastRun
+from gateway.web.schemas.schedule import ComingRun, HistoryQuery, PreviewQuery, SchedulesQuery
+from gateway.web.schemas.types import Cursor, QueryModel
+
+router = Pages()
+
+#: The zone of each schedule itself.
+OWN = "own"
+_DAYS = 7
+_DAY = timedelta(days=1)
+#: How far zones are from UTC at most: a day somewhere lies within this much more of the day in UTC.
+_FAR = timedelta(hours=14)
+#: Runs of a day that are shown one by one; more are counted.
+_SHOWN = 4
+
+
+class ListQuery(SchedulesQuery):
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty(cls, given: Any) -> Any:
+        """A form sends its empty fields, too."""
+        return {name: value for name, value in given.items() if value != ""} if isinstance(given, dict) else given
+
+
+class WeekQuery(CalendarQuery):
+    since: None = None
+    until: None = None
+    week: date | None = Field(default=None, description="A day of the week to show; by default today.")
+    zone: Annotated[str, Field(max_length=100)] = OWN
+
+
+@router.page("/console/schedules", like="GET /schedules")
+def schedules(query: Annotated[ListQuery, Query()], request: Request, parts: Parts, caller: Called) -> Response:
+    return page(request, "schedules/list.html", found=schedules_page(query, parts, caller), asked=query)
+
+
+# --- a week
+
+
+class Run(NamedTuple):
+    """An occurrence as a cell shows it."""
+
+    #: `09:00`.
+    clock: str
+    #: What its mark looks like.
+    status: str
+    word: str
+    job_id: str | None
+    reason: str
+    #: By how much the clocks have moved before it, such as `+1 h`.
+    clocks: str
+
+
+class Day(NamedTuple):
+    """The occurrences of one schedule on one day."""
+
+    runs: list[Run]
+    #: How many there are of each kind, if they are too many to show: status, word, number.
+    counts: list[tuple[str, str, int]]
+
+
+class WeekRow(NamedTuple):
+    schedule: CalendarSchedule
+    days: list[Day]
+    #: There are more occurrences than are known here.
+    is_cut: bool
+
+
+@router.page("/console/schedules/week", like="GET /schedules/calendar")
+def week(query: Annotated[WeekQuery, Query()], request: Request, parts: Parts, caller: Called) -> Response:
+    zone = UTC if query.zone == OWN else _zone(query.zone)
+    today = parts.clock().astimezone(zone).date()
+    day = query.week or today
+    monday = day - timedelta(days=day.weekday())
+    begin = datetime.combine(monday, datetime.min.time(), UTC)
+    asked = CalendarQuery(
+        **query.model_dump(include={"user_id", "site", "spider", "q", "limit", "after"}),
+        since=to_iso(begin - _FAR),
+        until=to_iso(begin + _DAYS * _DAY + _FAR),
+    )
+    found = calendar_page(asked, parts, caller)
+    dates = [monday + number * _DAY for number in range(_DAYS)]
+    rows = [_row(one, None if query.zone == OWN else zone, dates) for one in found.schedules]
+    return page(
+        request,
+        "schedules/week.html",
+        rows=[row for row in rows if row.is_cut or any(day.runs or day.counts for day in row.days)],
+        dates=dates,
+        changes=[None if query.zone == OWN else _change(day, zone) for day in dates],
+        today=today,
+        monday=monday,
+        zone=query.zone,
+        asked=query,
+        after=found.next,
+    )
+
+
+def _zone(name: str) -> tzinfo:
+    try:
+        return parse_time_zone(name)
+    except InvalidRequestError as error:
+        raise InvalidRequestError("zone", error.message.partition(": ")[2]) from None
+
+
+def _row(schedule: CalendarSchedule, zone: tzinfo | None, dates: Sequence[date]) -> WeekRow:
+    """`zone` is `None` for the schedule's own."""
+    zone = zone or parse_time_zone(schedule.timezone)
+    by_day: dict[date, list[Run]] = {day: [] for day in dates}
+    past = [(run.due, _past(run, zone)) for run in schedule.past]
+    coming = [(run.due, _coming(run, zone)) for run in schedule.coming]
+    for due, run in sorted([*past, *coming], key=lambda one: one[0]):
+        if (day := due.astimezone(zone).date()) in by_day:
+            by_day[day].append(run)
+    return WeekRow(schedule, [_day(by_day[day]) for day in dates], schedule.past_cut or schedule.coming_cut)
+
+
+def _day(runs: list[Run]) -> Day:
+    if len(runs) <= _SHOWN:
+        return Day(runs, [])
+    kinds = Counter((run.status, run.word.partition(" ")[0] if run.status == "late" else run.word) for run in runs)
+    return Day([], [(status, word, number) for (status, word), number in kinds.items()])
+
+
+def _past(run: PastRun, zone: tzinfo) -> Run:
+    reason = run.reason or ""
+    if run.kind is not LedgerKind.FIRED:
+        status, word = run.kind.value, run.kind.value
+        reason = f"{reason}; and {run.missed} more" if run.missed else reason
+    elif run.late:
+        status, word = "late", f"late {duration(run.late_by_seconds)}"
+        reason = f"made up for {run.missed} more" if run.missed else reason
+    else:
+        status = run.status.value if run.status else "fired"
+        word = "ran" if status in {"finished", "fired"} else status
+    return Run(_clock(run.due, zone), status, word, run.job_id, reason, "")
+
+
+def _coming(run: ComingRun, zone: tzinfo) -> Run:
+    moved = run.clocks_moved_minutes
+    clocks = f"{'+' if moved > 0 else '-'}{duration(abs(moved) * 60)}" if moved else ""
+    return Run(_clock(run.due, zone), "scheduled", "to come", None, "", clocks)
+
+
+def _clock(moment: datetime, zone: tzinfo) -> str:
+    return f"{moment.astimezone(zone):%H:%M}"
+
+
+def _change(day: date, zone: tzinfo) -> str | None:
+    """How the clocks of the zone change on this day."""
+    begin, end = (datetime.combine(one, datetime.min.time(), zone).utcoffset() for one in (day, day + _DAY))
+    if begin is None or end is None or begin == end:
+        return None
+    return f"clocks go {'forward' if end > begin else 'back'} {duration(abs(end - begin))}"
+
+
+# --- one schedule
+
+
+class OneQuery(QueryModel):
+    after: Cursor | None = None
+    edit: Literal["1"] | None = None
+    user_id: str | None = None
+
+
+@router.page("/console/schedules/{schedule_id}", like="GET /schedules/{schedule_id}")
+def one_schedule(
+    schedule_id: ScheduleId, query: Annotated[OneQuery, Query()], request: Request, parts: Parts
+) -> Response:
+    schedule = get_schedule(schedule_id, parts)
+    return page(
+        request,
+        "schedules/one.html",
+        schedule=schedule,
+        coming=preview_schedule(schedule_id, PreviewQuery(count=10), parts),
+        history=schedule_history(schedule_id, HistoryQuery(limit=50, after=query.after), parts),
+        asked=query,
+        now=parts.clock(),
+    )
+
+
+@router.page("/console/schedules/{schedule_id}/edit", like="PATCH /schedules/{schedule_id}")
+def edit_schedule(schedule_id: ScheduleId, request: Request, parts: Parts) -> Response:
+    schedule = get_schedule(schedule_id, parts)
+    crawl: dict[str, Any] = schedule.crawl.model_dump(mode="json") if schedule.crawl else {}
+    spider = spider_of(crawl.get("project"), crawl.get("version"), crawl.get("spider"), parts)
+    is_own = spider is not None and spider.project == "default"
+    return page(
+        request,
+        "schedules/edit.html",
+        schedule=schedule,
+        form=parameter_form(spider.params_schema if spider else None, crawl.get("params", {}), own=is_own),
+        texts=texts_of(crawl),
+        needs_urls=spider is not None and spider.needs_urls,
+    )

@@ -1,0 +1,55 @@
+// The form that changes a schedule: its runs from now on are said as one types.
+import { bodyOf, clearProblems, mark } from "./act.js";
+import { api } from "./api.js";
+import { problems, runs } from "./crawl-preview.js";
+import { h } from "./text.js";
+import "./when-fields.js";
+
+const PAUSE_MS = 350;
+// What a preview takes of the form: what is not here has no part in whether it would be refused.
+const ASKED = [
+  "start_urls", "params", "depth", "max_pages", "max_items", "timeout", "max_retries", "priority", "tags", "interval",
+  "timezone", "schedule_at", "ends_at", "jitter", "overlap", "catch_up", "max_runs",
+];
+const form = document.getElementById("schedule");
+const touched = new Set();
+let waiting, underWay;
+
+if (form) {
+  form.addEventListener("input", ({ target }) => {
+    touched.add(target.name);
+    clearTimeout(waiting);
+    waiting = setTimeout(look, PAUSE_MS);
+  });
+  look();
+}
+
+async function look() {
+  underWay?.abort();
+  underWay = new AbortController();
+  let found;
+  try {
+    const { user: user_id, spider, project, version } = form.dataset;
+    const body = { user_id, spider, project, ...(version && { version }), ...asked(bodyOf(form)) };
+    const seen = await api("POST /crawl/preview", { body, signal: underWay.signal });
+    // that it exists already is no news: it is this one
+    found = seen.problems;
+    say(found.length ? problems(found) : runs(seen.runs, seen.schedule.timezone));
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    found = error.detail?.problems ?? [{ field: error.field, message: error.message }];
+    say(problems(found.map(({ field, message }) => ({ message: field && !message.startsWith(field) ? `${field}: ${message}` : message }))));
+  }
+  clearProblems(form);
+  mark(form, found.filter(({ field }) => field && [...touched].some((name) => field === name || field.startsWith(`${name}.`))));
+}
+
+function asked(body) {
+  return Object.fromEntries(ASKED.filter((name) => body[name] != null).map((name) => [name, body[name]]));
+}
+
+function say(element) {
+  const box = document.getElementById("preview");
+  const now = element.childElementCount ? element : h("p", { class: "muted" }, "None.");
+  if (box.textContent !== now.textContent) box.replaceChildren(now);
+}

@@ -1,0 +1,15 @@
+// The week in the zone of the one who looks.
+const mine = document.getElementById("mine");
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+if (mine && zone && zone !== "UTC") {
+  const url = new URL(location.href);
+  const isShown = url.searchParams.get("zone") === zone;
+  url.searchParams.set("zone", zone);
+  mine.href = url.pathname + url.search;
+  mine.textContent = `my zone (${zone})`;
+  mine.hidden = false;
+  if (isShown) {
+    mine.setAttribute("aria-current", "true");
+    document.getElementById("named")?.remove();
+  }
+}

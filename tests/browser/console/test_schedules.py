@@ -1,0 +1,172 @@
+"""Schedules: the list, the week, and one of them, which is run, paused, changed and deleted."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from browser.console.platform import HOSTILE, Console
+from browser.console.tabs import PHONE, Axe, OpenTab, Tab
+from playwright.async_api import expect
+
+from gateway.clock import to_iso, utc_now
+from gateway.contract.records import SpiderInfo
+from gateway.jobs.job import JobStatus
+from gateway.projects.eggs import SpiderStore
+from gateway.schedules.schedule import LedgerEntry, LedgerKind, ScheduleState
+from gateway.schedules.store import LedgerStore
+
+PARAMS = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {"words": {"type": "integer", "default": 100}, "deep": {"type": "boolean", "default": False}},
+}
+
+
+@pytest.fixture(scope="module")
+def ids(console: Console) -> dict[str, str]:
+    """Of schedules, by their names."""
+    return {name: _schedule(console, name, **fields) for name, fields in _SCHEDULES.items()}
+
+
+_ODD = HOSTILE[:60].replace("\x07", "")
+_SCHEDULES: dict[str, dict[str, Any]] = {
+    "mornings": {"interval": "0 9 * * *", "timezone": "Europe/Paris", "params": {"words": 50}, "jitter": 0},
+    "often": {"interval": "every 15m"},
+    _ODD: {"interval": "@hourly"},
+}
+
+
+def _schedule(console: Console, name: str, user: str = "anne", **fields: Any) -> str:
+    SpiderStore(console.database).publish("n1", [SpiderInfo(project="default", name="seo", params_schema=PARAMS)])
+    url = f"https://example.com/{len(name)}/{user}"
+    body = {"user_id": user, "spider": "seo", "start_urls": [url], "name": name, **fields}
+    answer = console.http.post("/schedules", json=body)
+    assert answer.status_code == 201, answer.text
+    identity: str = answer.json()["schedule_id"]
+    return identity
+
+
+def _entry(schedule_id: str, job_id: str, due: datetime, **fields: Any) -> LedgerEntry:
+    plain = {"kind": LedgerKind.FIRED, "at": due, "recorded_at": due, "late_by_seconds": 0, "rev": 1}
+    return LedgerEntry.model_validate({"job_id": job_id, "schedule_id": schedule_id, "due": due, **plain, **fields})
+
+
+async def test_a_week_shows_what_ran_and_what_comes(
+    tab: Tab, console: Console, ids: dict[str, str], axe: Axe, open_tab: OpenTab
+) -> None:
+    noon = utc_now().replace(hour=12, minute=0, second=0, microsecond=0)
+    week = noon - timedelta(days=noon.weekday() + 7)
+    ran = console.job(JobStatus.ERROR, schedule_id=ids["mornings"])
+    entries = [
+        _entry(ids["mornings"], ran.id, week),
+        _entry(ids["mornings"], "1" * 32, week + timedelta(days=1), late_by_seconds=300),
+        _entry(ids["mornings"], "2" * 32, week + timedelta(days=2), kind=LedgerKind.SKIPPED, reason=HOSTILE[:400]),
+        _entry(ids["mornings"], "3" * 32, week + timedelta(days=3), kind=LedgerKind.MISSED, missed=4),
+        *(_entry(ids["often"], f"{number:032x}", week + timedelta(minutes=15 * number)) for number in range(10)),
+    ]
+    LedgerStore(console.database).record(entries)
+    await tab.page.goto(f"/console/schedules/week?zone=UTC&week={week.date()}")
+    row = tab.page.get_by_role("row").filter(has_text="mornings")
+    await expect(row.get_by_role("cell")).to_contain_text(
+        ["12:00 error", "12:00 late 5 min", "12:00 skipped", "12:00 missed", "", "", ""]
+    )
+    await expect(row.get_by_role("link", name="12:00").first).to_have_attribute("href", f"/console/jobs/{ran.id}")
+    await expect(tab.page.get_by_role("row").filter(has_text="often")).to_contain_text("10 ran")
+    await axe(tab)
+    # the week after next year's change of the clocks, and back to this one by the keyboard
+    await tab.page.goto("/console/schedules/week?week=2127-03-30&zone=Europe/Paris")
+    await expect(tab.page.get_by_role("columnheader", name="Sun 30")).to_contain_text("clocks go forward 1 h")
+    await expect(row.get_by_text("clocks +1 h")).to_be_visible()
+    await tab.page.get_by_role("link", name="This week").press("Enter")
+    await expect(tab.page.get_by_role("columnheader").and_(tab.page.locator("[aria-current=date]"))).to_have_count(1)
+    async with open_tab(console.url, **PHONE, timezone_id="America/New_York") as phone:
+        await phone.page.goto(f"/console/schedules/week?week={week.date()}")
+        assert await phone.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        await axe(phone)
+        await phone.page.get_by_role("link", name="my zone (America/New_York)").press("Enter")
+        await expect(phone.page.get_by_role("link", name="my zone")).to_have_attribute("aria-current", "true")
+
+
+async def test_a_schedule_is_found_run_paused_changed_and_deleted(
+    tab: Tab, console: Console, ids: dict[str, str], axe: Axe
+) -> None:
+    page, identity = tab.page, ids["mornings"]
+    await page.goto("/console/schedules")
+    await expect(page.get_by_role("link", name="\\u202e")).to_be_visible()
+    await axe(tab)
+    await page.get_by_label("Name, spider").fill("morn")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("row")).to_have_count(2)
+    await page.get_by_role("link", name="mornings").press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("mornings")
+    await axe(tab)
+    await page.get_by_role("button", name="Pause").press("Enter")
+    await expect(page.get_by_text("paused", exact=True)).to_be_visible()
+    assert console.schedules.get(identity).state is ScheduleState.PAUSED
+    await page.get_by_role("button", name="Resume").press("Enter")
+    await expect(page.get_by_role("button", name="Pause")).to_be_visible()
+
+    await page.get_by_role("link", name="Change").press("Enter")
+    await expect(page.get_by_label("Run it")).to_have_value("daily")
+    await expect(page.get_by_label("At", exact=True)).to_have_value("09:00")
+    await expect(page.get_by_label("words")).to_have_value("50")
+    await axe(tab)
+    await page.get_by_label("Run it").select_option("weekdays")
+    await page.get_by_label("At", exact=True).fill("18:30")
+    await page.get_by_label("Time zone").fill("America/New_York")
+    runs = page.get_by_role("region", name="Its runs from now on")
+    await expect(runs.get_by_role("listitem").first).to_contain_text("18:30 -0")
+    await page.get_by_label("If the run before has not ended").select_option("queue")
+    await page.get_by_label("Seconds at most").fill("0")
+    await page.get_by_label("Seconds at most").fill("")
+    await page.get_by_label("words").fill("100")
+    await page.get_by_label("deep").check()
+    await page.get_by_role("button", name="Save").press("Enter")
+    await page.wait_for_url(f"**/console/schedules/{identity}")
+    made = console.schedules.get(identity)
+    assert (made.timing.interval, made.timing.timezone) == ("30 18 * * MON-FRI", "America/New_York")
+    assert made.crawl is not None
+    assert (made.overlap, made.crawl.spec.params, made.crawl.spec.timeout) == ("queue", {"deep": True}, 3600)
+
+    await page.get_by_role("button", name="Run now").press("Enter")
+    await page.wait_for_url("**/console/jobs/**")
+    job = page.url.partition("/console/jobs/")[2][:32]
+    assert console.jobs.get(job).schedule_id == identity
+    await page.goto(f"/console/schedules/{identity}")
+    await page.get_by_role("button", name="Delete").press("Enter")
+    await page.get_by_role("dialog").get_by_role("button", name="Delete").press("Enter")
+    await page.wait_for_url("**/console/schedules")
+    assert console.http.get(f"/schedules/{identity}").status_code == 404
+    tab.complaints.clear()  # the page of a job is another chapter
+
+
+async def test_two_changes_at_once_do_not_undo_each_other(tab: Tab, console: Console, ids: dict[str, str]) -> None:
+    await tab.page.goto(f"/console/schedules/{ids['often']}/edit")
+    await expect(tab.page.get_by_label("Every", exact=True)).to_have_value("15m")
+    patched = console.http.patch(f"/schedules/{ids['often']}", json={"name": "renamed"})
+    assert patched.status_code == 200
+    await tab.page.get_by_label("Every", exact=True).fill("20m")
+    await tab.page.get_by_role("button", name="Save").press("Enter")
+    await expect(tab.page.get_by_text("the schedule has changed")).to_be_visible()
+    tab.expect_complaint("409")
+    assert console.schedules.get(ids["often"]).timing.interval == "every 15m"
+
+
+async def test_another_users_schedules_are_not_there(open_tab: OpenTab, locked: Console) -> None:
+    body = {"spider": "seo", "start_urls": ["https://annes.example/"], "name": "annes-own", "interval": "@daily"}
+    SpiderStore(locked.database).publish("n1", [SpiderInfo(project="default", name="seo", params_schema=PARAMS)])
+    key = {"Authorization": f"Bearer {locked.key('anne').token}"}
+    annes = locked.http.post("/schedules", json=body, headers=key).json()["schedule_id"]
+    soon = to_iso(utc_now() + timedelta(days=1))[:10]
+    async with open_tab(locked.url) as tab:
+        await tab.sign_in(locked.key("bert").token)
+        for address in ("", "/week", f"/week?week={soon}", f"/{annes}", f"/{annes}/edit"):
+            answer = await tab.page.goto(f"/console/schedules{address}")
+            assert answer is not None
+            assert (answer.status == 404) == (annes in address)
+            assert "annes" not in (await tab.page.content()).replace(annes, "")
+        await tab.page.goto("/console/schedules")
+        await expect(tab.page.get_by_text("No schedules yet")).to_be_visible()
+        tab.complaints.clear()
