@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -78,6 +78,12 @@ _Attempt = Annotated[
     int | None, Query(ge=1, le=999_999, description="Only the log of this attempt; for downloads only")
 ]
 
+_FORMATS = {"text": TEXT, "jsonl": NDJSON}
+_Format = Annotated[
+    Literal["text", "jsonl"] | None,
+    Query(alias="format", description="A file to save, whatever `Accept` says, for links in pages"),
+]
+
 router = APIRouter(tags=["jobs"])
 
 
@@ -114,6 +120,7 @@ async def follow_log(
     ] = None,
     logger: _Logger = None,
     attempt: _Attempt = None,
+    file_format: _Format = None,
     last_event_id: Annotated[
         str | None, Query(description="For clients that cannot send the header `Last-Event-ID`")
     ] = None,
@@ -128,13 +135,18 @@ async def follow_log(
     del last_event_id, token
     streams: EventStreams = request.app.state.event_streams
     wanted = LineFilter.of(level, q, logger)
-    media_type = preferred_media_type(request.headers.get("accept", ""))
+    media_type = _FORMATS.get(file_format or "") or preferred_media_type(request.headers.get("accept", ""))
     if media_type == EVENT_STREAM:
         for name, value in (("attempt", attempt), ("logger", logger)):
             if value is not None:
                 raise InvalidRequestError(name, f"is for downloads (Accept: text/plain): a stream has every {name}")
         return await streams.response(job_id, request, wanted=wanted)
-    return await streams.download(job_id, media_type, wanted, attempt)
+    download = await streams.download(job_id, media_type, wanted, attempt)
+    if file_format is not None and "content-disposition" in download.headers:
+        download.headers["content-disposition"] = download.headers["content-disposition"].replace(
+            "inline", "attachment", 1
+        )
+    return download
 
 
 def preferred_media_type(accept: str) -> str:

@@ -25,11 +25,11 @@ _APP = "integration.event_stream.gateway_app:create_app"
 
 
 class GatewayProcess:
-    def __init__(self, mongo_url: str, redis_url: str, log: Path, *, app: str = _APP) -> None:
+    def __init__(self, mongo_url: str, redis_url: str, log: Path, *, app: str = _APP, **environment: str) -> None:
         self.port = free_port()
         self._log = log
         self._app = app
-        self._environment = {**os.environ, "TEST_MONGO": mongo_url, "TEST_REDIS": redis_url}
+        self._environment = {**os.environ, "TEST_MONGO": mongo_url, "TEST_REDIS": redis_url, **environment}
         self._process: WarmProcess | None = None
 
     @property
@@ -39,8 +39,9 @@ class GatewayProcess:
 
     def start(self) -> None:
         """Returns at once."""
+        factory = ("--factory",) if self._app.endswith(":create_app") else ()
         self._process = warm.start(
-            *("uvicorn.main", self._app, "--app-dir", str(_TESTS), *(("--factory",) if self._app == _APP else ())),
+            *("uvicorn.main", self._app, "--app-dir", str(_TESTS), *factory),
             *("--port", str(self.port), "--no-access-log", "--timeout-graceful-shutdown", "5"),
             env=self._environment, cwd=ROOT, stdout=self._log,
         )  # fmt: skip

@@ -48,6 +48,16 @@ async def test_ndjson_is_one_entry_a_line_with_its_id(streams: Gateway, play: Ma
     assert entries[0]["msg"] == "line 1"
 
 
+async def test_a_link_can_name_the_format(streams: Gateway, play: MakePlay) -> None:
+    job = two_attempts(play)
+    answer = await streams.http.get(f"/jobs/{job.id}/logs?format=text", headers={"Accept": "text/html"})
+    assert answer.content == job.written[1] + job.written[2]
+    assert answer.headers["content-disposition"] == f'attachment; filename="{job.id}.log"'
+    answer = await streams.http.get(f"/jobs/{job.id}/logs?format=jsonl&attempt=2")
+    assert answer.headers["content-disposition"] == f'attachment; filename="{job.id}-2.jsonl"'
+    assert (await streams.http.get(f"/jobs/{job.id}/logs?format=pdf")).status_code == 422
+
+
 async def test_downloads_can_be_filtered(streams: Gateway, play: MakePlay) -> None:
     job = two_attempts(play)
     answer = await streams.http.get(f"/jobs/{job.id}/logs?level=ERROR&attempt=2", headers=TEXT)

@@ -101,12 +101,8 @@ class Stream {
 
   /** The browser comes back by itself after a break, and gives up where the server refuses it. */
   #broken() {
-    if (this.#source.readyState !== EventSource.CLOSED) return this.#become("lost");
-    if (this.#latest.has("end")) {
-      this.close();
-      return this.#become("over");
-    }
     this.#become("lost");
+    if (this.#source.readyState !== EventSource.CLOSED) return;
     this.#again = setTimeout(() => this.#open(), this.#pause);
     this.#pause = Math.min(this.#pause * 2, LONGEST_PAUSE);
   }
@@ -117,6 +113,9 @@ class Stream {
     if (KINDS.includes(kind)) this.#keep(kind, data, event);
     this.#waiting.push(event);
     this.#timer ??= setTimeout(() => this.#flush(), PACE);
+    if (kind !== "end") return;
+    this.close();
+    this.#become("over");
   }
 
   #keep(kind, data, event) {

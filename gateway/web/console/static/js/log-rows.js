@@ -1,0 +1,279 @@
+// The rows of a log: where each of its lines is, and those lines that were read. Never more than a part is held.
+//
+// The API counts the lines of each part of the log ("segment"). A row's number leads to its segment, whose lines are
+// read when they are to be shown. New lines come over the stream; they make segments of their own.
+import { api } from "./api.js";
+import { follow } from "./streams.js";
+
+/** Segments whose lines are held: those shown last. */
+const MOST_HELD = 40;
+/** Lines after which a new segment begins at the live end. */
+const LIVE_LINES = 500;
+const PAGE = 5000;
+const LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"];
+/** Milliseconds until lines that are not stored yet are asked for again, and how often. */
+const PATIENCE = 500;
+const TRIES = 20;
+
+/** `1-20480` as numbers: attempt, offset. */
+export const position = (id) => id.split("-").map(Number);
+
+export const compare = ([attempt, offset], [other, place]) => attempt - other || offset - place;
+
+const atLeast = (level, lowest) => LEVELS.indexOf(level) >= LEVELS.indexOf(lowest);
+
+/**
+ * `onChange()` is called when there are other rows, or more is known of them; `onState(state)` as in `follow`;
+ * `onCounts({lines, levels, loggers})` when the whole log's counts are known; `onLine(row)` for each new line.
+ *
+ * A row is a line as the API has it, or `{ attempt }` (a new attempt begins), or `{ gap }` (lines were removed).
+ */
+export class LogRows {
+  #job;
+  #on;
+  #filter = {};
+  #segments = [];
+  #held = new Map();
+  #reading = new Map();
+  #end = [1, 0];
+  #last = { level: "INFO", logger: "" };
+  #early = [];
+  #generation = 0;
+  #stop;
+  #ready;
+  count = 0;
+  counts = { lines: 0, levels: {}, loggers: [] };
+
+  constructor(job, on) {
+    this.#job = job;
+    this.#on = on;
+  }
+
+  get filter() {
+    return this.#filter;
+  }
+
+  get segments() {
+    return this.#segments;
+  }
+
+  /** Where the last line ends that is known. */
+  get end() {
+    return this.#end.join("-");
+  }
+
+  close() {
+    this.#generation += 1;
+    this.#stop?.();
+  }
+
+  /** Show the lines of a level or higher, and of a logger. Resolves when the rows are counted. */
+  async load(filter = {}) {
+    const generation = ++this.#generation;
+    this.#ready = false;
+    const index = await api(`GET /jobs/${this.#job}/logs/index`, { query: filter });
+    if (generation !== this.#generation) return;
+    const seen = this.#end;
+    this.#filter = filter;
+    this.#held.clear();
+    this.#reading.clear();
+    this.#segments = [];
+    for (const [attempt, start, end, lines] of index.segments) this.#add(attempt, start, end, lines);
+    this.#number();
+    this.#end = position(index.end);
+    this.counts = {
+      lines: index.all_lines,
+      levels: { ...index.levels },
+      loggers: index.loggers,
+    };
+    this.#on.onCounts(this.counts);
+    this.#on.onChange();
+    if (this.#stop) await this.#catchUp(seen, generation);
+    else this.#follow();
+  }
+
+  /** The row with this number; undefined while it is read. */
+  row(number) {
+    const index = this.#segmentOf(number);
+    const segment = this.#segments[index];
+    if (!segment) return undefined;
+    if (segment.note) return segment.note;
+    const lines = this.#held.get(segment);
+    if (!lines) {
+      this.#read(segment);
+      return undefined;
+    }
+    if (index !== this.#segments.length - 1) {
+      this.#held.delete(segment); // so that it counts as used last
+      this.#held.set(segment, lines);
+    }
+    return lines[number - segment.first];
+  }
+
+  /** The number of the row at which this position is, or that comes next. Reads what it needs. */
+  async numberOf(id) {
+    const wanted = position(id);
+    const index = this.#segments.findIndex(
+      ({ attempt, end, note, lines }) => !note && lines && compare([attempt, end], wanted) >= 0,
+    );
+    if (index < 0) return Math.max(0, this.count - 1);
+    const segment = this.#segments[index];
+    await this.#read(segment);
+    const place = (this.#held.get(segment) ?? []).findIndex((line) => compare(position(line.id), wanted) >= 0);
+    return segment.first + Math.max(0, place);
+  }
+
+  /** Which share of the rows comes before this position: from 0 to 1. */
+  share([attempt, offset]) {
+    const segment = this.#segments.find((one) => !one.note && compare([one.attempt, one.end], [attempt, offset]) > 0);
+    if (!segment) return 1;
+    const inside = Math.max(0, (offset - segment.start) / (segment.end - segment.start)) * segment.lines;
+    return (segment.first + inside) / Math.max(1, this.count);
+  }
+
+  #segmentOf(number) {
+    let [low, high] = [0, this.#segments.length - 1];
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (this.#segments[middle].first <= number) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  }
+
+  #add(attempt, start, end, lines) {
+    const before = this.#segments.findLast(({ note }) => !note);
+    if (before && before.attempt !== attempt) this.#note({ attempt }, attempt);
+    const segment = { attempt, start, end, lines, first: this.count };
+    this.#segments.push(segment);
+    this.count += lines;
+    return segment;
+  }
+
+  #note(note, attempt) {
+    this.#segments.push({ note, attempt, start: 0, end: 0, lines: 1, first: this.count });
+    this.count += 1;
+  }
+
+  #number() {
+    this.count = 0;
+    for (const segment of this.#segments) {
+      segment.first = this.count;
+      this.count += segment.lines;
+    }
+  }
+
+  #read(segment) {
+    if (this.#held.has(segment)) return Promise.resolve();
+    if (!this.#reading.has(segment)) {
+      const reading = this.#fetch(segment).finally(() => this.#reading.delete(segment));
+      this.#reading.set(segment, reading);
+      reading.catch((error) => this.#on.onError?.(error));
+    }
+    return this.#reading.get(segment);
+  }
+
+  async #fetch(segment) {
+    const generation = this.#generation;
+    const lines = await this.#lines(`${segment.attempt}-${segment.start}`, `${segment.attempt}-${segment.end}`);
+    if (generation !== this.#generation) return;
+    this.#hold(segment, lines);
+    if (lines.length !== segment.lines) {
+      segment.lines = lines.length;
+      this.#number();
+    }
+    this.#on.onChange();
+  }
+
+  async #lines(from, to) {
+    const lines = [];
+    for (let next = from; next; ) {
+      const query = { ...this.#filter, from: next, to, limit: PAGE };
+      const page = await api(`GET /jobs/${this.#job}/logs/lines`, { query });
+      lines.push(...page.lines);
+      next = page.next;
+    }
+    return lines;
+  }
+
+  #hold(segment, lines) {
+    this.#held.set(segment, lines);
+    for (const old of this.#held.keys()) {
+      if (this.#held.size <= MOST_HELD) break;
+      if (old !== this.#segments.at(-1)) this.#held.delete(old);
+    }
+  }
+
+  // --- the live end
+
+  #follow() {
+    this.#stop = follow(`/jobs/${this.#job}/logs`, {
+      after: this.end,
+      onGreeting: ({ at }) => this.#catchUp(at ? position(at) : this.#end, this.#generation),
+      onEvents: (events) => this.#take(events),
+      onState: (state) => this.#on.onState(state),
+    });
+  }
+
+  /** Read what has gone by on the stream before this view came to it, then take what came meanwhile. */
+  async #catchUp(until, generation) {
+    this.#ready = false;
+    for (let tries = 0; compare(this.#end, until) < 0 && tries < TRIES; tries += 1) {
+      if (tries) await new Promise((resolve) => setTimeout(resolve, PATIENCE));
+      const missed = await this.#lines(this.end, `${until[0]}-${until[1]}`).catch(() => []);
+      if (generation !== this.#generation) return;
+      for (const line of missed) this.#append(line);
+      if (!missed.length && Object.keys(this.#filter).length) break;
+    }
+    this.#end = compare(this.#end, until) < 0 ? until : this.#end;
+    this.#ready = true;
+    const early = this.#early;
+    this.#early = [];
+    this.#take(early);
+  }
+
+  #take(events) {
+    if (!this.#ready) return void this.#early.push(...events);
+    for (const { name, id, data } of events) {
+      if (name === "gap") this.#gap(JSON.parse(data));
+      else if (name === "log") this.#new(id, data);
+      else this.#on.onEvent?.(name, data);
+    }
+    this.#on.onChange();
+  }
+
+  #new(id, data) {
+    const end = position(id);
+    if (compare(end, this.#end) <= 0) return;
+    const line = JSON.parse(data);
+    const start = end[0] === this.#end[0] ? this.#end[1] : 0;
+    line.logger = line.cont ? this.#last.logger : (line.logger ?? "");
+    this.#last = line;
+    this.counts.lines += 1;
+    this.counts.levels[line.level] = (this.counts.levels[line.level] ?? 0) + 1;
+    this.#on.onLine?.({ ...line, id, start });
+    const { level, logger } = this.#filter;
+    if ((level && !atLeast(line.level, level)) || (logger != null && line.logger !== logger)) this.#end = end;
+    else this.#append({ ...line, id, start });
+  }
+
+  #append(line) {
+    const [attempt, end] = position(line.id);
+    let segment = this.#segments.at(-1);
+    if (!segment?.isLive || segment.attempt !== attempt || segment.lines >= LIVE_LINES) {
+      segment = this.#add(attempt, line.start, end, 0);
+      segment.isLive = true;
+      this.#hold(segment, []);
+    }
+    this.#held.get(segment).push(line);
+    segment.end = end;
+    segment.lines += 1;
+    this.count += 1;
+    this.#end = [attempt, end];
+  }
+
+  #gap({ from, to }) {
+    this.#note({ gap: [from, to] }, position(to)[0]);
+    this.#end = position(to);
+  }
+}

@@ -1,0 +1,199 @@
+// A list of any length of which only the rows in sight exist. Rows may have any height.
+//
+// What is in sight is held as the first row and how much of it is above the edge. The scroll bar follows that:
+// browsers cannot scroll through more than some million pixels, so its place is a share, not a distance.
+
+/** Pixels of a row before any was measured, and the least that one has. */
+const ROW = 20;
+/** Rows that exist above and below those in sight. */
+const SPARE = 12;
+/** Pixels that the scroll bar's range has at most. */
+const LONGEST = 8_000_000;
+/** Milliseconds without scrolling after which the scroll bar is put where it belongs. */
+const SETTLED = 150;
+
+/**
+ * `box` scrolls; `draw(number)` returns the element of a row; `onScroll({ isAtEnd, byUser })` is called when what is in
+ * sight has changed.
+ */
+export class VirtualRows {
+  #box;
+  #space = document.createElement("div");
+  #layer = document.createElement("div");
+  #draw;
+  #onScroll;
+  #count = 0;
+  #first = 0;
+  #above = 0;
+  #isStuck = false;
+  #isAtEnd = true;
+  #drawn = new Map();
+  #scrolled = 0;
+  #height = ROW;
+  #boxHeight = 0;
+  #frame;
+  #settling;
+
+  constructor(box, draw, onScroll = () => {}) {
+    this.#box = box;
+    this.#draw = draw;
+    this.#onScroll = onScroll;
+    this.#space.className = "rows-space";
+    this.#layer.className = "rows";
+    this.#space.append(this.#layer);
+    box.append(this.#space);
+    box.addEventListener("scroll", () => this.#follow(), { passive: true });
+    new ResizeObserver(() => this.refresh()).observe(box);
+  }
+
+  get layer() {
+    return this.#layer;
+  }
+
+  /** Numbers of the first and the last row in sight. */
+  get inSight() {
+    const most = Math.ceil(this.#box.clientHeight / this.#height);
+    return [this.#first, Math.min(this.#count - 1, this.#first + most)];
+  }
+
+  get isStuck() {
+    return this.#isStuck;
+  }
+
+  /** There are so many rows now. While it is stuck to the end, the last one stays in sight. */
+  set count(count) {
+    this.#count = count;
+    this.refresh();
+  }
+
+  stick(isStuck) {
+    this.#isStuck = isStuck;
+    this.refresh();
+  }
+
+  /** Bring a row into sight, in the middle. */
+  show(number) {
+    this.#isStuck = false;
+    this.#first = Math.max(0, Math.min(number, this.#count - 1));
+    this.#above = -Math.floor(this.#box.clientHeight / 2);
+    this.#paint();
+    this.#settle();
+  }
+
+  /** Move by so many pixels; beyond the ends it stops. */
+  move(pixels) {
+    if (pixels < 0) this.#isStuck = false;
+    this.#above += pixels;
+    this.#paint();
+    this.#settle();
+    this.#onScroll({ isAtEnd: this.#isAtEnd, byUser: true });
+  }
+
+  /** Draw the rows in sight again, all of them if `anew`, once before the next frame. */
+  refresh({ anew = false } = {}) {
+    if (anew) this.#drawn.clear();
+    this.#frame ??= requestAnimationFrame(() => {
+      this.#frame = undefined;
+      this.#paint();
+      this.#settle();
+    });
+  }
+
+  /** The box was scrolled: by a little, then the rows move by as much; or by much, then its place is a share. */
+  #follow() {
+    const by = this.#box.scrollTop - this.#scrolled;
+    if (!by) return;
+    if (this.#box.clientHeight !== this.#boxHeight) return this.refresh(); // the browser did it: there is more room
+    this.#scrolled = this.#box.scrollTop;
+    const range = this.#box.scrollHeight - this.#box.clientHeight;
+    this.#isStuck = false;
+    if (this.#scrolled <= 0) [this.#first, this.#above] = [0, 0];
+    else if (this.#scrolled >= range - 1) [this.#first, this.#above] = [this.#count, 0];
+    else if (Math.abs(by) <= this.#box.clientHeight) this.#above += by;
+    else this.#jump(this.#scrolled / range);
+    this.#paint();
+    clearTimeout(this.#settling);
+    this.#settling = setTimeout(() => this.#settle(), SETTLED);
+    this.#onScroll({ isAtEnd: this.#isAtEnd, byUser: true });
+  }
+
+  #jump(share) {
+    const exact = share * Math.max(0, this.#count - this.#box.clientHeight / this.#height);
+    this.#first = Math.floor(exact);
+    this.#above = (exact - this.#first) * this.#height;
+  }
+
+  /** Make the rows around those in sight, and put them where they belong. */
+  #paint() {
+    const height = this.#box.clientHeight;
+    const needed = Math.ceil(height / ROW);
+    this.#walk();
+    if (this.#isStuck) [this.#first, this.#above] = [Math.max(0, this.#count - 1), 0];
+    let from = Math.max(0, this.#first - SPARE - Math.max(0, Math.ceil(-this.#above / ROW)));
+    if (this.#isStuck || this.#first + needed >= this.#count) from = Math.max(0, Math.min(from, this.#count - needed - SPARE));
+    const to = Math.min(this.#count, Math.max(this.#first, from) + needed + SPARE);
+    this.#fill(from, to);
+    this.#place(from, to, height);
+  }
+
+  /** While the edge lies beyond rows that were measured, go on to the row at the edge. */
+  #walk() {
+    this.#first = Math.min(this.#first, Math.max(0, this.#count));
+    while (this.#above < 0 && this.#first > 0) this.#above += this.#heightOf(--this.#first);
+    while (this.#first < this.#count - 1 && this.#above >= this.#heightOf(this.#first)) this.#above -= this.#heightOf(this.#first++);
+    if (this.#first === 0 && this.#above < 0) this.#above = 0;
+  }
+
+  #heightOf(number) {
+    return this.#drawn.get(number)?.height ?? this.#height;
+  }
+
+  #fill(from, to) {
+    const drawn = new Map();
+    const elements = [];
+    for (let number = from; number < to; number += 1) {
+      const element = this.#draw(number, this.#drawn.get(number)?.element);
+      drawn.set(number, { element });
+      elements.push(element);
+    }
+    this.#drawn = drawn;
+    this.#layer.replaceChildren(...elements);
+  }
+
+  #place(from, to, height) {
+    const tops = [];
+    for (const [number, row] of this.#drawn) {
+      row.top = row.element.offsetTop;
+      row.height = row.element.offsetHeight || ROW;
+      tops.push([number, row.top, row.height]);
+    }
+    const total = tops.length ? tops.at(-1)[1] + tops.at(-1)[2] : 0;
+    if (tops.length) this.#height = Math.max(ROW, this.#height * 0.9 + (total / tops.length) * 0.1);
+    let edge = (this.#drawn.get(this.#first)?.top ?? total) + this.#above;
+    if (to === this.#count) edge = Math.min(edge, total - height);
+    if (from === 0) edge = Math.max(0, edge);
+    this.#isAtEnd = to === this.#count && total - edge <= height + 2;
+    const at = tops.findLast(([, top]) => top <= edge) ?? tops[0];
+    if (at) [this.#first, this.#above] = [at[0], edge - at[1]];
+    this.#layer.style.transform = `translateY(${-Math.round(edge)}px)`;
+  }
+
+  /** Put the scroll bar where it belongs. */
+  #settle() {
+    clearTimeout(this.#settling);
+    const { clientHeight } = this.#box;
+    this.#boxHeight = clientHeight;
+    const length = Math.max(clientHeight, Math.min(LONGEST, this.#count * this.#height));
+    this.#space.style.height = `${Math.round(length)}px`;
+    const range = Math.round(length) - clientHeight;
+    const most = Math.max(1, this.#count - clientHeight / this.#height);
+    const share = Math.min(1, (this.#first + this.#above / this.#height) / most);
+    let top = Math.round(share * range);
+    if (this.#isAtEnd) top = range;
+    else top = Math.min(top, range - 2);
+    if (this.#first === 0 && this.#above <= 0) top = 0;
+    else top = Math.max(1, top);
+    if (Math.abs(this.#box.scrollTop - top) > 0.5) this.#box.scrollTop = top;
+    this.#scrolled = this.#box.scrollTop;
+  }
+}

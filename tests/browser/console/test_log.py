@@ -1,0 +1,312 @@
+"""The log of a job in a browser: of any length, searched, linked, live, and whatever a spider has written."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser.console.platform import Console
+from browser.console.tabs import PHONE, Axe, OpenTab, Tab
+from integration.event_stream.gateway_process import GatewayProcess
+from integration.event_stream.stage import Play, lines
+from playwright.async_api import Locator, Page, expect
+
+from gateway.contract.log_line import split_entries
+from gateway.jobs.job import Job
+from gateway.logs.store import LogChunk, count_lines
+
+HEAD = b"2027-06-01T09:00:01.250Z "
+HOSTILE = "<b id=bold>bold</b><script>alert(1)</script>\u202egnp.exe\x07\x1b[31m"
+ERROR = (
+    HEAD + b"[scrapy.core.scraper] ERROR: Spider error processing <GET https://example.com/>\n"
+    b"Traceback (most recent call last):\nValueError: no price\n"
+)
+LONG = b"x" * 300_000
+#: Lines of the log that most tests look at; two of its chunks have what the tests look for.
+LINES = 30_000
+
+
+def long_log(console: Console) -> tuple[Job, list[str]]:
+    """A job whose log is long, and the ids of its lines."""
+    job, place, ids = console.job(), 0, list[str]()
+    for first in range(1, LINES, 1000):
+        data = lines(first, first + 999)
+        if first == 12_001:
+            data += (
+                ERROR + HEAD + b"[seo] WARNING: " + HOSTILE.encode() + b"\n" + HEAD + b"[seo] INFO: " + LONG + b"\n"
+            )
+        entries, _ = split_entries(data, place)
+        counts = count_lines(entries, None)
+        console.logs.append(LogChunk(job.id, 1, place, place + len(data), "INFO", data, None, counts))
+        ids += [f"1-{entry.end}" for entry in entries]
+        place += len(data)
+    console.database["jobs"].update_one({"_id": job.id}, {"$set": {"attempts.1.log_end": place}})
+    return job, ids
+
+
+class LogPage:
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.box = page.get_by_role("table", name="Log")
+        self.hits = page.locator(".log-hits")
+        self.search = page.get_by_role("searchbox", name="Search the whole log")
+
+    async def open(self, job_id: str, rest: str = "") -> None:
+        await self.page.goto(f"/console/jobs/{job_id}/log{rest}")
+        await expect(self.box).to_be_visible()
+
+    def row(self, text: str) -> Locator:
+        return self.page.locator(".log-row").filter(has=self.page.get_by_text(text, exact=True))
+
+    async def has_current_in_sight(self) -> bool:
+        return await self.page.evaluate(
+            "() => { const [a, b] = ['.log-row[aria-current]', '.log-box'].map(one => document.querySelector(one)"
+            ".getBoundingClientRect()); return a.top >= b.top - 1 && a.bottom <= b.bottom + 1; }"
+        )
+
+    @property
+    def current(self) -> Locator:
+        return self.page.locator(".log-row[aria-current]")
+
+
+async def until(look: Callable[[], Awaitable[Any]], wanted: Any) -> None:
+    async with asyncio.timeout(90):
+        while await look() != wanted:  # noqa: ASYNC110 - what a page shows is no event here
+            await asyncio.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def logged(console: Console) -> tuple[Job, list[str]]:
+    return long_log(console)
+
+
+async def test_the_whole_log_is_searched_by_keyboard_alone(tab: Tab, logged: tuple[Job, list[str]], axe: Axe) -> None:
+    log = LogPage(tab.page)
+    await log.open(logged[0].id)
+    # it begins at the end, and has all rows but only a few elements
+    await expect(log.row(f"line {LINES}")).to_be_visible()
+    await expect(log.box).to_have_attribute("aria-rowcount", str(LINES + 5))
+    assert await tab.page.locator(".log-row").count() < 150
+    await tab.page.keyboard.press("Control+f")
+    await expect(log.search).to_be_focused()
+    await tab.page.keyboard.type("LINE 1234")
+    await expect(log.hits).to_have_text("1 of 11")
+    await expect(log.current).to_contain_text("line 1234")
+    await until(log.has_current_in_sight, wanted=True)
+    await expect(log.current.locator("mark")).to_have_text("line 1234")
+    assert int(await tab.page.locator(".log-marks").get_attribute("data-marks") or 0) == 2
+    for key, hit, line in (("Enter", 2, 12340), ("Enter", 3, 12341), ("Shift+Enter", 2, 12340)):
+        await tab.page.keyboard.press(key)
+        await expect(log.hits).to_have_text(f"{hit} of 11")
+        await expect(log.current).to_contain_text(f"line {line}")
+    await axe(tab)
+    await tab.page.keyboard.press("Escape")
+    await expect(log.search).to_be_hidden()
+    # the rows have the focus again: e leads to the first error, arrows to its neighbours, / to the search
+    await tab.page.keyboard.press("e")
+    await expect(log.current).to_contain_text("Spider error processing")
+    await tab.page.keyboard.press("ArrowDown")
+    await expect(log.current).to_contain_text("Traceback")
+    await tab.page.keyboard.press("End")
+    await expect(log.row(f"line {LINES}")).to_be_visible()
+    await tab.page.keyboard.press("Home")
+    await expect(log.row("line 1")).to_be_visible()
+    await tab.page.keyboard.press("/")
+    await tab.page.keyboard.type("nowhere")
+    await expect(log.hits).to_have_text("Not in this log")
+
+
+async def test_a_line_has_a_link_and_what_is_hostile_changes_only_itself(
+    tab: Tab, logged: tuple[Job, list[str]], axe: Axe
+) -> None:
+    job, ids = logged
+    log = LogPage(tab.page)
+    hostile = ids[13_003]
+    await log.open(job.id, f"#{hostile}")
+    await expect(log.current).to_contain_text(
+        "<b id=bold>bold</b><script>alert(1)</script>\\u202egnp.exe\\x07\\x1b[31m"
+    )
+    await until(log.has_current_in_sight, wanted=True)
+    assert await tab.page.locator("#bold").count() == 0
+    # a filter that hides the line is left
+    await log.open(job.id, f"?level=ERROR#{hostile}")
+    await expect(log.current).to_contain_text("gnp.exe")
+    assert "level" not in tab.page.url
+    # 300 kB in one line: its beginning, and the whole on demand
+    await expect(log.page.locator(".log-row", has_text="xxx")).to_be_visible()
+    await tab.page.get_by_role("button", name="Show all 300,000 characters").click()
+    whole = tab.page.get_by_role("dialog")
+    assert len(await whole.locator("pre").inner_text()) == len(LONG)
+    await tab.page.keyboard.press("Escape")
+    await expect(whole).to_have_count(0)
+    # a line's time leads to the line
+    await log.row("line 13000").get_by_role("link").click()
+    await expect(log.current).to_contain_text("line 13000")
+    assert tab.page.url.endswith(f"#{ids[12_999]}")
+    await axe(tab)
+
+
+async def test_levels_and_loggers_are_shown_alone_counted_and_downloaded(
+    tab: Tab, logged: tuple[Job, list[str]]
+) -> None:
+    log = LogPage(tab.page)
+    await log.open(logged[0].id)
+    await tab.page.get_by_role("button", name="Warning and up 4").click()
+    await expect(log.box).to_have_attribute("aria-rowcount", "4")
+    await expect(log.row("ValueError: no price")).to_be_visible()
+    assert "level=WARNING" in tab.page.url
+    async with tab.page.expect_download() as download:
+        await tab.page.get_by_role("button", name="Download shown").click()
+    assert (
+        await (await download.value).path()
+    ).read_bytes() == ERROR + HEAD + b"[seo] WARNING: " + HOSTILE.encode() + b"\n"
+    await tab.page.get_by_role("combobox", name="Logger").select_option("scrapy.core.scraper")
+    await expect(log.box).to_have_attribute("aria-rowcount", "3")
+    await tab.page.reload()
+    await expect(log.box).to_have_attribute("aria-rowcount", "3")
+    await tab.page.get_by_role("button", name=re.compile("^All")).click()
+    await tab.page.get_by_role("combobox", name="Logger").select_option("")
+    await expect(log.box).to_have_attribute("aria-rowcount", str(LINES + 5))
+
+
+async def test_it_scrolls_to_any_place_on_a_phone(
+    open_tab: OpenTab, console: Console, logged: tuple[Job, list[str]], axe: Axe
+) -> None:
+    async with open_tab(console.url, **PHONE) as tab:
+        log = LogPage(tab.page)
+        await log.open(logged[0].id)
+        await expect(log.row(f"line {LINES}")).to_be_visible()
+        await log.box.evaluate("box => { box.scrollTop = box.scrollHeight / 3; }")
+        await expect(log.page.locator(".log-row").nth(20)).to_contain_text(re.compile(r"line (99|100|101)\d\d"))
+        await log.box.evaluate("box => { box.scrollTop = 0; }")
+        await expect(log.row("line 1")).to_be_visible()
+        assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        await axe(tab)
+
+
+@pytest.fixture
+def play(console: Console) -> Play:
+    play = Play(console.database, console.redis)
+    play.start()
+    return play
+
+
+async def test_it_follows_lets_go_when_one_scrolls_up_and_says_what_came(tab: Tab, play: Play) -> None:
+    log = LogPage(tab.page)
+    play.write(lines(1, 200))
+    await log.open(play.id)
+    await expect(log.row("line 200")).to_be_visible()
+    play.write(lines(201, 260))
+    await expect(log.row("line 260")).to_be_visible()
+    await log.box.hover()
+    await tab.page.mouse.wheel(0, -400)
+    follows = tab.page.get_by_role("button", name="Follow")
+    await expect(follows).to_have_attribute("aria-pressed", "false")
+    seen = await log.page.locator(".log-row").nth(15).inner_text()
+    play.write(lines(261, 572))
+    new = tab.page.get_by_role("button", name="312 new lines")
+    await expect(new).to_be_visible()
+    # what one reads stays where it is
+    assert await log.page.locator(".log-row").nth(15).inner_text() == seen
+    # a search goes on counting
+    await tab.page.keyboard.press("Control+f")
+    await tab.page.keyboard.type("line 31")
+    await expect(log.hits).to_contain_text("of 11")
+    play.write(lines(313, 315))
+    await expect(log.hits).to_contain_text("of 14")
+    await tab.page.keyboard.press("Escape")
+    await tab.page.get_by_role("button", name="new lines").click()
+    await expect(log.row("line 315")).to_be_visible()
+    play.retry()
+    play.start()
+    play.write(lines(1, 3))
+    await expect(log.page.get_by_text("Attempt 2")).to_be_visible()
+    play.finish()
+    await expect(tab.page.locator(".log-state")).to_have_text("Ended")
+
+
+#: The text of every row, in order, as one scrolls through all of them.
+READ = """async box => {
+  const texts = new Map();
+  box.scrollTop = 0;
+  for (let before = -1; before !== box.scrollTop;) {
+    before = box.scrollTop;
+    await new Promise(done => setTimeout(done, 50));
+    for (const text of box.querySelectorAll('.log-text')) {
+      texts.set(Number(text.parentNode.dataset.number), text.textContent);
+    }
+    box.scrollTop += box.clientHeight / 2;
+    await new Promise(done => setTimeout(done, 50));
+  }
+  return [...texts.keys()].sort((a, b) => a - b).map(number => texts.get(number));
+}"""
+
+
+@pytest.fixture
+def restarting(console: Console, tmp_path: Path) -> Iterator[GatewayProcess]:
+    """The same platform through a gateway of its own."""
+    settings = console.settings
+    mongo, redis = str(settings.mongo_uri), settings.redis_location
+    places = {"MONGO_URI": mongo, "REDIS_URL": redis, "DISCOVERYBOT_HOME": str(settings.discoverybot_home)}
+    gateway = GatewayProcess(mongo, redis, tmp_path / "gateway.log", app="gateway.web.app:create_app", **places)
+    gateway.start()
+    try:
+        gateway.wait_ready()
+        yield gateway
+    finally:
+        gateway.stop(signal.SIGKILL)
+
+
+async def test_a_restart_of_the_gateway_loses_and_repeats_no_line(
+    open_tab: OpenTab, restarting: GatewayProcess, play: Play
+) -> None:
+    play.write(lines(1, 50))
+    async with open_tab(f"http://127.0.0.1:{restarting.port}") as tab:
+        log = LogPage(tab.page)
+        await log.open(play.id)
+        await expect(log.row("line 50")).to_be_visible()
+        play.write(lines(51, 70))
+        await expect(log.row("line 70")).to_be_visible()
+        await asyncio.to_thread(restarting.stop)
+        await expect(tab.page.locator(".log-state")).to_have_attribute("data-state", "lost")
+        play.write(lines(71, 90))
+        play.write(lines(91, 100), redis=False)
+        restarting.start()
+        await asyncio.to_thread(restarting.wait_ready)
+        play.write(lines(101, 110))
+        await expect(log.row("line 110")).to_be_visible(timeout=60_000)
+        assert await log.box.evaluate(READ) == [f"line {number}" for number in range(1, 111)]
+        await expect(log.box).to_have_attribute("aria-rowcount", "110")
+        # the browser tells the page which addresses did not answer meanwhile
+        tab.complaints.clear()
+
+
+#: Milliseconds for which the main thread did one thing for more than 50 ms, and bytes of the heap.
+BLOCKED = """() => new Promise(done => {
+  window.blocked = 0;
+  new PerformanceObserver(list => { for (const task of list.getEntries()) window.blocked += task.duration; })
+    .observe({ entryTypes: ['longtask'] });
+  done();
+})"""
+
+
+async def test_a_log_that_grows_fast_blocks_nothing(tab: Tab, play: Play) -> None:
+    """Shortened; `python -m bench console` has 3,000 lines a second for a minute."""
+    log = LogPage(tab.page)
+    play.write(lines(1, 10))
+    await log.open(play.id)
+    await expect(log.row("line 10")).to_be_visible()
+    await tab.page.evaluate(BLOCKED)
+    for batch in range(30):
+        await asyncio.to_thread(play.write, lines(11 + batch * 300, 310 + batch * 300))
+        await asyncio.sleep(0.05)
+    await expect(log.row("line 9010")).to_be_visible()
+    await expect(log.box).to_have_attribute("aria-rowcount", "9010")
+    assert await tab.page.locator(".log-row").count() < 150
+    # a busy machine's; the bench has the real figure
+    assert await tab.page.evaluate("window.blocked") < 5000
