@@ -142,10 +142,13 @@ async def follow_log(
                 raise InvalidRequestError(name, f"is for downloads (Accept: text/plain): a stream has every {name}")
         return await streams.response(job_id, request, wanted=wanted)
     download = await streams.download(job_id, media_type, wanted, attempt)
-    if file_format is not None and "content-disposition" in download.headers:
-        download.headers["content-disposition"] = download.headers["content-disposition"].replace(
-            "inline", "attachment", 1
-        )
+    return download if file_format is None else _to_save(download)
+
+
+def _to_save(download: Response) -> Response:
+    """The same for a browser to save, not to show."""
+    if shown := download.headers.get("content-disposition"):
+        download.headers["content-disposition"] = shown.replace("inline", "attachment", 1)
     return download
 
 
