@@ -83,6 +83,8 @@ async def jobs(request: Request, parts: Parts, caller: Called) -> Response:
         found=found,
         problems=problems,
         given={name: value for name, value in given.items() if name != "after"},
+        # without the user as whom an admin looks
+        condition={name: value for name, value in given.items() if name not in {"after", "user_id"}},
         filter=_filter(query),
         views=_VIEWS,
         chips=list(_chips(asked)),

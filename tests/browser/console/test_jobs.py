@@ -11,7 +11,10 @@ from playwright.async_api import Locator, Page, expect
 
 from gateway.access.keys import Scope
 from gateway.clock import utc_now
+from gateway.contract import redis_keys
+from gateway.contract.records import Progress
 from gateway.jobs.job import JobStatus
+from gateway.jobs.messages import progress_event
 
 
 def rows(page: Page) -> Locator:
@@ -54,6 +57,11 @@ async def test_rows_follow_their_jobs_and_new_ones_wait_until_they_are_asked_for
     job = console.job(JobStatus.RUNNING, user_id=user)
     await page.goto(f"/console/jobs?user_id={user}")
     await expect(rows(page).locator(".status")).to_have_text("running")
+    counted = Progress(completed_pages=4321, items_count=99)
+    console.redis.publish(redis_keys.job_channel(job.id), progress_event(1, counted))
+    await expect(rows(page).locator('[data-field="completed_pages"]')).to_have_text("4,321")
+    console.change(job, status="pending", waiting_reason="no_node")
+    await expect(rows(page)).to_contain_text("waits: no node can run it")
     console.change(job, status="partial", message="3 of 9 requests failed", finished_at=utc_now())
     await expect(rows(page).locator(".status")).to_have_text("partial")
     await expect(rows(page)).to_contain_text("3 of 9 requests failed")
@@ -89,7 +97,7 @@ async def test_all_that_match_are_cancelled_after_an_exact_count(tab: Tab, conso
     assert console.jobs.get(other.id).status is JobStatus.PENDING
 
 
-async def test_dragging_over_a_time_asks_for_the_jobs_that_started_then(tab: Tab, console: Console) -> None:
+async def test_dragging_over_a_time_asks_for_the_jobs_that_started_then(tab: Tab, console: Console, axe: Axe) -> None:
     user, page = "brush", tab.page
     old, new = (console.job(JobStatus.FINISHED, user_id=user, age=age) for age in (36_000, 600))
     await page.goto(f"/console/jobs?user_id={user}")
@@ -103,6 +111,7 @@ async def test_dragging_over_a_time_asks_for_the_jobs_that_started_then(tab: Tab
     await page.mouse.up()
     await expect(rows(page)).to_have_count(1)
     await expect(rows(page)).to_have_attribute("data-job", new.id)
+    await axe(tab)
     # two fields say the same, for those who use no mouse
     until = page.get_by_label("Started before")
     await page.get_by_label("Started from").fill("")

@@ -20,7 +20,10 @@ const isDeadLetters = location.pathname.endsWith("dead-letters");
 /** Show the list that the form asks for now. */
 function ask() {
   const pairs = [...new FormData(form)].filter(([, value]) => value.trim());
-  show(`${location.pathname}?${new URLSearchParams(pairs)}`);
+  const address = `${location.pathname}?${new URLSearchParams(pairs)}`;
+  // a user's list has a banner, and links of its own
+  if (form.elements.user_id?.type === "text" && form.elements.user_id.value) location.assign(address);
+  else show(address);
 }
 
 function show(address) {

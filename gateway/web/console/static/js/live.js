@@ -1,4 +1,5 @@
-// Rows and counters that follow their jobs: an element with `data-job`, inside it elements with `data-field`.
+// Rows and counters that follow their jobs: an element with `data-job`, inside it elements with `data-field`. A table
+// has in `data-waiting` what each reason to wait means, as JSON.
 // They change in place, and never their order.
 import { setStatus } from "./status.js";
 import { follow } from "./streams.js";
@@ -68,12 +69,13 @@ function update(row, type, job) {
     delete row.dataset.started;
   }
   const why = field("message");
-  if (why && (changed || job.message)) why.textContent = said(job);
+  if (why && (changed || job.message || job.waiting_reason)) why.textContent = said(job, row);
   return changed;
 }
 
-function said(job) {
-  if (job.waiting_reason) return `waits: ${job.waiting_reason.replaceAll("_", " ")}`;
+function said(job, row) {
+  const words = JSON.parse(row.closest("[data-waiting]")?.dataset.waiting ?? "{}");
+  if (job.waiting_reason) return words[job.waiting_reason] ?? `waits: ${job.waiting_reason.replaceAll("_", " ")}`;
   return job.message && job.status !== "finished" ? shown(job.message, 160) : "";
 }
 
