@@ -33,8 +33,9 @@ class Nothing(NamedTuple):
     words: str
     more: str | None = None
     todo: str | None = None
-    #: The tab of the job to go to.
+    #: The tab of the job to go to, and from which level on its log is shown there.
     tab: str | None = None
+    level: str | None = None
 
 
 @router.page("/console/jobs/{job_id}/items", like="GET /jobs/{job_id}/items")
@@ -95,8 +96,11 @@ def why_nothing(job: Job | None, what: Literal["items", "files"]) -> Nothing:
         return Nothing("This crawl has written no files.", "Files of Scrapy's pipelines and feeds would be here.")
     failed = job.status is JobStatus.ERROR or (job.progress and job.progress.errors_count)
     more = "Its pages may have none, or the spider looks for something that the pages do not have (any more)."
-    todo = "Find the first error in its log" if failed else "Read its log"
-    return Nothing("This crawl has found no items.", job.message or more, todo, "log")
+    if failed:
+        return Nothing(
+            "This crawl has found no items.", job.message, "Find the first error in its log", "log", "ERROR"
+        )
+    return Nothing("This crawl has found no items.", job.message or more, "Read its log", "log")
 
 
 def _nothing_yet(job: Job | None, what: str) -> Nothing:

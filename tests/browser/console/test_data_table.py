@@ -47,6 +47,9 @@ async def test_all_records_are_read_by_scrolling_or_by_keyboard(tab: Tab, many: 
     for number in range(11, 62, 10):
         await tab.page.keyboard.press("PageDown")
         await expect(tab.page.get_by_role("button", name=f"Record {number} in full")).to_be_focused()
+    # the next stop of the Tab key is in the same row, and the one after it below the table
+    await tab.page.keyboard.press("Tab")
+    await expect(tab.page.locator("summary:focus")).to_have_text("{page: 1}")
     box = tab.page.get_by_role("region", name="Items")
     said = tab.page.get_by_role("status").first
     end = "(box) => { box.scrollTop = box.scrollHeight; return box.querySelectorAll('tbody').length; }"

@@ -477,11 +477,13 @@ class DataTable extends HTMLElement {
 
   #row(number, place, record) {
     const index = this.#pages.first(number) + place;
-    const attributes = { class: "open", type: "button", "data-place": index, tabindex: index === this.#current ? "0" : "-1" };
+    const attributes = { class: "open", type: "button", "data-place": index };
     const button = h("button", { ...attributes, "aria-label": `Record ${index + 1} in full` }, count(index + 1));
     button.addEventListener("click", () => this.#open(index));
     const cells = this.#chosen.map((name) => this.#cell(name, record));
-    return h("tr", { "aria-rowindex": index + 2 }, h("th", { scope: "row", class: "number" }, button), ...cells);
+    const row = h("tr", { "aria-rowindex": index + 2 }, h("th", { scope: "row", class: "number" }, button), ...cells);
+    if (index !== this.#current) reach(row, false);
+    return row;
   }
 
   #cell(name, record) {
@@ -505,9 +507,11 @@ class DataTable extends HTMLElement {
   }
 
   #setCurrent(index) {
-    this.#rowButton(this.#current)?.setAttribute("tabindex", "-1");
+    const before = this.#rowButton(this.#current);
+    if (before) reach(before.closest("tr"), false);
     this.#current = index;
-    this.#rowButton(index)?.setAttribute("tabindex", "0");
+    const now = this.#rowButton(index);
+    if (now) reach(now.closest("tr"), true);
   }
 
   #open(index) {
@@ -524,7 +528,7 @@ class DataTable extends HTMLElement {
     return [`Record ${count(index + 1)}`, record];
   }
 
-  /** Arrow keys go from row to row: a table is one stop of the Tab key. */
+  /** Arrow keys go from row to row. The Tab key reaches only what is in the present row, so it soon leads out again. */
   async #step(event) {
     const by = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10 }[event.key];
     if (!by || event.target.dataset.place === undefined) return;
@@ -534,6 +538,14 @@ class DataTable extends HTMLElement {
     if (!this.#rowButton(wanted)) return;
     this.#setCurrent(wanted);
     this.#rowButton(wanted).focus();
+  }
+}
+
+/** Whether the Tab key stops at what is in the row. */
+function reach(row, isReached) {
+  for (const element of row.querySelectorAll("button.open, a, summary")) {
+    if (isReached) element.removeAttribute("tabindex");
+    else element.tabIndex = -1;
   }
 }
 
