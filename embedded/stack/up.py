@@ -299,6 +299,7 @@ made; `discoverybot keys create` makes more. The command takes it from DISCOVERY
     return f"""
 DiscoveryBot is ready ({seconds:.1f} s)
 
+  Console    {plan.gateway_url}/
   API        {plan.gateway_url}
   API docs   {plan.gateway_url}/docs
   Scrapyd    {plan.scrapyd_url}   user {user}, password {password}

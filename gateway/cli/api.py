@@ -76,6 +76,10 @@ class Api:
         """Empty for none."""
         return os.environ.get("DISCOVERYBOT_KEY", "").strip()
 
+    def page(self, job_id: str | None = None) -> str:
+        """The address of the console's first page, or of a job's: a schedule's id leads to its own."""
+        return f"{self.url}/console/jobs/{job_id}" if job_id else f"{self.url}/"
+
     @cached_property
     def client(self) -> httpx.Client:
         """Raises `ApiError`."""

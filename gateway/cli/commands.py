@@ -171,7 +171,7 @@ def command(resource: Resource, action: Action) -> Callable[..., None]:
             return
         if is_list:
             resource.print_list(answer, f"--after {answer.get('next')}" if action.has("after") else "--limit")
-        if action.printed and (printed := action.printed(answer, options)):
+        if action.printed and (printed := action.printed(answer, {**options, "gateway": api})):
             out.print(printed, soft_wrap=isinstance(printed, str | Text))
 
     return run

@@ -295,20 +295,23 @@ def crawl(
         if as_json:
             print_json(api.get(f"/jobs/{receipt['job_id']}"))
         raise typer.Exit(code)
-    _print_receipt(receipt, as_json=as_json, scheduled=for_later and follow_log is None)
+    _print_receipt(api, receipt, as_json=as_json, scheduled=for_later and follow_log is None)
 
 
 def _expected(expect: str | None, min_items: int | None) -> dict[str, Any] | None:
     return ((read_object("expect", expect) if expect else {}) | given(min_items=min_items)) or None
 
 
-def _print_receipt(receipt: dict[str, Any], *, as_json: bool, scheduled: bool) -> None:
+def _print_receipt(api: Api, receipt: dict[str, Any], *, as_json: bool, scheduled: bool) -> None:
     if as_json:
         print_json(receipt)
     elif scheduled:
         _print_scheduled(receipt)
     else:
         out.print(receipt["job_id"])
+    if not as_json:
+        # apart from the id, which a script may read
+        err.print(Text(api.page(receipt["job_id"]), style="dim"), soft_wrap=True)
 
 
 def _spider_and_urls(spider: str | None, words: list[str]) -> tuple[str, list[str]]:
@@ -366,6 +369,7 @@ def _saved(api: Api, job_id: str, item_format: str, output: str, code: ExitCode)
 def watch(api: Api, job_id: str, console: Console, level: str | None = None) -> ExitCode:
     """Show the job until its end, then how it ended. Ctrl-C stops the watching, not the job."""
     console.print(Text.assemble("job ", (job_id, "bold")))
+    console.print(Text(api.page(job_id), style="dim"), soft_wrap=True)
     try:
         end = LogView(console).show(follow(api, job_id, level=level))
     except KeyboardInterrupt:

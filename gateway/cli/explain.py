@@ -71,7 +71,7 @@ _NEXT = {
 }
 
 
-def explain(job: Record, _: Record) -> Text:
+def explain(job: Record, options: Record) -> Text:
     """How far a job is, why it waits, how it failed, and what to do next."""
     if "schedule" in job:
         last = job["last_run"]
@@ -102,6 +102,7 @@ def explain(job: Record, _: Record) -> Text:
         ("result" if job["status"] == "finished" else "why", why),
         ("webhooks", job["webhook_message"]),
         ("to do", todo and todo.format(**names)),
+        ("page", options["gateway"].page(job["job_id"])),
     ]
     return Text("\n").join(_headed(head, text) for head, text in lines if text)
 

@@ -17,6 +17,7 @@ from gateway.cli.doctor import alive, doctor
 from gateway.cli.files import files
 from gateway.cli.keys import app as keys
 from gateway.cli.keys import reseal
+from gateway.cli.open import open_page
 from gateway.cli.projects import deploy, spiders
 from gateway.cli.resources import RESOURCES, SCHEDULES, VARIABLES
 from gateway.cli.scrape import scrape
@@ -48,6 +49,7 @@ def options(
 
 for function in (up, crawl, scrape, logs, items, files, spiders, deploy, doctor, demo, alive):
     app.command()(function)
+app.command("open")(open_page)
 app.add_typer(keys, name="keys")
 for resource in RESOURCES:
     commands = group(resource)

@@ -114,6 +114,7 @@ _RECEIPT: JsonDict = {
     "cached": False,
     "logs_url": f"/jobs/{_JOB_ID}/logs",
     "status_url": f"/jobs/{_JOB_ID}/status",
+    "page_url": f"/console/jobs/{_JOB_ID}",
 }
 _SCHEDULED: JsonDict = {**_RECEIPT, "scheduled": True, "next_run": "2027-06-01T07:00:00.000Z"}
 
@@ -211,8 +212,15 @@ class CrawlReceipt(BaseModel, json_schema_extra={"examples": [_RECEIPT, _SCHEDUL
     ] = None
     logs_url: str
     status_url: str
+    page_url: str = Field(description="The job's page in the console, for people.")
     retry_of: str | None = Field(default=None, description="The job that this one runs again; only after a retry.")
 
     @classmethod
     def of(cls, job_id: str, **more: Any) -> CrawlReceipt:
-        return cls(job_id=job_id, logs_url=f"/jobs/{job_id}/logs", status_url=f"/jobs/{job_id}/status", **more)
+        return cls(
+            job_id=job_id,
+            logs_url=f"/jobs/{job_id}/logs",
+            status_url=f"/jobs/{job_id}/status",
+            page_url=f"/console/jobs/{job_id}",
+            **more,
+        )

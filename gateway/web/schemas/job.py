@@ -280,6 +280,7 @@ class JobDetail(JobStatusView):
     logs_url: str
     items_url: str
     files_url: str
+    page_url: str = Field(description="The job's page in the console, for people.")
     logs_removed_at: Timestamp | None = Field(
         description="When its log was removed because its retention time was over."
     )
@@ -303,6 +304,7 @@ class JobDetail(JobStatusView):
             logs_url=f"/jobs/{job.id}/logs",
             items_url=f"/jobs/{job.id}/items",
             files_url=f"/jobs/{job.id}/files",
+            page_url=f"/console/jobs/{job.id}",
         )  # fmt: skip
 
 

@@ -53,6 +53,7 @@ _SUMMARY: JsonDict = {
     "status_url": f"/jobs/{_ID}/status",
     "logs_url": f"/jobs/{_ID}/logs",
     "items_url": f"/schedules/{_ID}/items",
+    "page_url": f"/console/schedules/{_ID}",
 }
 _PREVIEW: JsonDict = {
     "schedule_id": _ID,
@@ -139,6 +140,7 @@ class ScheduleSummary(BaseModel, json_schema_extra={"examples": [_SUMMARY]}):
     status_url: str
     logs_url: str
     items_url: str
+    page_url: str = Field(description="The schedule's page in the console, for people.")
 
     @classmethod
     def of(cls, schedule: Schedule) -> ScheduleSummary:
@@ -250,6 +252,7 @@ def _summary(schedule: Schedule) -> dict[str, Any]:
         "status_url": f"/jobs/{schedule.id}/status",
         "logs_url": f"/jobs/{schedule.id}/logs",
         "items_url": f"/schedules/{schedule.id}/items",
+        "page_url": f"/console/schedules/{schedule.id}",
     }
 
 

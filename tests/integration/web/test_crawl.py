@@ -26,6 +26,7 @@ def test_a_new_crawl_is_a_job_from_then_on(gateway: httpx.Client, jobs: JobStore
         "scheduled": False,
         "cached": False,
         "logs_url": f"/jobs/{job_id}/logs",
+        "page_url": f"/console/jobs/{job_id}",
         "status_url": f"/jobs/{job_id}/status",
     }
     job = jobs.get(job_id)

@@ -47,6 +47,7 @@ def test_a_crawl_for_later_is_a_job_that_waits_for_its_time(
         "cached": False,
         "next_run": TOMORROW,
         "logs_url": f"/jobs/{job_id}/logs",
+        "page_url": f"/console/jobs/{job_id}",
         "status_url": f"/jobs/{job_id}/status",
     }
     job = jobs.get(job_id)

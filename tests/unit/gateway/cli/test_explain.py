@@ -58,6 +58,7 @@ def test_a_waiting_job_says_what_it_waits_for_and_what_to_do(
 ) -> None:
     text = shown(gateway, run, waiting_reason=reason, queue_position=3, not_before="2127-06-02T07:00:00.000Z")
     assert "pending: 0 pages, 0 items, 0 errors" in text
+    assert f"page {gateway.url}/console/jobs/{JOB}" in text
     assert "spider offers of project shop, from https://a.example +1" in text
     assert "place 3" in text
     assert why in text
