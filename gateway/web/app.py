@@ -22,6 +22,7 @@ from gateway.web.console import crawl as crawl_page
 from gateway.web.console import job, overview, pages, results, static_files
 from gateway.web.console import jobs as job_lists
 from gateway.web.console import schedules as schedules_pages
+from gateway.web.console import sites as sites_pages
 from gateway.web.console.error_pages import ErrorPages
 from gateway.web.dependencies import refuse_unknown_parameters
 from gateway.web.errors import problems
@@ -135,7 +136,7 @@ _ROUTERS = (
     *(platform.health_router, metrics.router, access.session_router, access.audit_router),
     # the console
     *(static_files.router, pages.router, overview.router, job.router, job_lists.router, results.router),
-    *(crawl_page.router, schedules_pages.router),
+    *(crawl_page.router, schedules_pages.router, sites_pages.router),
 )
 
 

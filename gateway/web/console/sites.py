@@ -1,0 +1,115 @@
+"""`/console/sites`: where is searched, how politely, and what for; how that fares, and runs by hand."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import orjson
+from fastapi import Query, Request, Response
+
+from gateway.access.keys import Scope
+from gateway.contract.crawl import PaginationType
+from gateway.sites.site import KEYWORDS, LOCATION, SELECTORS, SearchUrl
+from gateway.web.authorisation import Called
+from gateway.web.console.pages import Pages, page
+from gateway.web.dependencies import Parts
+from gateway.web.parts import GatewayParts
+from gateway.web.routes.jobs import QueueQuery, SiteRunsView, list_jobs, queue_status
+from gateway.web.routes.sites import (
+    NamedSite,
+    SitesQuery,
+    SiteView,
+    TargetId,
+    TargetsQuery,
+    get_site,
+    get_target,
+    list_sites,
+    list_targets,
+)
+from gateway.web.schemas.types import JobsQuery, QueryModel, UserId
+
+router = Pages()
+
+#: Hours that the share of good runs covers: a week.
+_HOURS = 168
+#: Runs of a site that its page shows.
+_RUNS = 10
+
+
+class ListQuery(SitesQuery):
+    user_id: UserId | None = None
+
+
+class OneQuery(QueryModel):
+    #: The last target of the page of targets before.
+    after: Annotated[str, Query(pattern="^[0-9]{1,15}$")] | None = None
+    user_id: UserId | None = None
+
+
+@router.page("/console/sites", like="GET /sites")
+async def sites(query: Annotated[ListQuery, Query()], request: Request, parts: Parts, caller: Called) -> Response:
+    asked = SitesQuery(**query.model_dump(exclude={"user_id"}))
+    found = await list_sites(asked, parts)
+    return page(request, "sites/list.html", found=found, asked=query, fared=await _fared(parts, caller))
+
+
+async def _fared(parts: GatewayParts, caller: Called) -> dict[str, SiteRunsView]:
+    """By the sites' names, how their runs of the last week have ended; figures of everybody's runs are for admins."""
+    if Scope.ADMIN not in caller.scopes:
+        return {}
+    report = await queue_status(QueueQuery(hours=_HOURS), parts)
+    return {one.site_name: one for one in report.sites}
+
+
+@router.page("/console/sites/{name}", like="GET /sites/{name}")
+async def one_site(
+    name: NamedSite, query: Annotated[OneQuery, Query()], request: Request, parts: Parts, caller: Called
+) -> Response:
+    site = await parts.reads.run(get_site, name, parts)
+    places = SearchUrl(site.search_url).placeholders
+    return page(
+        request,
+        "sites/one.html",
+        site=site,
+        targets=await list_targets(TargetsQuery(site=name, after=query.after), parts),
+        asked=query,
+        runs=(await list_jobs(JobsQuery(site=name, limit=_RUNS), parts, caller)).jobs,
+        fared=(await _fared(parts, caller)).get(name),
+        takes={"search_term": KEYWORDS in places, "location": LOCATION in places},
+    )
+
+
+@router.page("/console/new-site", like="POST /sites")
+async def new_site(request: Request) -> Response:
+    return page(request, "sites/form.html", site=None, texts=_texts(None), **_choices())
+
+
+@router.page("/console/sites/{name}/edit", like="PATCH /sites/{name}")
+def edit_site(name: NamedSite, request: Request, parts: Parts) -> Response:
+    site = get_site(name, parts)
+    return page(request, "sites/form.html", site=site, texts=_texts(site), **_choices())
+
+
+@router.page("/console/targets/{target_id}", like="PATCH /targets/{target_id}")
+def edit_target(target_id: TargetId, request: Request, parts: Parts) -> Response:
+    return page(request, "sites/target.html", target=get_target(target_id, parts))
+
+
+def _choices() -> dict[str, Any]:
+    return {"paginations": [one.value for one in PaginationType], "selectors": SELECTORS}
+
+
+def _texts(site: SiteView | None) -> dict[str, str]:
+    """Its objects, as the fields of the form show them."""
+    if site is None:
+        return dict.fromkeys(("selectors", "payload", "expect"), "")
+    expect = site.expect.model_dump(mode="json", exclude_defaults=True) if site.expect else None
+    return {
+        "selectors": "\n".join(f"{name}={selector}" for name, selector in site.selectors.items()),
+        "payload": _json(site.payload) if site.payload else "",
+        "expect": _json(expect) if expect else "",
+    }
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()

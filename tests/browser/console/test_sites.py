@@ -1,0 +1,109 @@
+"""Sites and targets: added, changed, run by hand, disabled and deleted."""
+
+from __future__ import annotations
+
+from browser.console.platform import HOSTILE, Console
+from browser.console.tabs import PHONE, Axe, OpenTab, Tab
+from playwright.async_api import expect
+
+from gateway.access.keys import Scope
+from gateway.contract.records import SpiderInfo
+from gateway.jobs.job import JobStatus
+from gateway.projects.eggs import SpiderStore
+
+SEARCH = "https://jobs.example.com/search?q={keywords}&l={location}"
+
+
+def publish(console: Console) -> None:
+    SpiderStore(console.database).publish("n1", [SpiderInfo(project="default", name="jobs", params_schema={})])
+
+
+async def test_a_site_is_added_and_changed(tab: Tab, console: Console, axe: Axe) -> None:
+    publish(console)
+    page = tab.page
+    await page.goto("/console/sites")
+    await page.get_by_role("main").get_by_role("link", name="Add a site").first.press("Enter")
+    await expect(page.get_by_label("Name")).to_be_focused()
+    await page.keyboard.type("board")
+    await page.get_by_label("Search URL").fill("https://{keywords}.example.com/")
+    await axe(tab)
+    await page.get_by_role("button", name="Add the site").press("Enter")
+    await expect(page.get_by_label("Search URL")).to_have_attribute("aria-invalid", "true")
+    tab.expect_complaint("422")
+    await page.get_by_label("Search URL").fill(SEARCH)
+    await page.get_by_label("Selectors").fill("result=li[data-a=b]\ntitle=h2::text")
+    await page.get_by_role("button", name="Add the site").press("Enter")
+    await page.wait_for_url("**/console/sites/board")
+    made = console.http.get("/sites/board").json()
+    assert (made["search_url"], made["rate_limit"]) == (SEARCH, None)
+    assert made["selectors"] == {"result": "li[data-a=b]", "title": "h2::text"}
+    await page.get_by_role("link", name="Change").press("Enter")
+    await page.get_by_label("Requests at most").fill("30/m")
+    await page.get_by_label("Each run must find").fill('{"min_items": 10}')
+    await page.get_by_label("Selectors").fill("")
+    await page.get_by_role("button", name="Save").press("Enter")
+    await page.wait_for_url("**/console/sites/board")
+    changed = console.http.get("/sites/board").json()
+    assert (changed["rate_limit"], changed["expect"]["min_items"], changed["selectors"]) == ("30/m", 10, {})
+    assert changed["payload"] == made["payload"]
+
+
+async def test_a_site_is_run_has_targets_and_is_deleted(
+    tab: Tab, open_tab: OpenTab, console: Console, axe: Axe
+) -> None:
+    publish(console)
+    console.http.post("/sites", json={"name": "second", "search_url": SEARCH}).raise_for_status()
+    console.job(JobStatus.ERROR, age=600, site="second", message=HOSTILE[:500])
+    page = tab.page
+    await page.goto("/console/sites/second")
+    await page.get_by_text("Add a target").press("Enter")
+    await page.get_by_role("textbox", name="Search for").last.fill("welder <b>")
+    await page.get_by_label("How often").fill("0 9 * * *")
+    await page.get_by_role("button", name="Add the target").press("Enter")
+    await expect(page.get_by_role("cell", name="welder <b>")).to_be_visible()
+    await axe(tab)
+    await page.get_by_role("link", name="Change target").press("Enter")
+    await page.get_by_label("How often").fill("")
+    await page.get_by_role("button", name="Save").press("Enter")
+    await page.wait_for_url("**/console/sites/second")
+    (target,) = console.http.get("/targets", params={"site": "second"}).json()["targets"]
+    assert (target["keywords"], target["frequency"]) == ("welder <b>", None)
+    async with open_tab(console.url, **PHONE) as phone:
+        for address in ("/console/sites", "/console/sites/second"):
+            await phone.page.goto(address)
+            assert await phone.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            await axe(phone)
+    await page.get_by_role("textbox", name="Search for").first.fill("baker")
+    await page.get_by_role("button", name="Run now", exact=True).press("Enter")
+    await page.wait_for_url("**/console/jobs/**")
+    job = console.jobs.get(page.url.partition("/console/jobs/")[2][:32])
+    assert (job.spec.site, job.spec.params["keywords"]) == ("second", "baker")
+    tab.complaints.clear()  # the page of a job is another chapter
+    await page.goto("/console/sites")
+    await page.get_by_role("button", name="Disable second").press("Enter")
+    await expect(page.get_by_role("row").filter(has_text="second")).to_contain_text("disabled")
+    await page.goto("/console/sites/second")
+    await page.get_by_role("button", name="Delete", exact=True).press("Enter")
+    await page.get_by_role("dialog").get_by_role("button", name="Delete").press("Enter")
+    await page.wait_for_url("**/console/sites")
+    assert console.http.get("/sites/second").status_code == 404
+
+
+async def test_a_user_runs_sites_and_changes_none(open_tab: OpenTab, locked: Console) -> None:
+    publish(locked)
+    admin = {"Authorization": f"Bearer {locked.key('root', Scope.ADMIN).token}"}
+    locked.http.post("/sites", json={"name": "board", "search_url": SEARCH}, headers=admin).raise_for_status()
+    annes = locked.job(JobStatus.FINISHED, user_id="anne", site="board")
+    async with open_tab(locked.url) as tab:
+        await tab.sign_in(locked.key("bert").token)
+        await tab.page.goto("/console/sites")
+        await tab.page.get_by_role("link", name="board").press("Enter")
+        await expect(tab.page.get_by_role("button", name="Run now")).to_be_visible()
+        await expect(tab.page.get_by_role("button", name="Delete")).to_have_count(0)
+        await expect(tab.page.get_by_text("None yet of yours")).to_be_visible()
+        assert annes.id[:8] not in await tab.page.content()
+        for address in ("/console/new-site", "/console/sites/board/edit"):
+            answer = await tab.page.goto(address)
+            assert answer is not None
+            assert answer.status == 403
+        tab.complaints.clear()
