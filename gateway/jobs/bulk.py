@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from attrs import define, field
 
@@ -74,6 +74,13 @@ class Progress:
     stopped: DiscoveryBotError | None = None
 
 
+class Asked(NamedTuple):
+    """Who asks, and with which request."""
+
+    by: str | None = None
+    request_id: str | None = None
+
+
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class BulkActs:
     _queries: JobQueries
@@ -89,9 +96,7 @@ class BulkActs:
         with mongo_errors():
             return 0 if named is None else self._queries.count(named)
 
-    def act(
-        self, action: Action, wanted: JobFilter, expect: int, after: str | None = None, request_id: str | None = None
-    ) -> Progress:
+    def act(self, action: Action, wanted: JobFilter, expect: int, asked: Asked, after: str | None = None) -> Progress:
         """Act on the jobs, newest first, for `SECONDS`; `after` is the `next` of the call before.
 
         Raises `CountChangedError` if the first call does not find as many jobs as expected, and
@@ -104,22 +109,20 @@ class BulkActs:
         while named is not None:
             with mongo_errors():
                 places = self._queries.places(named, BATCH, progress.next)
-            if not self._act_on(places, action, request_id, progress, until):
+            if not self._act_on(places, action, asked, progress, until):
                 return progress
             if len(places) < BATCH:
                 break
         progress.next = None
         return progress
 
-    def _act_on(
-        self, places: list[Place], action: Action, request_id: str | None, progress: Progress, until: float
-    ) -> bool:
+    def _act_on(self, places: list[Place], action: Action, asked: Asked, progress: Progress, until: float) -> bool:
         """Returns whether to go on with the jobs that follow."""
         for place in places:
             if progress.done + progress.refused and self._monotonic() > until:
                 return False
             try:
-                self._act(place.job_id, action, request_id)
+                self._act(place.job_id, action, asked)
                 progress.done += 1
             except (TooManyError, UnavailableError) as error:
                 if not progress.done:
@@ -133,13 +136,13 @@ class BulkActs:
             progress.next = place.cursor
         return True
 
-    def _act(self, job_id: str, action: Action, request_id: str | None) -> None:
+    def _act(self, job_id: str, action: Action, asked: Asked) -> None:
         if action is Action.CANCEL:
-            self._cancellation.cancel(job_id)
+            self._cancellation.cancel(job_id, asked.by)
         elif action is Action.RETRY:
-            self._resubmission.run_again(job_id, request_id, once=True)
+            self._resubmission.run_again(job_id, asked.request_id, once=True)
         elif action is Action.REQUEUE:
-            self._letters.requeue(job_id, request_id, once=True)
+            self._letters.requeue(job_id, asked.request_id, once=True)
         elif action is Action.DISMISS:
             self._letters.dismiss(job_id)
         else:

@@ -56,10 +56,14 @@ class ProgressSeries(BaseModel, extra="forbid", populate_by_name=True):
     points: list[Point] = Field(default_factory=list)
 
     def add(self, point: Point, *, is_last: bool = False) -> bool:
-        """Whether the point was taken. One that comes too soon after the one before is not, unless it is the last."""
+        """Whether the point was taken. One that comes too soon after the one before is not. But the last one takes
+        its place: what was counted in a moment would be a rate that there never was.
+        """
         gap = (point.at - self.points[-1].at).total_seconds() if self.points else self.every
         if gap < self.every and not (is_last and gap > 0):
             return False
+        if gap < self.every and self.points[1:]:
+            self.points.pop()
         self.points.append(point)
         if len(self.points) > MOST_POINTS:
             # an odd number: the first and the last one stay

@@ -92,7 +92,9 @@ def _of_step(step: PastStep) -> Moment:
 
 
 def _of_attempt(attempt: Attempt) -> Iterator[Moment]:
-    dispatched = Moment(attempt.dispatched_at, MomentKind.DISPATCHED, attempt=attempt.attempt, node=attempt.node)
+    # a worker knows of it a moment after the node has begun
+    accepted_at = min(attempt.dispatched_at, attempt.started_at or attempt.dispatched_at)
+    dispatched = Moment(accepted_at, MomentKind.DISPATCHED, attempt=attempt.attempt, node=attempt.node)
     yield dispatched
     if attempt.started_at:
         yield dispatched._replace(at=attempt.started_at, kind=MomentKind.STARTED, until=attempt.ended_at)

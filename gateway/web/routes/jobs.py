@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from gateway.errors import ConflictError, InvalidRequestError
-from gateway.jobs.bulk import BulkActs
+from gateway.jobs.bulk import Asked, BulkActs
 from gateway.jobs.completion import Cancellation, Pausing
 from gateway.jobs.job import RUN_STATUSES, Job, JobStatus, RunStatus, WaitingReason, run_id_of
 from gateway.jobs.queries import JobFilter, JobQueries
@@ -105,7 +105,8 @@ async def act_on_jobs(body: BulkRequest, parts: Parts, caller: Called, request_i
         raise InvalidRequestError("expect", "is required with after")
     if body.expect is None:
         return BulkReport(matched=await parts.reads.run(acts.count, body.action, wanted))
-    done = await parts.bulk.run(acts.act, body.action, wanted, body.expect, body.after, request_id)
+    asked = Asked(caller.name, request_id)
+    done = await parts.bulk.run(acts.act, body.action, wanted, body.expect, asked, body.after)
     return BulkReport.of(body.expect if body.after is None else None, done)
 
 

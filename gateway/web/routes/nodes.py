@@ -19,6 +19,7 @@ from gateway.nodes.health import MISSING_TODO, report_on
 from gateway.nodes.node import NodeState
 from gateway.nodes.store import Node, NodeStore
 from gateway.stores.mongo import mongo_errors
+from gateway.web.authorisation import Called
 from gateway.web.dependencies import Parts, StoreRoute
 from gateway.web.errors import problems
 from gateway.web.parts import GatewayParts
@@ -221,7 +222,7 @@ async def show_page(node: ConsoleNode, path: PagePath, request: Request, parts: 
     responses={303: {"description": "To the node's jobs"}, **problems(404, 502, 503)},
     openapi_extra=_FORM,
 )
-async def cancel_on_node(node: ConsoleNode, request: Request, parts: Parts) -> Response:
+async def cancel_on_node(node: ConsoleNode, request: Request, parts: Parts, caller: Called) -> Response:
     """The button on Scrapyd's page. A job of ours is cancelled as `POST /jobs/{id}/cancel` does, so that it is not
     tried again; any other job is Scrapyd's own.
     """
@@ -229,7 +230,7 @@ async def cancel_on_node(node: ConsoleNode, request: Request, parts: Parts) -> R
     form = parse_qs((await request.body()).decode(errors="replace"))
     project, job = (_field(form, name) for name in ("project", "job"))
     attempt = AttemptId.parse(job)
-    if attempt is None or not await _is_cancelled(parts, attempt):
+    if attempt is None or not await _is_cancelled(parts, attempt, caller.name):
         await parts[NodeConsole].cancel(found.url, project, job)
     return RedirectResponse(f"{_prefix(request, node)}/jobs", status_code=303)
 
@@ -240,10 +241,10 @@ async def _node(parts: GatewayParts, name: str) -> Node:
         return _known(await parts.reads.run(parts[NodeStore].get, name), name)
 
 
-async def _is_cancelled(parts: GatewayParts, attempt: AttemptId) -> bool:
+async def _is_cancelled(parts: GatewayParts, attempt: AttemptId, by: str | None) -> bool:
     """Cancel the job, if it is ours and can still be cancelled. Returns whether that was so."""
     try:
-        await parts.reads.run(parts[Cancellation].cancel, attempt.job_id)
+        await parts.reads.run(parts[Cancellation].cancel, attempt.job_id, by)
     except (JobNotFoundError, ConflictError):
         return False
     return True

@@ -7,13 +7,17 @@ from datetime import timedelta
 from typing import Any
 
 import httpx
+from integration.web.board import Serve, open_board
 from jobs import make_job
 from pymongo.database import Database
 
+from gateway.access.key_store import KeyIssue, KeyStore
+from gateway.access.keys import Scope
 from gateway.clock import to_iso, utc_now
 from gateway.contract.outbox import AttemptId
 from gateway.jobs.job import Attempt, Job, JobStatus
 from gateway.jobs.progress import Point, ProgressStore
+from gateway.settings import Settings
 
 Keep = Callable[[Job], Job]
 ENDED = {"status": JobStatus.FINISHED, "settled": True, "live_key": None}
@@ -79,3 +83,18 @@ def test_runs_are_those_of_the_schedule_or_of_the_same_request(gateway: httpx.Cl
         answer = gateway.get(f"/jobs/{runs[1].id}/runs", params={"limit": 2}).json()
         assert (answer["same"], [run["job_id"] for run in answer["runs"]]) == (word, [one.id for one in runs[:2]])
     assert gateway.get(f"/jobs/{same[0].id}/runs", params={"limit": 0}).status_code == 422
+
+
+def test_the_timeline_names_those_who_have_asked(serve: Serve, settings: Settings) -> None:
+    with open_board(serve, settings, "life") as board:
+        issued = KeyIssue(KeyStore(board.jobs._jobs.database)).issue("anne", [Scope.CRAWL])
+        board.http.headers["Authorization"] = f"Bearer {issued.token}"
+        by_hand, in_bulk = make_job(user_id="anne"), make_job(user_id="anne", tags=["bulk"])
+        for job in (by_hand, in_bulk):
+            board.jobs.insert(job)
+        assert board.http.post(f"/jobs/{by_hand.id}/cancel").is_success
+        wanted = {"filter": {"tag": "bulk"}, "action": "cancel", "expect": 1}
+        assert board.http.post("/jobs/bulk", json=wanted).json()["done"] == 1
+        for job in (by_hand, in_bulk):
+            moments = board.http.get(f"/jobs/{job.id}/timeline").json()["moments"]
+            assert [moment["by"] for moment in moments if moment["kind"] == "cancel_requested"] == ["anne"]

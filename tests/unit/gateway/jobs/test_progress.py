@@ -30,7 +30,7 @@ def test_a_curve_stays_small_and_keeps_its_ends(gaps: list[float]) -> None:
     times = [one.at for one in series.points]
     assert len(times) <= MOST_POINTS
     assert times == sorted(set(times))
-    assert series.points[0].completed_pages == 0
+    assert series.points[0].at == NOW + timedelta(seconds=gaps[0])
     assert series.points[-1].completed_pages == len(gaps)
 
 

@@ -94,10 +94,17 @@ function add(counts) {
     if (field && typeof number === "number") field.textContent = count(number);
   }
   const [curve, now] = [curves.at(-1), Date.now() / 1000];
-  if (!curve?.at.length || now - curve.at.at(-1) < APART || counts.answered_2xx === undefined) return;
+  // a page that nobody sees reads its curves anew once it is seen
+  if (document.hidden || !curve?.at.length || now - curve.at.at(-1) < APART || counts.answered_2xx === undefined) return;
   for (const [name, values] of Object.entries(curve)) if (Array.isArray(values) && name !== "at") values.push(counts[name]);
   curve.at.push(now);
   draw();
+}
+
+/** For how long it runs. */
+function tick() {
+  const place = page.querySelector("#job-state [data-since]");
+  if (place && !document.hidden) place.textContent = duration(Math.round((Date.now() - Date.parse(place.dataset.since)) / 1000));
 }
 
 let renewing;
@@ -125,6 +132,7 @@ async function take() {
 let stop = () => {};
 
 function live() {
+  const clock = setInterval(tick, 1000);
   const again = () => document.hidden || renew().catch(() => {});
   const forget = follow(address("/events", { user_id: document.body.dataset.user }), {
     onEvents: (events) => events.forEach(hear),
@@ -132,8 +140,11 @@ function live() {
     onState: (state) => state === "open" && again(),
   });
   const timer = setInterval(again, READ_MS);
+  document.addEventListener("visibilitychange", again);
   stop = () => {
+    document.removeEventListener("visibilitychange", again);
     clearInterval(timer);
+    clearInterval(clock);
     forget();
   };
 }
