@@ -124,6 +124,10 @@ class TargetNotFoundError(NoSuchError):
     """No target has this id or number."""
 
 
+class KeyNotFoundError(NoSuchError):
+    """No key has this id."""
+
+
 class ProjectNotFoundError(NotFoundError):
     """No project of that name was deployed."""
 

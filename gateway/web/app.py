@@ -18,11 +18,14 @@ from gateway.web import errors
 from gateway.web.answer import Answer, ProcessMetrics
 from gateway.web.authentication import COOKIE, CSRF_HEADER, SECURE_COOKIE
 from gateway.web.authorisation import OPEN, RULES, authorise
+from gateway.web.console import audit as audit_page
 from gateway.web.console import crawl as crawl_page
 from gateway.web.console import job, overview, pages, results, static_files
 from gateway.web.console import jobs as job_lists
 from gateway.web.console import schedules as schedules_pages
 from gateway.web.console import sites as sites_pages
+from gateway.web.console import keys as keys_page
+from gateway.web.console import nodes as nodes_page
 from gateway.web.console.error_pages import ErrorPages
 from gateway.web.dependencies import refuse_unknown_parameters
 from gateway.web.errors import problems
@@ -36,6 +39,7 @@ from gateway.web.routes import (
     files,
     items,
     jobs,
+    keys,
     life,
     log_search,
     logs,
@@ -133,10 +137,11 @@ _ROUTERS = (
     *(jobs.dead_letters_router, logs.events_router),
     *(schedules.scheduler_router, schedules.router, sites.targets_router),
     *(platform.spiders_router, platform.projects_router, environment.router, nodes.router, nodes.console_router),
-    *(platform.health_router, metrics.router, access.session_router, access.audit_router),
+    *(platform.health_router, metrics.router, access.session_router, access.audit_router, keys.router),
     # the console
     *(static_files.router, pages.router, overview.router, job.router, job_lists.router, results.router),
     *(crawl_page.router, schedules_pages.router, sites_pages.router),
+    *(nodes_page.router, keys_page.router, audit_page.router),
 )
 
 

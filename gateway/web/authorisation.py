@@ -115,6 +115,9 @@ _SCOPES: dict[Scope, tuple[str, ...]] = {
         "GET /nodes/{node}/scrapyd/{path}",
         "POST /nodes/{node}/scrapyd/cancel.json",
         "GET /audit",
+        "GET /keys",
+        "POST /keys",
+        "DELETE /keys/{key_id}",
     ),
     Scope.METRICS: ("GET /metrics",),
 }

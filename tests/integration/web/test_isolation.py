@@ -68,6 +68,7 @@ class Door(NamedTuple):
                 "target_id": "1",
                 "version": "1",
                 "variable": "API_KEY",
+                "key_id": "board",
                 **(ids or self.ids),
             }
         )

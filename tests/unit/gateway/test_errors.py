@@ -27,6 +27,7 @@ from gateway import errors
         (errors.NodeNotFoundError, "node_not_found"),
         (errors.SiteNotFoundError, "site_not_found"),
         (errors.TargetNotFoundError, "target_not_found"),
+        (errors.KeyNotFoundError, "key_not_found"),
         (errors.VersionNotFoundError, "version_not_found"),
         (errors.ScheduleNotFoundError, "schedule_not_found"),
         (errors.ConflictError, "conflict"),

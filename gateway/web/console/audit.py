@@ -1,0 +1,49 @@
+"""`/console/audit`: who did what, newest first."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Literal
+
+from fastapi import Query, Request, Response
+from pydantic import Field
+
+from gateway.access.audit import AuditKind
+from gateway.web.console.pages import Pages, page
+from gateway.web.dependencies import Parts
+from gateway.web.routes.access import AuditQuery, list_audit
+from gateway.web.schemas.types import Cursor, QueryModel
+
+router = Pages()
+
+_WITHIN = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
+
+
+class Filters(QueryModel):
+    """As a form sends them: a field that is left empty does not restrict."""
+
+    #: Not `user_id`: with that a page is looked at as this user, who may not see it.
+    by: str = Field(default="", max_length=200)
+    key_id: str = Field(default="", max_length=200)
+    route: str = Field(default="", max_length=200)
+    kind: AuditKind | Literal[""] = ""
+    within: Literal["", "hour", "day", "week"] = ""
+    after: Cursor | None = None
+
+
+@router.page("/console/audit", like="GET /audit")
+async def audit_page(request: Request, filters: Annotated[Filters, Query()], parts: Parts) -> Response:
+    wanted = {
+        "user_id": filters.by.strip(),
+        "key_id": filters.key_id.strip(),
+        "route": filters.route.strip(),
+        "kind": filters.kind,
+        "since": parts.clock() - _WITHIN[filters.within] if filters.within else "",
+    }
+    query = AuditQuery.model_validate(
+        {"after": filters.after, **{name: value for name, value in wanted.items() if value != ""}}
+    )
+    found = await list_audit(query, parts)
+    chosen = filters.model_dump(exclude={"after"})
+    given = {name: value for name, value in chosen.items() if value}
+    return page(request, "audit.html", entries=found.entries, following=found.next, filters=chosen, given=given)

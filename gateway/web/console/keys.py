@@ -1,0 +1,26 @@
+"""`/console/keys`: who may call the gateway. A key is shown once, when it is made."""
+
+from __future__ import annotations
+
+from fastapi import Request, Response
+
+from gateway.access.keys import Scope
+from gateway.web.console.pages import Pages, page
+from gateway.web.dependencies import Parts
+from gateway.web.routes.keys import list_keys
+
+router = Pages()
+
+#: What each scope is for, as the form says it.
+_SCOPES = {
+    Scope.READ: "see the user's crawls, items and logs",
+    Scope.CRAWL: "also make, change and end crawls",
+    Scope.ADMIN: "everything, for every user",
+    Scope.METRICS: "the platform's figures only, for Prometheus",
+}
+
+
+@router.page("/console/keys", like="GET /keys")
+def keys_page(request: Request, parts: Parts) -> Response:
+    found = sorted(list_keys(parts).keys, key=lambda key: key.created_at, reverse=True)
+    return page(request, "keys.html", keys=found, scopes=_SCOPES)

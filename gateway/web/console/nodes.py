@@ -1,0 +1,17 @@
+"""`/console/nodes`: what each crawl node does, whether it gets work, and why not."""
+
+from __future__ import annotations
+
+from fastapi import Request, Response
+
+from gateway.web.console.pages import Pages, page
+from gateway.web.dependencies import Parts
+from gateway.web.routes.nodes import list_nodes
+
+router = Pages()
+
+
+@router.page("/console/nodes", like="GET /nodes")
+def nodes_page(request: Request, parts: Parts) -> Response:
+    found = list_nodes(parts)
+    return page(request, "nodes.html", nodes=found.nodes, missing=found.missing)

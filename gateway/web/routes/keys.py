@@ -1,0 +1,129 @@
+"""`/keys`: who may call the gateway, and as whom."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Self
+
+from fastapi import APIRouter, Path
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
+
+from gateway.access.key_store import KeyIssue, KeyStore
+from gateway.access.keys import ApiKey, Scope
+from gateway.errors import InvalidRequestError, KeyNotFoundError
+from gateway.stores.mongo import mongo_errors
+from gateway.web.dependencies import Parts, StoreRoute
+from gateway.web.errors import problems
+from gateway.web.schemas.types import QueryTime, Text, Timestamp, UserId
+
+_WISH: JsonDict = {"user_id": "abc123", "scopes": ["crawl"], "note": "Anne's laptop"}
+_KEY: JsonDict = {
+    "key_id": "4f1d9c2b3a4e",
+    "user_id": "abc123",
+    "scopes": ["crawl"],
+    "state": "valid",
+    "note": "Anne's laptop",
+    "created_at": "2027-06-01T09:00:00.000Z",
+    "expires_at": None,
+    "revoked_at": None,
+    "last_used_at": "2027-06-01T09:10:00.000Z",
+}
+_ISSUED: JsonDict = {**_KEY, "last_used_at": None, "key": f"db_4f1d9c2b3a4e_{'0d4f5c6b' * 6}"}
+
+KeyId = Annotated[
+    str, Path(pattern=r"^[0-9a-z]{1,40}$", description="As `GET /keys` has it.", examples=["4f1d9c2b3a4e"])
+]
+
+
+class KeyState(StrEnum):
+    VALID = "valid"
+    EXPIRED = "expired"
+    REVOKED = "revoked"
+
+
+class KeyRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [_WISH]})
+
+    user_id: UserId = Field(description="The user that it acts for.")
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(Scope))] = Field(
+        description="`admin` includes all others, and `crawl` includes `read`. The first key has to be an admin's."
+    )
+    expires_at: QueryTime | None = Field(
+        default=None, description="It is not valid from then on; by default it stays."
+    )
+    note: Annotated[Text, Field(max_length=200)] | None = Field(default=None, description="What it is for.")
+
+
+class KeyView(BaseModel):
+    """A key, without its secret."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_KEY]})
+
+    key_id: str
+    user_id: str
+    scopes: list[Scope]
+    state: KeyState
+    note: str | None
+    created_at: Timestamp
+    expires_at: Timestamp | None
+    revoked_at: Timestamp | None
+    last_used_at: Timestamp | None = Field(description="To within ten minutes.")
+
+    @classmethod
+    def of(cls, key: ApiKey, now: datetime, /, **more: str) -> Self:
+        state = KeyState.REVOKED if key.revoked_at else KeyState.VALID if key.is_valid(now) else KeyState.EXPIRED
+        known = key._asdict() | {"scopes": [scope for scope in Scope if scope in key.scopes]}
+        shown = {name: known[name] for name in cls.model_fields if name in known}
+        return cls(key_id=key.id, state=state, **shown, **more)
+
+
+class IssuedView(KeyView):
+    """A key that was just made."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_ISSUED]})
+
+    key: str = Field(description="`db_<id>_<secret>`. It is told here, and never again.")
+
+
+class KeyList(BaseModel):
+    keys: list[KeyView]
+
+
+router = APIRouter(prefix="/keys", tags=["platform"], route_class=StoreRoute)
+
+
+@router.get("", summary="Keys", responses=problems(503))
+def list_keys(parts: Parts) -> KeyList:
+    """All keys, the oldest first; also those that have expired or were revoked. Nothing leads to their secrets."""
+    now = parts.clock()
+    with mongo_errors():
+        return KeyList(keys=[KeyView.of(key, now) for key in parts[KeyStore].all()])
+
+
+@router.post("", status_code=201, summary="Make a key", responses=problems(503))
+def issue_key(body: KeyRequest, parts: Parts) -> IssuedView:
+    """The answer has the whole key, which is not kept: it cannot be shown again. Once there is a key, every call
+    takes one, so the first has to be an admin's.
+    """
+    now = parts.clock()
+    if body.expires_at is not None and body.expires_at <= now:
+        raise InvalidRequestError("expires_at", "lies in the past: choose a time that is still to come")
+    with mongo_errors():
+        if Scope.ADMIN not in body.scopes and not parts[KeyStore].any():
+            raise InvalidRequestError(
+                "scopes", "the first key has to be an admin's: from then on every call takes one"
+            )
+        issued = parts[KeyIssue].issue(body.user_id, body.scopes, expires_at=body.expires_at, note=body.note)
+    return IssuedView.of(issued.key, now, key=str(issued.token))
+
+
+@router.delete("/{key_id}", summary="Revoke a key", responses=problems(404, 503))
+def revoke_key(key_id: KeyId, parts: Parts) -> KeyView:
+    """Within seconds it is worthless, and with it its sessions, stream tokens and open streams. The list keeps it."""
+    with mongo_errors():
+        key = parts[KeyStore].revoke(key_id)
+    if key is None:
+        raise KeyNotFoundError(key_id)
+    return KeyView.of(key, parts.clock())

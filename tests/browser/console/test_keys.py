@@ -1,0 +1,57 @@
+"""Keys are made, shown once, and revoked."""
+
+from __future__ import annotations
+
+import httpx
+from browser.console.platform import Console
+from browser.console.tabs import PHONE, Axe, OpenTab
+from playwright.async_api import expect
+
+from gateway.access.keys import Scope
+
+
+def who(console: Console, key: str) -> httpx.Response:
+    return console.http.get("/session", headers={"Authorization": f"Bearer {key}"})
+
+
+async def test_a_key_is_made_by_keyboard_shown_once_and_revoked(open_tab: OpenTab, locked: Console, axe: Axe) -> None:
+    async with open_tab(locked.url) as tab:
+        await tab.sign_in(locked.key("root", Scope.ADMIN).token)
+        await tab.page.goto("/console/keys")
+        await axe(tab)
+        await tab.page.get_by_label("User", exact=True).fill("not a user")
+        await tab.page.get_by_label("Note").fill("<b>laptop</b>")
+        await tab.page.get_by_role("button", name="Make a key").press("Enter")
+        await expect(tab.page.get_by_label("User", exact=True)).to_be_focused()
+        tab.expect_complaint("422")
+        await tab.page.get_by_label("User", exact=True).fill("anne")
+        await tab.page.keyboard.press("Enter")
+        shown = tab.page.locator("#key-text")
+        await expect(shown).to_contain_text("db_")
+        await expect(tab.page.get_by_role("heading", name="The new key")).to_be_focused()
+        key = await shown.inner_text()
+        assert who(locked, key).json()["user_id"] == "anne"
+        row = tab.page.get_by_role("row", name="anne")
+        await expect(row.get_by_text("<b>laptop</b>")).to_be_visible()
+        await axe(tab)
+        await tab.page.reload()
+        assert key not in await tab.page.content()
+        await row.get_by_role("button", name="Revoke").press("Enter")
+        await tab.page.keyboard.press("Tab")
+        await tab.page.keyboard.press("Enter")
+        await expect(row.get_by_text("revoked")).to_be_visible()
+    async with open_tab(locked.url, **PHONE) as tab:
+        await tab.sign_in(locked.key("bert").token)
+        await expect(tab.page.get_by_role("link", name="Keys")).to_have_count(0)
+        await tab.page.goto("/console/keys")
+        tab.expect_complaint("403")
+        assert "anne" not in await tab.page.content()
+
+
+async def test_without_keys_the_page_says_what_the_first_one_changes(
+    open_tab: OpenTab, console: Console, axe: Axe
+) -> None:
+    async with open_tab(console.url) as tab:
+        await tab.page.goto("/console/keys")
+        await expect(tab.page.get_by_text("From the first key on every call takes one")).to_be_visible()
+        await axe(tab)
