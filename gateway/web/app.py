@@ -22,10 +22,10 @@ from gateway.web.console import audit as audit_page
 from gateway.web.console import crawl as crawl_page
 from gateway.web.console import job, overview, pages, results, static_files
 from gateway.web.console import jobs as job_lists
-from gateway.web.console import schedules as schedules_pages
-from gateway.web.console import sites as sites_pages
 from gateway.web.console import keys as keys_page
 from gateway.web.console import nodes as nodes_page
+from gateway.web.console import schedules as schedules_pages
+from gateway.web.console import sites as sites_pages
 from gateway.web.console.error_pages import ErrorPages
 from gateway.web.dependencies import refuse_unknown_parameters
 from gateway.web.errors import problems
