@@ -74,9 +74,10 @@ def _field(name: str, schema: dict[str, Any], given: Mapping[str, Any], *, is_re
     kind = _kind(schema)
     choices: tuple[tuple[str, str], ...] = ()
     if kind in {"choice", "choices"}:
-        listed = schema["items"]["enum"] if kind == "choices" else _values(schema)
+        listed = schema["items"]["enum"] if kind == "choices" else _values(schema) or [True, False]
         choices = tuple((_json(value), value if isinstance(value, str) else _json(value)) for value in listed)
-    value = given.get(name, schema.get("default"))
+    # the default of an object may be long, and says little
+    value = given.get(name, schema.get("default") if kind != "json" else None)
     return ParameterField(
         name=name,
         kind=kind,
@@ -101,6 +102,9 @@ def _kind(schema: dict[str, Any]) -> str:
         if isinstance(items.get("enum"), list):
             return "choices"
         return "lines" if items.get("type") == "string" and "default" not in schema else "json"
+    if kind == "boolean" and not isinstance(schema.get("default"), bool):
+        # it may be left open, which a box cannot say
+        return "choice"
     return _INPUTS.get(kind or "", "json")
 
 

@@ -18,6 +18,8 @@ SCHEMA: dict[str, Any] = {
         "count": {"type": "integer", "minimum": 1, "maximum": 7, "default": 3},
         "rate": {"type": "number"},
         "flag": {"type": "boolean", "default": True},
+        "open": {"anyOf": [{"type": "boolean"}, {"type": "null"}], "default": None},
+        "nothing": {"type": "object", "default": {"a": None}},
         "maybe": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
         "also": {"type": ["integer", "null"]},
         "kind": {"$ref": "#/$defs/Kind"},
@@ -42,6 +44,8 @@ def test_each_type_has_its_field() -> None:
         "count": "number",
         "rate": "number",
         "flag": "tick",
+        "open": "choice",
+        "nothing": "json",
         "maybe": "text",
         "also": "number",
         "kind": "choice",
@@ -59,6 +63,8 @@ def test_each_type_has_its_field() -> None:
     count = found["count"]
     assert (count.value, count.default, count.minimum, count.maximum, count.is_whole) == ("3", "3", 1, 7, True)
     assert (found["flag"].value, found["maybe"].value, found["maybe"].default) == (True, "", "null")
+    assert (found["open"].choices, found["open"].value) == ((("true", "true"), ("false", "false")), "")
+    assert (found["nothing"].value, found["nothing"].default) == ("", '{"a":null}')
     assert found["level"].choices == (("1", "1"), ("2", "2"), ("null", "null"))
     assert (found["level"].value, found["kind"].value) == ("2", "")
 
