@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import islice
+from itertools import count, islice
 from typing import Any, Literal, NamedTuple
 
 import orjson
@@ -168,6 +168,14 @@ class Cursor(NamedTuple):
     value: int | None = None
 
 
+class Found(NamedTuple):
+    requests: list[Recorded]
+    #: Of the next page; `None` on the last one.
+    next: Cursor | None
+    #: How many requests were looked at that no page before has looked at.
+    looked_at: int
+
+
 class Question(NamedTuple):
     """A page of a record: in the order of time (`at`), or those with the largest values first."""
 
@@ -181,23 +189,23 @@ class Question(NamedTuple):
         return self.sort.removeprefix("-")
 
 
-def find_requests(
-    store: RequestStore, job_id: str, attempt: int | None, question: Question
-) -> tuple[list[Recorded], Cursor | None]:
-    """The page, and the cursor of the next one. Memory holds as many requests and one batch of chunks.
+def find_requests(store: RequestStore, job_id: str, attempt: int | None, question: Question) -> Found:
+    """Memory holds a page of them and one batch of chunks.
 
     With `attempt`, what that attempt has left: where it went on from others, their requests are among them. Without,
     each attempt's own.
     """
-    in_time = question.sort == "at"
+    in_time, looked_at = question.sort == "at", count()
     lines = _lines(store, job_id, attempt, question.after.place if question.after and in_time else None)
-    found = (one for one in lines if question.wanted.takes(one.facts))
+    wanted = (one for one, _ in zip(lines, looked_at, strict=False) if question.wanted.takes(one.facts))
     most = question.limit + 1
-    page = list(islice(found, most)) if in_time else _largest(found, question, most)
+    page = list(islice(wanted, most)) if in_time else _largest(wanted, question, most)
+    looked = next(looked_at) if in_time or not question.after else 0
     if len(page) < most:
-        return page, None
+        return Found(page, None, looked)
     last = page[question.limit - 1]
-    return page[: question.limit], Cursor(last.place, None if in_time else _value(last, question.field))
+    cursor = Cursor(last.place, None if in_time else _value(last, question.field))
+    return Found(page[: question.limit], cursor, looked)
 
 
 def _largest(found: Iterator[Recorded], question: Question, most: int) -> list[Recorded]:

@@ -24,6 +24,7 @@ from gateway.web.console import job, overview, pages, results, static_files
 from gateway.web.console import jobs as job_lists
 from gateway.web.console import keys as keys_page
 from gateway.web.console import nodes as nodes_page
+from gateway.web.console import requests as requests_page
 from gateway.web.console import schedules as schedules_pages
 from gateway.web.console import sites as sites_pages
 from gateway.web.console.error_pages import ErrorPages
@@ -139,6 +140,7 @@ _ROUTERS = (
     *(platform.spiders_router, platform.projects_router, environment.router, nodes.router, nodes.console_router),
     *(platform.health_router, metrics.router, access.session_router, access.audit_router, keys.router),
     # the console
+    requests_page.router,
     *(static_files.router, pages.router, overview.router, job.router, job_lists.router, results.router),
     *(crawl_page.router, schedules_pages.router, sites_pages.router),
     *(nodes_page.router, keys_page.router, audit_page.router),

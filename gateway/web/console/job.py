@@ -44,11 +44,6 @@ def log_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
     return tab(request, job_id, parts, "log")
 
 
-@router.page("/console/jobs/{job_id}/requests", like="GET /jobs/{job_id}")
-def requests_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
-    return tab(request, job_id, parts, "requests")
-
-
 @router.page("/console/jobs/{job_id}/runs", like="GET /jobs/{job_id}/runs")
 def runs_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
     found = parts[JobOrSchedule].job(job_id)

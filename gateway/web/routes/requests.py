@@ -20,9 +20,9 @@ from gateway.requests.store import (
     COLUMNS,
     Cursor,
     Facts,
+    Found,
     Place,
     Question,
-    Recorded,
     RequestFilter,
     RequestStore,
     Sort,
@@ -33,7 +33,7 @@ from gateway.stores.mongo import mongo_errors
 from gateway.web.dependencies import JobId, Parts
 from gateway.web.errors import Responses, problems
 from gateway.web.parts import GatewayParts
-from gateway.web.routes.items import NEXT_HEADER, REMOVED_HEADER, attempt_of
+from gateway.web.routes.items import NEXT_HEADER, REMOVED_HEADER, SEARCHED_HEADER, attempt_of
 from gateway.web.schemas.types import QueryBoolean, QueryModel, Text, Timestamp
 
 router = APIRouter(tags=["jobs"])
@@ -41,6 +41,8 @@ router = APIRouter(tags=["jobs"])
 #: Requests of a page if nobody says how many, and of each step of a download.
 PAGE = 100
 STEP = 1000
+#: The same of a sorted download: each step reads the whole record.
+SORTED_STEP = 10_000
 #: The stat of a crawl that says how many requests had no place in its record.
 _LEFT_OUT_STAT = "discoverybot/requests_left_out"
 _LEFT_OUT_HEADER = "X-Left-Out"
@@ -141,8 +143,18 @@ _CONTENT = {
     },
     "text/csv": {"schema": {"type": "string"}, "example": "url,status,ms\r\nhttps://example.com/,200,183\r\n"},
 }
+_SENT = {
+    NEXT_HEADER: {"description": "JSON lines and CSV with `limit`: the value of `after` for the next page.",
+                  "schema": {"type": "string"}},
+    SEARCHED_HEADER: {"description": "JSON with `q`: how many more requests were looked at for this page.",
+                      "schema": {"type": "integer"}},
+    _LEFT_OUT_HEADER: {"description": "JSON lines and CSV: how many requests the record has no place for.",
+                       "schema": {"type": "integer"}},
+    REMOVED_HEADER: {"description": "When the record was removed because its retention time was over.",
+                     "schema": {"type": "string", "format": "date-time"}},
+}  # fmt: skip
 _RESPONSES: Responses = {
-    200: {"model": RequestPage, "description": "The requests.", "content": _CONTENT},
+    200: {"model": RequestPage, "description": "The requests.", "content": _CONTENT, "headers": _SENT},
     **problems(404, 503),
 }
 
@@ -155,30 +167,32 @@ async def get_requests(job_id: JobId, query: Annotated[RequestsQuery, Query()], 
     when its callback is at its end. For a schedule, these are those of the run under way, or of the one before.
     """
     if query.format == "json":
-        page = await parts.reads.run(read_page, parts, job_id, query)
-        return Response(page.model_dump_json(), media_type="application/json")
+        page, looked_at = await parts.reads.run(_page, parts, job_id, query)
+        headers = {SEARCHED_HEADER: str(looked_at)} if query.q else {}
+        return Response(page.model_dump_json(), headers=headers, media_type="application/json")
     return await _download(parts, job_id, query)
 
 
-def read_page(parts: GatewayParts, job_id: str, query: RequestsQuery) -> RequestPage:
-    """Raises `JobNotFoundError`, `InvalidRequestError`, `UnavailableError`."""
+def _page(parts: GatewayParts, job_id: str, query: RequestsQuery) -> tuple[RequestPage, int]:
+    """And how many requests were looked at for it. Raises `JobNotFoundError`, `InvalidRequestError`,
+    `UnavailableError`.
+    """
     job = parts[JobOrSchedule].job(job_id)
     attempt = attempt_of(job, query.attempt)
-    found, following = _find(parts, job, attempt, query, query.limit or PAGE)
-    return RequestPage(
-        requests=[RequestView.of(one.facts) for one in found],
-        next=following and _text(following),
-        left_out=_left_out(job, attempt),
+    found = _find(parts, job, attempt, query, query.limit or PAGE)
+    page = RequestPage(
+        requests=[RequestView.of(one.facts) for one in found.requests],
+        next=found.next and _text(found.next),
+        left_out=left_out_of(job, attempt),
         removed_at=job.items_removed_at if job else None,
     )
+    return page, found.looked_at
 
 
-def _find(
-    parts: GatewayParts, job: Job | None, attempt: int | None, query: RequestsQuery, limit: int
-) -> tuple[list[Recorded], Cursor | None]:
+def _find(parts: GatewayParts, job: Job | None, attempt: int | None, query: RequestsQuery, limit: int) -> Found:
     after = _cursor(query.after, query.sort) if query.after else None
     if job is None:
-        return [], None
+        return Found([], None, 0)
     question = Question(query.filter(), query.sort, after, limit)
     with mongo_errors():
         return find_requests(parts[RequestStore], job.id, attempt, question)
@@ -200,8 +214,8 @@ class _Export:
     following: Cursor | None = field(init=False, default=None)
 
     def read(self) -> bytes:
-        limit = self._query.limit or STEP
-        found, self.following = _find(self._parts, self._job, self._attempt, self._query, limit)
+        limit = self._query.limit or (STEP if self._query.sort == "at" else SORTED_STEP)
+        found, self.following, _ = _find(self._parts, self._job, self._attempt, self._query, limit)
         if self.following:
             self._query = self._query.model_copy(update={"after": _text(self.following)})
         rows = [Item("", *one.place, _row(one.facts)) for one in found]
@@ -214,8 +228,6 @@ class _Export:
 
 
 async def _download(parts: GatewayParts, job_id: str, query: RequestsQuery) -> Response:
-    if query.limit is None and query.sort != "at":
-        raise InvalidRequestError("sort", "needs a limit: only a page of a download can be sorted")
     job = await parts.reads.run(parts[JobOrSchedule].job, job_id)
     attempt = attempt_of(job, query.attempt)
     encoder = _encoder(query)
@@ -238,7 +250,7 @@ def _encoder(query: RequestsQuery) -> ItemFormat:
 
 def _headers(identity: str, job: Job | None, attempt: int | None, encoder: ItemFormat) -> dict[str, str]:
     headers = {"Content-Disposition": f'attachment; filename="{identity}-requests.{encoder.extension}"'}
-    if left_out := _left_out(job, attempt):
+    if left_out := left_out_of(job, attempt):
         headers[_LEFT_OUT_HEADER] = str(left_out)
     if job is not None and job.items_removed_at is not None:
         headers[REMOVED_HEADER] = to_iso(job.items_removed_at)
@@ -263,8 +275,8 @@ def _statuses(wanted: str) -> tuple[int, int]:
     return int(wanted), int(wanted)
 
 
-def _left_out(job: Job | None, attempt: int | None) -> int:
-    """Of this attempt, or of all."""
+def left_out_of(job: Job | None, attempt: int | None) -> int:
+    """How many requests the record of this attempt, or of all, has no place for."""
     attempts = job.attempts.items() if job else ()
     ends = [one.exit for number, one in attempts if attempt in (None, int(number)) and one.exit]
     found = (end.report.stats.get(_LEFT_OUT_STAT) for end in ends if end.report)

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import httpx
+import orjson
 import redis
 from jobs import make_job
 from pymongo.database import Database
@@ -24,6 +25,7 @@ from gateway.jobs.store import JobStore
 from gateway.logs.store import LogChunk, LogStore
 from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import SpiderStore
+from gateway.requests.store import RequestChunk, RequestStore
 from gateway.schedules.store import ScheduleStore
 from gateway.settings import Settings
 from gateway.sites.site import Site
@@ -97,6 +99,11 @@ class Console:
 
     def results(self, job: Job, items: Sequence[Mapping[str, Any]], *, attempt: int = 1) -> None:
         self.items.insert([Item(job.id, attempt, place, dict(one)) for place, one in enumerate(items, start=1)])
+
+    def requests(self, job: Job, requests: Sequence[Mapping[str, Any]], *, attempt: int = 1) -> None:
+        """What an attempt has asked for."""
+        data = b"".join(orjson.dumps(one) + b"\n" for one in requests)
+        RequestStore(self.database).append(RequestChunk(job.id, attempt, 0, len(data), data))
 
     def site(self, name: str, number: int = 7, **fields: Any) -> None:
         now = utc_now()

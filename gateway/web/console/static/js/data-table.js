@@ -9,9 +9,11 @@
 //   search    the route takes `q`; the attribute's text is the search field's label
 //   formats   the route takes `format`: "jsonl json csv"; `picks`: it takes `fields`
 //   total     how many records there are, if that is known
+//   order     what it is sorted by until somebody chooses
 //   live      there may be more by and by; every so many seconds it looks
 //
-// `kind` is how a value is written: ms, bytes, time, code (of HTTP) or yes; without it, by its type. `sorts` are values
+// `kind` is how a value is written: ms, bytes, time, code (of HTTP), yes, some (nothing for 0), link or text; then null
+// is nothing. Without it, by its type. `sorts` are values
 // of the route's `sort`, one for each direction: ["-ms", "ms"]. Chosen columns, `q` and `sort` are in the page's address.
 // An element with `data-empty` inside is shown where there is nothing.
 import { address, api, fetched } from "./api.js";
@@ -36,8 +38,11 @@ const KINDS = {
   time: (value) => time(value),
   code: (value) => h("span", { class: value >= 400 ? "bad" : null }, String(value)),
   yes: (value) => (value ? "yes" : ""),
+  some: (value) => (value ? count(value) : ""),
+  link: (value) => cell(value),
+  text: (value) => cell(value),
 };
-const NUMBERS = new Set(["ms", "bytes", "code"]);
+const NUMBERS = new Set(["ms", "bytes", "code", "some"]);
 
 /** The records of a route, a page at a time. The cursors of all pages that were read are kept, so one can go back. */
 class Pages {
@@ -284,7 +289,7 @@ class DataTable extends HTMLElement {
   // --- what is asked for: it is in the address, so that a link leads to the same
 
   #asked(name) {
-    return new URLSearchParams(location.search).get(name) ?? "";
+    return new URLSearchParams(location.search).get(name) ?? (name === "sort" ? this.getAttribute("order") : null) ?? "";
   }
 
   #note(name, values) {
@@ -490,8 +495,8 @@ class DataTable extends HTMLElement {
     const value = valueAt(record, name);
     const kind = this.#columns.get(name)?.kind;
     const isAtEnd = NUMBERS.has(kind) || isNumber(value);
-    const content = kind && value != null ? KINDS[kind](value) : cell(value);
-    return h("td", { class: isAtEnd ? "number" : null }, content);
+    const content = !kind ? cell(value) : value == null ? "" : KINDS[kind](value);
+    return h("td", { class: isAtEnd ? "number" : kind === "link" ? "link" : null }, content);
   }
 
   #rowButton(index) {

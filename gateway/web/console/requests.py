@@ -1,0 +1,132 @@
+"""What a crawl asked for: the tab with its requests, the slowest first, and links that leave some of them out."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+import orjson
+from fastapi import Request, Response
+from pydantic import ValidationError
+
+from gateway.errors import InvalidRequestError
+from gateway.jobs.job import FINAL_STATUSES, Job, JobStatus
+from gateway.schedules.store import JobOrSchedule
+from gateway.web.console.job import tab
+from gateway.web.console.pages import Pages
+from gateway.web.dependencies import JobId, Parts
+from gateway.web.routes.items import attempt_of
+from gateway.web.routes.requests import RequestsQuery, left_out_of
+
+router = Pages()
+
+#: What the page hands on to the API; the table itself adds `q` and `sort`.
+_FILTERS = ("failed", "slow_ms", "redirected", "cached", "status", "attempt")
+_CHOICES: tuple[tuple[str, dict[str, str]], ...] = (
+    ("All", {}),
+    ("Failed", {"failed": "true"}),
+    ("Over 1 s", {"slow_ms": "1000"}),
+    ("Over 5 s", {"slow_ms": "5000"}),
+    ("Redirected", {"redirected": "true"}),
+    ("4xx", {"status": "4xx"}),
+    ("5xx", {"status": "5xx"}),
+    ("From the cache", {"cached": "true"}),
+)
+_COLUMNS: tuple[dict[str, Any], ...] = (
+    {"name": "url", "label": "URL", "kind": "link"},
+    {"name": "redirected_to", "label": "Redirected to", "kind": "link"},
+    {"name": "status", "label": "Status", "kind": "code"},
+    {"name": "ms", "label": "Time", "kind": "ms", "sorts": ["-ms"]},
+    {"name": "bytes", "label": "Size", "kind": "bytes", "sorts": ["-bytes"]},
+    {"name": "parent", "label": "Found on", "kind": "link"},
+    {"name": "reason", "label": "Why not", "kind": "text"},
+    {"name": "retries", "label": "Retries", "kind": "some"},
+    {"name": "cached", "label": "Cached", "kind": "yes"},
+    {"name": "failed", "label": "Failed", "kind": "yes"},
+    {"name": "attempt", "label": "Attempt", "kind": "some"},
+    {"name": "at", "label": "When", "kind": "time", "sorts": ["at"]},
+)
+#: Columns that are shown at first only with one of the filters.
+_SHOWN_WITH = {
+    "redirected_to": "redirected",
+    "cached": "cached",
+    "attempt": "attempt",
+    "retries": "failed",
+    "failed": "",
+}
+_DOWNLOADS = {"jsonl": "JSON lines", "csv": "CSV"}
+
+
+class Choice(NamedTuple):
+    words: str
+    query: dict[str, str]
+    is_current: bool
+
+
+@router.page("/console/jobs/{job_id}/requests", like="GET /jobs/{job_id}/requests")
+def requests_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
+    asked = request.query_params
+    given = {name: asked[name] for name in _FILTERS if asked.get(name)}
+    # the table's own, which stay when another filter is chosen
+    kept = {name: asked[name] for name in ("q", "sort", "attempt") if asked.get(name)}
+    wanted = {name: value for name, value in given.items() if name != "attempt"}
+    found = parts[JobOrSchedule].job(job_id)
+    left_out, problem = _left_out(found, given)
+    return tab(
+        request,
+        job_id,
+        parts,
+        "requests",
+        problem=problem,
+        left_out=left_out,
+        columns=_columns(given),
+        choices=[Choice(words, {**query, **kept}, query == wanted) for words, query in _CHOICES],
+        attempts=_attempts(found, given.get("attempt"), {**wanted, **kept}),
+        nothing=_why_nothing(found, wanted),
+        runs=found is not None and not found.is_final,
+        source=_address(job_id, given),
+        downloads={words: _address(job_id, {**given, "format": form}) for form, words in _DOWNLOADS.items()},
+    )
+
+
+def _left_out(job: Job | None, given: dict[str, str]) -> tuple[int, str | None]:
+    """How many requests are not in the record; and what is wrong with the filters."""
+    try:
+        query = RequestsQuery.model_validate(given)
+        return left_out_of(job, attempt_of(job, query.attempt)), None
+    except ValidationError as error:
+        return 0, "; ".join(f"{one['loc'][0]}: {one['msg']}" for one in error.errors())
+    except InvalidRequestError as error:
+        return 0, error.message
+
+
+def _address(job_id: str, query: dict[str, str]) -> str:
+    return f"/jobs/{job_id}/requests?{urlencode(query)}"
+
+
+def _columns(given: dict[str, str]) -> str:
+    """What one filters by is to be seen."""
+    shown = {None, *given}
+    columns = [{**one, "hidden": _SHOWN_WITH.get(one["name"]) not in shown} for one in _COLUMNS]
+    return orjson.dumps(columns).decode()
+
+
+def _attempts(job: Job | None, current: str | None, kept: dict[str, str]) -> list[Choice]:
+    """Of a job that has several."""
+    if job is None or len(job.attempts) < 2:  # noqa: PLR2004 - several
+        return []
+    counts = str(job.attempt)
+    numbers = sorted(map(int, job.attempts))
+    every = [(f"Attempt {number}", str(number)) for number in numbers] + [("All attempts", "all")]
+    return [Choice(words, {**kept, "attempt": value}, value == (current or counts)) for words, value in every]
+
+
+def _why_nothing(job: Job | None, wanted: dict[str, str]) -> str:
+    if wanted:
+        return "No request is like that"
+    if job is None or job.status not in FINAL_STATUSES:
+        runs = job is not None and job.status is JobStatus.RUNNING
+        return "No requests yet: each is here when its page has been dealt with" if runs else "No requests yet"
+    if job.items_removed_at is not None:
+        return "The record was removed: it is kept as long as the items (ITEM_RETENTION_DAYS)"
+    return "This crawl has recorded no request"

@@ -1,0 +1,123 @@
+"""The tab with what a crawl asked for: the slowest first, filters as links, and what leads where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from browser.console.platform import HOSTILE, Console
+from browser.console.tabs import PHONE, Axe, OpenTab, Tab
+from playwright.async_api import Page, expect
+
+from gateway.access.keys import Scope
+from gateway.jobs.job import Job, JobStatus
+
+SITE = "http://site.example"
+TIMES = {"at": 1_811_840_401_250, "attempt": 1}
+LIST = f"{SITE}/list"
+REFUSED = "the connection was refused"
+
+
+def requests(count: int) -> list[dict[str, Any]]:
+    pages = [
+        {"url": f"{SITE}/p/{n}", "status": 200, "ms": 10 + n, "bytes": 9000 - n, "parent": LIST} for n in range(count)
+    ]
+    odd = [
+        {"url": f"{SITE}/slow", "status": 200, "ms": 7300, "bytes": 1200, "parent": LIST},
+        {"url": f"{SITE}/gone", "status": 404, "ms": 12, "bytes": 90, "parent": LIST},
+        {
+            "url": f"{SITE}/refused",
+            "failed": True,
+            "reason": "the connection was refused",
+            "retries": 2,
+            "ms": 31_000,
+        },
+        {"url": f"{SITE}/old", "status": 200, "ms": 40, "bytes": 500, "redirected_to": f"{SITE}/new"},
+        {"url": f"{SITE}/kept", "status": 200, "bytes": 700, "cached": True},
+        {"url": f"javascript:alert(1)//{HOSTILE}", "parent": HOSTILE, "reason": HOSTILE, "ms": 6000},
+    ]
+    return [{**TIMES, **one} for one in (*pages, *odd)]
+
+
+@pytest.fixture(scope="module")
+def job(console: Console) -> Job:
+    job = console.job(JobStatus.PARTIAL)
+    console.requests(job, requests(120))
+    return job
+
+
+def rows(page: Page) -> Any:
+    return page.locator("data-table tbody tr")
+
+
+async def test_the_slowest_page_is_found_by_keyboard(tab: Tab, job: Job, axe: Axe) -> None:
+    page = tab.page
+    await page.goto(f"/console/jobs/{job.id}")
+    await page.get_by_role("link", name="Requests").press("Enter")
+    await expect(rows(page).first).to_contain_text("/refused")
+    await expect(rows(page).first).to_contain_text("31,000 ms")
+    await expect(rows(page).nth(1)).to_contain_text("/slow")
+    await expect(rows(page).nth(1).get_by_role("link", name=LIST)).to_have_attribute("href", LIST)
+    await axe(tab)
+    slow = page.get_by_role("link", name="Over 5 s")
+    await slow.focus()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("link", name="Over 5 s")).to_have_attribute("aria-current", "page")
+    await expect(rows(page)).to_have_count(3)
+    await page.get_by_role("searchbox", name="Search in URLs").fill("slow")
+    await expect(rows(page)).to_have_count(1)
+    # another filter keeps what was searched for, once the page was made anew
+    await page.reload()
+    await expect(rows(page)).to_have_count(1)
+    await page.get_by_role("link", name="Failed").click()
+    await expect(page.get_by_text("Nothing found")).to_be_visible()
+    await page.get_by_role("searchbox", name="Search in URLs").fill("")
+    await expect(rows(page)).to_have_count(1)
+    await expect(rows(page).first).to_contain_text(REFUSED)
+
+
+async def test_each_filter_leads_to_its_requests(tab: Tab, job: Job) -> None:
+    page = tab.page
+    await page.goto(f"/console/jobs/{job.id}/requests?sort=-bytes")
+    await expect(rows(page).first).to_contain_text("9.0 kB")
+    for name, url in (("4xx", "/gone"), ("Redirected", "/new"), ("From the cache", "/kept")):
+        await page.get_by_role("navigation", name="Which requests").get_by_role("link", name=name).click()
+        await expect(rows(page)).to_have_count(1)
+        await expect(rows(page).first).to_contain_text(url)
+    await page.get_by_role("link", name="5xx").click()
+    await expect(page.get_by_text("No request is like that")).to_be_visible()
+    await page.goto(f"/console/jobs/{job.id}/requests?status=tall")
+    await expect(page.get_by_role("alert")).to_contain_text("status")
+
+
+async def test_what_a_site_calls_itself_changes_nothing_but_itself(
+    open_tab: OpenTab, console: Console, job: Job
+) -> None:
+    async with open_tab(console.url, **PHONE) as tab:
+        page = tab.page
+        await page.goto(f"/console/jobs/{job.id}/requests?slow_ms=6000")
+        hostile = rows(page).filter(has_text="javascript:")
+        await expect(hostile).to_contain_text("\\u202e")
+        assert await hostile.get_by_role("link").count() == 0
+        assert await page.locator("data-table b, data-table script").count() == 0
+        link = rows(page).first.get_by_role("link").first
+        assert "noreferrer" in str(await link.get_attribute("rel"))
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+async def test_nothing_says_why_and_anothers_is_not_there(
+    open_tab: OpenTab, console: Console, locked: Console
+) -> None:
+    async with open_tab(console.url) as tab:
+        job = console.job(JobStatus.RUNNING)
+        await tab.page.goto(f"/console/jobs/{job.id}/requests")
+        await expect(tab.page.get_by_text("No requests yet")).to_be_visible()
+        await expect(tab.page.get_by_text("until now")).to_be_visible()
+    theirs = locked.job(user_id="anne")
+    locked.requests(theirs, requests(1))
+    async with open_tab(locked.url) as tab:
+        await tab.sign_in(locked.key("bert", Scope.READ).token)
+        answer = await tab.page.goto(f"/console/jobs/{theirs.id}/requests")
+        assert answer is not None
+        assert answer.status == 404
+        tab.expect_complaint("404")
