@@ -65,7 +65,7 @@ def new_crawl(query: Annotated[CrawlPageQuery, Query()], request: Request, parts
         form=_form(chosen, spider),
         texts=texts_of(given),
         user_id=query.user_id or caller.user_id or (caller.key.user_id if caller.key else "operator"),
-        asks_for_user=caller.user_id is None,
+        asks_for_user=caller.key is None or caller.key.user_id != caller.user_id,
         source=query.job,
     )
 

@@ -16,6 +16,7 @@ from browser.console.platform import HOSTILE, Console
 from browser.console.tabs import PHONE, Axe, OpenTab, Tab
 from playwright.async_api import Page, expect
 
+from gateway.access.keys import Scope
 from gateway.clock import utc_now
 from gateway.contract.records import SpiderInfo
 from gateway.projects.eggs import SpiderStore
@@ -212,3 +213,7 @@ async def test_another_users_crawl_is_not_filled_in(open_tab: OpenTab, locked: C
         await tab.page.wait_for_url(JOB_PAGE)
         assert locked.jobs.get(job_on(tab.page)).user_id == "bert"
         tab.complaints.clear()
+    # an admin who looks as a user asks for that user
+    admin = {"Authorization": f"Bearer {locked.key('root', Scope.ADMIN).token}"}
+    page = locked.http.get("/console/crawl?spider=article&user_id=anne", headers=admin)
+    assert 'name="user_id" value="anne"' in page.text

@@ -29,7 +29,7 @@ def preview(gateway: httpx.Client, body: Crawl) -> Crawl:
 def test_a_preview_says_what_is_filled_in_and_makes_nothing(
     gateway: httpx.Client, database: Database[Crawl], crawl: Crawl
 ) -> None:
-    before = {name: database[name].count_documents({}) for name in ("jobs", "schedules", "audit")}
+    mine = {"user_id": crawl["user_id"]}
     seen = preview(gateway, {**crawl, "params": {"robots": False}})
     assert (seen["accepted"], seen["problems"], seen["schedule"], seen["runs"]) == (True, [], None, [])
     assert (seen["answer"]["cached"], seen["answer"]["scheduled"], seen["answer"]["job_id"]) == (False, False, None)
@@ -37,7 +37,8 @@ def test_a_preview_says_what_is_filled_in_and_makes_nothing(
     assert (filled["project"], filled["timeout"], filled["max_retries"]) == ("default", 3600, 3)
     assert filled["params"] == {"robots": False}
     preview(gateway, {**crawl, "interval": "@daily"})
-    assert before == {name: database[name].count_documents({}) for name in before}
+    assert [database[name].count_documents(mine) for name in ("jobs", "schedules")] == [0, 0]
+    assert database["audit"].count_documents({"route": "POST /crawl/preview"}) == 0
     # and it claims nothing: the first real request is new
     assert gateway.post("/crawl", json={**crawl, "params": {"robots": False}}).json()["cached"] is False
 
