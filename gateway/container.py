@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pymongo.database import Database
     from redis import Redis
 
+    from gateway.access.invitation import NodeVariables
     from gateway.clock import Clock
     from gateway.dispatch.fair_queue import FairQueue
     from gateway.files.store import FileBytes
@@ -245,6 +246,29 @@ class Container(Builder):
         return NodeList(self.settings.scrapyd_url)
 
     @part
+    def node_variables(self) -> NodeVariables:
+        from gateway.access.invitation import NodeVariables
+
+        settings = self.settings
+        stores = {
+            "MONGO_URI": (settings.join_mongo_uri, self.mongo_uri),
+            "REDIS_URL": (settings.join_redis_url, settings.redis_location),
+            "BROKER_URL": (settings.join_broker_url, settings.broker_location),
+        }
+        files = ("files_url", "files_endpoint", "files_region", "files_access_key", "files_secret_key")
+        shared = settings.model_dump(include={"queue_name", "scrapyd_username", "scrapyd_password", *files})
+        if settings.files_location.startswith("file:"):
+            del shared["files_url"]
+        return NodeVariables(
+            {
+                **{name: given or own for name, (given, own) in stores.items()},
+                **{name.upper(): text for name, value in shared.items() if (text := _plain(value))},
+            },
+            {f"JOIN_{name}": own for name, (given, own) in stores.items() if given is None},
+            settings.files_location,
+        )
+
+    @part
     def scrapyd(self) -> ScrapydClient:
         from gateway.nodes.scrapyd import ScrapydClient
 
@@ -335,3 +359,7 @@ class Container(Builder):
         from gateway.sites.store import TargetStore
 
         return self[TargetStore]
+
+
+def _plain(value: Any) -> str:
+    return str(value.get_secret_value() if hasattr(value, "get_secret_value") else value or "")

@@ -50,6 +50,8 @@ def read_files_url(text: str) -> str:
     raise ValueError(f"{text!r} is neither an absolute path nor s3://bucket/prefix")
 
 
+#: A node's name.
+NODE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 #: Variables with these prefixes are ours; one that is no setting is a spelling mistake. (`NODE_` would include
 #: Node.js's own variables.)
 OUR_PREFIXES = ("CRAWL_", "GATEWAY_", "DISCOVERYBOT_", "HTTP_CACHE_", "SCRAPYD_")
@@ -207,7 +209,7 @@ class NodeSettings(_Base):
     #: The folder of everything that must outlive a restart.
     discoverybot_home: Path = Path(".discoverybot")
     #: This node's name in `GET /nodes`; unique, and kept over restarts.
-    node_name: str = Field(default_factory=socket.gethostname, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+    node_name: str = Field(default_factory=socket.gethostname, pattern=NODE_NAME)
     #: Where the gateway's workers reach this node's Scrapyd. Default: loopback at `SCRAPYD_PORT`.
     node_url: HttpUrl | None = None
     #: A folder that the nodes of this machine share, each with a place of its own in it: `<NODE_NAME>-<n>`.
@@ -350,6 +352,11 @@ class Settings(ScrapydSettings):
     #: The password of that URL's user, if the URL has none.
     rabbitmq_password: str | None = Field(default=None, repr=False)
     queue_name: str = "scraping"
+    #: The stores as nodes on other machines reach them, for `nodes invite`, with their passwords. Default: as the
+    #: gateway itself does.
+    join_mongo_uri: str | None = Field(default=None, repr=False)
+    join_redis_url: str | None = Field(default=None, repr=False)
+    join_broker_url: str | None = Field(default=None, repr=False)
     #: Threads of one worker.
     worker_concurrency: int = Field(default=8, ge=1, le=256)
     gateway_host: str = "127.0.0.1"

@@ -253,7 +253,8 @@ async def _run(plan: Plan, options: UpOptions, zygote: Zygote | None, began: flo
 
     async def announce() -> None:
         nonlocal announced
-        if "gateway" in plan.names:
+        # a part of a platform is ready when its own processes are: what it misses may not be there yet
+        if plan.names == frozenset(NAMES):
             await _until_healthy(plan, log)
         announced = True
         note()

@@ -69,6 +69,14 @@ class KeyStore:
         self._keys.update_one(unrevoked, {"$set": {"revoked_at": self._clock()}})
         return self.get(key_id)
 
+    @state_change("keys.use_up")
+    def use_up(self, key_id: str) -> bool:
+        """Revoke a key that is good once; returns whether it still was."""
+        unrevoked = {"_id": key_id, "revoked_at": {"$exists": False}}
+        now = self._clock()
+        changed = self._keys.update_one(unrevoked, {"$set": {"revoked_at": now, "last_used_at": now}})
+        return changed.modified_count == 1
+
     @state_change("keys.end_session")
     def end_session(self, key_id: str, session_id: str, until: datetime) -> None:
         """Note until when the ended session would have lasted; sessions that have expired by now are removed."""

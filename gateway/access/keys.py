@@ -18,8 +18,9 @@ _NOBODYS = "0" * 64
 
 
 class Scope(StrEnum):
-    """What a key is for. `admin` includes all others, and `crawl` includes `read`."""
+    """What a key is for. `admin` includes all others but `join`, and `crawl` includes `read`."""
 
+    JOIN = "join"  # to become a crawl node, once: its owner learns the passwords of the stores
     METRICS = "metrics"  # to read the platform's figures, and nothing else
     READ = "read"  # to see its user's crawls, and what can be crawled
     CRAWL = "crawl"  # also to make, change and end crawls
@@ -27,10 +28,11 @@ class Scope(StrEnum):
 
 
 _INCLUDED = {
+    Scope.JOIN: {Scope.JOIN},
     Scope.METRICS: {Scope.METRICS},
     Scope.READ: {Scope.READ},
     Scope.CRAWL: {Scope.READ, Scope.CRAWL},
-    Scope.ADMIN: set(Scope),
+    Scope.ADMIN: set(Scope) - {Scope.JOIN},
 }
 
 
@@ -119,7 +121,7 @@ class Caller(NamedTuple):
 
 
 #: While there are no keys, everybody who can reach the gateway is its operator.
-ANYBODY = Caller(None, frozenset(Scope))
+ANYBODY = Caller(None, frozenset(_INCLUDED[Scope.ADMIN]))
 
 
 class Seal:

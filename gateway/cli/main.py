@@ -15,6 +15,7 @@ from gateway.cli.console import err, out, visible
 from gateway.cli.crawl import crawl, items, logs, run
 from gateway.cli.doctor import alive, doctor
 from gateway.cli.files import files
+from gateway.cli.join import join
 from gateway.cli.keys import app as keys
 from gateway.cli.keys import reseal
 from gateway.cli.open import open_page
@@ -47,7 +48,7 @@ def options(
     """Options before the command."""
 
 
-for function in (up, crawl, scrape, logs, items, files, spiders, deploy, doctor, demo, alive):
+for function in (up, join, crawl, scrape, logs, items, files, spiders, deploy, doctor, demo, alive):
     app.command()(function)
 app.command("open")(open_page)
 app.add_typer(keys, name="keys")

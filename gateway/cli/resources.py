@@ -12,7 +12,7 @@ from rich.text import Text
 
 from gateway.cli.api import ApiError
 from gateway.cli.commands import Action, Resource
-from gateway.cli.console import Cell, Record, counted, err, given, new_table, out, shown
+from gateway.cli.console import Cell, Record, counted, err, gateway_url, given, new_table, out, shown
 from gateway.cli.explain import explain
 from gateway.cli.options import (
     AFTER,
@@ -380,6 +380,13 @@ def _advice(answer: Record, _: Record) -> None:
         err.print(f"{name}: {todo}", style="yellow", soft_wrap=True)
 
 
+def _invited(answer: Record, _: Record) -> str:
+    for warning in answer["warnings"]:
+        err.print(warning, style="yellow", soft_wrap=True)
+    err.print("Run this on the other machine. It is good once, and what it answers has the stores' passwords.")
+    return f"DISCOVERYBOT_KEY={answer['token']} discoverybot join {gateway_url()} NAME"
+
+
 _DRAINED = _says("{id}: draining; {used_slots} of its slots are in use")
 
 NODES = Resource(
@@ -395,6 +402,16 @@ NODES = Resource(
     actions=(
         Action("list", "GET /nodes", "All nodes: which get work, which do not, and why.", _advice),
         Action("show", "GET /nodes", "One node, as JSON.", picked=True),
+        Action(
+            "invite",
+            "POST /nodes/invitations",
+            "Let another machine become a node, once: prints the command that makes it one.",
+            _invited,
+            options=(
+                option("minutes", "How long the invitation is good. Default: an hour.", kind=int),
+                option("note", "For whom it is."),
+            ),
+        ),
         Action("drain", "POST /nodes/{id}/drain", "Give a node no new work; crawls that run there go on.", _DRAINED),
         Action(
             "resume",

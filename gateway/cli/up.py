@@ -19,6 +19,7 @@ from embedded.stack.up import up as run_stack
 from gateway.cli.api import Api, ApiError, ExitCode
 from gateway.cli.console import counted, out
 from gateway.cli.crawl import watch
+from gateway.cli.join import use_what_was_joined
 from gateway.cli.options import flag, option, taking
 from gateway.settings import Settings
 
@@ -36,7 +37,8 @@ from gateway.settings import Settings
 )
 def up(*, quiet: bool, free_ports: bool, only: list[str] | None, ready_file: Path | None) -> None:
     """Run the whole platform here, or a part of it, until Ctrl-C. Exit code: 1 it never got ready, 2 refused."""
-    raise typer.Exit(run_stack(Settings.load(), UpOptions(quiet, free_ports, tuple(only or ()), ready_file)))
+    node = use_what_was_joined()
+    raise typer.Exit(run_stack(Settings.load(), UpOptions(quiet, free_ports, tuple(only or node), ready_file)))
 
 
 # --- `discoverybot demo`: the whole platform on a site of its own

@@ -9,7 +9,12 @@ _VARIABLE = re.compile(VARIABLE_PATTERN)
 
 #: Read by the platform in a spider's process; `NODE_` by Node.js as well, which drives the browser.
 _OURS = ("CRAWL_", "DISCOVERYBOT_", "GATEWAY_", "HTTP_CACHE_", "NODE_", "SCRAPY_", "SCRAPYD_")
-_OURS_ALONE = frozenset({"CHROMIUM_PATH", "LOG_LEVEL", "NODES_DIR", "RATE_LIMIT_REDIS_URL"})
+_OURS_ALONE = frozenset(
+    {
+        *("CHROMIUM_PATH", "LOG_LEVEL", "NODES_DIR", "RATE_LIMIT_REDIS_URL"),
+        *("REQUESTS_MAX_BYTES", "REQUESTS_MAX_COUNT"),
+    }
+)
 _SYSTEM = ("DYLD_", "GLIBC_", "LC_", "LD_", "MALLOC_", "OPENSSL_", "PLAYWRIGHT_", "PYTHON", "SSL_CERT_")
 _SYSTEM_ALONE = frozenset(
     {

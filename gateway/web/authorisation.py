@@ -110,6 +110,7 @@ _SCOPES: dict[Scope, tuple[str, ...]] = {
         "GET /jobs/queue/status",
         "GET /jobs/health",
         "GET /nodes",
+        "POST /nodes/invitations",
         "POST /nodes/{node}/drain",
         "POST /nodes/{node}/resume",
         "GET /nodes/{node}/scrapyd/{path}",
@@ -120,6 +121,7 @@ _SCOPES: dict[Scope, tuple[str, ...]] = {
         "DELETE /keys/{key_id}",
     ),
     Scope.METRICS: ("GET /metrics",),
+    Scope.JOIN: ("POST /nodes/join",),
 }
 RULES: dict[str, Scope] = {route: scope for scope, routes in _SCOPES.items() for route in routes}
 

@@ -2,17 +2,58 @@
 
 from __future__ import annotations
 
+import os
+import re
+import stat
+import subprocess
 from pathlib import Path
 
 import pytest
+import warm
 from sites.server import Site
-from stack import running_stack
+from stack import Stack, running_stack, wait_until
 from stores import embedded_mongo, free_port, valkey_server
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
 #: The node's machine has an address of its own.
 NODE = "127.0.0.2"
+
+
+def _cli(home: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "DISCOVERYBOT_HOME": str(home), **variables}
+    return warm.run("gateway.cli.main", *arguments, env=environment)
+
+
+def _wait_for_its_spiders(stack: Stack) -> None:
+    wait_until(lambda: stack.http.get(f"{stack.url}/spiders").json()["spiders"], what="a node's spiders")
+
+
+def test_a_machine_that_is_invited_joins_once_and_runs_crawls(tmp_path: Path, site: Site) -> None:
+    port = str(free_port())
+    with valkey_server(tmp_path / "redis") as redis_url, embedded_mongo(tmp_path / "mongo") as mongo_uri:
+        shared = {"MONGO_URI": str(mongo_uri), "REDIS_URL": str(redis_url), "SCRAPYD_PASSWORD": "a-password-of-all"}
+        reached = {f"JOIN_{name}": shared[name] for name in ("MONGO_URI", "REDIS_URL")}
+        reached["JOIN_BROKER_URL"] = f"{redis_url.removesuffix('/0')}/2"
+        front, node = tmp_path / "front", tmp_path / "node"
+        with running_stack(front, only=("gateway", "worker", "beat"), **shared, **reached) as stack:
+            admin = _cli(front, "keys", "create", "--scope", "admin", **shared).stdout.strip()
+            invited = _cli(front, "nodes", "invite", DISCOVERYBOT_URL=stack.url, DISCOVERYBOT_KEY=admin).stdout
+            found = re.search(r"DISCOVERYBOT_KEY=(\S+) discoverybot join (\S+) NAME", invited)
+            assert found, invited
+            joining = {"DISCOVERYBOT_KEY": found[1], "SCRAPYD_PORT": port}
+            joined = _cli(node, "join", found[2], "east", "--address", NODE, **joining)
+            assert joined.returncode == 0, joined.stderr
+            assert stat.S_IMODE((node / "node.json").stat().st_mode) == 0o600
+            again = _cli(tmp_path / "another", "join", found[2], "west", **joining)
+            assert again.returncode != 0
+            assert not (tmp_path / "another/node.json").exists()
+            stack.http.headers["Authorization"] = f"Bearer {admin}"
+            with running_stack(node, joined=True, SCRAPYD_PORT=port):
+                _wait_for_its_spiders(stack)
+                job_id = stack.crawl(f"{site.url}/tree/2")
+                assert stack.wait_final(job_id)["status"] == "finished"
+                assert stack.job(job_id)["node"] == "east"
 
 
 def test_a_crawl_that_is_asked_for_on_one_machine_runs_on_another(tmp_path: Path, site: Site) -> None:
@@ -26,6 +67,7 @@ def test_a_crawl_that_is_asked_for_on_one_machine_runs_on_another(tmp_path: Path
             running_stack(tmp_path / "front", only=("gateway", "worker", "beat"), **shared) as front,
         ):
             assert set(east.ready["pids"]) == {"scrapyd", "tailer"}
+            _wait_for_its_spiders(front)
             job_id = front.crawl(f"{site.url}/tree/4")
             assert front.wait_final(job_id)["status"] == "finished"
             assert front.job(job_id)["node"] == "east"

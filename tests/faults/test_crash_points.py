@@ -91,7 +91,8 @@ ELSEWHERE = {
     "node.queue_job": "takes a plain Scrapyd job: crawler_node/test_rare_crash_points.py",
     "node.withdraw": "cancels what is queued: crawler_node/test_rare_crash_points.py",
     **dict.fromkeys(
-        ("keys.insert", "keys.revoke", "keys.end_session", "keys.note_use"), "no write follows: storage/test_keys.py"
+        ("keys.insert", "keys.revoke", "keys.use_up", "keys.end_session", "keys.note_use"),
+        "no write follows: storage/test_keys.py",
     ),
     "projects.put": "one write that nothing follows: services/test_project_environment.py",
     **dict.fromkeys(("audit.insert", "audit.note_failures", "audit.forget"), "the same: storage/test_audit.py"),

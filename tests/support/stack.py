@@ -120,9 +120,13 @@ class Stack:
 
 
 @contextmanager
-def running_stack(home: Path, *, forked: bool = True, only: Sequence[str] = (), **variables: str) -> Iterator[Stack]:
-    """A healthy platform, or `only` some of its processes. At the end Ctrl-C, as a user would, and nothing may be
-    left running. It is forked from a warm process unless told otherwise.
+def running_stack(
+    home: Path, *, forked: bool = True, only: Sequence[str] = (), joined: bool = False, **variables: str
+) -> Iterator[Stack]:
+    """A healthy platform, or `only` some of its processes, or a node that has `joined` one elsewhere.
+
+    At the end Ctrl-C, as a user would, and nothing may be left running. It is forked from a warm process unless told
+    otherwise.
     """
     home.mkdir(parents=True, exist_ok=True)
     ready = home / "ready.json"
@@ -130,7 +134,7 @@ def running_stack(home: Path, *, forked: bool = True, only: Sequence[str] = (), 
     output = home / "up.log"
     environment = {**os.environ, "DISCOVERYBOT_HOME": str(home), "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8", **variables}
     # others have to know where a node is
-    free_ports = () if "scrapyd" in only else ("--free-ports",)
+    free_ports = () if joined or "scrapyd" in only else ("--free-ports",)
     arguments = ("up", *free_ports, *(f"--only={name}" for name in only), "--ready-file", str(ready))
     if forked:
         process = warm.start("gateway.cli.main", *arguments, env=environment, cwd=ROOT, stdout=output)

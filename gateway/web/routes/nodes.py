@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from importlib.metadata import version
 from typing import Annotated
 from urllib.parse import parse_qs, quote
 
@@ -11,6 +12,8 @@ from fastapi.responses import RedirectResponse
 from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 
+from gateway.access.invitation import Invitations, NodeVariables
+from gateway.access.keys import ApiKey, Caller
 from gateway.contract.outbox import AttemptId
 from gateway.errors import ConflictError, InvalidRequestError, JobNotFoundError, NodeNotFoundError
 from gateway.jobs.completion import Cancellation
@@ -18,6 +21,7 @@ from gateway.nodes.console import NodeConsole
 from gateway.nodes.health import MISSING_TODO, report_on
 from gateway.nodes.node import NodeState
 from gateway.nodes.store import Node, NodeStore
+from gateway.settings import NODE_NAME
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import Called
 from gateway.web.dependencies import Parts, StoreRoute
@@ -147,6 +151,75 @@ def list_nodes(parts: Parts) -> NodeList:
         nodes=[_view(node, parts) for node in nodes],
         missing=[MissingView(url=url, todo=MISSING_TODO) for url in missing],
     )
+
+
+# --- another machine becomes a node
+
+_INVITATION: JsonDict = {
+    "token": "db_4f1d9c2b3a4e_…",
+    "expires_at": "2027-06-01T10:00:00.000Z",
+    "warnings": [],
+}
+_JOINED: JsonDict = {
+    "version": "0.2.0",
+    "variables": {
+        "MONGO_URI": "mongodb://discoverybot:…@10.0.0.2:27017/discoverybot?authSource=admin",
+        "REDIS_URL": "redis://:…@10.0.0.2:6379/0",
+        "BROKER_URL": "amqp://discoverybot:…@10.0.0.2:5672//",
+        "QUEUE_NAME": "scraping",
+        "SCRAPYD_USERNAME": "discoverybot",
+        "SCRAPYD_PASSWORD": "…",
+    },
+}
+
+
+class Invite(BaseModel, extra="forbid", json_schema_extra={"examples": [{"minutes": 60, "note": "the one in Lyon"}]}):
+    minutes: int = Field(default=60, ge=1, le=7 * 24 * 60, description="How long the invitation is good.")
+    note: str | None = Field(default=None, max_length=200, description="For whom it is: `keys list` shows it.")
+
+
+class InvitationView(BaseModel, json_schema_extra={"examples": [_INVITATION]}):
+    token: str = Field(description="Good once, for `POST /nodes/join`, which answers with the stores' passwords.")
+    expires_at: Timestamp
+    warnings: list[str] = Field(description="What will not work on another machine as things are set.")
+
+
+class Join(BaseModel, extra="forbid", json_schema_extra={"examples": [{"name": "east"}]}):
+    name: str = Field(pattern=NODE_NAME, description="The name of the new node; no node may have it already.")
+
+
+class JoinedView(BaseModel, json_schema_extra={"examples": [_JOINED]}):
+    version: str = Field(description="The gateway's version. Nodes should have the same.")
+    variables: dict[str, str] = Field(description="The settings that the node needs, by their names.")
+
+
+@router.post("/invitations", status_code=201, summary="Invite a machine", responses=problems(409, 503))
+def invite_node(parts: Parts, caller: Called, body: Invite | None = None) -> InvitationView:
+    """409 while there are no keys, and where a store's address means nothing on another machine (`JOIN_MONGO_URI`,
+    `JOIN_REDIS_URL`, `JOIN_BROKER_URL` say how nodes reach them).
+    """
+    _require_key(caller)
+    wanted = body or Invite()
+    expires_at = parts.clock() + timedelta(minutes=wanted.minutes)
+    with mongo_errors():
+        issued = parts[Invitations].invite(expires_at, wanted.note)
+    return InvitationView(token=str(issued.token), expires_at=expires_at, warnings=parts[NodeVariables].warnings)
+
+
+@router.post("/join", summary="Become a node", responses=problems(401, 409, 503))
+def join_as_node(parts: Parts, caller: Called, body: Join) -> JoinedView:
+    """Called with an invitation as key: tells what a node has to know, passwords included, and uses the
+    invitation up. 401 for one that was used, 409 for a name that a node has.
+    """
+    with mongo_errors():
+        accepted = parts[Invitations].accept(_require_key(caller), body.name)
+    return JoinedView(version=version("discoverybot"), variables=dict(accepted.shared))
+
+
+def _require_key(caller: Caller) -> ApiKey:
+    if caller.key is None:
+        raise ConflictError("there are no keys yet, and this gateway serves its own machine only: see GATEWAY_HOST")
+    return caller.key
 
 
 @router.post("/{node}/drain", summary="Give a node no new work", responses=problems(404, 503))

@@ -78,6 +78,8 @@ PATHS = {
     "/jobs/{job_id}/timeline",
     "/metrics",
     "/nodes",
+    "/nodes/invitations",
+    "/nodes/join",
     "/nodes/{node}/drain",
     "/nodes/{node}/resume",
     "/nodes/{node}/scrapyd/cancel.json",
