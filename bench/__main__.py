@@ -16,6 +16,7 @@ from bench import (
     embedded_mongo,
     first_line,
     lists,
+    long_log,
     memory,
     schedules,
     sse_fanout,
@@ -30,6 +31,7 @@ NAMED: dict[str, Callable[[Sequence[str]], list[Row]]] = {
     "commands": commands.main,
     "dispatch": dispatch.main,
     "lists": lists.main,
+    "log": long_log.main,
     "modules": crossed_modules.main,
     "submission": lambda _: submission.run(),
 }
@@ -53,6 +55,7 @@ def every() -> list[Row]:
         *dispatch.run(),
         *commands.run(),
         *lists.run(),
+        *long_log.run(),
         *submission.run(),
         *crossed_modules.run(),
         *sse_fanout.run(),

@@ -81,10 +81,10 @@ class LogEntry(NamedTuple):
         return self.msg if self.cont else f"{self.ts} [{self.logger}] {self.level}: {self.msg}"
 
 
-def head_at(data: bytes, start: int) -> tuple[str, str] | None:
+def head_at(data: bytes, start: int) -> tuple[bytes, ...] | None:
     """Logger and level of the line that begins at `data[start]`; `None` if it has no head of its own."""
     match = _HEAD_BYTES.match(data, start)
-    return (match[1].decode("utf-8", "replace"), match[2].decode()) if match else None
+    return match.groups() if match else None
 
 
 def _parse_line(raw: bytes, start: int, end: int, head_level: str) -> LogEntry:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from typing import NamedTuple, Self
 
@@ -298,22 +298,27 @@ def wanted_ends(chunk: LogChunk, wanted: LogFilter) -> Iterator[int]:
     if not (wanted.text and _is_plain(chunk, wanted)):
         yield from (line.entry.end for line in wanted_lines(chunk, wanted))
         return
-    owner, known = (chunk.head_logger or "", chunk.head_level), 0
-    for match in _rest_of_line(wanted.text).finditer(chunk.data.lower()):
-        start = chunk.data.rfind(b"\n", 0, match.start()) + 1
-        owner, known = _owner_at(chunk.data, start, known) or owner, start
-        if wanted.takes(*owner):
-            yield chunk.start + min(match.end() + 1, len(chunk.data))
+    takes = lru_cache(partial(_takes, wanted))
+    owner: tuple[bytes, ...] = (chunk.head_logger or "").encode(), chunk.head_level.encode()
+    known = 0
+    data, begin = chunk.data, chunk.start + 1
+    for match in _rest_of_line(wanted.text).finditer(data.lower()):
+        start = data.rfind(b"\n", 0, match.start()) + 1
+        owner, known = head_at(data, start) or _owner_before(data, start, known) or owner, start
+        if takes(*owner):
+            yield min(begin + match.end(), chunk.end)
 
 
-def _owner_at(data: bytes, start: int, known: int) -> tuple[str, str] | None:
-    """Logger and level of the line at `start`, or of the nearest line before it with a head, down to `known`."""
-    while start >= known:
+def _takes(wanted: LogFilter, logger: bytes, level: bytes) -> bool:
+    return wanted.takes(logger.decode("utf-8", "replace"), level.decode())
+
+
+def _owner_before(data: bytes, start: int, known: int) -> tuple[bytes, ...] | None:
+    """Logger and level of the nearest line before the one at `start` that has a head, down to `known`."""
+    while start > known:
+        start = data.rfind(b"\n", 0, start - 1) + 1
         if owner := head_at(data, start):
             return owner
-        if start == 0:
-            break
-        start = data.rfind(b"\n", 0, start - 1) + 1
     return None
 
 

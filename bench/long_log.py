@@ -1,0 +1,193 @@
+"""A job's log of a million lines, asked of the gateway, and one that grows by 3,000 lines a second, in a browser.
+
+`python -m bench log` does both; `python -m bench log search` only the first, which needs no browser.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import redis
+
+from bench.table import Row, render
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT / "tests")]
+from integration.event_stream.gateway_process import GatewayProcess  # noqa: E402 - the tests' own stage serves here too
+from integration.event_stream.stage import Play, lines  # noqa: E402
+from machine import find_program  # noqa: E402
+from playwright.async_api import CDPSession, Page, async_playwright  # noqa: E402
+from stores import embedded_mongo, valkey_server  # noqa: E402
+
+from gateway.contract.log_line import split_entries  # noqa: E402
+from gateway.logs.store import LogChunk, LogStore, count_lines  # noqa: E402
+from gateway.stores import mongo  # noqa: E402
+
+LINES, CHUNK, ROUNDS = 1_000_000, 64 << 10, 5
+#: The figures that were asked for: seconds of an answer, and for which the browser's main thread does one thing.
+ANSWER, BLOCKED = 1.0, 1.0
+ASKED = "what was asked for"
+#: Lines a second, in so many batches, for so many seconds.
+PACE, BATCHES, SECONDS = 3000, 25, 60
+#: Bytes by which the heap may grow meanwhile; a line of the log alone has 60.
+GROWTH = 8 << 20
+SEARCHES: dict[str, dict[str, Any]] = {
+    "search, 1 line found": {"q": "page/999123?"},
+    "search, none found": {"q": "no such text"},
+    "search, every line found": {"q": "CRAWLED"},
+    "search, level and text": {"q": "crawled", "level": "WARNING"},
+    "search, logger and text": {"q": "referer", "logger": "seo"},
+    "search, not ASCII": {"q": "größe"},
+}
+
+
+class Stage(NamedTuple):
+    url: str
+    database: Any
+    redis: redis.Redis
+
+
+def main(arguments: Sequence[str]) -> list[Row]:
+    if list(arguments) not in ([], ["search"]):
+        sys.exit("python -m bench log [search]")
+    return run(browser=not arguments)
+
+
+def run(*, browser: bool = True) -> list[Row]:
+    with stage() as there:
+        rows = searches(there)
+        return [*rows, *asyncio.run(growing(there))] if browser else rows
+
+
+@contextmanager
+def stage() -> Iterator[Stage]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        redis_url = stack.enter_context(valkey_server(folder / "valkey"))
+        mongo_url = stack.enter_context(embedded_mongo(folder / "mongo"))
+        places = {"MONGO_URI": mongo_url, "REDIS_URL": redis_url, "DISCOVERYBOT_HOME": str(folder / "home")}
+        app = "gateway.web.app:create_app"
+        gateway = GatewayProcess(mongo_url, redis_url, folder / "gateway.log", app=app, **places)
+        gateway.start()
+        stack.callback(gateway.stop, signal.SIGKILL)
+        gateway.wait_ready()
+        yield Stage(f"http://127.0.0.1:{gateway.port}", mongo.connect(mongo_url), redis.Redis.from_url(redis_url))
+
+
+def searches(there: Stage) -> list[Row]:
+    play = Play(there.database, there.redis)
+    play.start()
+    end = fill(LogStore(there.database), play.id)
+    with httpx.Client(base_url=f"{there.url}/jobs/{play.id}/logs", timeout=60, trust_env=False) as http:
+        seconds = {name: median(http, "search", query) for name, query in SEARCHES.items()}
+        seconds["count by level"] = median(http, "index", {"level": "WARNING"})
+        seconds["read line 500,000"] = median(http, "lines", {"line": LINES // 2})
+        seconds["read from a position"] = median(http, "lines", {"from": f"1-{end // 2}"})
+    what = f"a log of {LINES:,} lines, {end >> 20} MiB"
+    return [Row(f"{what}: {name}", "s", took, ANSWER, ASKED, took / ANSWER, "<= 1") for name, took in seconds.items()]
+
+
+def fill(store: LogStore, job_id: str) -> int:
+    """Returns the log's length."""
+    draw, place, data, size = random.Random(1), 0, list[bytes](), 0
+    for number in range(LINES):
+        data.append(line(number, draw))
+        size += len(data[-1])
+        if size >= CHUNK or number == LINES - 1:
+            whole = b"".join(data)
+            counts = count_lines(split_entries(whole, place)[0], None)
+            store.append(LogChunk(job_id, 1, place, place + len(whole), "INFO", whole, None, counts))
+            place, data, size = place + len(whole), [], 0
+    return place
+
+
+def line(number: int, draw: random.Random) -> bytes:
+    level = draw.choice((b"DEBUG", b"INFO", b"INFO", b"WARNING"))
+    logger = draw.choice((b"scrapy.core.engine", b"seo", b"scrapy.core.scraper"))
+    head = b"2027-06-01T09:%02d:%02d.%03dZ [%b] %b:" % (
+        number // 60_000 % 60, number // 1000 % 60, number % 1000, logger, level,
+    )  # fmt: skip
+    words = b"Crawled (200) <GET https://example.com/page/%d?x=%x> (referer: None)" % (number, draw.getrandbits(48))
+    return b"%b %b\n" % (head, words)
+
+
+def median(http: httpx.Client, what: str, query: dict[str, Any]) -> float:
+    took = []
+    for _ in range(ROUNDS):
+        began = time.monotonic()
+        http.get(f"/{what}", params=query).raise_for_status()
+        took.append(time.monotonic() - began)
+    return statistics.median(took)
+
+
+# --- in a browser
+
+#: Notes all tasks of the main thread that take more than 50 ms.
+_OBSERVE = """() => {
+  window.blocked = 0;
+  new PerformanceObserver(list => { for (const task of list.getEntries()) window.blocked += task.duration; })
+    .observe({entryTypes: ['longtask']});
+}"""
+
+
+async def growing(there: Stage) -> list[Row]:
+    play = Play(there.database, there.redis)
+    play.start()
+    play.write(lines(1, 100))
+    async with async_playwright() as playwright:
+        options = ["--no-sandbox"] if os.geteuid() == 0 else []
+        program = find_program("chromium", "chromium-browser", "google-chrome")
+        browser = await playwright.chromium.launch(executable_path=program, args=options)
+        page = await browser.new_page(base_url=there.url)
+        session = await page.context.new_cdp_session(page)
+        await page.goto(f"/console/jobs/{play.id}/log")
+        await page.get_by_text("line 100", exact=True).wait_for()
+        await page.evaluate(_OBSERVE)
+        await write(play, 100, SECONDS // 6)
+        before = await heap(session)
+        await write(play, 100 + SECONDS // 6 * PACE, SECONDS - SECONDS // 6)
+        grown = await heap(session) - before
+        blocked = await shown_and_blocked(page, 100 + SECONDS * PACE)
+        await browser.close()
+    what = f"{PACE:,} lines a second for {SECONDS} s, shown"
+    return [
+        Row(f"{what}: the main thread blocked, in all", "s", blocked, BLOCKED, ASKED, blocked / BLOCKED, "<= 1"),
+        Row(f"{what}: growth of the heap", "B", grown, GROWTH, "our own limit", grown / GROWTH, "<= 1"),
+    ]
+
+
+async def write(play: Play, written: int, seconds: int) -> None:
+    loop, each = asyncio.get_running_loop(), PACE // BATCHES
+    began = loop.time()
+    for batch in range(seconds * BATCHES):
+        first = written + batch * each + 1
+        await asyncio.to_thread(play.write, lines(first, first + each - 1))
+        await asyncio.sleep(max(0, began + (batch + 1) / BATCHES - loop.time()))
+
+
+async def heap(session: CDPSession) -> int:
+    await session.send("HeapProfiler.collectGarbage")
+    used = await session.send("Runtime.getHeapUsage")
+    return int(used["usedSize"])
+
+
+async def shown_and_blocked(page: Page, last: int) -> float:
+    """Seconds, once the last line is shown."""
+    await page.get_by_text(f"line {last}", exact=True).wait_for()
+    return float(await page.evaluate("window.blocked")) / 1000
+
+
+if __name__ == "__main__":
+    print(render(run()))
