@@ -28,10 +28,12 @@ from gateway.jobs.completion import Cancellation
 from gateway.jobs.job import FINAL_STATUSES, LIVE_STATUSES, JobStatus
 from gateway.jobs.queries import JobFilter, JobQueries, Place
 from gateway.jobs.rerun import DeadLetters, Resubmission
-from gateway.stores.mongo import mongo_errors
+from gateway.stores.mongo import mongo_errors, within
 
 #: Seconds after which a call begins with no further job.
 SECONDS = 2.0
+#: Seconds that MongoDB has to count the jobs, or to find the next ones: as long as for a list.
+LOOK_SECONDS = 10.0
 #: Jobs that are looked up at once.
 BATCH = 200
 #: Refused jobs that an answer names.
@@ -93,7 +95,7 @@ class BulkActs:
     def count(self, action: Action, wanted: JobFilter) -> int:
         """How many of the jobs the action can be done to."""
         named = _doable(action, wanted)
-        with mongo_errors():
+        with mongo_errors(), within(LOOK_SECONDS):
             return 0 if named is None else self._queries.count(named)
 
     def act(self, action: Action, wanted: JobFilter, expect: int, asked: Asked, after: str | None = None) -> Progress:
@@ -107,7 +109,7 @@ class BulkActs:
         progress = Progress(next=after)
         named, until = _doable(action, wanted), self._monotonic() + SECONDS
         while named is not None:
-            with mongo_errors():
+            with mongo_errors(), within(LOOK_SECONDS):
                 places = self._queries.places(named, BATCH, progress.next)
             if not self._act_on(places, action, asked, progress, until):
                 return progress

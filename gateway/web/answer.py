@@ -236,6 +236,8 @@ class ProcessMetrics:
 
 #: Fields of an answer that name what was made.
 _IDS = ("job_id", "schedule_id", "task_id", "id", "name", "key_id")
+#: Fields of an answer about many jobs: what was done to them, and to how many.
+_ACTS = ("action", "done")
 #: An answer that names what was made is shorter.
 _SHORT = 64 << 10
 _LONGEST = 200
@@ -252,7 +254,8 @@ def _made(body: bytes) -> dict[str, str]:
         return {}
     within = told.get("data")
     fields: dict[str, Any] = {**told, **(within if isinstance(within, dict) else {})}
-    return {name: fields[name][:_LONGEST] for name in _IDS if isinstance(fields.get(name), str)}
+    made = {name: fields[name][:_LONGEST] for name in _IDS if isinstance(fields.get(name), str)}
+    return made | ({name: str(fields[name]) for name in _ACTS} if fields.keys() >= {*_ACTS} else {})
 
 
 def _facts(scope: Scope, status: int, made: dict[str, str]) -> dict[str, Any]:

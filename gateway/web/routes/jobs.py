@@ -104,10 +104,10 @@ async def act_on_jobs(body: BulkRequest, parts: Parts, caller: Called, request_i
     if body.expect is None and body.after is not None:
         raise InvalidRequestError("expect", "is required with after")
     if body.expect is None:
-        return BulkReport(matched=await parts.reads.run(acts.count, body.action, wanted))
+        return BulkReport(action=body.action, matched=await parts.reads.run(acts.count, body.action, wanted))
     asked = Asked(caller.name, request_id)
     done = await parts.bulk.run(acts.act, body.action, wanted, body.expect, asked, body.after)
-    return BulkReport.of(body.expect if body.after is None else None, done)
+    return BulkReport.of(body.action, body.expect if body.after is None else None, done)
 
 
 @router.get("/health", summary="The state of the queue", tags=["platform"], responses=problems(503))

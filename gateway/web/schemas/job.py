@@ -17,7 +17,8 @@ from gateway.nodes.node import NodeState
 from gateway.web.schemas.types import Cursor, JobsFilter, Timestamp
 
 _BULK = {"filter": {"spider": "seo", "status": ["error"]}, "action": "retry", "expect": 312}
-_BULK_REPORT = {"matched": 312, "done": 312, "refused": 0, "refusals": [], "next": None, "stopped": None}
+_BULK_DONE = {"action": "retry", "matched": 312, "done": 312, "refused": 0}
+_BULK_REPORT = {**_BULK_DONE, "refusals": [], "next": None, "stopped": None}
 
 
 class SlotView(BaseModel):
@@ -148,6 +149,7 @@ class BulkRefusal(BaseModel):
 class BulkReport(BaseModel, json_schema_extra={"examples": [_BULK_REPORT]}):
     """What this call has done."""
 
+    action: Action
     matched: int | None = Field(
         description="How many of the jobs the action can be done to: live ones for `cancel`, ended ones for `retry` "
         "and `delete`. Null in a call with `after`."
@@ -164,8 +166,9 @@ class BulkReport(BaseModel, json_schema_extra={"examples": [_BULK_REPORT]}):
     )
 
     @classmethod
-    def of(cls, matched: int | None, progress: BulkProgress) -> BulkReport:
+    def of(cls, action: Action, matched: int | None, progress: BulkProgress) -> BulkReport:
         return cls(
+            action=action,
             matched=matched,
             done=progress.done,
             refused=progress.refused,

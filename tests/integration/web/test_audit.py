@@ -79,6 +79,15 @@ def test_what_is_refused_is_told_too_and_what_only_reads_is_not(door: Door) -> N
     assert [entry["resources"] for entry in reversed(told)] == [{"job_id": job.id}, {"name": "board"}, {}]
 
 
+def test_an_act_on_many_jobs_is_told_with_their_number(door: Door) -> None:
+    for _ in range(2):
+        door.board.jobs.insert(make_job(user_id="anne"))
+    body = {"filter": {}, "action": "cancel", "expect": 2}
+    door.call("anne", "POST", "/jobs/bulk", json=body).raise_for_status()
+    (entry,) = door.wait_told(1)
+    assert (entry["route"], entry["resources"]) == ("/jobs/bulk", {"action": "cancel", "done": "2"})
+
+
 def test_entries_are_filtered_and_paged(door: Door) -> None:
     for number in range(5):
         door.call("anne", "DELETE", f"/sites/{number}")
