@@ -57,9 +57,12 @@ async def test_rows_follow_their_jobs_and_new_ones_wait_until_they_are_asked_for
     job = console.job(JobStatus.RUNNING, user_id=user)
     await page.goto(f"/console/jobs?user_id={user}")
     await expect(rows(page).locator(".status")).to_have_text("running")
-    counted = Progress(completed_pages=4321, items_count=99)
-    console.redis.publish(redis_keys.job_channel(job.id), progress_event(1, counted))
-    await expect(rows(page).locator('[data-field="completed_pages"]')).to_have_text("4,321")
+    counted = progress_event(1, Progress(completed_pages=4321, items_count=99))
+    pages = rows(page).locator('[data-field="completed_pages"]')
+    # a node tells its progress each second: the first may be told before anybody listens
+    while await pages.text_content() != "4,321":
+        console.redis.publish(redis_keys.job_channel(job.id), counted)
+        await page.wait_for_timeout(100)
     console.change(job, status="pending", waiting_reason="no_node")
     await expect(rows(page)).to_contain_text("waits: no node can run it")
     console.change(job, status="partial", message="3 of 9 requests failed", finished_at=utc_now())
