@@ -128,12 +128,13 @@ async def test_a_schedule_is_changed_run_and_deleted(
     await page.get_by_label("Seconds at most").fill("")
     await page.get_by_label("words").fill("100")
     await page.get_by_label("deep").check()
+    await page.get_by_text("Expectations, settings").press("Enter")
+    await page.get_by_label("Items at least").fill("10")
+    await page.get_by_label("Fields that items must have").fill("price=0.9")
+    await page.get_by_label("Settings of Scrapy").fill("DOWNLOAD_DELAY=2")
     await page.get_by_role("button", name="Save").press("Enter")
     await page.wait_for_url(f"**/console/schedules/{identity}")
-    made = console.schedules.get(identity)
-    assert (made.timing.interval, made.timing.timezone) == ("30 18 * * MON-FRI", "America/New_York")
-    assert made.crawl is not None
-    assert (made.overlap, made.crawl.spec.params, made.crawl.spec.timeout) == ("queue", {"deep": True}, 3600)
+    _is_changed(console, identity)
 
     await page.get_by_role("button", name="Run now").press("Enter")
     await page.wait_for_url("**/console/jobs/**")
@@ -145,6 +146,16 @@ async def test_a_schedule_is_changed_run_and_deleted(
     await page.wait_for_url("**/console/schedules")
     assert console.http.get(f"/schedules/{identity}").status_code == 404
     tab.complaints.clear()  # the page of a job is another chapter
+
+
+def _is_changed(console: Console, identity: str) -> None:
+    made = console.schedules.get(identity)
+    assert (made.timing.interval, made.timing.timezone) == ("30 18 * * MON-FRI", "America/New_York")
+    assert made.crawl is not None
+    assert made.crawl.spec.expect is not None
+    assert (made.crawl.spec.expect.min_items, made.crawl.spec.expect.fields) == (10, {"price": 0.9})
+    assert made.crawl.spec.settings == {"DOWNLOAD_DELAY": 2}
+    assert (made.overlap, made.crawl.spec.params, made.crawl.spec.timeout) == ("queue", {"deep": True}, 3600)
 
 
 async def test_two_changes_at_once_do_not_undo_each_other(tab: Tab, console: Console, ids: dict[str, str]) -> None:

@@ -149,6 +149,7 @@ function tellField(form, { field, message }) {
   // `params.a` is the matter of the field of that name, and else of `params`
   const input = named.sort((one, other) => other.name.length - one.name.length)[0];
   if (!input) return false;
+  input.closest("details")?.setAttribute("open", "");
   const id = `${input.id || input.name}-error`;
   const words = h("p", { class: "error", id, "data-problem": true }, shown(message, 2000));
   (input.closest(".field") ?? input.parentElement).append(words);
@@ -176,3 +177,5 @@ document.addEventListener("submit", (event) => {
   event.preventDefault();
   submit(event.target, event.submitter);
 });
+// what is wrong has to be seen, or the browser refuses to send it without a word
+document.addEventListener("invalid", (event) => event.target.closest("details")?.setAttribute("open", ""), true);

@@ -10,6 +10,7 @@ const PAUSE_MS = 350;
 const ASKED = [
   "start_urls", "params", "depth", "max_pages", "max_items", "timeout", "max_retries", "priority", "tags", "interval",
   "timezone", "schedule_at", "ends_at", "jitter", "overlap", "catch_up", "max_runs",
+  "expect", "settings",
 ];
 const form = document.getElementById("schedule");
 const touched = new Set();
