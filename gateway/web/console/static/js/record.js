@@ -79,16 +79,25 @@ function inWords(value) {
   return typeof value === "string" ? value.slice(0, 80) : String(value);
 }
 
-/** Made when it is first opened: a record may have a million values. */
+/** Made when it is first opened: a record may have a million values. Open, it does not say twice what is in it. */
 function folded(value, words, depth = 0, isOpen = false) {
-  const box = h("details", { class: words.length > LONG ? "folded long" : "folded" }, h("summary", {}, h("bdi", {}, words)));
-  const fill = () => box.open && box.children.length === 1 && box.append(tree(value, depth));
+  const said = h("bdi", {}, words);
+  const box = h("details", { class: words.length > LONG ? "folded long" : "folded" }, h("summary", {}, said));
+  const fill = () => {
+    said.textContent = box.open ? counted(value) : words;
+    if (box.open && box.children.length === 1) box.append(tree(value, depth));
+  };
   box.addEventListener("toggle", fill);
   if (isOpen) {
     box.open = true;
     fill();
   }
   return box;
+}
+
+function counted(value) {
+  const entries = Array.isArray(value) ? value.length : Object.keys(value).length;
+  return `${count(entries)} ${entries === 1 ? "entry" : "entries"}`;
 }
 
 /** A list or an object with all that is in it, a part at a time. */
