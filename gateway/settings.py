@@ -255,6 +255,8 @@ class NodeSettings(_Base):
     crawl_max_page_seconds: float = Field(default=180, gt=0)
     #: Bytes of log that one attempt may write; 0 is no limit.
     crawl_max_log_bytes: int = Field(default=256 << 20, ge=0)
+    #: Bytes that all kept files of one attempt may have together; one that writes twice as many is stopped.
+    files_max_bytes: int = Field(default=4 << 30, ge=0)
     #: Seconds without a log line, a request or an item after which a spider is stopped; 0 is no limit.
     crawl_stall_seconds: float = Field(default=900, ge=0)
     #: Whether a crawl writes down what it still has to fetch, so that the next attempt goes on where it was killed.
@@ -411,10 +413,9 @@ class Settings(ScrapydSettings):
     files_region: str | None = None
     files_access_key: str | None = None
     files_secret_key: SecretStr | None = None
-    #: How many files of one attempt are kept, how large each may be, and how large all of them together.
+    #: How many files of one attempt are kept, and how large each may be.
     files_max_count: int = Field(default=10_000, ge=0, le=1_000_000)
     files_max_file_bytes: int = Field(default=1 << 30, ge=0)
-    files_max_bytes: int = Field(default=4 << 30, ge=0)
     #: Seconds between two ticks of a beat; a tick finds the work that no message has announced.
     tick_seconds: float = Field(default=1.0, gt=0, le=60)
     #: Scrapyds (URLs, comma-separated) that get work. Default: all nodes that register themselves.

@@ -20,6 +20,7 @@ from twisted.internet.base import DelayedCall
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ProcessExitedAlready, ProcessTerminated
 from twisted.internet.task import LoopingCall
+from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -34,6 +35,7 @@ from gateway.clock import utc_now
 from gateway.contract import outbox, records
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, NodeSpec
+from gateway.contract.written_files import space_taken
 from gateway.settings import NodeSettings
 
 log = Logger()
@@ -273,6 +275,8 @@ MEMORY_INTERVAL = 1.0
 #: Seconds between two looks at the size of the log; less, down to the minimum, when it grows quickly.
 LOG_INTERVAL = 0.25
 LOG_INTERVAL_MIN = 0.02
+#: Seconds between two looks at how much its files take.
+FILES_INTERVAL = 5.0
 #: Share of its log limit that an attempt may go on printing while it is asked to stop; then it is killed.
 LOG_SLACK = 0.25
 
@@ -286,17 +290,23 @@ class AttemptLimits(NamedTuple):
     log: int = 0
     #: Seconds in which nothing happens; 0 is no limit.
     stall: float = 0
+    #: Bytes of everything in `files/`; 0 is no limit.
+    files: int = 0
 
 
 def limits_of(settings: NodeSettings, timeout: float) -> AttemptLimits:
     """The node's, and the `timeout` of the attempt."""
     return AttemptLimits(
-        timeout, settings.crawl_memory_limit, settings.crawl_max_log_bytes, settings.crawl_stall_seconds
+        timeout,
+        settings.crawl_memory_limit,
+        settings.crawl_max_log_bytes,
+        settings.crawl_stall_seconds,
+        2 * settings.files_max_bytes,
     )
 
 
 class LimitWatch:
-    """Calls `exceeded("timeout" | "memory" | "log" | "stall")`, once at most, unless it is stopped before.
+    """Calls `exceeded("timeout" | "memory" | "log" | "stall" | "files")`, once at most, unless it is stopped before.
 
     `flooding` is called if the log goes on growing after that.
     """
@@ -313,6 +323,7 @@ class LimitWatch:
         self._exceeded = exceeded
         self._flooding = flooding
         self._reported = False
+        self._is_over = False
         #: Descriptor of the log.
         self._log: int | None = None
         #: What is going to happen, by what it is about.
@@ -330,8 +341,11 @@ class LimitWatch:
         if self._limits.stall:
             detector = StallDetector(folder, self._log, self._limits.stall)
             self._later("stall", detector.interval, self._look_for_stall, detector)
+        if self._limits.files:
+            self._later("files", FILES_INTERVAL, self._look_at_files, folder)
 
     def stop(self) -> None:
+        self._is_over = True
         for call in self._calls.values():
             if call.active():
                 call.cancel()
@@ -361,6 +375,17 @@ class LimitWatch:
         self._later("stall", detector.interval, self._look_for_stall, detector)
         if detector.seconds() >= self._limits.stall:
             self._report("stall")
+
+    def _look_at_files(self, folder: Path) -> None:
+        # in a thread: there may be many, on a slow disk
+        deferToThread(space_taken, folder, self._limits.files).addCallback(self._weigh, folder)
+
+    def _weigh(self, taken: int, folder: Path) -> None:
+        if self._is_over:
+            return
+        self._later("files", FILES_INTERVAL, self._look_at_files, folder)
+        if taken > self._limits.files:
+            self._report("files")
 
     def _report(self, limit: str) -> None:
         if not self._reported:

@@ -215,6 +215,17 @@ _BY_MESSAGE: tuple[tuple[str, Advice], ...] = (
         ),
     ),
     (
+        r"stopped at its limit of files",
+        Advice(
+            "Its files took more than twice FILES_MAX_BYTES on the node.",
+            (
+                Step("See what it writes", Place.LOG),
+                Step("Have it write less, or raise FILES_MAX_BYTES on the nodes", Place.NODES),
+            ),
+            "docs/reference/files.md#how-much",
+        ),
+    ),
+    (
         r"no log line, request or item",
         Advice(
             "It stood still, and was stopped: mostly a callback waits for something, or never ends.",

@@ -117,13 +117,16 @@ def _was_to_pause(exit_report: ExitReport) -> Outcome | None:
     return None
 
 
+#: What an attempt has found until such a limit counts.
+_LIMITS = {"timeout": "time limit", "log": "log limit", "files": "limit of files"}
+
+
 def _was_stopped(exit_report: ExitReport) -> Outcome | None:
     report = exit_report.report
     reason = report.finish_reason if report else None
-    if exit_report.stopped_by == "timeout" or reason == "closespider_timeout":
-        return Outcome(JobStatus.PARTIAL, "stopped at its time limit")
-    if exit_report.stopped_by == "log":
-        return Outcome(JobStatus.PARTIAL, "stopped at its log limit")
+    limit = "timeout" if reason == "closespider_timeout" else exit_report.stopped_by
+    if limit in _LIMITS:
+        return Outcome(JobStatus.PARTIAL, f"stopped at its {_LIMITS[limit]}")
     if exit_report.stopped_by == "stall":
         return Outcome(JobStatus.ERROR, _stalled(exit_report.stall_seconds), retryable=True)
     if exit_report.stopped_by == "memory" or reason == "memusage_exceeded":

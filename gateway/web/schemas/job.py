@@ -197,7 +197,7 @@ class ExitView(BaseModel):
     exit_code: int | None
     signal: int | None
     stopped_by: str | None = Field(
-        description="`timeout`, `memory`, `log`, `stall`, `cancel`, `pause` or `shutdown`."
+        description="`timeout`, `memory`, `log`, `files`, `stall`, `cancel`, `pause` or `shutdown`."
     )
     refused: str | None = Field(description="Why the node did not start it.")
     lost: bool = Field(description="Whether the process disappeared, so that nobody saw it end.")

@@ -47,6 +47,12 @@ def test_the_browsers_memory_is_the_spiders(node: Any) -> None:
     node.wait_for(lambda: not is_running(browser_of(folder)))
 
 
+def test_one_whose_files_take_twice_what_is_kept_is_stopped(new_node: Callable[..., Any]) -> None:
+    node = new_node(FILES_MAX_BYTES=str(1 << 20), CRAWL_STOP_GRACE="10").start()
+    report = node.exit_of(node.run("hoards"))
+    assert (report["stopped_by"], report.get("signal")) == ("files", None)
+
+
 @pytest.mark.parametrize("grace", ["0.5", "30"])
 def test_one_that_prints_without_end_is_stopped_while_its_log_is_small(
     new_node: Callable[..., Any], grace: str

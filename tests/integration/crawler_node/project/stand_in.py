@@ -14,7 +14,7 @@ from pathlib import Path
 
 SPIDERS = (
     *("quick", "polite", "stubborn", "hungry", "parent", "environ", "not_importable", "reporting", "gone", "hostile"),
-    *("portrait", "dies", "exits", "browses", "leaves_a_browser", "browses_greedily", "prints", "murmurs"),
+    *("portrait", "dies", "exits", "browses", "leaves_a_browser", "browses_greedily", "prints", "hoards", "murmurs"),
 )
 _OPEN = Path("/proc/self/fd")
 
@@ -102,6 +102,15 @@ def prints(_: Path) -> None:
     while True:
         os.write(1, b"all work and no play makes a dull log\n" * 1000)
         time.sleep(0.01)
+
+
+def hoards(folder: Path) -> None:
+    """Writes four megabytes where nobody lists them."""
+    place = folder / "files" / "cache" / ".hidden"
+    place.mkdir(parents=True)
+    (place / "hoard").write_bytes(bytes(4 << 20))
+    (place / "elsewhere").symlink_to("/")
+    polite(folder)
 
 
 def murmurs(_: Path) -> None:

@@ -49,6 +49,7 @@ ENDS: dict[str, tuple[ExitReport, str, Place | None]] = {
     "time": (ended(stopped_by="timeout"), "time was over", Place.AGAIN),
     "memory": (ended(stopped_by="memory"), "memory", Place.AGAIN),
     "log": (ended(stopped_by="log"), "log", Place.LOG),
+    "files": (ended(stopped_by="files"), "files took", Place.LOG),
     "stall": (ended(stopped_by="stall", stall_seconds=300), "stood still", Place.LOG),
     "killed": (ended(signal=9), "killed from outside", Place.NODES),
     "crashed": (ended(signal=11), "crashed", Place.LOG),
