@@ -18,7 +18,7 @@ const STATES = {
   over: "Ended",
 };
 /** Milliseconds between two drawings of a log that grows, and between two announcements of how much. */
-const PACE = 100;
+const PACE = 150;
 const ANNOUNCE = 10_000;
 const POSITION = /^\d{1,6}-\d{1,15}$/;
 
@@ -352,17 +352,19 @@ class LogView extends HTMLElement {
 
   #mark() {
     const { marks, box } = this.#parts;
+    const { segments } = this.#search;
+    if (!segments.length && marks.dataset.marks === "0") return;
     const ratio = devicePixelRatio;
     const [width, height] = [8, box.clientHeight];
     if (marks.width !== width * ratio || marks.height !== height * ratio) [marks.width, marks.height] = [width * ratio, height * ratio];
     const pen = marks.getContext("2d");
     pen.clearRect(0, 0, marks.width, marks.height);
     pen.fillStyle = getComputedStyle(this).getPropertyValue("--accent");
-    for (const [attempt, start, end] of this.#search.segments) {
+    for (const [attempt, start, end] of segments) {
       const [top, bottom] = [this.#rows.share([attempt, start]), this.#rows.share([attempt, end])];
       pen.fillRect(0, Math.floor(top * marks.height), marks.width, Math.max(2 * ratio, (bottom - top) * marks.height));
     }
-    marks.dataset.marks = this.#search.segments.length;
+    marks.dataset.marks = segments.length;
   }
 }
 

@@ -31,6 +31,8 @@ export class VirtualRows {
   #scrolled = 0;
   #height = ROW;
   #boxHeight = 0;
+  /** Whether the scroll bar is at its end, and the list is long. */
+  #isSettled = false;
   #frame;
   #settling;
 
@@ -68,12 +70,13 @@ export class VirtualRows {
 
   stick(isStuck) {
     this.#isStuck = isStuck;
+    this.#isSettled = false;
     this.refresh();
   }
 
   /** Bring a row into sight, in the middle. */
   show(number) {
-    this.#isStuck = false;
+    this.#isStuck = this.#isSettled = false;
     this.#first = Math.max(0, Math.min(number, this.#count - 1));
     this.#above = -Math.floor(this.#box.clientHeight / 2);
     this.#paint();
@@ -82,7 +85,7 @@ export class VirtualRows {
 
   /** Move by so many pixels; beyond the ends it stops. */
   move(pixels) {
-    if (pixels < 0) this.#isStuck = false;
+    if (pixels < 0) this.#isStuck = this.#isSettled = false;
     this.#above += pixels;
     this.#paint();
     this.#settle();
@@ -105,6 +108,7 @@ export class VirtualRows {
     if (!by) return;
     if (this.#box.clientHeight !== this.#boxHeight) return this.refresh(); // the browser did it: there is more room
     this.#scrolled = this.#box.scrollTop;
+    this.#isSettled = false;
     const range = this.#box.scrollHeight - this.#box.clientHeight;
     this.#isStuck = false;
     if (this.#scrolled <= 0) [this.#first, this.#above] = [0, 0];
@@ -182,7 +186,10 @@ export class VirtualRows {
   #settle() {
     clearTimeout(this.#settling);
     const { clientHeight } = this.#box;
+    // at the end of a list that grows it is where it belongs already, and each change costs a layout of the page
+    if (this.#isStuck && this.#isSettled && clientHeight === this.#boxHeight) return;
     this.#boxHeight = clientHeight;
+    this.#isSettled = this.#isStuck && this.#count * this.#height > 2 * clientHeight;
     const length = Math.max(clientHeight, Math.min(LONGEST, this.#count * this.#height));
     this.#space.style.height = `${Math.round(length)}px`;
     const range = Math.round(length) - clientHeight;
