@@ -176,6 +176,7 @@ async def test_a_deployed_spider_takes_what_it_says(tab: Tab, open_tab: OpenTab,
     await expect(page.get_by_text("Finds offers.")).to_be_visible()
     await page.get_by_label("Parameters optional").fill("category=shoes\nno value")
     await expect(preview(page)).to_contain_text("name=value in each line")
+    await expect(page.get_by_label("The same request")).to_contain_text("Correct the field")
     await page.get_by_label("Parameters optional").fill("category=shoes\nsize=42")
     await page.get_by_role("button", name="curl").press("Enter")
     await expect(page.get_by_label("The same request")).to_contain_text('"params":{"category":"shoes","size":"42"}')

@@ -1,13 +1,14 @@
 // The form of a new crawl: what will happen is said as one types, and what the same request is for other programs.
 import { bodyOf, clearProblems, mark } from "./act.js";
 import { address, api, ApiError } from "./api.js";
-import { preview, problems, verdictOf } from "./crawl-preview.js";
+import { preview, refusal, verdictOf } from "./crawl-preview.js";
 import { commandLine, curl, python } from "./same-as.js";
 import { h, shown } from "./text.js";
 import { toast, toastAfterLoad } from "./toast.js";
 import "./when-fields.js";
 
 const PAUSE_MS = 350;
+const UNREADABLE = "Correct the field that cannot be read: then the same request is here.";
 const form = document.getElementById("crawl");
 const place = (id) => document.getElementById(id);
 const touched = new Set();
@@ -47,7 +48,8 @@ async function look() {
   try {
     body = bodyOf(form);
   } catch (error) {
-    say([verdictBad(), problems([{ message: `${error.field}: ${error.message}` }])], "");
+    say(refusal([{ message: `${error.field}: ${error.message}` }]), "");
+    place("same").textContent = UNREADABLE;
     showFaults([{ field: error.field, message: error.message }]);
     return;
   }
@@ -70,11 +72,9 @@ function refused(error) {
     return;
   }
   const found = error.detail?.problems ?? [{ field: error.field, message: error.message }];
-  say([verdictBad(), problems(found.map(({ field, message }) => ({ message: field && !message.startsWith(field) ? `${field}: ${message}` : message })))], "");
+  say(refusal(found.map(({ field, message }) => ({ message: field && !message.startsWith(field) ? `${field}: ${message}` : message }))), "");
   showFaults(found);
 }
-
-const verdictBad = () => h("p", { class: "verdict", "data-kind": "bad" }, "It would be refused");
 
 /** Only what has changed is said again to a screen reader. */
 function say(elements, verdict) {
@@ -140,6 +140,7 @@ function showAs(chip) {
     showSame(bodyOf(form));
   } catch {
     // what is wrong is said beside its field
+    place("same").textContent = UNREADABLE;
   }
 }
 

@@ -11,11 +11,13 @@ const WAITS = {
   site_busy: "another run of the site has not ended",
 };
 
+export const refusal = (found) => [verdict("bad", "It would be refused"), problems(found)];
+
 const verdict = (kind, words) => h("p", { class: "verdict", "data-kind": kind }, icon({ good: "ok", warn: "info", bad: "warn" }[kind]), h("span", {}, words));
 
 /** Elements that say what would happen. */
 export function preview(seen) {
-  if (!seen.accepted) return [verdict("bad", "It would be refused"), problems(seen.problems)];
+  if (!seen.accepted) return refusal(seen.problems);
   const parts = seen.answer.cached ? existing(seen.answer) : fresh(seen);
   if (seen.runs.length) parts.push(h("h3", {}, seen.runs.length > 1 ? `The next ${seen.runs.length} runs` : "The run"), runs(seen.runs, zoneOf(seen)));
   if (seen.schedule?.jitter && !seen.answer.cached) parts.push(h("p", { class: "muted small" }, "Each run is moved a little, by the jitter."));
