@@ -24,6 +24,7 @@ from gateway.web.console import job, overview, pages, results, static_files
 from gateway.web.console import jobs as job_lists
 from gateway.web.console import keys as keys_page
 from gateway.web.console import nodes as nodes_page
+from gateway.web.console import projects as projects_page
 from gateway.web.console import requests as requests_page
 from gateway.web.console import schedules as schedules_pages
 from gateway.web.console import sites as sites_pages
@@ -143,7 +144,7 @@ _ROUTERS = (
     requests_page.router,
     *(static_files.router, pages.router, overview.router, job.router, job_lists.router, results.router),
     *(crawl_page.router, schedules_pages.router, sites_pages.router),
-    *(nodes_page.router, keys_page.router, audit_page.router),
+    *(projects_page.router, nodes_page.router, keys_page.router, audit_page.router),
 )
 
 

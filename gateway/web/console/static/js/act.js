@@ -81,9 +81,16 @@ export async function send(form) {
   for (const [, name] of form.dataset.api.matchAll(/\{(\w+)\}/g)) delete values[name];
   const how = form.dataset.send;
   if (how === "file") return api(call, { body: form.querySelector("input[type=file]").files[0], query: values });
-  if (how === "form") return api(call, { body: new FormData(form) });
+  if (how === "form") return api(call, { body: multipart(form) });
   if (how === "query") return api(call, { query: values });
   return api(call, call.startsWith("DELETE") || !hasFields(form) ? {} : { body: values });
+}
+
+/** A file that was not chosen is left out: it would be sent as an empty one. */
+function multipart(form) {
+  const body = new FormData(form);
+  for (const { name, files } of form.elements) if (files && !files.length) body.delete(name);
+  return body;
 }
 
 const hasFields = (form) => [...form.elements].some((field) => field.name);

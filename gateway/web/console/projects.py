@@ -1,0 +1,100 @@
+"""`/console/projects`: what is deployed, its versions and spiders; for admins also what its crawls are given."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple
+
+import orjson
+from fastapi import Query, Request, Response
+
+from gateway.access.keys import Caller, Scope
+from gateway.contract.crawl import DEFAULT_PROJECT
+from gateway.web.authorisation import Called
+from gateway.web.console.pages import Pages, page
+from gateway.web.console.parameters import ParameterField, parameter_form
+from gateway.web.dependencies import Parts
+from gateway.web.parts import GatewayParts
+from gateway.web.routes.environment import get_environment, get_settings
+from gateway.web.routes.platform import (
+    AnyProjectName,
+    ProjectName,
+    SpidersQuery,
+    SpiderView,
+    VersionName,
+    get_dependencies,
+    list_projects,
+    list_spiders,
+    list_versions,
+)
+from gateway.web.schemas.types import Cursor, QueryModel
+
+router = Pages()
+
+#: Spiders of one page.
+_SPIDERS = 50
+
+
+class ProjectQuery(QueryModel):
+    #: Only of this version; by default of the latest.
+    version: str | None = None
+    after: Cursor | None = None
+
+
+class ShownSpider(NamedTuple):
+    info: SpiderView
+    parameters: list[ParameterField]
+    #: Whether it takes further parameters.
+    is_open: bool
+
+
+@router.page("/console/projects", like="GET /projects")
+def projects_page(request: Request, parts: Parts) -> Response:
+    found = list_projects(parts).projects
+    return page(request, "projects/all.html", projects=[one for one in found if one.versions], own=DEFAULT_PROJECT)
+
+
+@router.page("/console/projects/{project}", like="GET /projects/{project}/versions")
+def project_page(
+    request: Request, project: AnyProjectName, query: Annotated[ProjectQuery, Query()], parts: Parts, caller: Called
+) -> Response:
+    known = list_versions(project, parts)
+    version = query.version or known.latest
+    spiders = list_spiders(
+        SpidersQuery(project=known.project, version=version, limit=_SPIDERS, after=query.after), parts
+    )
+    return page(
+        request,
+        "projects/one.html",
+        known=known,
+        version=version,
+        spiders=[_shown(info) for info in spiders.spiders],
+        following=spiders.next,
+        given=_given(known.project, parts, caller),
+    )
+
+
+@router.page(
+    "/console/projects/{project}/versions/{version}",
+    like="GET /projects/{project}/versions/{version}/dependencies",
+)
+def version_page(request: Request, project: ProjectName, version: VersionName, parts: Parts) -> Response:
+    found = get_dependencies(project, version, parts)
+    return page(request, "projects/version.html", found=found)
+
+
+def _shown(info: SpiderView) -> ShownSpider:
+    form = parameter_form(info.params_schema, {}, own=info.project == DEFAULT_PROJECT)
+    return ShownSpider(info, form.fields, form.is_open)
+
+
+def _given(project: str, parts: GatewayParts, caller: Caller) -> dict[str, Any] | None:
+    """What admins may see of what a deployed project gives to its crawls."""
+    if Scope.ADMIN not in caller.scopes or project == DEFAULT_PROJECT:
+        return None
+    settings = get_settings(project, parts)
+    return {
+        "variables": get_environment(project, parts).variables,
+        "settings": orjson.dumps(settings.settings, option=orjson.OPT_INDENT_2).decode() if settings.settings else "",
+        "open": "\n".join(settings.open),
+        "open_env": "\n".join(settings.open_env),
+    }
