@@ -240,8 +240,13 @@ class DataTable extends HTMLElement {
   #discover(records) {
     const before = this.#columns.size;
     const usual = this.#usual().join("\n") === this.#chosen.join("\n");
-    for (const record of records) for (const name of Object.keys(record)) if (!this.#columns.has(name)) this.#know(name);
-    if (this.#columns.size === before) return;
+    let hasChanged = false;
+    for (const [name, value] of records.flatMap((record) => Object.entries(record))) {
+      if (!this.#columns.has(name)) this.#know(name);
+      const column = this.#columns.get(name);
+      if (column && !column.hasNumbers && isNumber(value)) hasChanged = column.hasNumbers = true;
+    }
+    if (this.#columns.size === before && !hasChanged) return;
     if (usual) this.#chosen = this.#usual();
     this.#draw();
   }
@@ -257,9 +262,9 @@ class DataTable extends HTMLElement {
     this.#head.replaceChildren(numbered, ...this.#chosen.map((name) => this.#heading(this.#columns.get(name) ?? { label: name, sorts: [] })));
   }
 
-  #heading({ label, sorts, kind }) {
+  #heading({ label, sorts, kind, hasNumbers }) {
     const words = h("bdi", {}, shown(label, 60));
-    const attributes = { scope: "col", class: NUMBERS.has(kind) ? "number" : null };
+    const attributes = { scope: "col", class: NUMBERS.has(kind) || (!kind && hasNumbers) ? "number" : null };
     if (!sorts.length) return h("th", attributes, words);
     const place = sorts.indexOf(this.#asked("sort"));
     const direction = place < 0 ? null : sorts[place].startsWith("-") ? "descending" : "ascending";
@@ -493,8 +498,8 @@ class DataTable extends HTMLElement {
 
   #cell(name, record) {
     const value = valueAt(record, name);
-    const kind = this.#columns.get(name)?.kind;
-    const isAtEnd = NUMBERS.has(kind) || isNumber(value);
+    const { kind, hasNumbers } = this.#columns.get(name) ?? {};
+    const isAtEnd = NUMBERS.has(kind) || isNumber(value) || (value === null && hasNumbers);
     const content = !kind ? cell(value) : value == null ? "" : KINDS[kind](value);
     return h("td", { class: isAtEnd ? "number" : kind === "link" ? "link" : null }, content);
   }
