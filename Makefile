@@ -1,7 +1,7 @@
 # All you need is Python 3.11 or later and make: uv, and all else, comes from PyPI into this folder.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up demo quick test faults check bench fmt clean
+.PHONY: help up demo quick test faults check bench fmt screenshots clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -63,6 +63,10 @@ bench: $(STAMP) ## Measure us beside the ceiling and the peers
 fmt: $(STAMP) ## Format, and mend what can be mended
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+screenshots: $(STAMP) ## Make the pictures of docs/console.md anew
+	@tests/install-system-packages
+	@exec $(BIN)/python tests/browser/console/pictures.py
 
 clean: ## Remove what was built and installed here (your data in .discoverybot/ stays)
 	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist

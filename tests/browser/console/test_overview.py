@@ -10,6 +10,10 @@ from gateway.access.keys import Scope
 from gateway.jobs.job import JobStatus, WaitingReason
 from gateway.nodes.store import Load
 
+#: Bytes of the page and of all its files, as they travel.
+WEIGHT = """[...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]
+  .reduce((sum, entry) => sum + entry.encodedBodySize, 0)"""
+
 
 async def test_an_empty_platform_says_what_to_do_first(open_tab: OpenTab, console: Console, axe: Axe) -> None:
     async with open_tab(console.url) as tab:
@@ -42,6 +46,8 @@ async def test_figures_lead_to_their_lists_and_stay_fresh(open_tab: OpenTab, loc
         await expect(tab.page.get_by_role("row", name="board").get_by_text("67 %")).to_be_visible()
         await expect(tab.page.get_by_role("row", name="n1").get_by_text("95 %")).to_be_visible()
         await axe(tab)
+        # the first page is light: it is read over a slow line, too
+        assert await tab.page.evaluate(WEIGHT) < 150_000
         # it is brought up to date while somebody looks, and the focus stays where it is
         link = tab.page.get_by_role("link", name="New crawl").last
         await link.focus()

@@ -16,6 +16,9 @@ async def test_the_first_page_is_read_by_everybody(tab: Tab, axe: Axe, console: 
         tab.page.get_by_role("navigation", name="Console").get_by_role("link", name="Overview")
     ).to_have_attribute("aria-current", "page")
     await axe(tab)
+    # the navigation stays where it is
+    await tab.page.evaluate("document.querySelector('main').style.minHeight = '4000px'; scrollTo(0, 2000)")
+    await expect(tab.page.get_by_role("link", name="Overview")).to_be_in_viewport()
     # only our own files, under addresses that are kept for ever
     assert all(address.startswith(console.url) for address in tab.asked)
 

@@ -1,0 +1,282 @@
+"""A platform with something on each page, for the documentation: some days of a small company's crawls."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+from browser.console.platform import Console
+
+from gateway.access.keys import Scope
+from gateway.clock import utc_now
+from gateway.contract.crawl import Egg
+from gateway.contract.log_line import split_entries
+from gateway.contract.outbox import AttemptId
+from gateway.contract.records import ExitReport, FilesKept, SpiderInfo
+from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
+from gateway.jobs.job import Job, JobStatus, Trigger, WaitingReason
+from gateway.jobs.progress import Point, ProgressStore
+from gateway.logs.store import LogChunk, count_lines
+from gateway.nodes.health import HeartbeatStore
+from gateway.nodes.store import Load
+from gateway.projects.eggs import SpiderStore
+from gateway.requests.store import RequestChunk, RequestStore
+from gateway.schedules.schedule import LedgerEntry, LedgerKind
+from gateway.schedules.store import LedgerStore
+
+#: Seconds between two signs of life: a node without one counts as dead soon.
+_EVERY = 1.0
+_SHOP = "https://shop.example"
+_OFFERS = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "category": {"type": "string", "title": "Category", "description": "Only this one.", "default": "all"},
+        "with_reviews": {"type": "boolean", "title": "With reviews", "default": False},
+        "max_price": {"type": "number", "title": "Highest price", "minimum": 0},
+    },
+}
+_NAMES = ("Kettle", "Toaster", "Desk lamp", "Garden chair", "Bread knife", "Clock", "Kitchen scale", "Door mat")
+_SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 6"><rect width="9" height="6" fill="{}"/></svg>'
+
+
+class Sample:
+    """`ids` has what the addresses of pages name: `job_id`, `schedule_id`, `project` and so on."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.key = str(console.key("anne", Scope.ADMIN).token)
+        self.random = random.Random(7)
+        self.ids: dict[str, str] = {"project": "shop"}
+        self._settle()
+        self._make_schedules()
+        self._make_sites()
+        self._run_jobs()
+        self.ids["job_id"] = self._crawl_in_full().id
+        self._use_keys()
+
+    def _call(self, route: str, **body: Any) -> Any:
+        method, path = route.split()
+        headers = {"Authorization": f"Bearer {self.key}"}
+        answer = self.console.http.request(method, path, json=body or None, headers=headers)
+        assert answer.is_success, (route, answer.text)
+        return answer.json() if answer.content else None
+
+    def _settle(self) -> None:
+        spiders = [
+            SpiderInfo(project="default", name="seo", description="What search engines see of each page."),
+            SpiderInfo(project="default", name="jobs", description="Job postings of a board."),
+            *(
+                SpiderInfo(project="shop", version=version, latest=version == "1.4", name=name, description=text,
+                           needs_urls=False, params_schema=_OFFERS)
+                for version in ("1.3", "1.4")
+                for name, text in (("offers", "Offers with prices."), ("reviews", "What people say of them."))
+            ),
+        ]  # fmt: skip
+        for node in ("n1", "n2"):
+            SpiderStore(self.console.database).publish(node, spiders)
+        self.beat()
+
+    def beat(self) -> None:
+        """Two nodes, a worker and two beats give a sign of life."""
+        eggs = [Egg("shop", "1.3"), Egg("shop", "1.4")]
+        for node, slots, load, free in (("n1", 8, Load(0.46, 0.58), 212), ("n2", 4, Load(0.12, 0.31), 96)):
+            self.console.node(node, slots=slots, load=load, free_bytes=free << 30, eggs=eggs, max_render_slots=2)
+        beats = HeartbeatStore(self.console.database)
+        for name in ("worker:host-1:4711", "beat:host-1:4712", "beat:host-2:815"):
+            beats.beat(name)
+
+    def _make_schedules(self) -> None:
+        for name, spider, interval in (
+            ("Prices, every morning", "offers", "0 9 * * *"),
+            ("Reviews, on weekdays", "reviews", "30 6 * * 1-5"),
+            ("Pages of our own site", "seo", "every 4h"),
+        ):
+            body = {"spider": spider, "start_urls": [f"{_SHOP}/{spider}"], "interval": interval, "name": name}
+            project = {} if spider == "seo" else {"project": "shop"}
+            made = self._call("POST /schedules", user_id="anne", timezone="Europe/Paris", jitter=0, **body, **project)
+            self.ids.setdefault("schedule_id", made["schedule_id"])
+            self.ids[spider] = made["schedule_id"]
+        self._note_the_past()
+
+    def _note_the_past(self) -> None:
+        """What became of the occurrences of the last days."""
+        today = utc_now().replace(hour=7, minute=0, second=0, microsecond=0)
+        entries = []
+        for days in range(1, 9):
+            due = today - timedelta(days=days)
+            late, kind = 0.4, LedgerKind.FIRED
+            if days == 3:
+                kind = LedgerKind.SKIPPED
+            elif days == 5:
+                late = 340.0
+            status = JobStatus.ERROR if days == 2 else JobStatus.FINISHED
+            ran = self._job(status, due, 300 + 9 * days, spider="offers", schedule_id=self.ids["offers"])
+            entries.append(self._entry(ran.id, due, kind, late))
+        LedgerStore(self.console.database).record(entries)
+
+    def _entry(self, job_id: str, due: datetime, kind: LedgerKind, late: float) -> LedgerEntry:
+        given = {"schedule_id": self.ids["offers"], "at": due, "due": due, "recorded_at": due, "rev": 1}
+        reason = "the previous run had not ended" if kind is LedgerKind.SKIPPED else None
+        return LedgerEntry.model_validate(
+            {"job_id": job_id, "kind": kind, "late_by_seconds": late, "reason": reason, **given}
+        )
+
+    def _make_sites(self) -> None:
+        for name in ("example-jobs", "north-board"):
+            template = f"https://{name}.example/search?q={{keywords}}&l={{location}}"
+            self._call(
+                "POST /sites", name=name, search_url=template, interval_minutes=720, payload={"keywords": "nurse"}
+            )
+        made = self._call("POST /targets", site="example-jobs", keywords="welder", location="Lyon")
+        self.ids |= {"name": "example-jobs", "target_id": str(made["id"])}
+
+    def _job(self, status: JobStatus, began: datetime, ran: float, **fields: Any) -> Job:
+        age = (utc_now() - began).total_seconds()
+        spider = fields.pop("spider", "seo")
+        project = "default" if spider in {"seo", "jobs"} else "shop"
+        url = fields.pop("url", f"{_SHOP}/{spider}")
+        pages = fields.pop("pages", round(ran * 1.6))
+        counts = {
+            "completed_pages": pages,
+            "requested_pages": pages + 4,
+            "items_count": pages * 3,
+            "pages_per_s": 1.6,
+        }
+        given = {"user_id": "anne", "start_urls": [url], "spider": spider, "project": project, "progress": counts}
+        if status in {JobStatus.PENDING, JobStatus.SCHEDULED}:
+            del given["progress"]
+        return self.console.job(status, age=age, ran=ran, **{**given, **fields})
+
+    def _run_jobs(self) -> None:
+        now, ends = utc_now(), (JobStatus.FINISHED,) * 7 + (JobStatus.PARTIAL, JobStatus.ERROR, JobStatus.CANCELLED)
+        for number in range(60):
+            status = ends[(number * 7) % 10]
+            spider = ("seo", "offers", "jobs", "reviews")[number % 4]
+            site = {"site": "example-jobs", "trigger": Trigger.MANUAL} if spider == "jobs" else {}
+            failed = {"message": "9 of 40 requests failed (the first: HTTP 503)"} if status is JobStatus.ERROR else {}
+            began = now - timedelta(seconds=200 + 130 * number + 9 * number * number)
+            user = ("anne", "bert", "anne")[number % 3]
+            ran = self.random.uniform(20, 120)
+            self._job(status, began, ran, spider=spider, user_id=user, dead=number in {4, 24}, **site, **failed)
+        for number, reason in enumerate((WaitingReason.USER_QUOTA,) * 3):
+            began = now - timedelta(seconds=40 + 55 * number)
+            self._job(JobStatus.PENDING, began, 0, spider="reviews", user_id="bert", waiting_reason=reason)
+        for number in range(2):
+            self._job(
+                JobStatus.RUNNING, now - timedelta(seconds=50 + 90 * number), 0, spider="seo", pages=64 + 70 * number
+            )
+
+    def _crawl_in_full(self) -> Job:
+        """A job with curves, a log, items, requests and files, as if it had ended just now."""
+        began = utc_now() - timedelta(seconds=260)
+        params = {"params": {"category": "kitchen", "with_reviews": True}, "schedule_id": self.ids["offers"]}
+        job = self._job(JobStatus.FINISHED, began, 240, spider="offers", pages=380, tags=["prices"], **params)
+        store = ProgressStore(self.console.database)
+        series = store.get(AttemptId(job.id, 1))
+        for second in range(0, 241, 4):
+            done = round(380 * min(1, (second / 240) ** 0.9))
+            series.add(Point(began + timedelta(seconds=second), min(384, 40 + 2 * done), done, 3 * done, 0, done))
+        store.save(series)
+        self._write_log(job, began)
+        self._record_requests(job, began)
+        self.console.results(job, [self._item(number) for number in range(240)])
+        self._keep_files(job)
+        return job
+
+    def _item(self, number: int) -> dict[str, Any]:
+        name = f"{_NAMES[number % 8]} {number // 8 + 1}"
+        price = None if number % 9 == 4 else round(4.9 + 3.7 * (number * 13 % 29), 2)
+        seller = {"name": ("Blue Barn", "North & Son", "Kitchen Works")[number % 3], "rating": 3 + number % 3}
+        return {
+            "name": name,
+            "price": price,
+            "in_stock": number % 5 != 0,
+            "seller": seller,
+            "url": f"{_SHOP}/p/{number}",
+        }
+
+    def _write_log(self, job: Job, began: datetime) -> None:
+        lines = [self._line(number, began) for number in range(900)]
+        data = "".join(lines).encode()
+        counts = count_lines(split_entries(data, 0)[0], None)
+        self.console.logs.append(LogChunk(job.id, 1, 0, len(data), "INFO", data, None, counts))
+        self.console.database["jobs"].update_one({"_id": job.id}, {"$set": {"attempts.1.log_end": len(data)}})
+
+    def _line(self, number: int, began: datetime) -> str:
+        at = f"{began + timedelta(seconds=number * 0.26):%Y-%m-%d %H:%M:%S}"
+        if number == 0:
+            return f"{at} [scrapy.core.engine] INFO: Spider opened\n"
+        if number % 180 == 170:
+            return (
+                f"{at} [scrapy.core.scraper] ERROR: Spider error processing <GET {_SHOP}/p/{number}>\n"
+                'Traceback (most recent call last):\n  File "shop/spiders/offers.py", line 41, in parse\n'
+                "ValueError: no price\n"
+            )
+        if number % 60 == 50:
+            return f"{at} [shop.pipelines] WARNING: no price on {_SHOP}/p/{number}: kept without one\n"
+        if number % 7 == 3:
+            return f"{at} [shop.pipelines] INFO: {_NAMES[number % 8]} {number} kept\n"
+        return f"{at} [scrapy.core.engine] DEBUG: Crawled (200) <GET {_SHOP}/p/{number}>\n"
+
+    def _record_requests(self, job: Job, began: datetime) -> None:
+        start = int(began.timestamp() * 1000)
+        lines = [json.dumps(self._request(number, start)) for number in range(300)]
+        data = "".join(f"{line}\n" for line in lines).encode()
+        RequestStore(self.console.database).append(RequestChunk(job.id, 1, 0, len(data), data))
+
+    def _request(self, number: int, start: int) -> dict[str, Any]:
+        known = {"url": f"{_SHOP}/p/{number}", "at": start + 800 * number, "attempt": 1, "parent": f"{_SHOP}/offers"}
+        if number % 97 == 40:
+            return {**known, "ms": 30_000, "failed": True, "reason": "no answer within 30 seconds", "retries": 2}
+        status = 404 if number % 60 == 33 else 200
+        return {**known, "status": status, "ms": 80 + number * 37 % 700, "bytes": 20_000 + number * 911 % 60_000}
+
+    def _keep_files(self, job: Job) -> None:
+        store, attempt = FileStore(self.console.database, self._bytes()), AttemptId(job.id, 1)
+        files = {f"images/{name.lower()}.svg": color for name, color in zip(_NAMES, _COLORS, strict=False)}
+        contents = {name: _SVG.format(color).encode() for name, color in files.items()}
+        contents["offers.csv"] = b"name,price\n" * 400
+        for name, data in contents.items():
+            store.keep(attempt, name, [data])
+            times = {"modified_at": utc_now(), "stored_at": utc_now()}
+            store.note(FileRecord.of(attempt, name, size=len(data), sha256="0" * 64, **times))
+        end = ExitReport(attempt=1, ended_at=utc_now(), files=FilesKept(count=len(contents)))
+        self.console.change(job, **{"attempts.1.exit": end.model_dump(exclude_none=True)})
+
+    def _bytes(self) -> FileBytes:
+        return FileBytes(FilesPlace(self.console.settings.files_location))
+
+    def _use_keys(self) -> None:
+        """Keys of others, and calls for the audit."""
+        self.console.key("bert")
+        self.console.key("dashboard", Scope.READ)
+        for job in self._call("GET /jobs?status=pending")["jobs"][:1]:
+            self._call(f"POST /jobs/{job['job_id']}/cancel")
+        self._call(f"POST /schedules/{self.ids['reviews']}/pause")
+
+
+_COLORS = ("#3b6ea8", "#a8573b", "#d9b13b", "#4c8f5a", "#7c5aa0", "#888", "#c0566e", "#3c9a9a")
+
+
+@contextmanager
+def living(sample: Sample) -> Iterator[None]:
+    """Nodes, worker and beats give signs of life for as long as this lasts."""
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(_EVERY):
+            sample.beat()
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(60)
