@@ -116,10 +116,20 @@ async def test_it_runs_each_morning_in_paris(tab: Tab, console: Console, axe: Ax
     await expect(preview(page)).to_contain_text("clocks go forward 1 h before this run")
     await page.get_by_label("Name of the schedule").fill("mornings")
     await axe(tab)
+    await page.get_by_text("Overlap, missed runs, end").click()
+    await page.get_by_label("If the run before has not ended").select_option("queue")
+    await page.get_by_label("End after so many runs").fill("7")
+    pasted = await _pasted(page)
+    await page.get_by_label("Name of the schedule").fill("evenings")
+    await expect(preview(page)).to_contain_text("The same is scheduled already")
+    await expect(page.get_by_text("The command line has no option for: name.")).to_be_visible()
     await page.get_by_role("button", name="Schedule the crawl").press("Enter")
     await page.wait_for_url("**/console/schedules/*")
+    await expect(page.get_by_text("this is it")).to_be_visible()
+    assert pasted == [page.url.rpartition("/")[2]] * 3
     made = console.schedules.get(page.url.rpartition("/")[2])
     assert (made.name, made.timing.interval, made.timing.timezone) == ("mornings", "0 9 * * *", "Europe/Paris")
+    assert (made.overlap, made.max_runs) == ("queue", 7)
     tab.complaints.clear()
 
 
@@ -135,7 +145,17 @@ async def test_the_same_request_can_be_pasted_elsewhere(tab: Tab, console: Conso
     await expect(preview(page)).to_contain_text("It would be refused")
     await fill(page, "Start URLs", "https://example.com/it's?a=$HOME&b=`x`")
     await expect(preview(page)).to_contain_text("It starts on n1")
-    jobs = []
+    first, *others = await _pasted(page)
+    assert others == [first] * 2
+    spec = console.jobs.get(first).spec
+    assert spec.start_urls == ("https://example.com/it's?a=$HOME&b=`x`",)
+    assert spec.params == {"include": ["^/a'b\"c$", "ö `date`"], "rules": {"a": [True, None, 1.5, "\u202e"]}}
+    assert spec.settings == {"DOWNLOAD_DELAY": 0.5, "USER_AGENT": 'it\'s "me"'}
+
+
+async def _pasted(page: Page) -> list[str]:
+    """The ids of the job or schedule that the same requests are answered with, one by each program."""
+    ids = []
     for name, program in (
         ("curl", ["bash", "-c"]),
         ("Python", [sys.executable, "-c"]),
@@ -143,13 +163,9 @@ async def test_the_same_request_can_be_pasted_elsewhere(tab: Tab, console: Conso
     ):
         await page.get_by_role("button", name=name, exact=True).click()
         text = await page.get_by_label("The same request").inner_text()
-        jobs.append(await _run([*program, text + (" --no-follow --json" if name == "Command line" else "")]))
-    first = jobs[0]["job_id"]
-    assert [job["job_id"] for job in jobs] == [first] * 3
-    spec = console.jobs.get(first).spec
-    assert spec.start_urls == ("https://example.com/it's?a=$HOME&b=`x`",)
-    assert spec.params == {"include": ["^/a'b\"c$", "ö `date`"], "rules": {"a": [True, None, 1.5, "\u202e"]}}
-    assert spec.settings == {"DOWNLOAD_DELAY": 0.5, "USER_AGENT": 'it\'s "me"'}
+        answer = await _run([*program, text + (" --no-follow --json" if name == "Command line" else "")])
+        ids.append(answer.get("schedule_id") or answer["job_id"])
+    return ids
 
 
 async def _run(command: list[str]) -> dict[str, Any]:

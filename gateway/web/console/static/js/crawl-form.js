@@ -12,7 +12,7 @@ const UNREADABLE = "Correct the field that cannot be read: then the same request
 const form = document.getElementById("crawl");
 const place = (id) => document.getElementById(id);
 const touched = new Set();
-let waiting, underWay, kind = "curl";
+let waiting, underWay, kind = "curl", exists = false;
 
 if (form) {
   form.addEventListener("input", ({ target }) => changed(target));
@@ -58,6 +58,7 @@ async function look() {
   const { name: _, ...asked } = body;
   try {
     const seen = await api("POST /crawl/preview", { body: asked, signal: underWay.signal });
+    exists = seen.answer?.cached ?? false;
     say(preview(seen), verdictOf(seen));
     showFaults(seen.problems);
   } catch (error) {
@@ -127,7 +128,8 @@ async function search(text) {
 
 function goTo(answer) {
   const id = answer.schedule_id ?? answer.job_id;
-  if (answer.cached) toastAfterLoad("The same crawl was asked for before: this is it.");
+  // a schedule does not say whether it is new
+  if (answer.cached ?? exists) toastAfterLoad("The same crawl was asked for before: this is it.");
   location.assign(`/console/${answer.schedule_id ? "schedules" : "jobs"}/${encodeURIComponent(id)}`);
 }
 
