@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, WithJsonSchema
 
 from gateway.contract.log_line import Position
 from gateway.errors import InvalidRequestError
@@ -73,7 +73,11 @@ class LogLinesQuery(LogStretchQuery):
     max_length: int = Field(default=2000, ge=1, le=1 << 20, description="Characters of a message; the rest is cut")
 
 
-SegmentView = tuple[int, int, int, int]
+#: FastAPI describes a tuple as a list of schemas, which OpenAPI 3.1 does not know.
+SegmentView = Annotated[
+    tuple[int, int, int, int],
+    WithJsonSchema({"type": "array", "items": {"type": "integer"}, "minItems": 4, "maxItems": 4}),
+]
 
 
 class LogSegmentsView(BaseModel):
