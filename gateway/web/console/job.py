@@ -99,10 +99,10 @@ def _places(job: Job, advised: Advice, viewer: Viewer) -> dict[Place, str]:
     """The addresses of the places that the advice names, as far as the viewer may go there."""
     here, link = f"/console/jobs/{job.id}", viewer.link
     every = {
-        Place.LOG: link(f"{here}/log"),
-        Place.REQUESTS: link(f"{here}/requests", failed="true"),
-        Place.ITEMS: link(f"{here}/items"),
-        Place.RUNS: link(f"{here}/runs"),
+        Place.LOG: link(f"{here}/log") + "#first-error",
+        Place.REQUESTS: link(f"{here}/requests", failed="true") + "#tab",
+        Place.ITEMS: link(f"{here}/items") + "#tab",
+        Place.RUNS: link(f"{here}/runs") + "#tab",
         Place.AGAIN: link("/console/crawl", **{"from": job.id}),
         Place.NODES: link("/console/nodes"),
         Place.PROJECT: link(f"/console/projects/{job.spec.project}"),

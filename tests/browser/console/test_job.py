@@ -84,7 +84,7 @@ async def test_a_failed_job_says_what_to_do_and_runs_again(tab: Tab, console: Co
     advice = page.get_by_role("region", name="What to do next")
     await expect(advice).to_contain_text("The site refuses the crawler")
     await expect(advice.get_by_role("link").first).to_have_attribute(
-        "href", f"/console/jobs/{job.id}/requests?failed=true"
+        "href", f"/console/jobs/{job.id}/requests?failed=true#tab"
     )
     await page.locator("#job-facts > summary").press("Enter")
     await expect(page.get_by_text('"title": "h1"')).to_be_visible()
@@ -120,3 +120,12 @@ async def test_what_a_spider_has_named_changes_nothing_but_itself(
         await tab.page.get_by_text("Facts and parameters").click()
         assert await tab.page.evaluate(FITS)
         await axe(tab)
+
+
+async def test_the_advice_leads_to_the_first_error_of_the_log(tab: Tab, console: Console) -> None:
+    job = console.job(JobStatus.ERROR, message="1 of 1 requests failed (the first: in the spider: KeyError)")
+    lines = [f"2027-06-01 09:00:01 [seo] INFO: line {number}" for number in range(300)]
+    console.log(job, [*lines, "2027-06-01 09:00:02 [scrapy] ERROR: no price here", *lines])
+    await tab.page.goto(f"/console/jobs/{job.id}/runs")
+    await tab.page.get_by_role("link", name="Read the log from its first error on").press("Enter")
+    await expect(tab.page.locator('log-view [aria-current="true"]')).to_contain_text("no price here")

@@ -124,9 +124,9 @@ async function take() {
     if (old && now && !old.contains(document.activeElement)) old.replaceWith(document.importNode(now, true));
   }
   refresh(page);
-  showLatest();
   if (!("live" in fresh.getElementById("job-page").dataset)) stop();
   await read();
+  showLatest();
 }
 
 let stop = () => {};
@@ -155,6 +155,6 @@ function showLatest() {
   list.scrollTop = list.scrollHeight;
 }
 
-showLatest();
 await read();
+showLatest();
 if ("live" in page.dataset) live();

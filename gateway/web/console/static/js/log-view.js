@@ -257,6 +257,10 @@ class LogView extends HTMLElement {
 
   async #openLink() {
     const id = location.hash.slice(1);
+    if (id === "first-error") {
+      await this.#firstError();
+      this.#parts.box.focus();
+    }
     if (!POSITION.test(id)) return;
     const query = { from: `${position(id)[0]}-${Math.max(0, position(id)[1] - 1)}`, to: id, limit: 1 };
     if (Object.keys(this.#rows.filter).length) {
