@@ -118,7 +118,7 @@ async def test_the_whole_log_is_searched_by_keyboard_alone(tab: Tab, logged: tup
     await expect(log.row("line 1")).to_be_visible()
     await tab.page.keyboard.press("/")
     await tab.page.keyboard.type("nowhere")
-    await expect(log.hits).to_have_text("Not in this log")
+    await expect(log.hits).to_have_text("Not found")
 
 
 async def test_a_line_has_a_link_and_what_is_hostile_changes_only_itself(

@@ -182,7 +182,7 @@ export class LogSearch {
   #tell() {
     const lines = this.#found?.lines;
     if (!this.#text) this.told.textContent = "";
-    else if (!lines) this.told.textContent = this.#found ? "Not in this log" : "";
+    else if (!lines) this.told.textContent = this.#found ? "Not found" : "";
     else this.told.textContent = `${count(this.#current + 1)} of ${count(lines)}`;
     this.#on.onFound();
   }

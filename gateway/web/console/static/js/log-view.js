@@ -18,7 +18,7 @@ const STATES = {
   over: "Ended",
 };
 /** Milliseconds between two drawings of a log that grows, and between two announcements of how much. */
-const PACE = 150;
+const PACE = 200;
 const ANNOUNCE = 10_000;
 const POSITION = /^\d{1,6}-\d{1,15}$/;
 
@@ -32,6 +32,7 @@ class LogView extends HTMLElement {
   #unseen = 0;
   #current;
   #painting;
+  #painted = 0;
   #announced = 0;
   #state = "connecting";
   #keys = (event) => this.#key(event);
@@ -71,10 +72,10 @@ class LogView extends HTMLElement {
     const parts = this.#parts;
     parts.levels = h("div", { class: "row", role: "group", "aria-label": "Level" }, LEVELS.map((level) => this.#chip(level)));
     parts.logger = h("select", { "aria-label": "Logger", onchange: ({ target }) => this.#filter({ logger: target.value || null }) });
-    parts.error = this.#button("First error", "next", () => this.#firstError());
-    parts.wrap = this.#button("Wrap", "wrap", () => this.#wrap(), { "aria-pressed": "true" });
-    parts.follow = this.#button("Follow", "down-arrow", () => this.#setFollowing(!this.#isFollowing), { "aria-pressed": "true" });
-    parts.find = this.#button("Search", "search", () => this.#search.open(), { title: "Ctrl+F, or /" });
+    parts.error = this.#button("First error", "next", () => this.#firstError(), { "data-key": "e" });
+    parts.wrap = this.#button("Wrap", "wrap", () => this.#wrap(), { "aria-pressed": "true", "data-key": "w" });
+    parts.follow = this.#button("Follow", "down-arrow", () => this.#setFollowing(!this.#isFollowing), { "aria-pressed": "true", "data-key": "f" });
+    parts.find = this.#button("Search", "search", () => this.#search.open(), { title: "Ctrl+F, or /", "data-key": "/", "data-key-words": "Search the whole log" });
     parts.state = h("span", { class: "log-state small muted", role: "status" });
     parts.box = h("div", { class: "log-box", tabindex: 0, role: "table", "aria-label": "Log" });
     parts.marks = h("canvas", { class: "log-marks", "aria-hidden": "true" });
@@ -156,10 +157,12 @@ class LogView extends HTMLElement {
   }
 
   #paintSoon() {
+    const quiet = performance.now() - this.#painted;
     this.#painting ??= setTimeout(() => {
       this.#painting = undefined;
+      this.#painted = performance.now();
       this.#paint();
-    }, PACE);
+    }, Math.max(0, PACE - quiet));
   }
 
   #paint() {
@@ -249,6 +252,7 @@ class LogView extends HTMLElement {
   async #goTo(id) {
     this.#setFollowing(false);
     this.#current = id;
+    this.scrollIntoView({ block: "nearest" });
     const number = await this.#rows.numberOf(id);
     this.#view.count = this.#rows.count;
     this.#view.show(number);
@@ -304,31 +308,31 @@ class LogView extends HTMLElement {
 
   #key(event) {
     if (event.defaultPrevented || document.querySelector("dialog[open]")) return;
-    const isTyping = event.target.closest?.("input, textarea, select, [contenteditable]");
     const isFind = (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "f" && event.target !== this.#search.input;
-    if (isFind || (event.key === "/" && !isTyping && !event.ctrlKey)) this.#search.open();
+    if (isFind) this.#search.open();
     else if (event.target !== this.#parts.box || event.ctrlKey || event.altKey || event.metaKey || !this.#act(event.key)) return;
     event.preventDefault();
     event.stopPropagation();
   }
 
-  /** What a key does while the rows have the focus. Returns whether it does something. */
+  /** What a key does while the rows have the focus. Returns whether it does something. Others are `data-key`s. */
   #act(key) {
     const acts = {
       ArrowDown: () => this.#step(1),
       ArrowUp: () => this.#step(-1),
-      Home: () => this.#view.move(-Infinity) ?? this.#setFollowing(false),
+      Home: () => this.#toStart(),
       End: () => this.#setFollowing(true),
-      n: () => this.#search.step(1),
-      N: () => this.#search.step(-1),
-      e: () => this.#firstError(),
-      f: () => this.#setFollowing(!this.#isFollowing),
-      w: () => this.#wrap(),
       Enter: () => this.#enter(),
+      ...(this.#search.isOpen && { n: () => this.#search.step(1), N: () => this.#search.step(-1) }),
     };
     if (!acts[key]) return false;
     acts[key]();
     return true;
+  }
+
+  #toStart() {
+    this.#setFollowing(false);
+    this.#view.show(0);
   }
 
   /** Make the next line, or the one before, the current one. */
