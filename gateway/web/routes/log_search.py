@@ -73,7 +73,7 @@ class LogLinesQuery(LogStretchQuery):
     max_length: int = Field(default=2000, ge=1, le=1 << 20, description="Characters of a message; the rest is cut")
 
 
-#: FastAPI describes a tuple as a list of schemas, which OpenAPI 3.1 does not know.
+#: Described without `prefixItems`, which schemathesis takes for a list of schemas in `items`.
 SegmentView = Annotated[
     tuple[int, int, int, int],
     WithJsonSchema({"type": "array", "items": {"type": "integer"}, "minItems": 4, "maxItems": 4}),
