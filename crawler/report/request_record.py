@@ -82,7 +82,7 @@ class RequestRecord:
         if self._count >= self._most or self._bytes >= self._most_bytes:
             self._leave_out()
             return
-        line = extras.dumps({**self._facts(request, result, sent_at), "attempt": self._attempt}) + b"\n"
+        line = extras.dumps(self._facts(request, result, sent_at)) + b"\n"
         self._count += 1
         self._bytes += len(line)
         self._give(request, line)
@@ -127,44 +127,51 @@ class RequestRecord:
         self.left_out += 1
 
     def _facts(self, request: Request, result: Response | Failure, sent_at: float | None) -> dict[str, Any]:
-        """Without those that say nothing."""
+        """Without those that say nothing. This is done for each request, so it does no more than it has to."""
         meta = request.meta
-        urls, retries = meta.get("redirect_urls"), meta.get("retry_times")
-        # a project may have put anything there
-        url = urls[0] if isinstance(urls, list) and urls and isinstance(urls[0], str) else request.url
-        answered_by = result.url if isinstance(result, Response) else request.url
-        facts = {
-            "url": _url(url),
-            "at": int(time.time() * 1000),
-            "ms": None if sent_at is None else round((time.monotonic() - sent_at) * 1000),
-            "parent": _url(meta.get(PARENT)),
-            "redirected_to": None if answered_by == url else _url(answered_by),
-            "retries": retries if isinstance(retries, int) else None,
-            **(_answer(result) if isinstance(result, Response) else _failure(result)),
-        }
-        return {name: value for name, value in facts.items() if value is not None}
+        url = _first_url(request, meta)
+        facts: dict[str, Any] = {"url": _kept(url), "at": int(time.time() * 1000), "attempt": self._attempt}
+        if sent_at is not None:
+            facts["ms"] = round((time.monotonic() - sent_at) * 1000)
+        if isinstance(parent := meta.get(PARENT), str):
+            facts["parent"] = _kept(parent)
+        if isinstance(retries := meta.get("retry_times"), int):
+            facts["retries"] = retries
+        last = request.url
+        if isinstance(result, Response):
+            last = result.url
+            _add_answer(facts, result)
+        else:
+            _add_failure(facts, result)
+        if last != url:
+            facts["redirected_to"] = _kept(last)
+        return facts
 
 
-def _answer(response: Response) -> dict[str, Any]:
-    failed = is_error_status(response.status)
-    return {
-        "status": response.status,
-        "bytes": len(response.body),
-        "cached": True if "cached" in response.flags else None,
-        "failed": failed or None,
-        "reason": status_reason(response.status) if failed else None,
-    }
+def _first_url(request: Request, meta: dict[str, Any]) -> str:
+    """The URL that was asked for before any redirect."""
+    urls = meta.get("redirect_urls")
+    # a project may have put anything there
+    return urls[0] if isinstance(urls, list) and urls and isinstance(urls[0], str) else request.url
 
 
-def _failure(failure: Failure) -> dict[str, Any]:
+def _add_answer(facts: dict[str, Any], response: Response) -> None:
+    facts["status"], facts["bytes"] = response.status, len(response.body)
+    if "cached" in response.flags:
+        facts["cached"] = True
+    if is_error_status(response.status):
+        facts["failed"], facts["reason"] = True, status_reason(response.status)
+
+
+def _add_failure(facts: dict[str, Any], failure: Failure) -> None:
     reason = _LOGIN_IN_TEXT.sub("", exception_reason(failure.value))
-    return {"failed": is_error(failure.value) or None, "reason": outbox.whole_text(reason[:LONGEST_REASON])}
+    facts["reason"] = outbox.whole_text(reason[:LONGEST_REASON])
+    if is_error(failure.value):
+        facts["failed"] = True
 
 
-def _url(url: object) -> str | None:
+def _kept(url: str) -> str:
     """As much of it as is kept, and no login."""
-    if not isinstance(url, str):
-        return None
     if "@" in url:
         url = _LOGIN.sub("", url)
     whole: str = outbox.whole_text(url[:LONGEST_URL])

@@ -6,6 +6,7 @@ pages asked for again than were not yet done.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -120,10 +121,16 @@ def test_crawls_go_on_where_they_were_killed(stack: Stack) -> None:
 
 
 def too_often(stack: Stack, crawl: Crawled) -> bool:
-    """Whether it asked for more pages again than were under way when it was killed, or has not each item once."""
+    """Whether it asked for more pages again than were under way when it was killed, or has not each item, and each
+    page in the record of its requests, once.
+    """
     visits = Counter(crawl.site.paths())
     again = visits.total() - len(visits)
     interrupted = len(stack.job(crawl.job)["attempts"]) - 1
     items = [item["url"] for item in stack.items(crawl.job) if item["type"] == "page"]
     sys.stdout.write(f"{crawl.job}: {interrupted} interrupted, {again} pages again, {len(items)} items\n")
-    return again > interrupted * UNDONE or len(items) != PAGES or len(set(items)) != PAGES
+    answer = stack.http.get(f"{stack.url}/jobs/{crawl.job}/requests", params={"format": "jsonl", "q": "/p/"})
+    asked = [json.loads(line)["url"] for line in answer.raise_for_status().text.splitlines()]
+    sys.stdout.write(f"{len(asked)} requests recorded\n")
+    wrong = any(len(found) != PAGES or len(set(found)) != PAGES for found in (items, asked))
+    return again > interrupted * UNDONE or wrong
