@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
 from gateway.access.keys import Caller
+from gateway.jobs.queries import JobQueries
 from gateway.schedules.calendar import ScheduleCalendar, coming
 from gateway.schedules.edits import ScheduleChanges
 from gateway.schedules.firing import Scheduling
@@ -160,7 +161,10 @@ def schedule_history(
     """Occurrences: fired and how late, skipped and why, or missed. Pass `next` as `after` for the next page."""
     parts[ScheduleStore].get(schedule_id)
     entries, following = parts[LedgerStore].page(schedule_id, query.limit, query.after)
-    return ScheduleHistory(entries=[LedgerEntryView.of(entry) for entry in entries], next=following)
+    fired = [entry.job_id for entry in entries if entry.kind is LedgerKind.FIRED]
+    statuses = parts[JobQueries].statuses(fired)
+    views = [LedgerEntryView.of(entry, statuses.get(entry.job_id)) for entry in entries]
+    return ScheduleHistory(entries=views, next=following)
 
 
 class TickView(BaseModel):

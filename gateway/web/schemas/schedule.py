@@ -64,6 +64,7 @@ _PREVIEW: JsonDict = {
 _ENTRY: JsonDict = {
     "kind": "fired",
     "job_id": _RUN,
+    "status": "finished",
     "at": _TIME,
     "due": _TIME,
     "recorded_at": _TIME,
@@ -193,6 +194,7 @@ class LedgerEntryView(BaseModel, json_schema_extra={"examples": [_ENTRY]}):
 
     kind: LedgerKind
     job_id: str | None = Field(description="The run's job; null if there was no run.")
+    status: JobStatus | None = Field(description="The job's; null if there was no run, or if it was deleted.")
     at: Timestamp
     due: Timestamp
     recorded_at: Timestamp
@@ -204,9 +206,9 @@ class LedgerEntryView(BaseModel, json_schema_extra={"examples": [_ENTRY]}):
     rev: int = Field(description="The revision of the schedule that the decision was made by.")
 
     @classmethod
-    def of(cls, entry: LedgerEntry) -> LedgerEntryView:
+    def of(cls, entry: LedgerEntry, status: JobStatus | None) -> LedgerEntryView:
         fields = entry.model_dump(exclude={"schedule_id", "job_id"})
-        return cls(**fields, job_id=entry.job_id if entry.kind is LedgerKind.FIRED else None)
+        return cls(**fields, job_id=entry.job_id if entry.kind is LedgerKind.FIRED else None, status=status)
 
 
 class ScheduleHistory(BaseModel):

@@ -50,6 +50,8 @@ def test_a_week_has_what_was_and_what_comes(
         ("skipped", False, None, None, 0),
         ("missed", False, None, None, 4),
     ]
+    history = gateway.get(f"/schedules/{identity}/history").json()["entries"]
+    assert [one["status"] for one in history] == ["partial", None, None, None]
     following = gateway.get(f"/schedules/{identity}/next").json()["runs"]
     assert shown["coming"] == [run for run in following if run["due"] < week["until"]]
     assert (len(week["schedules"][0]["coming"]), week["schedules"][0]["coming_cut"]) == (200, True)
