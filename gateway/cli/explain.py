@@ -100,11 +100,23 @@ def explain(job: Record, options: Record) -> Text:
         ("cancel", f"asked for at {shown(job['cancel_requested_at'])}" if job["cancel_requested_at"] else None),
         ("pause", _pause(job)),
         ("result" if job["status"] == "finished" else "why", why),
+        *_advice(job),
         ("webhooks", job["webhook_message"]),
         ("to do", todo and todo.format(**names)),
         ("page", options["gateway"].page(job["job_id"])),
     ]
     return Text("\n").join(_headed(head, text) for head, text in lines if text)
+
+
+def _advice(job: Record) -> Iterator[tuple[str, str]]:
+    """What went wrong and how to go on; why a job waits is told in commands of this program. An older gateway has
+    no advice.
+    """
+    advice = job.get("advice")
+    if advice and job["status"] != "pending":
+        yield "advice", advice["what"]
+        yield from (("", f"- {step}") for step in advice["steps"])
+        yield "", f"more in {advice['reference']}"
 
 
 def _pause(job: Record) -> str | None:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from gateway.contract.crawl import CrawlSpec
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, FilesKept, Progress
+from gateway.jobs.advice import Advice, advice
 from gateway.jobs.bulk import Action
 from gateway.jobs.bulk import Progress as BulkProgress
 from gateway.jobs.job import Attempt, Job, JobStatus, TargetRun, Trigger, WaitingReason
@@ -263,6 +264,18 @@ class AttemptView(BaseModel):
         )
 
 
+class AdviceView(BaseModel):
+    """What to do next about a job that waits, or that did not end as it should."""
+
+    what: str = Field(description="What is the matter.")
+    steps: list[str]
+    reference: str = Field(description="The page of the documentation that says more.")
+
+    @classmethod
+    def of(cls, found: Advice) -> AdviceView:
+        return cls(what=found.what, steps=[step.words for step in found.steps], reference=found.reference)
+
+
 class JobDetail(JobStatusView):
     """Everything known of a job."""
 
@@ -284,6 +297,7 @@ class JobDetail(JobStatusView):
     items_url: str
     files_url: str
     page_url: str = Field(description="The job's page in the console, for people.")
+    advice: AdviceView | None = Field(description="Null where nothing is to be done.")
     logs_removed_at: Timestamp | None = Field(
         description="When its log was removed because its retention time was over."
     )
@@ -308,6 +322,7 @@ class JobDetail(JobStatusView):
             items_url=f"/jobs/{job.id}/items",
             files_url=f"/jobs/{job.id}/files",
             page_url=f"/console/jobs/{job.id}",
+            advice=AdviceView.of(found) if (found := advice(job)) else None,
         )  # fmt: skip
 
 

@@ -71,7 +71,10 @@ def test_no_reason_for_waiting_and_no_status_is_left_without_words() -> None:
 
 
 def test_a_failed_job_says_why_and_how_to_run_it_again(gateway: StandIn, run: Run) -> None:
-    text = shown(gateway, run, status="error", message="2 of 2 requests failed", attempts=[ATTEMPT], dead=True)
+    advice = {"what": "Too many failed.", "steps": ["Look at them", "Run it again"], "reference": "docs/x.md"}
+    message = "2 of 2 requests failed"
+    text = shown(gateway, run, status="error", message=message, attempts=[ATTEMPT], dead=True, advice=advice)
+    assert "advice Too many failed. - Look at them - Run it again more in docs/x.md" in text
     assert "attempt 1 on node n1: error: 2 of 2 requests failed https://a.example: 500 Traceback" in text
     assert r"\x1b[2JValueError: no price" in text
     assert "log lost: not a file" in text
