@@ -17,7 +17,7 @@ from scrapy.utils.misc import load_object
 
 from crawler import extras, setting_names
 from crawler.closing import Closing
-from crawler.frontier.scheduler import ResumableScheduler
+from crawler.frontier.scheduler import ResumableScheduler, follows_requests
 from crawler.net.egress import EgressCheck, EgressDownloadHandler, EgressResolver, MetaProxy, is_allowed_handler
 from crawler.net.fetch_options import FetchIdentity, FetchProxy, apply_fetch_options
 from crawler.net.response_limits import AttributeLimit, ResponseLimits, at_most
@@ -94,7 +94,6 @@ class DiscoveryBot:
             settings.set_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", middleware, order)
         settings.set_in_component_priority_dict("SPIDER_MIDDLEWARES", ItemLimit, 0)
         settings.set_in_component_priority_dict("SPIDER_MIDDLEWARES", StartPace, 0)
-        settings.set_in_component_priority_dict("SPIDER_MIDDLEWARES", ParentNote, 0)
         use_browser(settings)
         _use_cache(settings, node)
         _keep_frontier(settings, node)
@@ -196,3 +195,7 @@ def _keep_frontier(settings: BaseSettings, node: NodeRules) -> None:
     """A scheduler that a project brings keeps its requests elsewhere, or in an order of its own."""
     if node.crawl_frontier and load_object(settings["SCHEDULER"]) is Scheduler:
         _set(settings, _FORCED, {"SCHEDULER": ResumableScheduler, setting_names.MAX_UNDONE: node.crawl_max_undone})
+        if follows_requests(settings):
+            return
+    # the frontier knows by itself which page led to a request, and a middleware is asked for all that a page gives
+    settings.set_in_component_priority_dict("SPIDER_MIDDLEWARES", ParentNote, 0)

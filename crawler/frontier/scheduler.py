@@ -28,7 +28,9 @@ from scrapy.core.scheduler import Scheduler
 from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 from scrapy.dupefilters import RFPDupeFilter
 from scrapy.extensions.closespider import CloseSpider
+from scrapy.http import Response
 from scrapy.http.request import _find_method
+from scrapy.utils.misc import load_object
 from scrapy.utils.request import request_from_dict
 from twisted.python.failure import Failure
 
@@ -46,7 +48,7 @@ from crawler.frontier.journal import (
 )
 from crawler.report.crawl_limits import PageLimit
 from crawler.report.progress import Report
-from crawler.report.request_record import RequestRecord
+from crawler.report.request_record import PARENT, RequestRecord
 from crawler.scrapy_versions import HAS_FRONTIER, create_looping_call
 from crawler.setting_names import ATTEMPT_DIR, MAX_UNDONE
 from gateway.contract.outbox import FRONTIER, ITEMS, REQUESTS
@@ -56,7 +58,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from scrapy.crawler import Crawler
-    from scrapy.http import Response
+    from scrapy.settings import BaseSettings
     from twisted.internet.defer import Deferred
 
 logger = logging.getLogger(__name__)
@@ -73,7 +75,7 @@ class Entry:
     """A request from when it is scheduled until it is done."""
 
     __slots__ = ("children", "count", "data", "done", "id", "is_filtered", "is_kept", "lines", "parent", "parent_id",
-                 "print", "records", "since", "state", "to_skip")  # fmt: skip
+                 "print", "records", "since", "state", "to_skip", "url")  # fmt: skip
 
     def __init__(self, number: int, parent: Entry | None, parent_id: int, fingerprint: str) -> None:
         self.id = number
@@ -81,6 +83,8 @@ class Entry:
         self.parent_id = parent_id
         #: Its fingerprint.
         self.print = fingerprint
+        #: Of the answer whose output is consumed.
+        self.url = ""
         self.is_filtered = False
         self.data = b""
         #: Whether the file has it.
@@ -105,6 +109,12 @@ class Entry:
 
 #: The request whose output is being consumed.
 _current: ContextVar[Entry | None] = ContextVar("request_whose_output_is_consumed", default=None)
+
+
+def follows_requests(settings: BaseSettings) -> bool:
+    """Whether a crawl with this scheduler and these settings has a frontier, unless the disk is in its way."""
+    is_scrapys = load_object(settings["DUPEFILTER_CLASS"]) is RFPDupeFilter
+    return HAS_FRONTIER and is_scrapys and not settings.get("JOBDIR")
 
 
 class ResumableScheduler(Scheduler):
@@ -250,6 +260,8 @@ class ResumableScheduler(Scheduler):
                 # the crawl did not wait for it: an attempt that goes on will ask again
                 return None
             entry = self._in_flight.get(request)
+            if entry and isinstance(result, Response):
+                entry.url = result.url
             token = _current.set(entry)
             try:
                 handled = inner(result, request)
@@ -279,6 +291,8 @@ class ResumableScheduler(Scheduler):
             return True
         if not request.dont_filter and self._is_duplicate(request, parent, fingerprint):
             return False
+        if parent and parent.url:
+            request.meta[PARENT] = parent.url
         entry = Entry(self._next_id, parent, parent_id, fingerprint)
         entry.is_filtered = not request.dont_filter
         entry.data = self._pickled(request)

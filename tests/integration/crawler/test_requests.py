@@ -103,6 +103,17 @@ def test_a_crawl_that_goes_on_has_each_request_once(start: Start, spider: str) -
     assert sum("parent" not in line for line in lines) == 1, "those of the attempts before kept theirs"
 
 
+@pytest.mark.parametrize("spider", ["plain", "waits"])
+def test_without_a_frontier_the_record_is_the_same(start: Start, spider: str) -> None:
+    with Site({"/": links("/a", "/redirect/1"), "/a": links("/b"), "/b": links()}) as site:
+        crawl = start(spider, f"{site.url}/", cwd=WALK, environ={"CRAWL_FRONTIER": "false"}).wait()
+        found = by_path(crawl, site)
+    parents = {
+        path: line.get("parent", "").removeprefix(site.url) for path, line in found.items() if "flaky" not in path
+    }
+    assert parents == {"/": "", "/a": "/", "/redirect/1": "/", "/b": "/a"}
+
+
 def test_a_cached_page_says_so(start: Start, tmp_path: Path) -> None:
     with Site({"/": links()}) as site, valkey_server(tmp_path) as valkey:
         cached = {"HTTP_CACHE_REDIS_URL": valkey, "HTTP_CACHE_TTL": "60"}
