@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from browser.console.platform import Console
+from eggs import teller
 
 from gateway.access.keys import Scope
 from gateway.clock import utc_now
@@ -24,7 +27,7 @@ from gateway.jobs.progress import Point, ProgressStore
 from gateway.logs.store import LogChunk, count_lines
 from gateway.nodes.health import HeartbeatStore
 from gateway.nodes.store import Load
-from gateway.projects.eggs import SpiderStore
+from gateway.projects.eggs import EggStore, SpiderStore
 from gateway.requests.store import RequestChunk, RequestStore
 from gateway.schedules.schedule import LedgerEntry, LedgerKind
 from gateway.schedules.store import LedgerStore
@@ -52,7 +55,7 @@ class Sample:
         self.console = console
         self.key = str(console.key("anne", Scope.ADMIN).token)
         self.random = random.Random(7)
-        self.ids: dict[str, str] = {"project": "shop"}
+        self.ids: dict[str, str] = {"project": "shop", "version": "1.4"}
         self._settle()
         self._make_schedules()
         self._make_sites()
@@ -78,9 +81,20 @@ class Sample:
                 for name, text in (("offers", "Offers with prices."), ("reviews", "What people say of them."))
             ),
         ]  # fmt: skip
+        self._deploy(spiders)
         for node in ("n1", "n2"):
             SpiderStore(self.console.database).publish(node, spiders)
         self.beat()
+
+    def _deploy(self, spiders: Sequence[SpiderInfo]) -> None:
+        store = EggStore(self.console.database)
+        for version in ("1.3", "1.4"):
+            with NamedTemporaryFile() as file:
+                file.write(teller(version))
+                file.flush()
+                content = store.write(Path(file.name))
+            of_it = [spider for spider in spiders if spider.version == version]
+            assert store.put(Egg("shop", version), content, None, of_it)
 
     def beat(self) -> None:
         """Two nodes, a worker and two beats give a sign of life."""
