@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import socket
+from collections.abc import Mapping
 from importlib.metadata import version
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from embedded.stack.state import write_private
@@ -18,31 +21,84 @@ from gateway.settings import NodeSettings
 FILE = "node.json"
 #: What runs on a node.
 PROCESSES = ("scrapyd", "tailer")
+#: The settings that `deploy/node/compose.yml` takes from files of `secrets`; the others are in its `.env`.
+SECRETS = (
+    "MONGO_URI",
+    "REDIS_URL",
+    "BROKER_URL",
+    "SCRAPYD_PASSWORD",
+    "HTTP_CACHE_REDIS_PASSWORD",
+    "FILES_ACCESS_KEY",
+    "FILES_SECRET_KEY",
+)
 
 
 @taking(
     argument("url", "URL", "The gateway, as this machine reaches it."),
     argument("name", "NAME", "The node's name; no other node may have it."),
     option("address", "Where workers reach this machine. Default: its address on the way to the gateway."),
+    option("files", "Write what `deploy/node/compose.yml` reads into this folder, its own.", kind=Path),
 )
-def join(*, url: str, name: str, address: str | None) -> None:
-    """Make this machine a crawl node, with the invitation in DISCOVERYBOT_KEY. Then `up` runs it."""
-    folder = home()
-    if (folder / FILE).exists():
-        raise ApiError(f"{folder / FILE}: this machine has joined already. Remove the file to join anew")
+def join(*, url: str, name: str, address: str | None, files: Path | None) -> None:
+    """Make this machine a crawl node, with the invitation in DISCOVERYBOT_KEY. Then `up`, or Docker, runs it."""
+    kept = files / ".env" if files else home() / FILE
+    if kept.exists():
+        raise ApiError(f"{kept}: this machine has joined already. Remove the file to join anew")
     address = address or _own_address(url)
+    _require_writable(kept.parent)
     answer = Api(url.rstrip("/")).post("/nodes/join", json={"name": name})
     if answer["version"] != version("discoverybot"):
         err.print(f"The gateway is version {answer['version']}, this is {version('discoverybot')}", style="yellow")
-    host = f"[{address}]" if ":" in address else address
-    own = {
+    variables = answer["variables"] | _own_variables(name, address)
+    if files:
+        _write_files(files, variables)
+    else:
+        write_private(kept, json.dumps(variables, indent=1) + "\n")
+    runs = "docker compose up --build --detach --wait" if files else f"{program()} up"
+    out.print(f"This machine is the node {name} now. It runs with: {runs}", soft_wrap=True)
+
+
+def _require_writable(folder: Path) -> None:
+    """An invitation is good once: it is not shown before what it is exchanged for can be kept. Raises `ApiError`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_private(folder / ".joining", "")
+        (folder / ".joining").unlink()
+    except OSError as error:
+        raise ApiError(f"{folder}: cannot be written to: {error.strerror}") from None
+
+
+def _own_variables(name: str, address: str) -> dict[str, str]:
+    port = NodeSettings.load().scrapyd_port
+    return {
         "NODE_NAME": name,
-        "NODE_URL": f"http://{host}:{NodeSettings.load().scrapyd_port}",
+        "NODE_URL": f"http://{_in_url(address)}:{port}",
         "SCRAPYD_BIND_ADDRESS": address,
+        "SCRAPYD_PORT": str(port),
     }
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_private(folder / FILE, json.dumps(answer["variables"] | own, indent=1) + "\n")
-    out.print(f"This machine is the node {name} now. It runs with: {program()} up", soft_wrap=True)
+
+
+def _in_url(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def _write_files(folder: Path, variables: Mapping[str, str]) -> None:
+    """The secrets, of which one is made here: the password of this machine's own cache; and `.env`, last."""
+    told = {"HTTP_CACHE_REDIS_PASSWORD": secrets.token_hex(24), **variables}
+    told["SCRAPYD_BIND_ADDRESS"] = _in_url(told["SCRAPYD_BIND_ADDRESS"])  # as Compose publishes a port there
+    closed = folder / "secrets"
+    closed.mkdir(mode=0o700, exist_ok=True)
+    for name in SECRETS:
+        file = closed / name.lower()
+        write_private(file, told.pop(name, "") + "\n")
+        # the folder is closed, and each image reads its files as a user of its own
+        file.chmod(0o444)
+    write_private(folder / ".env", "".join(f"{name}={_quoted(value)}\n" for name, value in told.items()))
+
+
+def _quoted(value: str) -> str:
+    """As Compose takes a value as it is, without putting variables into it."""
+    return "'" + value.replace("'", "\\'") + "'"
 
 
 def use_what_was_joined() -> tuple[str, ...]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 from unit.house.sources import ROOT
 
+#: Of the whole platform on one machine, and of one crawl node on another.
+MAIN, NODE = "docker-compose.yml", "deploy/node/compose.yml"
 Duration = Annotated[str, Field(pattern=r"^(\d+h)?(\d+m)?(\d+s)?$", min_length=2)]
 Scalar = str | int | float | bool | None
 _INTERPOLATED = re.compile(r"(?<!\$)\$\{([A-Z_]+)")
@@ -110,16 +113,26 @@ class ComposeFile(_Part):
     volumes: dict[str, None]
 
 
-def read_compose_file() -> ComposeFile:
+def read_compose_file(path: str = MAIN) -> ComposeFile:
     """Raises `ValidationError` on a key that Compose does not know."""
-    content: dict[str, Any] = yaml.safe_load(_text())
+    content: dict[str, Any] = yaml.safe_load(_text(path))
     return ComposeFile.model_validate({key: value for key, value in content.items() if not key.startswith("x-")})
 
 
-def interpolated_names() -> set[str]:
+def interpolated_names(path: str = MAIN) -> set[str]:
     """Variables that Compose itself takes from the environment or the .env file."""
-    return set(_INTERPOLATED.findall(_text()))
+    return set(_INTERPOLATED.findall(_text(path)))
 
 
-def _text() -> str:
-    return (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+def interpolated(value: str, given: Mapping[str, str | None] | None = None) -> str:
+    """As Compose does it where these are set. Raises `KeyError` for one that is not and has no default."""
+
+    def put_in(match: re.Match[str]) -> str:
+        name, default = match.groups()
+        return (given or {}).get(name) or default if default is not None else str((given or {})[name])
+
+    return re.sub(r"(?<!\$)\$\{([A-Z_]+)(?::-([^}]*)|:\?[^}]*)\}", put_in, value).replace("$$", "$")
+
+
+def _text(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")

