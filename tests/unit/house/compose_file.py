@@ -54,6 +54,7 @@ class Build(_Part):
 
 class NetworkUse(_Part):
     aliases: list[str] = []
+    ipv4_address: str | None = None
 
 
 class SecretUse(_Part):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 import pytest
@@ -99,5 +100,38 @@ def test_nodes_elsewhere_are_told_of_the_stores_where_these_are_published() -> N
 
 def _over(file: str) -> dict[str, Any]:
     content: dict[str, dict[str, Any]] = yaml.safe_load((OVER / file).read_text(encoding="utf-8"))
-    assert set(content) == {"services"}
     return content["services"]
+
+
+# --- TLS
+
+
+def test_caddy_runs_hardened_and_passes_on_to_the_gateway_alone() -> None:
+    caddy = Service.model_validate(_over("tls.yml")["caddy"])
+    hardened = {"restart", "cap_drop", "security_opt", "read_only"}
+    assert caddy.model_dump(include=hardened) == MAIN_SERVICES["redis"].model_dump(include=hardened)
+    assert caddy.cap_add == ["NET_BIND_SERVICE"]
+    assert caddy.healthcheck
+    text = (ROOT / "deploy/caddy/Caddyfile").read_text(encoding="utf-8")
+    assert "./deploy/caddy/Caddyfile:/etc/caddy/Caddyfile:ro" in caddy.volumes
+    lines = [line.strip() for line in text.splitlines() if line.startswith("\t")]
+    environment = MAIN_SERVICES["scheduler"].environment
+    assert lines == [
+        "admin off",
+        'header Strict-Transport-Security "max-age=31536000"',
+        f"reverse_proxy {environment['GATEWAY_HOST']}:{environment['GATEWAY_PORT']}",
+    ]
+    assert re.findall(r"\{\$(\w+)\}", text) == list(caddy.environment) == ["TLS_HOST"]
+
+
+def test_the_gateway_believes_caddy_and_nobody_else_whose_request_it_is() -> None:
+    over = _over("tls.yml")
+    networks = Service.model_validate(over["caddy"]).networks
+    assert isinstance(networks, dict)
+    ((network, use),) = networks.items()
+    assert network in MAIN_SERVICES["scheduler"].networks
+    assert over["scheduler"] == {"environment": {"FORWARDED_ALLOW_IPS": use.ipv4_address}}
+    content = yaml.safe_load((OVER / "tls.yml").read_text(encoding="utf-8"))
+    (pool,) = content["networks"][network]["ipam"]["config"]
+    assert ip_address(str(use.ipv4_address)) in ip_network(pool["subnet"])
+    assert ip_address(str(use.ipv4_address)) not in ip_network(pool["ip_range"])
