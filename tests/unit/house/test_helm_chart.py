@@ -1,0 +1,237 @@
+"""The chart runs what the compose file runs, with settings that exist and no more rights.
+
+Its templates are read as they are, and as helm renders them where there is a helm (on PATH, or in `.tools`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from importlib.metadata import version
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from unit.house.compose_file import read_compose_file
+from unit.house.sources import ROOT
+
+from gateway.settings import OUTSIDE_SETTINGS, Settings
+
+CHART = ROOT / "deploy/helm/discoverybot"
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+SCHEMA = json.loads((CHART / "values.schema.json").read_bytes())
+TEMPLATES = {path.name: path.read_text(encoding="utf-8") for path in sorted((CHART / "templates").iterdir())}
+HELM = shutil.which("helm", path=f"{ROOT / '.tools'}:{ROOT / '.tools/bin'}") or shutil.which("helm")
+COMPOSE = read_compose_file().services
+KNOWN = {name.upper() for name in Settings.model_fields} | OUTSIDE_SETTINGS
+#: By the container: the compose file's service.
+CONTAINERS = {"gateway": "scheduler", "worker": "worker", "beat": "beat", "scrapyd": "scrapyd", "tailer": "tailer"}
+#: Every part of the chart that is off by default.
+ALL_ON = ("drain.secret=admin", "keda.enabled=true", "node.storageClass=fast")
+
+Document = dict[str, Any]
+
+
+def _render(*given: str) -> dict[tuple[str, str], Document]:
+    """The documents by kind and name."""
+    if HELM is None:
+        pytest.skip("helm is not installed")
+    options = [word for value in given for word in ("--set", value)]
+    command = [HELM, "template", "db", str(CHART), "--kube-version", "1.30", *options]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    documents = (document for document in yaml.safe_load_all(text) if document)
+    return {(document["kind"], document["metadata"]["name"]): document for document in documents}
+
+
+@pytest.fixture(scope="module", params=[(), ALL_ON], ids=["as it is", "all on"])
+def rendered(request: pytest.FixtureRequest) -> dict[tuple[str, str], Document]:
+    return _render(*request.param)
+
+
+def _pods(rendered: dict[tuple[str, str], Document]) -> list[Document]:
+    return [
+        each["spec"]["template"]["spec"] for (kind, _), each in rendered.items() if kind.endswith(("ment", "Set"))
+    ]
+
+
+def _containers(rendered: dict[tuple[str, str], Document]) -> dict[str, Document]:
+    return {container["name"]: container for pod in _pods(rendered) for container in pod["containers"]}
+
+
+# --- as it is written
+
+
+def test_it_is_of_the_platforms_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert chart["version"] == chart["appVersion"] == version("discoverybot")
+
+
+def test_its_values_are_those_that_it_describes() -> None:
+    jsonschema.validate(VALUES, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "value"),
+    [
+        ("all", "MONGO_PASSWORD", "x"),
+        ("platform", "MONGO_URI", "mongodb://user:password@host/db"),
+        ("platform", "FILES_URL", "/files"),
+        ("platform", "WORKER_CONCURRENCY", 8),
+    ],
+)
+def test_a_secret_a_folder_and_a_number_are_no_settings(group: str, name: str, value: object) -> None:
+    settings = {**VALUES["settings"], group: {**VALUES["settings"][group], name: value}}
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**VALUES, "settings": settings}, SCHEMA)
+
+
+def test_every_variable_is_one_that_somebody_reads() -> None:
+    named = {name for group in VALUES["settings"].values() for name in group}
+    named |= {name for text in TEMPLATES.values() for name in re.findall(r"\{name: ([A-Z][A-Z_]+),", text)}
+    assert {"MONGO_URI", "GATEWAY_HOST", "NODE_URL"} <= named <= KNOWN
+
+
+def test_every_secret_is_a_setting() -> None:
+    text = TEMPLATES["_parts.tpl"] + "".join(TEMPLATES.values())
+    named = set(re.findall(r'"(\w+_(?:password|key))"', text)) | set(re.findall(r"path: (\w+_\w+)\}", text))
+    assert {"mongo_password", "secrets_key", "files_secret_key"} <= named <= set(Settings.model_fields)
+
+
+def test_its_processes_are_those_of_the_compose_file() -> None:
+    text = "\n".join(TEMPLATES.values())
+    commands = [
+        yaml.safe_load(found) for found in re.findall(r"^ +command: (\[[^{\n]*\])$", text, flags=re.MULTILINE)
+    ]
+    for service in CONTAINERS.values():
+        assert _alone(COMPOSE[service].command) in commands
+
+
+def test_nothing_in_it_is_of_the_machine_or_privileged() -> None:
+    text = "\n".join(TEMPLATES.values())
+    assert not re.findall(r"privileged: true|host(?:Network|PID|IPC|Path|Port)", text)
+    assert "allowPrivilegeEscalation: true" not in text
+
+
+# --- as helm renders it
+
+
+def test_each_container_runs_its_command_and_is_asked_as_docker_asks_it(
+    rendered: dict[tuple[str, str], Document],
+) -> None:
+    containers = _containers(rendered)
+    assert set(containers) == set(CONTAINERS)
+    for name, service in CONTAINERS.items():
+        healthcheck = COMPOSE[service].healthcheck
+        assert healthcheck
+        asked = [part.replace("//gateway:", "//127.0.0.1:") for part in healthcheck.test[1:]]
+        assert containers[name]["command"] == _alone(COMPOSE[service].command)
+        probe = containers[name]["readinessProbe"]
+        assert (probe["exec"]["command"], f"{probe['timeoutSeconds']}s") == (asked, healthcheck.timeout)
+        # one that needs MongoDB would start all anew while MongoDB is away
+        assert ("livenessProbe" in containers[name]) == (name in {"gateway", "scrapyd"})
+
+
+def test_no_container_has_more_rights_than_in_docker(rendered: dict[tuple[str, str], Document]) -> None:
+    for pod in _pods(rendered):
+        assert pod["automountServiceAccountToken"] is False
+        assert (pod["securityContext"]["runAsNonRoot"], pod["securityContext"]["runAsUser"]) == (True, 10001)
+        for container in (*pod["containers"], *pod.get("initContainers", ())):
+            rights = container["securityContext"]
+            assert (rights["allowPrivilegeEscalation"], rights["readOnlyRootFilesystem"]) == (False, True)
+            added = ["SETUID", "SETGID"] if container["name"] == "scrapyd" else []
+            assert rights["capabilities"] == {"drop": ["ALL"], **({"add": added} if added else {})}
+            assert ("runAsUser" in rights) == (container["name"] in {"scrapyd", "sticky"})
+            assert container in pod.get("initContainers", ()) or container["resources"]["limits"]["memory"]
+
+
+def test_each_process_sees_the_secrets_that_it_sees_in_docker(rendered: dict[tuple[str, str], Document]) -> None:
+    for pod in _pods(rendered):
+        volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        for container in pod["containers"]:
+            mounts = {mount["mountPath"]: volumes.get(mount["name"], {}) for mount in container["volumeMounts"]}
+            folder = {variable["name"]: variable.get("value") for variable in container["env"]}[
+                "DISCOVERYBOT_SECRETS"
+            ]
+            volume = mounts[folder]
+            must, may = (source["secret"] for source in volume["projected"]["sources"])
+            seen = {item["path"] for item in must["items"]}
+            assert volume["projected"]["defaultMode"] == 0o440
+            assert may["optional"]
+            cache = {item["path"] for item in may["items"]} == {"http_cache_redis_password"}
+            assert cache == (container["name"] == "scrapyd")
+            # gateways share no folder, in which one would be kept
+            own = {"gateway_signing_key"} if container["name"] == "gateway" else set()
+            in_docker = set(COMPOSE[CONTAINERS[container["name"]]].secret_files) - {"http_cache_redis_password"}
+            assert seen == in_docker | own
+
+
+def test_a_node_is_told_no_setting_of_the_stores(rendered: dict[tuple[str, str], Document]) -> None:
+    scrapyd = _containers(rendered)["scrapyd"]
+    assert [each["configMapRef"]["name"] for each in scrapyd["envFrom"]] == ["db-node"]
+    told = set(rendered["ConfigMap", "db-node"]["data"]) | {variable["name"] for variable in scrapyd["env"]}
+    assert not told & {"MONGO_URI", "REDIS_URL", "RABBITMQ_URL", "BROKER_URL", "DISCOVERYBOT_KEY"}
+    assert "MONGO_URI" in rendered["ConfigMap", "db-platform"]["data"]
+
+
+def test_scrapyd_and_its_tailer_share_a_disk_and_a_name(rendered: dict[tuple[str, str], Document]) -> None:
+    containers = _containers(rendered)
+    shared = ("DISCOVERYBOT_HOME", "NODE_NAME", "NODE_URL")
+    variables = [
+        {each["name"]: each for each in containers[name]["env"] if each["name"] in shared}
+        for name in ("scrapyd", "tailer")
+    ]
+    assert variables[0] == variables[1]
+    assert list(variables[0]) == list(shared)
+    node = rendered["StatefulSet", "db-node"]["spec"]
+    assert variables[0]["NODE_URL"]["value"] == f"http://$(NODE_NAME).{node['serviceName']}.default.svc:6800"
+    assert ("Service", node["serviceName"]) in rendered
+    assert [claim["metadata"]["name"] for claim in node["volumeClaimTemplates"]] == ["data"]
+
+
+def test_only_gateway_and_workers_reach_a_node_and_it_reaches_no_private_address(
+    rendered: dict[tuple[str, str], Document],
+) -> None:
+    policy = rendered["NetworkPolicy", "db-node"]["spec"]
+    ((peer,),) = [rule["from"] for rule in policy["ingress"]]
+    assert peer["podSelector"]["matchExpressions"][0]["values"] == ["gateway", "worker"]
+    assert policy["ingress"][0]["ports"] == [{"port": 6800}]
+    blocks = [to["ipBlock"] for rule in policy["egress"] for to in rule.get("to", ()) if "ipBlock" in to]
+    assert {"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"} <= set(blocks[0]["except"])
+    assert not rendered["NetworkPolicy", "db-listens-nowhere"]["spec"].get("ingress")
+
+
+def test_every_kind_of_pod_goes_one_at_a_time(rendered: dict[tuple[str, str], Document]) -> None:
+    for component in ("gateway", "worker", "beat", "node"):
+        budget = rendered["PodDisruptionBudget", f"db-{component}"]["spec"]
+        kind = "StatefulSet" if component == "node" else "Deployment"
+        assert budget["maxUnavailable"] == 1
+        assert budget["selector"] == rendered[kind, f"db-{component}"]["spec"]["selector"]
+
+
+def test_a_node_is_drained_only_with_a_key_and_has_the_time_for_it() -> None:
+    plain, drained = (_render(*given)["StatefulSet", "db-node"] for given in ((), ALL_ON))
+    pods = [each["spec"]["template"]["spec"] for each in (plain, drained)]
+    assert not [container for container in pods[0]["containers"] if "lifecycle" in container]
+    assert [container["name"] for container in pods[1]["containers"] if "lifecycle" in container] == [
+        "scrapyd",
+        "tailer",
+    ]
+    grace = [pod["terminationGracePeriodSeconds"] for pod in pods]
+    assert grace[1] - grace[0] == VALUES["drain"]["seconds"]
+
+
+def test_keda_counts_the_nodes_where_it_is_on() -> None:
+    assert "replicas" in _render()["StatefulSet", "db-node"]["spec"]
+    rendered = _render(*ALL_ON)
+    assert "replicas" not in rendered["StatefulSet", "db-node"]["spec"]
+    (trigger,) = rendered["ScaledObject", "db-node"]["spec"]["triggers"]
+    assert 'discoverybot_jobs_waiting{reason="capacity"}' in trigger["metadata"]["query"]
+    assert trigger["metadata"]["threshold"] == VALUES["settings"]["node"]["NODE_SLOTS"]
+
+
+def _alone(command: list[str]) -> list[str]:
+    """Of a node that shares no volume: it takes no place on one."""
+    return " ".join(command).replace("python -m crawler.node.place ", "").split(" ")
