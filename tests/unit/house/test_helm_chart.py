@@ -134,6 +134,11 @@ def test_each_container_runs_its_command_and_is_asked_as_docker_asks_it(
         assert ("livenessProbe" in containers[name]) == (name in {"gateway", "scrapyd"})
 
 
+def test_no_service_of_the_cluster_is_taken_for_a_setting(rendered: dict[tuple[str, str], Document]) -> None:
+    # a service called discoverybot-gateway would set DISCOVERYBOT_GATEWAY_PORT
+    assert all(pod["enableServiceLinks"] is False for pod in _pods(rendered))
+
+
 def test_no_container_has_more_rights_than_in_docker(rendered: dict[tuple[str, str], Document]) -> None:
     for pod in _pods(rendered):
         assert pod["automountServiceAccountToken"] is False
