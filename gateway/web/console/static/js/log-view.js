@@ -28,6 +28,8 @@ class LogView extends HTMLElement {
   #view;
   #search;
   #parts = {};
+  /** The filter that was asked for last: its rows may still be on their way. */
+  #wanted = {};
   #isFollowing = true;
   #unseen = 0;
   #current;
@@ -118,6 +120,7 @@ class LogView extends HTMLElement {
 
   async #load(filter) {
     const given = Object.fromEntries(Object.entries(filter).filter(([, value]) => value != null));
+    this.#wanted = given;
     try {
       await this.#rows.load(given);
     } catch (error) {
@@ -130,7 +133,7 @@ class LogView extends HTMLElement {
 
   /** Change the level or the logger, and stay where one is. */
   async #filter(change) {
-    const filter = { ...this.#rows.filter, ...change };
+    const filter = (this.#wanted = { ...this.#wanted, ...change });
     const here = this.#here();
     const url = new URL(location.href);
     for (const [name, value] of Object.entries(filter)) {

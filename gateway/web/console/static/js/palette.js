@@ -70,10 +70,11 @@ export function open() {
     "aria-expanded": "true", "aria-autocomplete": "list", autocomplete: "off", spellcheck: "false", placeholder: "Jobs, spiders, sites, pages, actions", maxlength: 200,
   });
   const dialog = h("dialog", { class: "palette", "aria-label": "Search, or go to" }, h("div", { class: "palette-field" }, icon("search"), input), list, said);
-  const state = { choices: [], at: 0, asking: undefined, timer: undefined };
+  const state = { choices: [], of: undefined, at: 0, asking: undefined, timer: undefined };
 
-  const draw = (choices) => {
+  const draw = (choices, text) => {
     state.choices = choices;
+    state.of = text;
     state.at = 0;
     list.replaceChildren(...choices.map((one, place) => row(one, place, () => run(place))));
     said.textContent = choices.length === 1 ? "1 found" : `${choices.length} found`;
@@ -94,8 +95,15 @@ export function open() {
   const ask = async () => {
     state.asking?.abort();
     const { signal } = (state.asking = new AbortController());
-    const choices = await found(input.value, signal);
-    if (!signal.aborted) draw(choices);
+    const text = input.value;
+    const choices = await found(text, signal);
+    if (!signal.aborted) draw(choices, text);
+  };
+  /** What is shown may still be of the text before. */
+  const enter = async () => {
+    clearTimeout(state.timer);
+    if (state.of !== input.value) await ask();
+    if (state.of === input.value) run(state.at);
   };
   input.addEventListener("input", () => {
     clearTimeout(state.timer);
@@ -105,7 +113,7 @@ export function open() {
     const count = state.choices.length;
     const steps = { ArrowDown: 1, ArrowUp: -1 };
     if (event.key in steps && count) state.at = (state.at + steps[event.key] + count) % count;
-    else if (event.key === "Enter") run(state.at);
+    else if (event.key === "Enter") enter();
     else return;
     event.preventDefault();
     mark();

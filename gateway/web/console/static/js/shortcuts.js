@@ -72,7 +72,7 @@ function listKeys() {
     h(
       "form",
       { method: "dialog" },
-      h("h2", { id: "keys-title" }, "Keys"),
+      h("h2", { id: "keys-title" }, "Shortcuts"),
       keys("On this page", here),
       keys("Everywhere", everywhere, h("div", {}, h("dt", {}, h("kbd", {}, "Ctrl"), " ", h("kbd", {}, "K")), h("dd", {}, "Search, or go to a page"))),
       h("div", { class: "field tick" }, off, h("label", { for: "keys-on" }, "Single keys do this (Ctrl K always does)")),
