@@ -122,7 +122,11 @@ def test_without_a_good_key_nobody_is_signed_in(url: str, wrong: dict[str, str] 
 def test_while_there_are_no_keys_nobody_needs_a_session(gateway: httpx.Client) -> None:
     assert problem(gateway.post("/session", json={"key": "db_a_b"})) == (409, "conflict")
     told = gateway.get("/session").json()
-    assert (told["user_id"], told["scopes"], told["csrf_token"]) == (None, ["read", "crawl", "admin"], None)
+    assert (told["user_id"], told["scopes"], told["csrf_token"]) == (
+        None,
+        ["metrics", "read", "crawl", "admin"],
+        None,
+    )
     assert gateway.delete("/session").status_code == 204
 
 
