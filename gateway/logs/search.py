@@ -6,12 +6,14 @@ looked for in the bytes of whole chunks, and only what is shown is taken apart i
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from itertools import islice
-from typing import NamedTuple, Self
+from typing import AnyStr, NamedTuple, Self
 
 import redis
 import structlog
@@ -72,7 +74,8 @@ class LogFilter(NamedTuple):
     def has_text(self, data: bytes) -> bool:
         if self.text.isascii():
             return self.text.encode() in data.lower()
-        return self.text in data.decode("utf-8", "replace").casefold()
+        # ASCII stays ASCII when it is casefolded
+        return not data.isascii() and self.text in _folded(data)
 
     def count(self, lines: LineCounts) -> int:
         """Of those lines, by level and logger alone."""
@@ -103,10 +106,12 @@ class Segment(NamedTuple):
 
 class Found(NamedTuple):
     segments: list[Segment]
-    #: How far the log was looked at: the end of what there was of it.
+    #: How far the log was looked at: the end of what there was of it, unless there is a `next`.
     end: Position
     #: Ends of the first wanted lines.
     positions: list[Position]
+    #: Where to go on if the time was over before the stretch was.
+    next: Position | None = None
 
     @property
     def lines(self) -> int:
@@ -138,10 +143,20 @@ class LogSearch:
             lines = count_lines((line.entry for line in lines_of), lines_of[0].logger)
             counts.update(lines)
             segments.append(_live_segment(lines_of, wanted.count(lines)))
-        return LogIndex(_found(segments, []), counts)
+        return LogIndex(_found(segments, [], EVERYTHING), counts)
 
-    def find(self, job: Job, wanted: LogFilter, stretch: Stretch = EVERYTHING, limit: int = 1000) -> Found:
-        """The wanted lines in the stretch, counted, with the positions of the first `limit` of them."""
+    def find(
+        self,
+        job: Job,
+        wanted: LogFilter,
+        stretch: Stretch = EVERYTHING,
+        limit: int = 1000,
+        seconds: float = math.inf,
+    ) -> Found:
+        """The wanted lines in the stretch, counted, with the positions of the first `limit` of them. After `seconds`
+        it stops at the end of a chunk.
+        """
+        began = time.monotonic()
         segments: list[Segment] = []
         positions: list[Position] = []
         counted = self._by_text(job, wanted, stretch) if wanted.text else self._by_counts(job, wanted, stretch)
@@ -154,11 +169,14 @@ class LogSearch:
             elif segment.lines and missing and (chunk := read()):
                 positions += islice(_wanted_positions(chunk, wanted), missing)
             segments.append(segment)
+            end = Position(segment.attempt, segment.end)
+            if end < stretch.until and time.monotonic() - began >= seconds:
+                return _found(segments, positions, stretch)._replace(next=end)
         for lines in self._live(job, segments, stretch):
-            accepted = [line.position for line in lines if wanted.accepts(line) and _begins_in(line, stretch)]
+            accepted = [line.position for line in lines if wanted.accepts(line) and _begins_in(stretch, line)]
             segments.append(_live_segment(lines, len(accepted)))
             positions += accepted[: limit - len(positions)]
-        return _found(segments, positions)
+        return _found(segments, positions, stretch)
 
     def _by_text(self, job: Job, wanted: LogFilter, stretch: Stretch) -> Iterator[tuple[Segment, ReadChunk]]:
         for chunk in self._logs.chunks(job.id, self._begin(job, stretch.since), stretch.until):
@@ -173,15 +191,16 @@ class LogSearch:
                 segment = Segment(*position, end, wanted.count(lines or self._count(job, position)))
                 yield segment, partial(self._logs.chunk_at, job.id, position)
 
-    def lines(self, job: Job, wanted: LogFilter, stretch: Stretch = EVERYTHING) -> Iterator[Line]:
-        """The wanted lines that begin in the stretch."""
+    def lines(self, job: Job, wanted: LogFilter, stretch: Stretch) -> Iterator[tuple[Position, Iterator[Line]]]:
+        """For each chunk: where it ends, and its wanted lines that begin in the stretch."""
         last: list[Segment] = []
         for chunk in self._logs.chunks(job.id, self._begin(job, stretch.since), stretch.until):
             if str(chunk.attempt) in job.attempts:
                 last = [Segment(chunk.attempt, chunk.start, chunk.end, 0)]
-                yield from (line for line in wanted_lines(chunk, wanted) if _begins_in(line, stretch))
-        for lines in self._live(job, last, stretch):
-            yield from (line for line in lines if wanted.accepts(line) and _begins_in(line, stretch))
+                lines = wanted_lines(chunk, wanted)
+                yield Position(chunk.attempt, chunk.end), filter(partial(_begins_in, stretch), lines)
+        for live in self._live(job, last, stretch):
+            yield live[-1].position, filter(partial(_begins_in, stretch), filter(wanted.accepts, live))
 
     def place(self, job: Job, wanted: LogFilter, number: int) -> tuple[Position, int]:
         """Where to read for the wanted line with this number, and how many to pass over there. The first one is 1."""
@@ -238,12 +257,12 @@ def _wanted_positions(chunk: LogChunk, wanted: LogFilter) -> Iterator[Position]:
     return (Position(chunk.attempt, end) for end in wanted_ends(chunk, wanted))
 
 
-def _begins_in(line: Line, stretch: Stretch) -> bool:
+def _begins_in(stretch: Stretch, line: Line) -> bool:
     return stretch.since <= Position(line.attempt, line.entry.start) < stretch.until
 
 
-def _found(segments: list[Segment], positions: list[Position]) -> Found:
-    end = Position(segments[-1].attempt, segments[-1].end) if segments else Position(1, 0)
+def _found(segments: list[Segment], positions: list[Position], stretch: Stretch) -> Found:
+    end = Position(segments[-1].attempt, segments[-1].end) if segments else max(Position(1, 0), stretch.since)
     return Found(_joined(segments), end, positions)
 
 
@@ -277,6 +296,9 @@ def all_lines(chunk: LogChunk) -> Iterator[Line]:
 
 
 def wanted_lines(chunk: LogChunk, wanted: LogFilter) -> Iterator[Line]:
+    # taking a chunk apart into lines takes much longer than looking through its bytes
+    if (chunk.lines and not wanted.count(chunk.lines)) or (wanted.text and not wanted.has_text(chunk.data)):
+        return iter(())
     return filter(wanted.accepts, all_lines(chunk))
 
 
@@ -284,29 +306,26 @@ def count_wanted(chunk: LogChunk, wanted: LogFilter) -> int:
     """How many of the chunk's lines are wanted; the filter has a text."""
     if not wanted.count(lines := chunk.lines or _counts(chunk)):
         return 0
-    is_plain = _is_plain(chunk, wanted)
-    if not is_plain and not wanted.has_text(chunk.data):
-        return 0
-    if is_plain and wanted.count(lines) == sum(lines.values()):
+    if len(chunk.data) <= MAX_LINE and wanted.count(lines) == sum(lines.values()):
         # all lines have the level and the logger
-        return len(_rest_of_line(wanted.text).findall(chunk.data.lower()))
+        return _count_lines_with(wanted.text, chunk.data)
     return sum(1 for _ in wanted_ends(chunk, wanted))
 
 
 def wanted_ends(chunk: LogChunk, wanted: LogFilter) -> Iterator[int]:
     """Offsets in the attempt's log at which the chunk's wanted lines end."""
-    if not (wanted.text and _is_plain(chunk, wanted)):
+    # a longer chunk may have a line that is several entries
+    if not wanted.text or len(chunk.data) > MAX_LINE:
         yield from (line.entry.end for line in wanted_lines(chunk, wanted))
         return
     takes = lru_cache(partial(_takes, wanted))
     owner: tuple[bytes, ...] = (chunk.head_logger or "").encode(), chunk.head_level.encode()
     known = 0
     data, begin = chunk.data, chunk.start + 1
-    for match in _rest_of_line(wanted.text).finditer(data.lower()):
-        start = data.rfind(b"\n", 0, match.start()) + 1
+    for start, end in _lines_with(wanted.text, data):
         owner, known = head_at(data, start) or _owner_before(data, start, known) or owner, start
         if takes(*owner):
-            yield min(begin + match.end(), chunk.end)
+            yield min(begin + end, chunk.end)
 
 
 def _takes(wanted: LogFilter, logger: bytes, level: bytes) -> bool:
@@ -322,14 +341,44 @@ def _owner_before(data: bytes, start: int, known: int) -> tuple[bytes, ...] | No
     return None
 
 
-def _is_plain(chunk: LogChunk, wanted: LogFilter) -> bool:
-    """Whether the text can be looked for in the bytes, and each line of them is an entry."""
-    return wanted.text.isascii() and len(chunk.data) <= MAX_LINE
+# --- text in bytes: whole chunks are casefolded at once, because a call for each line would take much longer
 
 
-def _rest_of_line(text: str) -> re.Pattern[bytes]:
+def _count_lines_with(text: str, data: bytes) -> int:
+    if text.isascii():
+        return len(_rest_of_line(text.encode()).findall(data.lower()))
+    return 0 if data.isascii() else len(_rest_of_line(text).findall(_folded(data)))
+
+
+def _lines_with(text: str, data: bytes) -> Iterator[tuple[int, int]]:
+    """Where each line with the text begins, and where it ends, without its newline."""
+    if text.isascii():
+        for match in _rest_of_line(text.encode()).finditer(data.lower()):
+            yield data.rfind(b"\n", 0, match.start()) + 1, match.end()
+    elif not data.isascii():
+        yield from _folded_lines_with(text, data)
+
+
+def _folded_lines_with(text: str, data: bytes) -> Iterator[tuple[int, int]]:
+    """Casefolding moves what it changes, but leaves each newline: a line keeps its number."""
+    folded = _folded(data)
+    breaks: list[int] = []
+    number = known = 0
+    for match in _rest_of_line(text).finditer(folded):
+        breaks = breaks or [-1, *(newline.start() for newline in re.finditer(b"\n", data)), len(data)]
+        number += folded.count("\n", known, match.start())
+        known = match.start()
+        yield breaks[number] + 1, breaks[number + 1]
+
+
+def _folded(data: bytes) -> str:
+    return data.decode("utf-8", "replace").casefold()
+
+
+def _rest_of_line(text: AnyStr) -> re.Pattern[AnyStr]:
     """Each match takes the rest of its line, so there is one a line."""
-    return re.compile(re.escape(text.encode()) + rb"[^\n]*")
+    rest = r"[^\n]*" if isinstance(text, str) else rb"[^\n]*"
+    return re.compile(re.escape(text) + rest)
 
 
 def _counts(chunk: LogChunk) -> LineCounts:

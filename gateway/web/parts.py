@@ -29,6 +29,7 @@ from gateway.stores.redis import connect_shared
 from gateway.web.authentication import KeyRing
 from gateway.web.event_stream.streams import EventStreams
 from gateway.web.guard import tell
+from gateway.web.searches import Searches
 
 #: Seconds the start waits for MongoDB before requests are answered with "unavailable".
 _START_PATIENCE = 2.0
@@ -82,6 +83,11 @@ class GatewayParts(Container):
     def reads(self) -> ThreadPool:
         """For reading lists and items."""
         return self._threads(8, "read", _LIST_SECONDS)
+
+    @value
+    def searches(self) -> Searches:
+        """For what reads much to answer: a whole log, a record of requests, items."""
+        return Searches(self._threads(4, "search", _LIST_SECONDS))
 
     @value
     def downloads(self) -> ThreadPool:

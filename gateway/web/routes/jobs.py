@@ -78,7 +78,8 @@ async def list_jobs(query: Annotated[JobsQuery, Query()], parts: Parts, caller: 
 async def count_jobs(query: Annotated[JobsFilter, Query()], parts: Parts, caller: Called) -> JobCount:
     """Counts up to 10,000. `POST /jobs/bulk` without `expect` counts all."""
     wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
-    count = await parts.reads.run(parts[JobQueries].count, wanted, MOST_COUNTED + 1)
+    threads = parts.searches.by(caller) if query.q else parts.reads
+    count = await threads.run(parts[JobQueries].count, wanted, MOST_COUNTED + 1)
     return JobCount(count=min(count, MOST_COUNTED), is_exact=count <= MOST_COUNTED)
 
 
@@ -104,7 +105,8 @@ async def act_on_jobs(body: BulkRequest, parts: Parts, caller: Called, request_i
     if body.expect is None and body.after is not None:
         raise InvalidRequestError("expect", "is required with after")
     if body.expect is None:
-        return BulkReport(action=body.action, matched=await parts.reads.run(acts.count, body.action, wanted))
+        threads = parts.searches.by(caller) if body.filter.q else parts.reads
+        return BulkReport(action=body.action, matched=await threads.run(acts.count, body.action, wanted))
     asked = Asked(caller.name, request_id)
     done = await parts.bulk.run(acts.act, body.action, wanted, body.expect, asked, body.after)
     return BulkReport.of(body.action, body.expect if body.after is None else None, done)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -16,6 +16,7 @@ from gateway.jobs.job import Job
 from gateway.logs.search import BEGIN, END, MAX_TEXT, Found, Line, LogFilter, LogIndex, LogSearch, Stretch
 from gateway.schedules.store import JobOrSchedule, RunOf
 from gateway.stores.mongo import mongo_errors
+from gateway.web.authorisation import Called
 from gateway.web.dependencies import JobId, Parts
 from gateway.web.errors import Responses, problems
 from gateway.web.parts import GatewayParts
@@ -26,6 +27,8 @@ router = APIRouter(tags=["jobs"])
 #: Characters of messages in one answer, and loggers in one index.
 _MAX_ANSWER = 4 << 20
 _MAX_LOGGERS = 200
+#: Seconds after which a search answers with what it has found; its `next` goes on.
+_SEARCH_SECONDS = 2.0
 _Position = Annotated[str, Field(pattern=r"^[0-9]{1,6}-[0-9]{1,15}$")]
 
 
@@ -102,6 +105,7 @@ class LogIndexView(LogSegmentsView):
 
 class LogSearchView(LogSegmentsView):
     positions: list[str] = Field(description="Of the first ones: the ids of their events in the log's stream.")
+    next: str | None = Field(description="The value of `from` for the rest of the log; null if it was looked at.")
 
 
 class LogLineView(BaseModel):
@@ -175,21 +179,25 @@ async def index_log(job_id: JobId, query: Annotated[LogFilterQuery, Query()], pa
 @router.get(
     "/jobs/{job_id}/logs/search",
     summary="Search a log",
-    responses=_answers({**_SEGMENTS, "positions": ["1-20480", "1-65610"]}),
+    responses=_answers({**_SEGMENTS, "positions": ["1-20480", "1-65610"], "next": None}),
 )
-async def search_log(job_id: JobId, query: Annotated[LogSearchQuery, Query()], parts: Parts) -> LogSearchView:
+async def search_log(
+    job_id: JobId, query: Annotated[LogSearchQuery, Query()], parts: Parts, caller: Called
+) -> LogSearchView:
     """Which lines have a text (`q`), a level, a logger: all of them are counted, in all attempts, up to the newest
-    line. The answer has the positions of the first ones; `from` and `to` have those of any part.
+    line. The answer has the positions of the first ones; `from` and `to` have those of any part. After two seconds it
+    tells what it has found up to `end`, and `next` goes on.
     """
     wanted, stretch = query.to_filter(query.q), query.to_stretch()
 
     def read() -> LogSearchView:
         with mongo_errors():
             job = _job(parts, job_id)
-            found = parts[LogSearch].find(job, wanted, stretch, query.limit) if job else _NOTHING
-        return LogSearchView(**_segments(job, found), positions=list(map(str, found.positions)))
+            found = parts[LogSearch].find(job, wanted, stretch, query.limit, _SEARCH_SECONDS) if job else _NOTHING
+        following = str(found.next) if found.next else None
+        return LogSearchView(**_segments(job, found), positions=list(map(str, found.positions)), next=following)
 
-    return await parts.reads.run(read)
+    return await (parts.searches.by(caller) if query.q else parts.reads).run(read)
 
 
 @router.get(
@@ -198,9 +206,11 @@ async def search_log(job_id: JobId, query: Annotated[LogSearchQuery, Query()], p
     responses=_answers({"run": _SEGMENTS["run"], "lines": [_LINE], "next": "1-78"}),
     response_model_exclude_defaults=True,
 )
-async def read_log_lines(job_id: JobId, query: Annotated[LogLinesQuery, Query()], parts: Parts) -> LogLinesView:
-    """Lines from any position or number on, without those before. An answer ends after `limit` lines, or 4 million
-    characters.
+async def read_log_lines(
+    job_id: JobId, query: Annotated[LogLinesQuery, Query()], parts: Parts, caller: Called
+) -> LogLinesView:
+    """Lines from any position or number on, without those before. An answer ends after `limit` lines, 4 million
+    characters, or two seconds: then it may have no lines, and `next` goes on.
     """
     if query.line and (query.since or query.q):
         raise InvalidRequestError("line", "says where to begin, as `from` does, and counts lines with any text")
@@ -210,7 +220,7 @@ async def read_log_lines(job_id: JobId, query: Annotated[LogLinesQuery, Query()]
             job = _job(parts, job_id)
             return _lines(parts[LogSearch], job, query) if job else LogLinesView(run=None, lines=[], next=None)
 
-    return await parts.reads.run(read)
+    return await (parts.searches.by(caller) if query.q else parts.reads).run(read)
 
 
 def _lines(search: LogSearch, job: Job, query: LogLinesQuery) -> LogLinesView:
@@ -219,14 +229,20 @@ def _lines(search: LogSearch, job: Job, query: LogLinesQuery) -> LogLinesView:
         since, skipped = search.place(job, wanted, query.line)
         stretch = stretch._replace(since=since)
     taken: list[LogLineView] = []
-    left, following = _MAX_ANSWER, None
-    for line in islice(search.lines(job, wanted, stretch), skipped, None):
-        if len(taken) == query.limit or left <= 0:
-            following = str(Position(line.attempt, line.entry.start))
-            break
-        taken.append(_line(line, query.max_length))
-        left -= len(taken[-1].msg)
-    return LogLinesView(run=job.id, lines=taken, next=following)
+    left, began = _MAX_ANSWER, time.monotonic()
+    for end, lines in search.lines(job, wanted, stretch):
+        for line in lines:
+            if skipped:
+                skipped -= 1
+                continue
+            if len(taken) == query.limit or left <= 0:
+                following = Position(line.attempt, line.entry.start)
+                return LogLinesView(run=job.id, lines=taken, next=str(following))
+            taken.append(_line(line, query.max_length))
+            left -= len(taken[-1].msg)
+        if end < stretch.until and not skipped and time.monotonic() - began >= _SEARCH_SECONDS:
+            return LogLinesView(run=job.id, lines=taken, next=str(end))
+    return LogLinesView(run=job.id, lines=taken, next=None)
 
 
 def _line(line: Line, most: int) -> LogLineView:

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
+from gateway.access.keys import Caller
 from gateway.clock import to_iso
 from gateway.errors import InvalidRequestError
 from gateway.items.items import CsvFormat, Item, ItemFormat, JsonLinesFormat
@@ -30,11 +31,14 @@ from gateway.requests.store import (
 )
 from gateway.schedules.store import JobOrSchedule
 from gateway.stores.mongo import mongo_errors
+from gateway.stores.readiness import ThreadPool
+from gateway.web.authorisation import Called
 from gateway.web.dependencies import JobId, Parts
 from gateway.web.errors import Responses, problems
 from gateway.web.parts import GatewayParts
 from gateway.web.routes.items import NEXT_HEADER, REMOVED_HEADER, SEARCHED_HEADER, attempt_of
 from gateway.web.schemas.types import QueryBoolean, QueryModel, Text, Timestamp
+from gateway.web.searches import UsersThreads
 
 router = APIRouter(tags=["jobs"])
 
@@ -162,15 +166,26 @@ _RESPONSES: Responses = {
 @router.get(
     "/jobs/{job_id}/requests", summary="List a crawl's requests", response_class=Response, responses=_RESPONSES
 )
-async def get_requests(job_id: JobId, query: Annotated[RequestsQuery, Query()], parts: Parts) -> Response:
+async def get_requests(
+    job_id: JobId, query: Annotated[RequestsQuery, Query()], parts: Parts, caller: Called
+) -> Response:
     """One entry per request, as it ended: redirects and retries are part of it. While the crawl runs, each appears
     when its callback is at its end. For a schedule, these are those of the run under way, or of the one before.
     """
     if query.format == "json":
-        page, looked_at = await parts.reads.run(_page, parts, job_id, query)
+        page, looked_at = await _threads(parts, caller, query).run(_page, parts, job_id, query)
         headers = {SEARCHED_HEADER: str(looked_at)} if query.q else {}
         return Response(page.model_dump_json(), headers=headers, media_type="application/json")
-    return await _download(parts, job_id, query)
+    return await _download(parts, caller, job_id, query)
+
+
+def _threads(
+    parts: GatewayParts, caller: Caller, query: RequestsQuery, *, goes_on: bool = False
+) -> ThreadPool | UsersThreads:
+    """Another order than that of the record, and a text, take reading all of it."""
+    if query.sort == "at" and not query.q:
+        return parts.reads
+    return parts.searches.going_on(caller) if goes_on else parts.searches.by(caller)
 
 
 def _page(parts: GatewayParts, job_id: str, query: RequestsQuery) -> tuple[RequestPage, int]:
@@ -206,6 +221,7 @@ class _Export:
     """All pages from the query's on, one after the other."""
 
     _parts: GatewayParts
+    _caller: Caller
     _job: Job | None
     _attempt: int | None
     _query: RequestsQuery
@@ -224,16 +240,16 @@ class _Export:
     async def stream(self, first: bytes) -> AsyncIterator[bytes]:
         yield first
         while self.following:
-            yield await self._parts.reads.run(self.read)
+            yield await _threads(self._parts, self._caller, self._query, goes_on=True).run(self.read)
 
 
-async def _download(parts: GatewayParts, job_id: str, query: RequestsQuery) -> Response:
+async def _download(parts: GatewayParts, caller: Caller, job_id: str, query: RequestsQuery) -> Response:
     job = await parts.reads.run(parts[JobOrSchedule].job, job_id)
     attempt = attempt_of(job, query.attempt)
     encoder = _encoder(query)
-    export = _Export(parts, job, attempt, query, encoder)
+    export = _Export(parts, caller, job, attempt, query, encoder)
     # before the answer begins, so that an absent store still leads to an error
-    first = await parts.reads.run(export.read)
+    first = await _threads(parts, caller, query).run(export.read)
     headers = _headers(job_id, job, attempt, encoder)
     if query.limit is None:
         return StreamingResponse(export.stream(first), headers=headers, media_type=encoder.media_type)

@@ -99,8 +99,33 @@ def test_text_is_found_in_the_whole_log(play: Play, ask: Ask) -> None:
     assert ask("search", q="line", level="WARNING")["lines"] == 4
     assert ask("search", q="€ PRICE")["positions"] == [ids[303]]
     assert ask("search", q="nowhere") | {"segments": []} == {
-        "run": play.id, "lines": 0, "end": ids[-1], "segments": [], "positions": [],
+        "run": play.id, "lines": 0, "end": ids[-1], "segments": [], "positions": [], "next": None,
     }  # fmt: skip
+
+
+def all_answers(ask: Ask, what: str, **query: Any) -> list[dict[str, Any]]:
+    answers = [ask(what, **query)]
+    while following := answers[-1].get("next"):
+        answers.append(ask(what, **query | {"from_": following}))
+    return answers
+
+
+@pytest.mark.parametrize("query", [{"q": "LINE 7"}, {"q": "€ price"}, {"q": "line", "level": "WARNING"}])
+def test_a_search_whose_time_is_over_goes_on_to_the_same_result(
+    play: Play, ask: Ask, monkeypatch: pytest.MonkeyPatch, query: dict[str, str]
+) -> None:
+    perform(play)
+    found, read = ask("search", **query), ask("lines", **query)
+    monkeypatch.setattr("gateway.web.routes.log_search._SEARCH_SECONDS", 0.0)
+    answers = all_answers(ask, "search", **query)
+    assert len(answers) > 2
+    assert sum(answer["lines"] for answer in answers) == found["lines"] > 0
+    assert [place for answer in answers for place in answer["positions"]] == found["positions"]
+    assert [segment for answer in answers for segment in answer["segments"]] == found["segments"]
+    assert answers[-1]["end"] == found["end"]
+    pages = all_answers(ask, "lines", **query)
+    assert len(pages) > 2
+    assert [line for page in pages for line in page["lines"]] == read["lines"] != []
 
 
 def test_a_part_of_the_log_is_searched(play: Play, ask: Ask) -> None:

@@ -17,14 +17,17 @@ LINES = [
     b"  Traceback item",
     b"item\r",
     b"\xff item",
+    b"\xc3",
+    "İé İÉ".encode(),
     b"",
 ]
+TEXTS = ["ITEM", "item found", "é item SS", "É", "à", "\ufffd", "[a]", "09:00", "nowhere", ".", "\r"]
 contents = st.lists(st.sampled_from(LINES)).map(b"\n".join)
 filters = st.builds(
     LogFilter.of,
     st.sampled_from([None, "DEBUG", "warning", "ERROR"]),
     st.sampled_from([None, "a", "b", ""]),
-    st.sampled_from(["ITEM", "item found", "é item SS", "[a]", "09:00", "nowhere", ".", "\r"]),
+    st.sampled_from(TEXTS),
 )
 
 

@@ -73,7 +73,8 @@ export class LogSearch {
 
   /** A new line has come. */
   add({ msg, logger = "", level, id, start }) {
-    if (!this.text || !this.#found || !`[${logger}] ${level}: ${msg}`.toLowerCase().includes(this.text)) return;
+    // what comes during the search is in its last answer
+    if (!this.text || !this.#found || this.#found.next || !`[${logger}] ${level}: ${msg}`.toLowerCase().includes(this.text)) return;
     const [attempt, end] = position(id);
     if (compare([attempt, end], position(this.#found.end)) <= 0) return;
     const last = this.#found.segments.at(-1);
@@ -122,18 +123,28 @@ export class LogSearch {
     this.#current = -1;
     if (!this.#text) return this.#tell();
     this.told.textContent = "Searching…";
-    const query = { ...this.#filter(), q: this.#text, limit: 0 };
     try {
-      const found = await api(`GET /jobs/${this.#job}/logs/search`, { query });
-      if (generation !== this.#generation) return;
-      this.#found = found;
+      await this.#findAll(generation);
     } catch (error) {
       if (generation === this.#generation) this.told.textContent = error.message;
       return;
     }
-    this.#current = await this.#nearest(position(this.#on.here()));
+    if (generation !== this.#generation) return;
+    if (this.#current < 0) this.#current = await this.#nearest(position(this.#on.here()));
     this.#tell();
     if (isMoving && this.#found?.lines) await this.#go();
+  }
+
+  /** An answer tells what it found in two seconds; its `next` goes on, until the text is changed. */
+  async #findAll(generation) {
+    const query = { ...this.#filter(), q: this.#text, limit: 0 };
+    for (let from; from !== null; from = this.#found.next) {
+      const found = await api(`GET /jobs/${this.#job}/logs/search`, { query: { ...query, from } });
+      if (generation !== this.#generation) return;
+      const { lines = 0, segments = [] } = this.#found ?? {};
+      this.#found = { ...found, lines: lines + found.lines, segments: [...segments, ...found.segments] };
+      if (found.next) this.#tell();
+    }
   }
 
   /** The number of the first hit at or after a place, or of the first of all. */
@@ -169,11 +180,12 @@ export class LogSearch {
   async #positions(index, wanted = 0) {
     const known = this.#pages.get(index) ?? [];
     const [attempt, start, end, number] = this.#found.segments[index];
-    while (known.length <= wanted && known.length < number) {
-      const query = { ...this.#filter(), q: this.#text, from: known.at(-1) ?? `${attempt}-${start}`, to: `${attempt}-${end}`, limit: POSITIONS };
-      const { positions } = await api(`GET /jobs/${this.#job}/logs/search`, { query });
-      if (!positions.length) break;
+    let from = known.at(-1) ?? `${attempt}-${start}`;
+    while (from && known.length <= wanted && known.length < number) {
+      const query = { ...this.#filter(), q: this.#text, from, to: `${attempt}-${end}`, limit: POSITIONS };
+      const { positions, next } = await api(`GET /jobs/${this.#job}/logs/search`, { query });
       known.push(...positions);
+      from = positions.length === POSITIONS ? positions.at(-1) : next;
     }
     this.#pages.set(index, known);
     return known;
@@ -182,6 +194,7 @@ export class LogSearch {
   #tell() {
     const lines = this.#found?.lines;
     if (!this.#text) this.told.textContent = "";
+    else if (this.#found?.next) this.told.textContent = lines ? `${count(lines)} so far, searching…` : "Searching…";
     else if (!lines) this.told.textContent = this.#found ? "Not found" : "";
     else this.told.textContent = `${count(this.#current + 1)} of ${count(lines)}`;
     this.#on.onFound();
