@@ -30,6 +30,8 @@ class Place(StrEnum):
     #: The crawls that run: of its user, or of its site.
     OF_USER = "of_user"
     OF_SITE = "of_site"
+    #: All the crawls that run.
+    RUNNING = "running"
     OVERVIEW = "overview"
 
 
@@ -294,7 +296,11 @@ _UNKNOWN = Advice("It did not end as it should.", (_LOG, _AGAIN), _FAILED)
 _BY_REASON: dict[WaitingReason | None, Advice] = {
     WaitingReason.CAPACITY: Advice(
         "Every slot that it could use is taken.",
-        (Step("Wait, or see which nodes have slots", Place.NODES), Step("Raise NODE_SLOTS, or add a node")),
+        (
+            Step("Wait until one of the jobs that run has ended", Place.RUNNING),
+            Step("See which nodes have slots", Place.NODES),
+            Step("Raise NODE_SLOTS, or add a node"),
+        ),
         "docs/reference/queue.md",
     ),
     WaitingReason.SITE_BUSY: Advice(

@@ -16,7 +16,7 @@ from gateway.jobs.advice import Advice, Place, advice
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.queries import JobQueries
 from gateway.schedules.store import JobOrSchedule, RunOf
-from gateway.web.console.job_view import parameters, runs, start_urls, story
+from gateway.web.console.job_view import not_begun, parameters, runs, start_urls, story
 from gateway.web.console.pages import Pages, Viewer, page
 from gateway.web.dependencies import JobId, Parts
 from gateway.web.schemas.job import JobDetail
@@ -63,6 +63,7 @@ def tab(request: Request, job_id: str, parts: Parts, name: str, **context: Any) 
         job=JobDetail.of(named, parts[JobQueries].queue_position(named)),
         may=_possible(named),
         story=story(named, parts.clock()),
+        not_begun=not_begun(named),
         parameters=parameters(named.spec),
         start_urls=start_urls(named.spec),
         now=parts.clock(),
@@ -109,6 +110,7 @@ def _places(job: Job, advised: Advice, viewer: Viewer) -> dict[Place, str]:
         Place.SCHEDULE: link(f"/console/schedules/{job.schedule_id}"),
         Place.OF_USER: link("/console/jobs", user_id=job.user_id, status="running"),
         Place.OF_SITE: link("/console/jobs", site=job.spec.site, status="running"),
+        Place.RUNNING: link("/console/jobs", status="running"),
         Place.OVERVIEW: link("/"),
     }
     closed = {place for place, scope in _SCOPES.items() if not viewer.may(scope)}

@@ -41,6 +41,15 @@ _ICONS = {
 }
 
 
+def not_begun(job: Job) -> str | None:
+    """Why it has no log, if no attempt has been made."""
+    if job.attempts:
+        return None
+    if job.status is JobStatus.PENDING:
+        return f"Nothing is logged yet: it waits {_WAITED_FOR[job.waiting_reason]}."
+    return "Nothing was logged: it never began." if job.is_final else "Nothing is logged yet: it has not begun."
+
+
 class Entry(NamedTuple):
     at: datetime
     icon: str

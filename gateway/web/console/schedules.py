@@ -12,6 +12,8 @@ from pydantic import Field, model_validator
 
 from gateway.clock import to_iso
 from gateway.errors import InvalidRequestError
+from gateway.jobs.job import Job
+from gateway.jobs.queries import JobFilter, JobQueries
 from gateway.schedules.next_run import parse_time_zone
 from gateway.schedules.schedule import LedgerKind
 from gateway.web.authorisation import Called
@@ -20,6 +22,8 @@ from gateway.web.console.formats import duration
 from gateway.web.console.pages import Pages, page
 from gateway.web.console.parameters import parameter_form
 from gateway.web.dependencies import Parts, ScheduleId
+from gateway.web.parts import GatewayParts
+from gateway.web.routes.jobs import MOST_COUNTED
 from gateway.web.routes.schedules import (
     calendar_page,
     get_schedule,
@@ -41,6 +45,10 @@ _DAY = timedelta(days=1)
 _FAR = timedelta(hours=14)
 #: Runs of a day that are shown one by one; more are counted.
 _SHOWN = 4
+#: Runs of a schedule that its page shows.
+_RUNS = 5
+#: In a list, runs of a schedule are counted up to this.
+_COUNTED = 1000
 
 
 class ListQuery(SchedulesQuery):
@@ -60,7 +68,25 @@ class WeekQuery(CalendarQuery):
 
 @router.page("/console/schedules", like="GET /schedules")
 def schedules(query: Annotated[ListQuery, Query()], request: Request, parts: Parts, caller: Called) -> Response:
-    return page(request, "schedules/list.html", found=schedules_page(query, parts, caller), asked=query)
+    found = schedules_page(query, parts, caller)
+    have_run = {one.schedule_id: have_run_of(one.schedule_id, parts) for one in found.schedules}
+    return page(request, "schedules/list.html", found=found, asked=query, have_run=have_run)
+
+
+class HaveRun(NamedTuple):
+    """The runs of a schedule: those of its occurrences, and those that somebody asked for."""
+
+    last: Job | None
+    number: int
+    #: There are more than `number`.
+    is_more: bool
+
+
+def have_run_of(schedule_id: str, parts: GatewayParts, most: int = _COUNTED) -> HaveRun:
+    queries = parts[JobQueries]
+    last = queries.latest_run(schedule_id)
+    count = queries.count(JobFilter(schedule_id=schedule_id), most + 1) if last else 0
+    return HaveRun(last, min(count, most), is_more=count > most)
 
 
 # --- a week
@@ -200,6 +226,8 @@ def one_schedule(
         request,
         "schedules/one.html",
         schedule=schedule,
+        have_run=have_run_of(schedule_id, parts, MOST_COUNTED),
+        runs=parts[JobQueries].page(JobFilter(schedule_id=schedule_id), _RUNS).jobs,
         coming=preview_schedule(schedule_id, PreviewQuery(count=10), parts),
         history=schedule_history(schedule_id, HistoryQuery(limit=50, after=query.after), parts),
         asked=query,

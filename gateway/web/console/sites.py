@@ -9,12 +9,13 @@ from fastapi import Query, Request, Response
 
 from gateway.access.keys import Scope
 from gateway.contract.crawl import PaginationType
+from gateway.jobs.job import LIVE_STATUSES
 from gateway.sites.site import KEYWORDS, LOCATION, SELECTORS, SearchUrl
 from gateway.web.authorisation import Called
 from gateway.web.console.pages import Pages, page
 from gateway.web.dependencies import Parts
 from gateway.web.parts import GatewayParts
-from gateway.web.routes.jobs import QueueQuery, SiteRunsView, list_jobs, queue_status
+from gateway.web.routes.jobs import QueueQuery, SiteRunsView, count_jobs, list_jobs, queue_status
 from gateway.web.routes.sites import (
     NamedSite,
     SitesQuery,
@@ -26,7 +27,7 @@ from gateway.web.routes.sites import (
     list_sites,
     list_targets,
 )
-from gateway.web.schemas.types import JobsQuery, QueryModel, UserId
+from gateway.web.schemas.types import JobsFilter, JobsQuery, QueryModel, UserId
 
 router = Pages()
 
@@ -50,7 +51,13 @@ class OneQuery(QueryModel):
 async def sites(query: Annotated[ListQuery, Query()], request: Request, parts: Parts, caller: Called) -> Response:
     asked = SitesQuery(**query.model_dump(exclude={"user_id"}))
     found = await list_sites(asked, parts)
-    return page(request, "sites/list.html", found=found, asked=query, fared=await _fared(parts, caller))
+    still = {one.name: await _still(one.name, parts, caller) for one in found.sites if not one.enabled}
+    return page(request, "sites/list.html", found=found, asked=query, fared=await _fared(parts, caller), still=still)
+
+
+async def _still(name: str, parts: GatewayParts, caller: Called) -> int:
+    """How many runs of the site wait or run."""
+    return (await count_jobs(JobsFilter(site=name, status=sorted(LIVE_STATUSES)), parts, caller)).count
 
 
 async def _fared(parts: GatewayParts, caller: Called) -> dict[str, SiteRunsView]:
@@ -75,6 +82,8 @@ async def one_site(
         asked=query,
         runs=(await list_jobs(JobsQuery(site=name, limit=_RUNS), parts, caller)).jobs,
         fared=(await _fared(parts, caller)).get(name),
+        still=0 if site.enabled else await _still(name, parts, caller),
+        live=sorted(LIVE_STATUSES),
         takes={"search_term": KEYWORDS in places, "location": LOCATION in places},
     )
 

@@ -70,7 +70,7 @@ async def test_a_running_job_is_watched_and_cancelled_by_keyboard(tab: Tab, cons
     await expect(page.get_by_role("list", name="Time line")).to_contain_text("Cancellation asked for")
     console.change(job, status="cancelled", finished_at=utc_now(), settled=True, message="cancelled on request")
     await expect(page.get_by_role("button", name="Delete")).to_be_visible()
-    await expect(page.locator("#job-state")).to_contain_text("cancelled")
+    await expect(page.locator("#job-status")).to_have_text("cancelled")
 
 
 async def test_a_failed_job_says_what_to_do_and_runs_again(tab: Tab, console: Console, axe: Axe) -> None:

@@ -94,8 +94,10 @@ async def test_all_that_match_are_cancelled_after_an_exact_count(tab: Tab, conso
     tab.expect_complaint("409")
     await page.keyboard.press("Enter")
     await expect(dialog).to_contain_text("4 cancelled.")
-    await page.keyboard.press("Escape")
+    # the list behind the dialog is read anew at once
     await expect(rows(page).locator(".status")).to_have_text(["cancelled"] * 4)
+    await expect(dialog).to_be_visible()
+    await page.keyboard.press("Escape")
     assert {console.jobs.get(job.id).status for job in made} == {JobStatus.CANCELLED}
     assert console.jobs.get(other.id).status is JobStatus.PENDING
 

@@ -140,7 +140,12 @@ async def test_a_schedule_is_changed_run_and_deleted(
     await page.wait_for_url("**/console/jobs/**")
     job = page.url.partition("/console/jobs/")[2][:32]
     assert console.jobs.get(job).schedule_id == identity
+    await page.goto("/console/schedules?q=mornings")
+    row = page.get_by_role("row").filter(has_text="mornings")
+    await expect(row.locator(f"a[href='/console/jobs/{job}']")).to_be_visible()
+    await expect(row.locator(f"a[href='/console/jobs?schedule_id={identity}']")).not_to_have_text("0")
     await page.goto(f"/console/schedules/{identity}")
+    await expect(page.get_by_role("region", name="Last runs").get_by_role("link", name=job[:8])).to_be_visible()
     await page.get_by_role("button", name="Delete").press("Enter")
     await page.get_by_role("dialog").get_by_role("button", name="Delete").press("Enter")
     await page.wait_for_url("**/console/schedules")

@@ -13,6 +13,8 @@ from gateway.projects.eggs import SpiderStore
 
 SEARCH = "https://jobs.example.com/search?q={keywords}&l={location}"
 
+_ALL_IN_SIGHT = "[...document.querySelectorAll('.scroll')].every(box => box.scrollWidth <= box.clientWidth)"
+
 
 def publish(console: Console) -> None:
     SpiderStore(console.database).publish("n1", [SpiderInfo(project="default", name="jobs", params_schema={})])
@@ -72,6 +74,8 @@ async def test_a_site_is_run_has_targets_and_is_deleted(
         for address in ("/console/sites", "/console/sites/second"):
             await phone.page.goto(address)
             assert await phone.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            # its rows are cards: what can be done is in sight
+            assert await phone.page.evaluate(_ALL_IN_SIGHT)
             await axe(phone)
     await page.get_by_role("textbox", name="Search for").first.fill("baker")
     await page.get_by_role("button", name="Run now", exact=True).press("Enter")
@@ -82,7 +86,12 @@ async def test_a_site_is_run_has_targets_and_is_deleted(
     await page.goto("/console/sites")
     await page.get_by_role("button", name="Disable second").press("Enter")
     await expect(page.get_by_role("row").filter(has_text="second")).to_contain_text("disabled")
-    await page.goto("/console/sites/second")
+    await page.get_by_role("link", name="1 still waits or runs").press("Enter")
+    await page.get_by_role("button", name="Cancel it too…").press("Enter")
+    await page.get_by_role("dialog").get_by_role("button", name="Cancel 1 job").press("Enter")
+    await expect(page.get_by_role("button", name="Cancel it too…")).to_have_count(0)
+    assert console.jobs.get(job.id).status is JobStatus.CANCELLED
+    await page.get_by_role("dialog").get_by_role("button", name="Close").press("Enter")
     await page.get_by_role("button", name="Delete", exact=True).press("Enter")
     await page.get_by_role("dialog").get_by_role("button", name="Delete").press("Enter")
     await page.wait_for_url("**/console/sites")

@@ -1,5 +1,6 @@
 // What every page has.
 import "./act.js";
+import "./cards.js";
 import "./shortcuts.js";
 import "./status.js";
 import "./ticks.js";

@@ -11,14 +11,14 @@ const ACTS = {
   dismiss: ["Dismiss", "dismissed", "They leave this list. The jobs, their items and logs stay."],
 };
 
-/** Ask, and act. `onEnd` is called when the dialog is closed after something was done. */
-export function bulk(action, filter, onEnd) {
-  new Bulk(action, filter, onEnd).open();
+/** Ask, and act. `onDone` is called when something was done, while the dialog still says what. */
+export function bulk(action, filter, onDone) {
+  new Bulk(action, filter, onDone).open();
 }
 
 class Bulk {
-  constructor(action, filter, onEnd) {
-    Object.assign(this, { action, filter, onEnd, done: 0, refused: 0, refusals: [], after: null, stopped: false });
+  constructor(action, filter, onDone) {
+    Object.assign(this, { action, filter, onDone, done: 0, refused: 0, refusals: [], after: null, stopped: false });
     [this.verb, this.past, this.means] = ACTS[action];
     this.words = h("p", { role: "status" }, "Counting…");
     this.bar = h("progress", { hidden: true, "aria-label": "Done" });
@@ -40,7 +40,6 @@ class Bulk {
   end() {
     this.stopped = true;
     this.dialog.remove();
-    if (this.done) this.onEnd();
   }
 
   async count() {
@@ -78,6 +77,7 @@ class Bulk {
     }
     this.bar.hidden = true;
     this.close.textContent = "Close";
+    if (this.done) this.onDone();
   }
 
   async work() {

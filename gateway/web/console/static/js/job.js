@@ -11,7 +11,7 @@ const READ_MS = 15_000;
 /** Points come no closer than that, in seconds. */
 const APART = 0.9;
 /** Parts of the page that say where the job stands. */
-const PARTS = ["job-actions", "job-state", "job-life"];
+const PARTS = ["job-status", "job-actions", "job-state", "job-life", "job-wait"];
 const CLASSES = [["2xx", "--good"], ["3xx", "--accent"], ["4xx", "--warn"], ["5xx", "--bad"]];
 const ENDS = {
   queue: "its queue is empty",
@@ -83,7 +83,7 @@ function hear({ name, data }) {
   for (const job of name === "snapshot" ? told.jobs : [told]) {
     if (job.job_id !== id) continue;
     if ("completed_pages" in job) add(job);
-    if (job.status && job.status !== page.querySelector("#job-state .status")?.dataset.status) renew();
+    if (job.status && job.status !== document.querySelector("#job-status .status")?.dataset.status) renew();
   }
 }
 

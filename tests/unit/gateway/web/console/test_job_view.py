@@ -11,7 +11,7 @@ from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec, FetchOptions
 from gateway.contract.records import Progress
 from gateway.jobs.job import Attempt, JobStatus, PastStep, StepKind, WaitingReason
-from gateway.web.console.job_view import parameters, pretty, runs, start_urls, story
+from gateway.web.console.job_view import not_begun, parameters, pretty, runs, start_urls, story
 
 NOW = utc_now()
 
@@ -89,3 +89,11 @@ def test_the_longest_bar_is_that_of_the_greatest_value() -> None:
     beside = runs([*jobs, make_job()], NOW)
     assert beside.most[1:] == (20.0, 40, 5, 1)
     assert [row.seconds for row in beside.rows] == [10.0, 20.0, None]
+
+
+def test_a_job_that_no_attempt_was_made_for_says_what_it_waits_for() -> None:
+    waits = make_job(status=JobStatus.PENDING, waiting_reason=WaitingReason.CAPACITY)
+    assert not_begun(waits) == "Nothing is logged yet: it waits for a free slot."
+    assert "never began" in str(not_begun(make_job(status=JobStatus.CANCELLED, finished_at=NOW)))
+    attempt = Attempt(attempt=1, node="n1", dispatched_at=ago(9))
+    assert not_begun(make_job(status=JobStatus.RUNNING, attempts={"1": attempt})) is None

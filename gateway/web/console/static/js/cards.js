@@ -1,0 +1,21 @@
+// On a phone the rows of tables are cards (console.css): a cell says there what its column is.
+
+const SAID_BY_ITSELF = ["Actions", "State", "Status"];
+
+function label() {
+  for (const table of document.querySelectorAll(".cards")) {
+    const columns = [...table.tHead.rows[0].cells];
+    // some name no main column: it is the first then
+    const lead = columns.find((column) => column.matches(".fill")) ?? columns[0];
+    for (const row of table.tBodies[0].rows) columns.forEach((column, at) => row.cells[at] && mark(row.cells[at], column, column === lead));
+  }
+}
+
+function mark(cell, column, isLead) {
+  cell.classList.toggle("lead", isLead);
+  const words = column.textContent.trim();
+  if (!isLead && !cell.matches(".what") && !SAID_BY_ITSELF.includes(words)) cell.dataset.label = words;
+}
+
+document.addEventListener("htmx:after:swap", label);
+label();
