@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.settings import BaseSettings
 
+#: What a parameter can be called. With `_` before it the gateway takes none.
+_PARAMETER = re.compile(r"[^\W_][\w .:-]{0,99}")
 #: Seconds. Scrapyd gives up earlier; this is for the case that it was killed.
 _LONGEST = 90
 
@@ -246,11 +248,15 @@ def _declared_params(spider: type[Spider]) -> dict[str, Any] | None:
         return None
     try:
         schema: dict[str, Any] = json.loads(json.dumps(schema_of()))
-        properties = {name: one for name, one in schema.get("properties", {}).items() if name not in RESERVED_PARAMS}
+        properties = {name: one for name, one in schema.get("properties", {}).items() if _may_be_given(name)}
         required = [name for name in schema.get("required", ()) if name in properties]
     except Exception:  # noqa: BLE001 - what is wrong with it shows when the spider is built
         return None
     return {**schema, "properties": properties, "required": required}
+
+
+def _may_be_given(name: str) -> bool:
+    return name not in RESERVED_PARAMS and _PARAMETER.fullmatch(name) is not None
 
 
 def _needs_urls(spider: type[Spider]) -> bool:

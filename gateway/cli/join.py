@@ -9,12 +9,14 @@ import socket
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from embedded.stack.state import write_private
 from gateway.cli.api import Api, ApiError
 from gateway.cli.console import Record, err, home, out, program
 from gateway.cli.options import argument, option, taking
+from gateway.contract.public_address import is_loopback
 from gateway.settings import NodeSettings
 
 #: The settings of a machine that has joined. `up` runs a node with them.
@@ -32,6 +34,15 @@ SECRETS = (
     "FILES_SECRET_KEY",
 )
 
+#: The settings that a gateway may name. A variable of another name could decide what runs here, as `PYTHONPATH` does.
+SHARED = frozenset(
+    {
+        *("MONGO_URI", "REDIS_URL", "BROKER_URL", "QUEUE_NAME", "SCRAPYD_USERNAME", "SCRAPYD_PASSWORD"),
+        *("FILES_URL", "FILES_ENDPOINT", "FILES_REGION", "FILES_ACCESS_KEY", "FILES_SECRET_KEY"),
+    }
+)
+_OWN = frozenset({"NODE_NAME", "NODE_URL", "SCRAPYD_BIND_ADDRESS", "SCRAPYD_PORT"})
+
 
 @taking(
     argument("url", "URL", "The gateway, as this machine reaches it."),
@@ -46,10 +57,11 @@ def join(*, url: str, name: str, address: str | None, files: Path | None) -> Non
         raise ApiError(f"{kept}: this machine has joined already. Remove the file to join anew")
     address = address or _own_address(url)
     _require_writable(kept.parent)
+    _warn_of_plain_http(url)
     answer = Api(url.rstrip("/")).post("/nodes/join", json={"name": name})
     if answer["version"] != version("discoverybot"):
         err.print(f"The gateway is version {answer['version']}, this is {version('discoverybot')}", style="yellow")
-    variables = answer["variables"] | _own_variables(name, address)
+    variables = _shared(answer["variables"]) | _own_variables(name, address)
     if files:
         _write_files(files, variables)
     else:
@@ -66,6 +78,24 @@ def _require_writable(folder: Path) -> None:
         (folder / ".joining").unlink()
     except OSError as error:
         raise ApiError(f"{folder}: cannot be written to: {error.strerror}") from None
+
+
+def _warn_of_plain_http(url: str) -> None:
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        err.print(
+            f"{url}: without https:// whoever is on the way reads the stores' passwords, and may answer instead",
+            style="yellow",
+        )
+
+
+def _shared(variables: Mapping[str, Any]) -> dict[str, str]:
+    """What a node takes of what a gateway names. Raises `ApiError`."""
+    kept = {name: str(value) for name, value in variables.items() if name in SHARED}
+    # a second line in `.env` would be a variable of its own
+    if wrong := [name for name, value in kept.items() if not value.isprintable()]:
+        raise ApiError(f"{wrong[0]}: what the gateway says is not one line of text")
+    return kept
 
 
 def _own_variables(name: str, address: str) -> dict[str, str]:
@@ -113,8 +143,8 @@ def use_what_was_joined() -> tuple[str, ...]:
         return ()
     except (OSError, ValueError) as error:
         raise ApiError(f"{path}: cannot be read ({error}); remove it, and join anew") from None
-    for name, value in variables.items():
-        os.environ.setdefault(name, str(value))
+    for name in variables.keys() & (SHARED | _OWN):
+        os.environ.setdefault(name, str(variables[name]))
     return PROCESSES
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -32,6 +33,16 @@ _MOST_COUNTED = 200_000
 _BLOCK = 512
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+#: Types of scripts, as HTML names them, and of style sheets.
+_ACTIVE = re.compile(r"(java|ecma|j|live)script|text/css", re.IGNORECASE)
+
+
+def passive_type(kind: str) -> str:
+    """The media type to send a file of this type with. What a browser could run or apply for a page of ours, whose
+    policy lets it take files from this origin, becomes mere bytes.
+    """
+    return "application/octet-stream" if _ACTIVE.search(kind) else kind
 
 
 class Found(NamedTuple):

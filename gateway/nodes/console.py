@@ -17,6 +17,7 @@ import httpx
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from gateway.contract.written_files import passive_type
 from gateway.errors import NodeError, NodeRefusedError, NodeShutError, NodeUnreachableError, NotFoundError
 from gateway.nodes.scrapyd import CALL_SECONDS, authorities
 
@@ -30,7 +31,7 @@ _AT_ONCE = httpx.Limits(max_connections=16, keepalive_expiry=15)
 #: Home, jobs, logs and items; Scrapyd's JSON services are not for browsers.
 _PAGES = re.compile(r"|jobs|(logs|items)(/.*)?", re.DOTALL)
 _PASSED_TO_NODE = ("accept", "range", "if-range", "if-modified-since", "if-none-match")
-_PASSED_BACK = ("content-type", "content-length", "content-range", "accept-ranges", "last-modified", "etag")
+_PASSED_BACK = ("content-length", "content-range", "accept-ranges", "last-modified", "etag")
 #: Scrapyd's statuses that mean something to a browser.
 _MEANT = frozenset({200, 206, 304, 416})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -117,6 +118,8 @@ class _Relayed(StreamingResponse):
 
 def _passed_on(answer: httpx.Response, node_url: str, prefix: str, host: str) -> Response:
     headers = {name: answer.headers[name] for name in _PASSED_BACK if name in answer.headers}
+    if kind := answer.headers.get("content-type"):
+        headers["Content-Type"] = passive_type(kind)
     headers |= {"Content-Security-Policy": _policy(prefix, host), "Cache-Control": "no-store"}
     if answer.status_code == httpx.codes.NOT_MODIFIED:
         headers.pop("content-length", None)

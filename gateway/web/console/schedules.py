@@ -43,6 +43,8 @@ _DAYS = 7
 _DAY = timedelta(days=1)
 #: How far zones are from UTC at most: a day somewhere lies within this much more of the day in UTC.
 _FAR = timedelta(hours=14)
+#: Weeks that can be shown: the calendar's ends have none before or after them.
+_FIRST, _LAST = date(2000, 1, 1), date(2999, 12, 31)
 #: Runs of a day that are shown one by one; more are counted.
 _SHOWN = 4
 #: Runs of a schedule that its page shows.
@@ -62,7 +64,9 @@ class ListQuery(SchedulesQuery):
 class WeekQuery(CalendarQuery):
     since: None = None
     until: None = None
-    week: date | None = Field(default=None, description="A day of the week to show; by default today.")
+    week: Annotated[date, Field(ge=_FIRST, le=_LAST)] | None = Field(
+        default=None, description="A day of the week to show; by default today."
+    )
     zone: Annotated[str, Field(max_length=100)] = OWN
 
 

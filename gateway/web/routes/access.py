@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
 from typing import Annotated, cast
 
@@ -12,7 +13,7 @@ from pydantic import BaseModel, Field, JsonValue, SecretStr
 from gateway.access.audit import AuditFilter, AuditKind, AuditStore
 from gateway.access.keys import Caller, ConsoleSession, Scope, Seal, open_session, read_token
 from gateway.errors import ConflictError, UnauthenticatedError, WrongKeyError
-from gateway.web.authentication import KeyRing, forget, keep, refuse_others
+from gateway.web.authentication import KeyRing, forget, keep, refuse_others, session_of
 from gateway.web.authorisation import Called
 from gateway.web.dependencies import Parts
 from gateway.web.errors import problems
@@ -73,7 +74,8 @@ async def sign_in(
     request: Request, response: Response, parts: Parts, caller: Called, body: SignIn | None = None
 ) -> SessionView:
     """Takes a key in the body, or in `Authorization`. The cookie in the answer stands for the key, for
-    `GATEWAY_SESSION_SECONDS` or until the key ends. 409 while there are no keys, because no session is needed then.
+    `GATEWAY_SESSION_SECONDS` or until the key ends. A session that the browser had before ends. 409 while there are
+    no keys, because no session is needed then.
     """
     refuse_others(request.scope)
     shown = caller if caller.key else await _shown(request, parts, body)
@@ -82,6 +84,7 @@ async def sign_in(
     now = parts.clock()
     lifetime = timedelta(seconds=parts.settings.gateway_session_seconds)
     session = open_session(shown.key, now, lifetime, parts[KeyRing].seal)
+    await _end(session_of(request.scope), parts[KeyRing])
     keep(response, session, request.scope, (session.expires_at - now).total_seconds())
     return SessionView.of(shown, session, parts[KeyRing].seal)
 
@@ -100,6 +103,15 @@ async def sign_out(parts: Parts, session: Session) -> Response:
     response = Response(status_code=204)
     forget(response)
     return response
+
+
+async def _end(session: ConsoleSession | None, ring: KeyRing) -> None:
+    """Nobody could sign out of a session whose cookie is replaced. Raises `UnavailableError`."""
+    if session is None:
+        return
+    with suppress(WrongKeyError):  # it has ended, or the cookie is none of ours
+        await ring.session_caller(session)
+        await ring.end_session(session)
 
 
 async def _shown(request: Request, parts: GatewayParts, body: SignIn | None) -> Caller:

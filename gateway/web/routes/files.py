@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 from starlette.convertors import Convertor, register_url_convertor
 
-from gateway.contract.written_files import MAX_NAME
+from gateway.contract.written_files import MAX_NAME, passive_type
 from gateway.errors import WrittenFileNotFoundError
 from gateway.files.store import FileRecord, FileStore
 from gateway.schedules.store import JobOrSchedule
@@ -189,8 +189,8 @@ def _find(parts: GatewayParts, job_id: str, name: str, attempt: int | None) -> F
 def _headers(record: FileRecord) -> dict[str, str]:
     own_name = record.name.rpartition("/")[2]
     return {
-        # as it is: nothing is known of a text's encoding
-        "Content-Type": record.type,
+        # without a text's encoding, of which nothing is known
+        "Content-Type": passive_type(record.type),
         "ETag": f'"{record.sha256}"',
         "Accept-Ranges": "bytes",
         # without a plain `filename`: nothing in a name can end the header, or lead out of a folder

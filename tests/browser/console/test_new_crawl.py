@@ -35,6 +35,18 @@ PARAMS: dict[str, Any] = {
     },
 }
 
+#: Names that mean something to JavaScript, and one with a dot.
+SLY: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "__proto__.headers.Authorization": {"enum": ["Bearer evil"]},
+        "__proto__": {"type": "object"},
+        "constructor": {"type": "string"},
+        "shop.page": {"type": "string"},
+    },
+    "required": ["__proto__.headers.Authorization"],
+}
+
 
 @pytest.fixture(scope="module", autouse=True)
 def spiders(console: Console) -> None:
@@ -44,6 +56,7 @@ def spiders(console: Console) -> None:
         SpiderInfo(project="shop", version="1.3", latest=False, name="offers", needs_urls=False),
         SpiderInfo(project="shop", version="1.4", name="offers", description="Finds offers.", needs_urls=False),
         SpiderInfo(project="odd", version="1", name=ODD, description=HOSTILE, params_schema=odd),
+        SpiderInfo(project="sly", version="1", name="sly", needs_urls=False, params_schema=SLY),
         *(SpiderInfo(project="many", version="1", name=f"spider_{number}") for number in range(150)),
     ]
     SpiderStore(console.database).publish("n1", infos)
@@ -131,6 +144,20 @@ async def test_it_runs_each_morning_in_paris(tab: Tab, console: Console, axe: Ax
     assert (made.name, made.timing.interval, made.timing.timezone) == ("mornings", "0 9 * * *", "Europe/Paris")
     assert (made.overlap, made.max_runs) == ("queue", 7)
     tab.complaints.clear()
+
+
+async def test_no_name_of_a_parameter_means_anything_to_the_page(tab: Tab) -> None:
+    page = tab.page
+    await page.goto("/console/crawl?project=sly&spider=sly")
+    await page.get_by_label("constructor").fill("Ferrari")
+    await page.get_by_label("shop.page").fill("7")
+    same = page.get_by_label("The same request")
+    named = '{"__proto__.headers.Authorization":"Bearer evil","constructor":"Ferrari","shop.page":"7"}'
+    await expect(same).to_contain_text(named)
+    await page.get_by_label("__proto__", exact=False).last.fill('{"headers": {"X": "1"}}')
+    await expect(page.get_by_text("cannot have this name", exact=True)).to_be_visible()
+    assert await page.evaluate("'headers' in {} || 'X' in {}") is False
+    tab.expect_complaint("422")  # the gateway takes no name that begins with `_`
 
 
 async def test_the_same_request_can_be_pasted_elsewhere(tab: Tab, console: Console) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote, unquote
+
 from browser.console.platform import Console
 from browser.console.tabs import PHONE, Axe, OpenTab, Tab
 from playwright.async_api import expect
@@ -73,3 +75,28 @@ async def test_one_signs_in_with_a_key_comes_back_and_signs_out(open_tab: OpenTa
         await tab.page.wait_for_url("**/console/sign-in")
         await tab.page.goto("/")
         assert "/console/sign-in" in tab.page.url
+
+
+async def test_the_next_user_of_a_browser_gets_nothing_of_the_one_before(open_tab: OpenTab, locked: Console) -> None:
+    saved = "/console/jobs?status=error"
+    async with open_tab(locked.url) as tab:
+        await tab.sign_in(locked.key("anne").token)
+        await tab.page.goto(saved)
+        await tab.page.get_by_role("button", name="Save this view…").press("Enter")
+        await tab.page.get_by_label("Name").fill("Mine")
+        await tab.page.keyboard.press("Enter")
+        await expect(tab.page.get_by_role("link", name="Mine")).to_be_visible()
+        await tab.page.get_by_role("button", name="Sign out").press("Enter")
+        await tab.page.wait_for_url("**/console/sign-in")
+        # what is behind `next` is an address, and nothing in it is an order to the form
+        target = "/console/jobs?status=error&q=|goto:https://evil.example/{csrf_token}"
+        await tab.page.goto(f"/console/sign-in?next={quote(target)}")
+        await tab.page.get_by_label("Key").fill(str(locked.key("bert").token))
+        await tab.page.keyboard.press("Enter")
+        await tab.page.wait_for_url("**/console/jobs?**")
+        assert unquote(tab.page.url) == locked.url + target
+        await expect(tab.page.get_by_text("Signed in as bert")).to_be_visible()
+        await tab.page.goto(saved)
+        await expect(tab.page.get_by_role("button", name="Save this view…")).to_be_visible()
+        await expect(tab.page.get_by_role("link", name="Mine")).to_have_count(0)
+        assert not [address for address in tab.asked if not address.startswith(locked.url)]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from browser.console.platform import Console
+from browser.console.tabs import Tab
 from integration.event_stream.stage import Play, line, lines
 from playwright.async_api import Browser, BrowserContext, Page
 
@@ -108,6 +109,24 @@ async def test_tabs_share_a_stream_and_each_hears_all_of_it(
         await until(lambda: second.evaluate("heard[0].states.at(-1)"), "over")
         await second.evaluate("heard.forEach(({ stop }) => stop())")
     await until(lambda: open_streams(console), 0)
+
+
+async def test_the_next_user_of_a_browser_hears_nothing_of_the_one_before(chromium: Browser, locked: Console) -> None:
+    job = Play(locked.database, locked.redis, user_id="anne")
+    job.start()
+    path = f"/jobs/{job.id}/logs"
+    async with browser_context(chromium, locked) as context:
+        heard = []
+        for user in ("anne", "bert"):
+            page = await context.new_page()
+            await Tab(page).sign_in(locked.key(user).token)
+            await follow(page, path)
+            answered = "heard[0].names.length > 0 || heard[0].states.includes('lost')"
+            await until(partial(page.evaluate, answered), wanted=True)
+            heard.append(await page.evaluate("[heard[0].greetings[0], heard[0].names]"))
+        assert heard[0][1]
+        # the second one asks for a stream of its own, and is refused
+        assert heard[1] == [[None, "connecting"], []]
 
 
 async def test_eight_tabs_freeze_no_ninth(chromium: Browser, console: Console, play: Made) -> None:

@@ -64,6 +64,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(206, LOG[:4], Content_Type="text/plain", Content_Range=f"bytes 0-3/{len(LOG)}")
             case "/logs/a.log" | "/items/a%20%3F.jl":
                 self._answer(200, LOG, Content_Type="text/plain")
+            case "/items/a.js":
+                self._answer(200, b"alert(1)", Content_Type="text/plain, Text/JavaScript; charset=utf-8")
             case "/logs":
                 self._answer(302, b"", Location=f"{self.node.url}/logs/")
             case "/logs/elsewhere":

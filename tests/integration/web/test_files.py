@@ -99,6 +99,16 @@ def test_a_browser_saves_a_page_and_runs_nothing_of_it(gateway: httpx.Client, jo
     assert answer.headers["content-security-policy"].startswith("sandbox;")
 
 
+@pytest.mark.parametrize("name", ["a.js", "a.mjs", "a.css"])
+def test_no_page_of_ours_takes_a_script_or_a_style_from_a_spider(
+    gateway: httpx.Client, job: Job, store: FileStore, name: str
+) -> None:
+    keep(store, AttemptId(job.id, 2), f"assets/{name}", b"alert(1)")
+    answer = gateway.get(f"/jobs/{job.id}/files/assets/{name}")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/octet-stream")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
 def test_no_name_reaches_the_headers_as_it_is(gateway: httpx.Client, job: Job) -> None:
     answer = gateway.get(f"/jobs/{job.id}/files/{quote(ODD, safe='')}")
     assert answer.content == b"odd"

@@ -88,6 +88,7 @@ def test_logs_and_items_come_as_they_are_and_in_parts(admin: httpx.Client) -> No
     part = admin.get("/nodes/n1/scrapyd/logs/a.log", headers={"Range": "bytes=0-3"})
     assert (part.status_code, part.content) == (206, LOG[:4])
     assert part.headers["content-range"] == f"bytes 0-3/{len(LOG)}"
+    assert admin.get("/nodes/n1/scrapyd/items/a.js").headers["content-type"] == "application/octet-stream"
     assert admin.get("/nodes/n1/scrapyd/logs").headers["location"] == "/nodes/n1/scrapyd/logs/"
 
 

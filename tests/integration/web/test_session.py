@@ -177,6 +177,20 @@ def test_a_session_that_was_ended_is_worthless_to_whoever_kept_a_copy(
     assert sign_in(anne).http.get("/session").is_success
 
 
+def test_a_session_whose_cookie_is_replaced_ends(sign_in: SignIn, anne: Issued, url: str) -> None:
+    browser = sign_in(anne)
+    copy = dict(browser.http.cookies)
+    answer = browser.http.post("/session", json={"key": str(anne.token)})
+    assert answer.status_code == 200, answer.text
+    assert browser.http.get("/jobs").status_code == 200
+    with httpx.Client(base_url=url, cookies=copy, timeout=PATIENCE, trust_env=False) as thief:
+        assert thief.get("/jobs").status_code == 401
+    # a cookie that is none of ours is in nobody's way
+    forged = {name: f"{cookie[:-1]}x" for name, cookie in copy.items()}
+    with httpx.Client(base_url=url, cookies=forged, timeout=PATIENCE, trust_env=False) as other:
+        assert other.post("/session", json={"key": str(anne.token)}).status_code == 200
+
+
 def test_a_session_ends_with_its_key(sign_in: SignIn, anne: Issued, keys: KeyStore) -> None:
     browser = sign_in(anne)
     keys.revoke(anne.key.id)

@@ -88,12 +88,26 @@ def test_a_browser_without_a_session_is_led_to_the_form_and_back(url: str, sign_
         ("/console/\\evil.example", "/"),
         ("javascript:alert(1)", "/"),
         ("/docs", "/"),
+        # it is an address, and nothing in it is an order
+        ("/console/jobs?a=|goto:https://evil.example/?t={csrf_token}",) * 2,
     ],
 )
 def test_the_form_leads_to_pages_of_ours_only(url: str, given: str, leads_to: str) -> None:
     with httpx.Client(base_url=url, trust_env=False) as stranger:
         text = stranger.get("/console/sign-in", params={"next": given}).text
-    assert f'data-then="goto:{leads_to}"' in unescape(text)
+    assert f'data-then="goto" data-target="{leads_to}"' in unescape(text)
+    # nobody is signed in here, and so nobody looks as another one
+    with httpx.Client(base_url=url, trust_env=False) as stranger:
+        assert "You see what" not in stranger.get("/console/sign-in", params={"user_id": "anne"}).text
+
+
+@pytest.mark.parametrize(
+    ("week", "status"),
+    [("0001-01-01", 422), ("9999-12-31", 422), ("2000-01-01", 200), ("2999-12-31", 200)],
+)
+def test_a_week_at_an_end_of_the_calendar_is_refused(gateway: httpx.Client, week: str, status: int) -> None:
+    for zone in ("UTC", "own", "America/New_York"):
+        assert get(gateway, f"/console/schedules/week?week={week}&zone={zone}").status_code == status
 
 
 def test_who_may_not_see_a_page_is_told_so_in_a_page(sign_in: SignIn, keys: KeyStore, anne: Issued) -> None:

@@ -156,6 +156,22 @@ def test_declared_parameters_are_told_but_for_those_that_the_platform_gives() ->
     assert schema["required"] == ["category"]
 
 
+class Odd(Spider):
+    """It writes its schema by hand."""
+
+    @classmethod
+    def get_param_schema(cls) -> dict[str, Any]:
+        odd = ["__proto__", "__proto__.headers.Authorization", "_own", "", "a\u202eb", "x" * 101]
+        names = [*odd, "shop.page-1", "größe"]
+        return {"properties": {name: {"type": "string"} for name in names}, "required": ["__proto__"]}
+
+
+def test_what_no_parameter_can_be_called_is_not_told() -> None:
+    schema = _declared_params(Odd)
+    assert schema is not None
+    assert (set(schema["properties"]), schema["required"]) == ({"shop.page-1", "größe"}, [])
+
+
 @pytest.mark.parametrize("spider", [Plain, Fails, NoJson])
 def test_what_is_not_declared_or_not_in_json_is_free_form(spider: type[Spider]) -> None:
     assert _declared_params(spider) is None

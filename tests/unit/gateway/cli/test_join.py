@@ -11,6 +11,9 @@ from dotenv import dotenv_values
 from unit.gateway.cli.conftest import Answer, Run, StandIn
 from unit.house.compose_file import NODE, interpolated, interpolated_names, read_compose_file
 
+from gateway.access.invitation import NodeVariables
+from gateway.cli.join import SHARED
+from gateway.container import Container
 from gateway.settings import Settings
 
 TOLD = {
@@ -56,6 +59,38 @@ def test_the_tailer_finds_in_them_what_the_gateway_said(folder: Path, monkeypatc
     assert found | {"SCRAPYD_PASSWORD": settings.scrapyd_password.get_secret_value()} == TOLD
     assert not settings.files_secret_key
     assert (settings.node_name, settings.node_base_url) == ("lyon-1", "http://10.0.0.3:6800")
+
+
+def test_what_is_no_setting_of_a_node_is_not_kept(gateway: StandIn, run: Run, tmp_path: Path) -> None:
+    hostile = {"LD_PRELOAD": "/tmp/x.so", "PYTHONPATH": "/tmp", "COMPOSE_FILE": "x.yml", "SECRETS_KEY": "x"}
+    gateway.says("POST /nodes/join", Answer(200, {**ANSWER.body, "variables": TOLD | hostile}))
+    for options in ([], ["--files", "node"]):
+        done = run("join", gateway.url, "lyon-1", "--address", "10.0.0.3", *options, DISCOVERYBOT_KEY="db_once")
+        assert done.returncode == 0, done.stderr
+        assert "https" not in done.stderr
+    [kept] = tmp_path.rglob("node.json")
+    for text in (kept.read_text(), (tmp_path / "node" / ".env").read_text()):
+        assert not [name for name in hostile if name in text]
+
+
+def test_a_value_that_would_begin_a_line_of_its_own_is_refused(gateway: StandIn, run: Run, tmp_path: Path) -> None:
+    lines = TOLD | {"QUEUE_NAME": "scraping'\nCOMPOSE_FILE=x.yml"}
+    gateway.says("POST /nodes/join", Answer(200, {**ANSWER.body, "variables": lines}))
+    done = run("join", gateway.url, "lyon-1", "--address", "10.0.0.3", "--files", "node", DISCOVERYBOT_KEY="db_once")
+    assert (done.returncode, "QUEUE_NAME: what the gateway says" in done.stderr) == (2, True), done.stderr
+    assert not (tmp_path / "node" / ".env").exists()
+
+
+def test_what_a_gateway_tells_is_what_a_node_takes() -> None:
+    key = {"files_access_key": "k", "files_secret_key": "s"}
+    s3 = {"files_endpoint": "http://s3.example", "files_region": "x", **key}
+    told = s3 | {name.lower(): value for name, value in TOLD.items()}
+    assert set(Container(Settings.model_validate(told))[NodeVariables].shared) == SHARED
+
+
+def test_the_way_to_another_machine_is_to_be_encrypted(run: Run) -> None:
+    done = run("join", "http://gateway.invalid", "lyon-1", "--address", "10.0.0.3", DISCOVERYBOT_KEY="db_once")
+    assert "without https://" in done.stderr
 
 
 def test_no_secret_is_in_the_environment_and_their_folder_is_closed(folder: Path) -> None:

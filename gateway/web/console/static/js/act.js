@@ -1,12 +1,13 @@
 // Forms that call the JSON API: `<form data-api="POST /jobs/5f0c…/cancel" data-then="reload">`.
 //
-// Fields become the body by their names: `a.b` nests, empty optional fields are left out. `data-type` says what a field
+// Fields become the body by their names: `a.b` is the value `b` of `a`, empty optional fields are left out. `data-type` says what a field
 // is: number, boolean, json, lines (a list, one per line), pairs (`name=value` per line, a value is JSON or text), texts
 // (the same, all are text), time (of the user's zone). A field with the value of `data-default` (JSON) is left out;
 // `data-empty` is the JSON that an empty field is sent as. A form with `data-send="file"`
 // sends its one file as it is; with `data-send="form"` it sends a multipart form; with `data-send="query"` its fields are
 // the query of the call. `{name}` in the address is the value of the field `name`, which is not sent then.
-// `data-then`, separated by `|`: `reload`, `goto:/console/jobs/{job_id}` (of the answer), `refresh:#list` (by htmx:
+// `data-then`, separated by `|`: `reload`, `goto:/console/jobs/{job_id}` (of the answer), `goto` (the address in
+// `data-target`, as it is: text of others never goes into `data-then`), `refresh:#list` (by htmx:
 // the element with this selector takes its new content from this page), `toast:words`, `reset`, `event:name`
 // (a bubbling event, whose detail is the answer). `data-confirm="…?"` asks first; `data-yes` is the word of its button.
 import { api, ApiError } from "./api.js";
@@ -26,7 +27,7 @@ const READERS = {
 
 function pairs(text, read) {
   const lines = READERS.lines(text).map((line) => line.match(/^([^=]+)=(.*)$/));
-  return Object.fromEntries(lines.map(([, name, value]) => [name.trim(), read(value)]));
+  return Object.assign(empty(), Object.fromEntries(lines.map(([, name, value]) => [name.trim(), read(value)])));
 }
 
 function jsonOrText(text) {
@@ -41,11 +42,11 @@ const NOT = { json: "JSON", pairs: "name=value in each line", texts: "name=value
 
 /** The fields of a form as the body of a call. Throws an error with `field` for a field that cannot be read. */
 export function bodyOf(form) {
-  const body = {};
+  const body = empty();
   for (const field of form.elements) {
     if (!field.name || field.matches(":disabled") || field.type === "file" || (field.type === "radio" && !field.checked)) continue;
     const value = valueOf(field);
-    if (value !== undefined && !isDefault(field, value)) put(body, field.name.split("."), value);
+    if (value !== undefined && !isDefault(field, value)) put(body, field.name, value);
   }
   return body;
 }
@@ -64,14 +65,23 @@ function valueOf(field) {
 
 const isDefault = ({ dataset }, value) => dataset.default && JSON.stringify(value) === JSON.stringify(JSON.parse(dataset.default));
 
-function put(body, [first, ...rest], value) {
-  if (!rest.length) body[first] = first in body && !Array.isArray(value) ? [body[first], value].flat() : value;
-  else put((body[first] ??= {}), rest, value);
+/** Spiders choose names of fields: an object that is made from names inherits nothing, and so none of them is special. */
+const empty = () => Object.create(null);
+
+/** What stands behind the first dot is one name: a parameter may be called `a.b`. */
+function put(body, field, value) {
+  const [, first, name] = field.match(/^([^.]*)\.?(.*)$/s);
+  if (first === "__proto__" || name === "__proto__") throw Object.assign(new Error("cannot have this name"), { field });
+  const values = name ? (body[first] ??= empty()) : body;
+  const last = name || first;
+  values[last] = Object.hasOwn(values, last) && !Array.isArray(value) ? [values[last], value].flat() : value;
 }
+
+const own = (values, name) => (values != null && Object.hasOwn(values, name) ? values[name] : undefined);
 
 /** `text` with each `{name}` replaced by what `values` has, as a part of an address. */
 export function filled(text, values) {
-  return text.replace(/\{([\w.]+)\}/g, (_, path) => encodeURIComponent(path.split(".").reduce((inner, key) => inner?.[key], values) ?? ""));
+  return text.replace(/\{([\w.]+)\}/g, (_, path) => encodeURIComponent(path.split(".").reduce(own, values) ?? ""));
 }
 
 /** Call the API as the form says. Returns its answer; throws `ApiError`. */
@@ -122,13 +132,20 @@ function follow(form, step, answer) {
   const [, name, what] = step.match(/^(\w+):?(.*)$/s);
   const steps = {
     reload: () => location.reload(),
-    goto: () => location.assign(new URL(filled(what, answer), location.origin)),
+    goto: () => goTo(what ? filled(what, answer) : form.dataset.target),
     refresh: () => window.htmx.ajax("GET", location.href, { target: what, select: what, swap: "outerHTML" }),
-    toast: () => (/reload|goto:/.test(form.dataset.then) ? toastAfterLoad(what) : toast(what)),
+    toast: () => (/reload|goto/.test(form.dataset.then) ? toastAfterLoad(what) : toast(what)),
     reset: () => form.reset(),
     event: () => form.dispatchEvent(new CustomEvent(what, { bubbles: true, detail: answer })),
   };
   steps[name]();
+}
+
+/** Lead on to a page of ours, and to no other. */
+function goTo(address) {
+  const target = new URL(address, location.origin);
+  if (target.origin !== location.origin) throw new Error("This address leads elsewhere.");
+  location.assign(target);
 }
 
 /** Say an error beside the field that it names, otherwise in the form's own alert, otherwise as a toast. */

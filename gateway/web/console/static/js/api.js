@@ -1,5 +1,8 @@
 // The JSON API, as the page's user: `await api("GET /jobs", { query: { status: "running" } })`.
 
+/** The name under which this browser keeps something for the page's user, and not for the next one. */
+export const own = (name) => `${name}:${document.body.dataset.viewer}`;
+
 /** A refusal of the API. `field` names the wrong field, if it is about one; `retryAfter` is in seconds. */
 export class ApiError extends Error {
   constructor(status, error, requestId, retryAfter) {

@@ -16,7 +16,7 @@
 // is nothing. Without it, by its type. `sorts` are values
 // of the route's `sort`, one for each direction: ["-ms", "ms"]. Chosen columns, `q` and `sort` are in the page's address.
 // An element with `data-empty` inside is shown where there is nothing.
-import { address, api, fetched } from "./api.js";
+import { address, api, fetched, own } from "./api.js";
 import { cell, Drawer, isNumber, parse, valueAt } from "./record.js";
 import { count, h, icon, shown, size } from "./text.js";
 import { time } from "./times.js";
@@ -217,7 +217,7 @@ class DataTable extends HTMLElement {
   }
 
   get #place() {
-    return `columns:${this.getAttribute("keep")}`;
+    return own(`columns:${this.getAttribute("keep")}`);
   }
 
   #usual() {

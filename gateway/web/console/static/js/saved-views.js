@@ -1,9 +1,10 @@
 // Views of a list that the user has saved: links, kept in this browser. While there are no keys there are no users, so
 // the server has nobody to keep them for; a view is an address, and can be sent to others.
+import { own } from "./api.js";
 import { h, shown } from "./text.js";
 import { toast } from "./toast.js";
 
-const KEY = "job-views";
+const KEY = own("job-views");
 const read = () => JSON.parse(localStorage.getItem(KEY) ?? '{"views": [], "first": null}');
 const write = (kept) => localStorage.setItem(KEY, JSON.stringify(kept));
 const here = () => {

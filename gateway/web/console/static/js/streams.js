@@ -2,7 +2,9 @@
 // one stream for each path: a worker holds it; where there are no shared workers, one of the tabs does.
 import { Hub } from "./stream-hub.js";
 
-const CHANNEL = "discoverybot-streams";
+/** Of this session: what is kept for one user is not for the next one at this browser. */
+const SESSION = document.querySelector('meta[name="csrf-token"]')?.content.slice(0, 16) ?? "";
+const CHANNEL = `discoverybot-streams-${SESSION}`;
 /** Of this tab. A stream's holder waits for this lock to learn that the tab is gone. */
 const MEMBER = `${CHANNEL}-${Math.random().toString(36).slice(2)}`;
 
