@@ -14,7 +14,7 @@ from browser.console.platform import Console
 from browser.console.tabs import PHONE, Axe, OpenTab, Tab
 from integration.event_stream.gateway_process import GatewayProcess
 from integration.event_stream.stage import Play, lines
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Locator, Page, Route, expect
 
 from gateway.contract.log_line import split_entries
 from gateway.jobs.job import Job
@@ -119,6 +119,33 @@ async def test_the_whole_log_is_searched_by_keyboard_alone(tab: Tab, logged: tup
     await tab.page.keyboard.press("/")
     await tab.page.keyboard.type("nowhere")
     await expect(log.hits).to_have_text("Not found")
+
+
+async def test_a_long_search_goes_on_by_itself_until_the_text_is_changed(
+    tab: Tab, logged: tuple[Job, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # each answer has looked at one chunk
+    monkeypatch.setattr("gateway.web.routes.log_search._SEARCH_SECONDS", 0.0)
+    may_go_on = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await may_go_on.wait()
+        await route.continue_()
+
+    await tab.page.route("**/logs/search?*from=*", hold)
+    log = LogPage(tab.page)
+    await log.open(logged[0].id)
+    await tab.page.keyboard.press("Control+f")
+    await tab.page.keyboard.type("LINE 12")
+    await expect(log.hits).to_have_text(re.compile(r"^[1-9]\d* so far, searching…$"))
+    await log.search.fill("LINE 1234")
+    await expect(log.hits).to_have_text("Searching…")
+    may_go_on.set()
+    await expect(log.hits).to_have_text("1 of 11")
+    await expect(log.current).to_contain_text("line 1234")
+    await tab.page.keyboard.press("Shift+Enter")
+    await expect(log.hits).to_have_text("11 of 11")
+    await expect(log.current).to_contain_text("line 12349")
 
 
 async def test_a_line_has_a_link_and_what_is_hostile_changes_only_itself(
