@@ -78,6 +78,8 @@ class Answer:
 
 #: A POST that changes nothing.
 _PREVIEW = "/crawl/preview"
+#: In the state of a request that might have changed something and was asked to count only.
+MERELY_COUNTED = "merely_counted"
 
 
 class _Sent:
@@ -136,6 +138,7 @@ class _Sent:
         refused = status >= HTTPStatus.MULTIPLE_CHOICES
         if (
             scope["path"] == _PREVIEW
+            or scope.get("state", {}).get(MERELY_COUNTED)
             or "route" not in scope
             or status == HTTPStatus.METHOD_NOT_ALLOWED
             or (refused and signs_in(scope))

@@ -6,7 +6,7 @@ from collections import Counter
 from datetime import timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
@@ -23,6 +23,7 @@ from gateway.schedules.edits import ScheduleChanges
 from gateway.schedules.store import JobOrSchedule, RunOf
 from gateway.status.facts import QueueReport, QueueStatus, SitePerformance
 from gateway.stores.mongo import mongo_errors
+from gateway.web.answer import MERELY_COUNTED
 from gateway.web.authorisation import Called
 from gateway.web.dependencies import JobId, Parts, RequestId, StoreRoute
 from gateway.web.errors import problems
@@ -93,7 +94,9 @@ async def job_points(query: Annotated[JobPointsQuery, Query()], parts: Parts, ca
 
 
 @router.post("/bulk", summary="Cancel, retry or delete many jobs", responses=problems(403, 409, 429, 503))
-async def act_on_jobs(body: BulkRequest, parts: Parts, caller: Called, request_id: RequestId) -> BulkReport:
+async def act_on_jobs(
+    request: Request, body: BulkRequest, parts: Parts, caller: Called, request_id: RequestId
+) -> BulkReport:
     """Acts on all jobs that the filter names and to which the action can be done, newest first.
 
     Without `expect` it counts them. With it, it begins if the number is still the same (else 409 with the number of
@@ -105,6 +108,7 @@ async def act_on_jobs(body: BulkRequest, parts: Parts, caller: Called, request_i
     if body.expect is None and body.after is not None:
         raise InvalidRequestError("expect", "is required with after")
     if body.expect is None:
+        setattr(request.state, MERELY_COUNTED, True)
         threads = parts.searches.by(caller) if body.filter.q else parts.reads
         return BulkReport(action=body.action, matched=await threads.run(acts.count, body.action, wanted))
     asked = Asked(caller.name, request_id)
