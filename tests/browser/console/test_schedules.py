@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from browser.console.platform import HOSTILE, Console
 from browser.console.tabs import PHONE, Axe, OpenTab, Tab
-from playwright.async_api import expect
+from playwright.async_api import Page, expect
 
 from gateway.clock import to_iso, utc_now
 from gateway.contract.records import SpiderInfo
@@ -146,11 +146,15 @@ async def test_a_schedule_is_changed_run_and_deleted(
     await expect(row.locator(f"a[href='/console/jobs?schedule_id={identity}']")).not_to_have_text("0")
     await page.goto(f"/console/schedules/{identity}")
     await expect(page.get_by_role("region", name="Last runs").get_by_role("link", name=job[:8])).to_be_visible()
+    await _delete(page)
+    assert console.http.get(f"/schedules/{identity}").status_code == 404
+    tab.complaints.clear()  # the page of a job is another chapter
+
+
+async def _delete(page: Page) -> None:
     await page.get_by_role("button", name="Delete").press("Enter")
     await page.get_by_role("dialog").get_by_role("button", name="Delete").press("Enter")
     await page.wait_for_url("**/console/schedules")
-    assert console.http.get(f"/schedules/{identity}").status_code == 404
-    tab.complaints.clear()  # the page of a job is another chapter
 
 
 def _is_changed(console: Console, identity: str) -> None:

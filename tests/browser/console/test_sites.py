@@ -57,26 +57,9 @@ async def test_a_site_is_run_has_targets_and_is_deleted(
     console.http.post("/sites", json={"name": "second", "search_url": SEARCH}).raise_for_status()
     console.job(JobStatus.ERROR, age=600, site="second", message=HOSTILE[:500])
     page = tab.page
-    await page.goto("/console/sites/second")
-    await page.get_by_text("Add a target").press("Enter")
-    await page.get_by_role("textbox", name="Search for").last.fill("welder <b>")
-    await page.get_by_label("How often").fill("0 9 * * *")
-    await page.get_by_role("button", name="Add the target").press("Enter")
-    await expect(page.get_by_role("cell", name="welder <b>")).to_be_visible()
-    await axe(tab)
-    await page.get_by_role("link", name="Change target").press("Enter")
-    await page.get_by_label("How often").fill("")
-    await page.get_by_role("button", name="Save").press("Enter")
-    await page.wait_for_url("**/console/sites/second")
-    (target,) = console.http.get("/targets", params={"site": "second"}).json()["targets"]
-    assert (target["keywords"], target["frequency"]) == ("welder <b>", None)
+    await _gets_a_target(tab, console, axe)
     async with open_tab(console.url, **PHONE) as phone:
-        for address in ("/console/sites", "/console/sites/second"):
-            await phone.page.goto(address)
-            assert await phone.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-            # its rows are cards: what can be done is in sight
-            assert await phone.page.evaluate(_ALL_IN_SIGHT)
-            await axe(phone)
+        await _fits_a_phone(phone, axe)
     await page.get_by_role("textbox", name="Search for").first.fill("baker")
     await page.get_by_role("button", name="Run now", exact=True).press("Enter")
     await page.wait_for_url("**/console/jobs/**")
@@ -96,6 +79,32 @@ async def test_a_site_is_run_has_targets_and_is_deleted(
     await page.get_by_role("dialog").get_by_role("button", name="Delete").press("Enter")
     await page.wait_for_url("**/console/sites")
     assert console.http.get("/sites/second").status_code == 404
+
+
+async def _gets_a_target(tab: Tab, console: Console, axe: Axe) -> None:
+    page = tab.page
+    await page.goto("/console/sites/second")
+    await page.get_by_text("Add a target").press("Enter")
+    await page.get_by_role("textbox", name="Search for").last.fill("welder <b>")
+    await page.get_by_label("How often").fill("0 9 * * *")
+    await page.get_by_role("button", name="Add the target").press("Enter")
+    await expect(page.get_by_role("cell", name="welder <b>")).to_be_visible()
+    await axe(tab)
+    await page.get_by_role("link", name="Change target").press("Enter")
+    await page.get_by_label("How often").fill("")
+    await page.get_by_role("button", name="Save").press("Enter")
+    await page.wait_for_url("**/console/sites/second")
+    (target,) = console.http.get("/targets", params={"site": "second"}).json()["targets"]
+    assert (target["keywords"], target["frequency"]) == ("welder <b>", None)
+
+
+async def _fits_a_phone(phone: Tab, axe: Axe) -> None:
+    for address in ("/console/sites", "/console/sites/second"):
+        await phone.page.goto(address)
+        assert await phone.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        # its rows are cards: what can be done is in sight
+        assert await phone.page.evaluate(_ALL_IN_SIGHT)
+        await axe(phone)
 
 
 async def test_a_user_runs_sites_and_changes_none(open_tab: OpenTab, locked: Console) -> None:
