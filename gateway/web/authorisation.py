@@ -162,7 +162,7 @@ async def authorise(request: Request) -> None:
     route = f"{request.method} {request.scope['route'].path_format}"
     if route in OPEN:
         return
-    if is_page(request.url.path):
+    if is_page(request.scope["path"]):
         request.state.caller = caller_of(request).looking_as(request.query_params.get("user_id"))
     caller = caller_of(request)
     if caller is ANYBODY:
