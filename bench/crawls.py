@@ -38,21 +38,23 @@ def page_rate(stack: Stack, site: Site) -> Row:
 
 
 def frontier_rate(stack: Stack, site: Site, home: Path) -> Row:
-    with running_stack(home, HTTP_CACHE_TTL="0", CRAWL_FRONTIER="false") as without:
-        ours, beside = alternate(lambda: _crawl_rate(stack, site), lambda: _crawl_rate(without, site), ROUNDS)
-    return Row(
-        f"page rate of `seo`, {PAGES} pages, which can go on after a kill", "pages/s", ours, beside,
-        "the same without a frontier file", ours / beside, ">= 0.95",
-    )  # fmt: skip
+    words = "which can go on after a kill", "the same without a frontier file"
+    return _rate_without(stack, site, home, words, 0.95, CRAWL_FRONTIER="false")
 
 
 def record_rate(stack: Stack, site: Site, home: Path) -> Row:
-    with running_stack(home, HTTP_CACHE_TTL="0", REQUESTS_MAX_COUNT="0") as without:
+    words = "each request recorded", "the same without a record"
+    return _rate_without(stack, site, home, words, 0.97, REQUESTS_MAX_COUNT="0")
+
+
+def _rate_without(stack: Stack, site: Site, home: Path, words: tuple[str, str], bar: float, **variables: str) -> Row:
+    """Beside a stack with these settings; the words say what is measured, and beside what."""
+    about, peer = words
+    with running_stack(home, HTTP_CACHE_TTL="0", **variables) as without:
         ours, beside = alternate(lambda: _crawl_rate(stack, site), lambda: _crawl_rate(without, site), ROUNDS)
     return Row(
-        f"page rate of `seo`, {PAGES} pages, each request recorded", "pages/s", ours, beside,
-        "the same without a record", ours / beside, ">= 0.97",
-    )  # fmt: skip
+        f"page rate of `seo`, {PAGES} pages, {about}", "pages/s", ours, beside, peer, ours / beside, f">= {bar}"
+    )
 
 
 def _body(url: str) -> dict[str, object]:
