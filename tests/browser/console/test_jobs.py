@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from datetime import timedelta
 
 from browser.console.platform import HOSTILE, Console
 from browser.console.tabs import PHONE, Axe, OpenTab, Tab
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Locator, Page, Route, expect
 
 from gateway.access.keys import Scope
 from gateway.clock import utc_now
@@ -124,6 +125,31 @@ async def test_dragging_over_a_time_asks_for_the_jobs_that_started_then(tab: Tab
     await until.fill(await page.evaluate(local, [(utc_now() - timedelta(hours=2)).timestamp() * 1000]))
     await expect(rows(page)).to_have_attribute("data-job", old.id)
     assert re.search(r"started_until=20\d\d-", page.url)
+
+
+async def test_a_filter_is_not_lost_that_is_changed_while_a_list_is_read(tab: Tab, console: Console) -> None:
+    user, page = "hasty", tab.page
+    wanted = console.job(JobStatus.FINISHED, user_id=user, tags=["wanted"])
+    console.job(JobStatus.FINISHED, user_id=user, tags=["other"])
+    await page.goto(f"/console/jobs?user_id={user}")
+    await expect(rows(page)).to_have_count(2)
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def held(route: Route) -> None:
+        asked.set()
+        await answer.wait()
+        await route.continue_()
+
+    await page.route("**/console/jobs?*q=job*", held)
+    await page.get_by_label("Text").fill("job")
+    await asked.wait()
+    async with page.expect_request("**/console/jobs?*q=wanted*"):
+        await page.get_by_label("Text").fill("wanted")
+        # whether it is asked for at once or waits: the answer before it comes late
+        await page.wait_for_timeout(1000)
+        answer.set()
+    await expect(rows(page)).to_have_count(1)
+    await expect(rows(page)).to_have_attribute("data-job", wanted.id)
 
 
 async def test_dead_letters_are_requeued_and_dismissed(tab: Tab, console: Console, axe: Axe) -> None:

@@ -12,6 +12,7 @@
 // (a bubbling event, whose detail is the answer). `data-confirm="…?"` asks first; `data-yes` is the word of its button.
 import { api, ApiError } from "./api.js";
 import { confirmed } from "./dialog.js";
+import { renewPart } from "./parts.js";
 import { h, shown } from "./text.js";
 import { toast, toastAfterLoad } from "./toast.js";
 
@@ -133,7 +134,7 @@ function follow(form, step, answer) {
   const steps = {
     reload: () => location.reload(),
     goto: () => goTo(what ? filled(what, answer) : form.dataset.target),
-    refresh: () => window.htmx.ajax("GET", location.href, { target: what, select: what, swap: "outerHTML" }),
+    refresh: () => renewPart(what),
     toast: () => (/reload|goto/.test(form.dataset.then) ? toastAfterLoad(what) : toast(what)),
     reset: () => form.reset(),
     event: () => form.dispatchEvent(new CustomEvent(what, { bubbles: true, detail: answer })),

@@ -2,6 +2,7 @@
 import { api } from "./api.js";
 import { bulk } from "./bulk.js";
 import { followRows, renew } from "./live.js";
+import { renewPart } from "./parts.js";
 import "./saved-views.js";
 import "./start-scatter.js";
 import { count } from "./text.js";
@@ -17,17 +18,16 @@ const isDeadLetters = location.pathname.endsWith("dead-letters");
 
 // --- filters: the address has them, and only the list changes
 
-/** Show the list that the form asks for now. */
-function ask() {
+function wanted() {
   const pairs = [...new FormData(form)].filter(([, value]) => value.trim());
-  const address = `${location.pathname}?${new URLSearchParams(pairs)}`;
-  // a user's list has a banner, and links of its own
-  if (form.elements.user_id?.type === "text" && form.elements.user_id.value) location.assign(address);
-  else show(address);
+  return `${location.pathname}?${new URLSearchParams(pairs)}`;
 }
 
-function show(address) {
-  htmx.ajax("GET", address, { target: "#results", select: "#results", swap: "outerHTML", push: address });
+/** Show the list that the form asks for now. */
+function ask() {
+  // a user's list has a banner, and links of its own
+  if (form.elements.user_id?.type === "text" && form.elements.user_id.value) location.assign(wanted());
+  else renewPart("#results", wanted, { push: true });
 }
 
 let typing;
@@ -103,9 +103,11 @@ document.addEventListener("click", (event) => {
 });
 
 function refresh() {
-  const address = new URL(location.href);
-  address.searchParams.delete("after");
-  htmx.ajax("GET", address.pathname + address.search, { target: "#results", select: "#results", swap: "outerHTML" });
+  renewPart("#results", () => {
+    const address = new URL(location.href);
+    address.searchParams.delete("after");
+    return address.pathname + address.search;
+  });
 }
 
 document.addEventListener("htmx:after:swap", sayCount);
