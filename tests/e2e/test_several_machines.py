@@ -26,7 +26,12 @@ def _cli(home: Path, *arguments: str, **variables: str) -> subprocess.CompletedP
 
 
 def _wait_for_its_spiders(stack: Stack) -> None:
-    wait_until(lambda: stack.http.get(f"{stack.url}/spiders").json()["spiders"], what="a node's spiders")
+    """Of which a crawl here needs one: they are published one after the other."""
+
+    def names() -> set[str]:
+        return {one["name"] for one in stack.http.get(f"{stack.url}/spiders").json()["spiders"]}
+
+    wait_until(lambda: "seo" in names(), what="a node's spiders")
 
 
 def test_a_machine_that_is_invited_joins_once_and_runs_crawls(tmp_path: Path, site: Site) -> None:
@@ -38,6 +43,10 @@ def test_a_machine_that_is_invited_joins_once_and_runs_crawls(tmp_path: Path, si
         front, node = tmp_path / "front", tmp_path / "node"
         with running_stack(front, only=("gateway", "worker", "beat"), **shared, **reached) as stack:
             admin = _cli(front, "keys", "create", "--scope", "admin", **shared).stdout.strip()
+            # a gateway notices within two seconds that there are keys
+            wait_until(
+                lambda: stack.http.get(f"{stack.url}/jobs").status_code == 401, what="a gateway that takes keys"
+            )
             invited = _cli(front, "nodes", "invite", DISCOVERYBOT_URL=stack.url, DISCOVERYBOT_KEY=admin).stdout
             found = re.search(r"DISCOVERYBOT_KEY=(\S+) discoverybot join (\S+) NAME", invited)
             assert found, invited
