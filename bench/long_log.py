@@ -36,6 +36,8 @@ from gateway.logs.store import LogChunk, LogStore, count_lines  # noqa: E402
 from gateway.stores import mongo  # noqa: E402
 
 LINES, CHUNK, ROUNDS = 1_000_000, 64 << 10, 5
+#: One line in so many has no head: it belongs to the line before it.
+CONTINUED = 20
 #: The figures that were asked for: seconds of an answer, and for which the browser's main thread does one thing.
 ANSWER, BLOCKED = 1.0, 1.0
 ASKED = "what was asked for"
@@ -48,6 +50,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "search, none found": {"q": "no such text"},
     "search, every line found": {"q": "CRAWLED"},
     "search, level and text": {"q": "crawled", "level": "WARNING"},
+    "search, text and a level that most have": {"q": "crawled", "level": "INFO"},
     "search, logger and text": {"q": "referer", "logger": "seo"},
     "search, not ASCII": {"q": "größe"},
 }
@@ -114,6 +117,8 @@ def fill(store: LogStore, job_id: str) -> int:
 
 
 def line(number: int, draw: random.Random) -> bytes:
+    if number % CONTINUED == CONTINUED - 1:
+        return b"  crawled once more (referer: None)\n"
     level = draw.choice((b"DEBUG", b"INFO", b"INFO", b"WARNING"))
     logger = draw.choice((b"scrapy.core.engine", b"seo", b"scrapy.core.scraper"))
     head = b"2027-06-01T09:%02d:%02d.%03dZ [%b] %b:" % (

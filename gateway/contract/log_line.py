@@ -7,6 +7,7 @@ which of them make an entry, so a reader that reads a log again, from any entry 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple, Self
 
 import orjson
@@ -25,11 +26,13 @@ _HEAD = re.compile(
 )
 
 
-#: The same in bytes, up to the message.
-_HEAD_BYTES = re.compile(
-    rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{3})?(?:Z|[+-]\d\d:?\d\d)? "
-    rb"\[([^\]\s]+)\] (DEBUG|INFO|WARNING|ERROR|CRITICAL): "
-)
+# The same in bytes, up to the message.
+_TIME = rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{3})?(?:Z|[+-]\d\d:?\d\d)? "
+_LOGGER, _LEVEL = rb"[^\]\s]+", b"|".join(name.encode() for name in LEVELS)
+_HEAD_BYTES = re.compile(rb"%b\[(%b)\] (%b): " % (_TIME, _LOGGER, _LEVEL))
+#: From the newline before it on.
+_LINE_WITHOUT_HEAD = rb"\n(?!%b\[%b\] (?:%b): )[^\n]*+" % (_TIME, _LOGGER, _LEVEL)
+_LINES_BEFORE_HEAD = re.compile(rb"(?:%b)*+" % _LINE_WITHOUT_HEAD)
 _POSITION = re.compile(r"(\d{1,6})-(\d{1,15})", re.ASCII)
 
 
@@ -85,6 +88,24 @@ def head_at(data: bytes, start: int) -> tuple[bytes, ...] | None:
     """Logger and level of the line that begins at `data[start]`; `None` if it has no head of its own."""
     match = _HEAD_BYTES.match(data, start)
     return match.groups() if match else None
+
+
+def lines_before_head(data: bytes) -> int:
+    """How many bytes of `data`, which begins with a newline, come before its first line with a head."""
+    match = _LINES_BEFORE_HEAD.match(data)
+    return match.end() if match else 0
+
+
+@lru_cache(maxsize=64)
+def lines_owned_by(logger: bytes | None, level: int, *, others: bool = False) -> re.Pattern[bytes]:
+    """Matches each line of this logger (`None`: of any) that has this level or a higher one, or each `others` line,
+    from the newline before it on. The lines without a head behind it belong to it.
+    """
+    levels = b"|".join(name.encode() for name, number in LEVELS.items() if number >= level)
+    owner = rb"\[%b\] (?:%b): " % (_LOGGER if logger is None else re.escape(logger), levels)
+    if others:
+        owner = rb"(?!%b)\[%b\] (?:%b): " % (owner, _LOGGER, _LEVEL)
+    return re.compile(rb"\n%b%b[^\n]*+(?:%b)*+" % (_TIME, owner, _LINE_WITHOUT_HEAD))
 
 
 def _parse_line(raw: bytes, start: int, end: int, head_level: str) -> LogEntry:

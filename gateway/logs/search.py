@@ -19,7 +19,16 @@ import redis
 import structlog
 from attrs import define
 
-from gateway.contract.log_line import LEVELS, MAX_LINE, LogEntry, Position, head_at, split_entries
+from gateway.contract.log_line import (
+    LEVELS,
+    MAX_LINE,
+    LogEntry,
+    Position,
+    head_at,
+    lines_before_head,
+    lines_owned_by,
+    split_entries,
+)
 from gateway.contract.outbox import AttemptId
 from gateway.errors import InvalidRequestError
 from gateway.jobs.job import Job
@@ -28,6 +37,8 @@ from gateway.logs.store import ChunkOutline, LineCounts, LogChunk, LogStore, cou
 #: Segments that an index has at most; each then stands for several chunks.
 MAX_SEGMENTS = 2000
 MAX_TEXT = 200
+#: Where one line in so many has the text, all lines of a chunk are sorted by owner at once: one by one takes longer.
+_MANY = 4
 BEGIN, END = Position(0, 0), Position(999_999, 999_999_999_999_999)
 
 log = structlog.get_logger()
@@ -304,12 +315,31 @@ def wanted_lines(chunk: LogChunk, wanted: LogFilter) -> Iterator[Line]:
 
 def count_wanted(chunk: LogChunk, wanted: LogFilter) -> int:
     """How many of the chunk's lines are wanted; the filter has a text."""
-    if not wanted.count(lines := chunk.lines or _counts(chunk)):
+    counts = chunk.lines or _counts(chunk)
+    taken, lines = wanted.count(counts), sum(counts.values())
+    if not taken:
         return 0
-    if len(chunk.data) <= MAX_LINE and wanted.count(lines) == sum(lines.values()):
-        # all lines have the level and the logger
-        return _count_lines_with(wanted.text, chunk.data)
-    return sum(1 for _ in wanted_ends(chunk, wanted))
+    if len(chunk.data) > MAX_LINE:
+        return sum(1 for _ in wanted_ends(chunk, wanted))
+    found = _count_lines_with(wanted.text, chunk.data)
+    if not found or taken == lines:
+        return found
+    if found < lines // _MANY or (wanted.logger and "\ufffd" in wanted.logger):  # it may stand for any bytes
+        return sum(1 for _ in wanted_ends(chunk, wanted))
+    # the lines to be looked through are the fewer ones, of those who are wanted or of all others
+    if taken * 2 <= lines:
+        return _count_owned(chunk, wanted)
+    return found - _count_owned(chunk, wanted, others=True)
+
+
+def _count_owned(chunk: LogChunk, wanted: LogFilter, *, others: bool = False) -> int:
+    """How many lines with the text have a level and logger that are wanted, or, `others`, that are not."""
+    data = b"\n" + chunk.data
+    logger = None if wanted.logger is None else wanted.logger.encode()
+    owned = lines_owned_by(logger, wanted.level, others=others).findall(data)
+    if wanted.takes(chunk.head_logger or "", chunk.head_level) is not others:
+        owned.append(data[: lines_before_head(data)])
+    return _count_lines_with(wanted.text, b"".join(owned))
 
 
 def wanted_ends(chunk: LogChunk, wanted: LogFilter) -> Iterator[int]:

@@ -13,6 +13,7 @@ LINES = [
     HEAD + b"[a] INFO: Item found, item found",
     HEAD + b"[b] WARNING: nothing: [a] ERROR: of it",
     HEAD + b"[b.c] ERROR: Item",
+    HEAD + b"[b\xff] INFO: Item",
     b"2027-06-01 09:00:01 [a] DEBUG: " + "ÀÉ item ß".encode(),
     b"  Traceback item",
     b"item\r",
@@ -26,7 +27,7 @@ contents = st.lists(st.sampled_from(LINES)).map(b"\n".join)
 filters = st.builds(
     LogFilter.of,
     st.sampled_from([None, "DEBUG", "warning", "ERROR"]),
-    st.sampled_from([None, "a", "b", ""]),
+    st.sampled_from([None, "a", "b", "b.c", "b\ufffd", ""]),
     st.sampled_from(TEXTS),
 )
 
@@ -51,4 +52,4 @@ def test_the_quick_way_finds_what_the_slow_one_finds(
 def test_a_line_without_a_head_has_the_logger_of_the_line_that_it_belongs_to(data: bytes) -> None:
     loggers = [line.logger for line in all_lines(chunk_of(HEAD + b"[x] INFO: first\n" + data, counted=False))]
     assert "b" not in loggers[:1]
-    assert sum(loggers.count(name) for name in ("a", "b", "b.c", "x")) == len(loggers)
+    assert sum(loggers.count(name) for name in ("a", "b", "b.c", "b\ufffd", "x")) == len(loggers)
