@@ -18,7 +18,6 @@ from crawler import extras
 from crawler.closing import StoppedError, is_closing
 from crawler.orders import Fetch
 from crawler.setting_names import FETCH_OPTIONS, RATE_LIMIT_REDIS_URL, RATE_LIMIT_SITE, SITE_RATE_LIMIT
-from gateway.contract import redis_keys
 from gateway.contract.param_formats import parse_rate
 
 if TYPE_CHECKING:
@@ -293,9 +292,10 @@ def _site_rate(site: str, rate: float, redis_url: str | None) -> Rate:
     if not extras.has("redis"):
         logger.warning("The rate limit of site %s holds for this crawl alone: the project's Python lacks redis", site)
         return own
-    from gateway.stores.site_rate_limit import SiteRateLimit  # noqa: PLC0415 - a tenth of a second that few crawls need
+    # a tenth of a second that few crawls need
+    from gateway.stores.site_rate_limit import SiteRateLimit, site_rate_key  # noqa: PLC0415 - as above
 
-    return SharedRate(SiteRateLimit.open(redis_url, redis_keys.site_rate(site), rate), own, site)
+    return SharedRate(SiteRateLimit.open(redis_url, site_rate_key(site), rate), own, site)
 
 
 # --- a `start()` that awaits nothing must not take the turn of all others

@@ -29,7 +29,7 @@ from gateway.settings import Settings, SettingsError, kept_secret
 IMPORTS = (
     *("gateway.web.app", "uvloop", "uvicorn.protocols.http.httptools_impl"),
     *("celery.bin.celery", "celery.apps.worker", "celery.apps.beat"),
-    *("gateway.worker.app", "gateway.worker.beat", "gateway.worker.consumer"),
+    *("gateway.worker.app", "gateway.worker.beat"),
     *("gateway.tailer.eggs", "gateway.tailer.follow", "gateway.tailer.heartbeat"),
     "gateway.tailer.shipping",
 )

@@ -18,8 +18,7 @@ from limits.aio.storage import RedisStorage
 from limits.aio.strategies import SlidingWindowCounterRateLimiter
 from redis import RedisError
 
-from gateway.contract import redis_keys
-from gateway.stores.redis import connect_async
+from gateway.stores.redis import REQUEST_RATES, connect_async
 
 #: Seconds that a request may wait for a Redis that does not answer.
 _PATIENCE = 0.5
@@ -72,7 +71,7 @@ class RequestCounter:
         self._storage = RedisStorage(
             "async+redis://",
             implementation="redispy",
-            key_prefix=redis_keys.REQUEST_RATES,
+            key_prefix=REQUEST_RATES,
             connection_pool=self._client.connection_pool,  # type: ignore[arg-type]  # declared without it
         )
         self._limiter = SlidingWindowCounterRateLimiter(self._storage)

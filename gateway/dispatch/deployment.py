@@ -15,7 +15,7 @@ from attrs import define
 from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import DEFAULT_PROJECT, Egg
 from gateway.contract.records import SpiderInfo
-from gateway.dispatch.capacity import EggNeeds
+from gateway.dispatch.egg_delivery import EggNeeds
 from gateway.errors import (
     ConflictError,
     InvalidRequestError,

@@ -18,8 +18,7 @@ from pymongo.errors import PyMongoError
 from gateway.clock import VERDICT_SECONDS, Clock, utc_now
 from gateway.contract.outbox import AttemptId, StopReason
 from gateway.contract.records import NodeSpec
-from gateway.dispatch.capacity import NodeChoice, without_outdated
-from gateway.dispatch.fair_queue import FairQueue, Selection
+from gateway.dispatch.fair_queue import FairQueue, NodeChoice, Selection, without_outdated
 from gateway.dispatch.why_jobs_wait import why_blocked, why_waits
 from gateway.errors import DiscoveryBotError, NodeError, NodeRefusedError, NodeUnreachableError
 from gateway.jobs.backoff import backoff

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import structlog
 from attrs import define, field
+from pymongo.database import Database
 
 from gateway.clock import Clock, utc_now
-from gateway.contract.crawl import Egg
-from gateway.dispatch.capacity import EggNeed, EggNeeds, NodeChoice, without_outdated
+from gateway.contract.crawl import DEFAULT_PROJECT, Egg
+from gateway.crash_points import state_change
+from gateway.dispatch.fair_queue import NodeChoice, without_outdated
 from gateway.errors import NodeError, NodeRefusedError
+from gateway.jobs.job import Job, Requirements
 from gateway.jobs.messages import BRING_EGG, EventPublisher, Waker
+from gateway.jobs.queue import FREE_TO_START, Capacity, JobDocuments, JobQueue, change
 from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import Node, NodeStore
 from gateway.projects.eggs import LEASE, Content, EggCopies, EggCopy, EggDamagedError, EggStore, KeptEgg
-from gateway.stores.mongo import within
+from gateway.stores.mongo import Document, within
 
 log = structlog.get_logger()
 
@@ -36,6 +41,52 @@ ORPHANED_AFTER = timedelta(hours=1)
 BATCH = 20
 #: If a node has not accepted the egg after this time, the next node is tried.
 PATIENCE = timedelta(seconds=20)
+
+
+# --- the eggs that waiting jobs need and that no node with a free slot has
+
+
+class EggNeed(NamedTuple):
+    egg: Egg
+    #: Its job drives a browser.
+    render: bool
+
+
+class EggNeeds:
+    def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
+        self._jobs = database["jobs"]
+        self._documents = JobDocuments(database)
+        self._queue = JobQueue(database, clock)
+        self._clock = clock
+
+    def lacking(self, capacity: Capacity) -> Iterator[EggNeed]:
+        """The needs of jobs that could start now if a node with a free slot had their egg. They are read lazily: one
+        query finds each need, however many jobs have it.
+        """
+        for requirements in self._queue.requirements():
+            # our own project has no egg, and without a version it is not known which egg to deliver
+            if requirements.project == DEFAULT_PROJECT or requirements.version is None or capacity.fits(requirements):
+                continue
+            if not requirements.render or capacity.render_eggs is not None:
+                yield EggNeed(Egg(requirements.project, requirements.version), requirements.render)
+
+    @state_change("egg_needs.tell")
+    def tell(self, egg: Egg, message: str, limit: int) -> list[Job]:
+        """Set the message of jobs that wait for this egg. Returns the jobs whose message changed, up to `limit`."""
+        alike = (Requirements(egg.project, egg.version, render) for render in (False, True))
+        partitions: list[Document] = [{"lane": {"$gt": f"{one}/", "$lt": one.end}} for one in alike]
+        updated: list[Job] = []
+        for partition in partitions:
+            query = {**FREE_TO_START, **partition, "message": {"$ne": message}}
+            for found in list(self._jobs.find(query, {"_id": 1}, limit=limit - len(updated))):
+                updated += self._change_message({**query, "_id": found["_id"]}, message)
+            if len(updated) >= limit:
+                break
+        return updated
+
+    def _change_message(self, query: Document, message: str) -> list[Job]:
+        job = self._documents.find_one_and_update(query, change(self._clock(), {"message": message}))
+        return [job] if job else []
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)

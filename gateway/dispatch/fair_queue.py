@@ -1,5 +1,7 @@
-"""Which job goes next. Among the users with a job that fits, it is the user with the fewest running crawls; among
-that user's jobs, the best one.
+"""Which job goes next, and which node is offered it.
+
+Among the users with a job that fits, it is the user with the fewest running crawls; among that user's jobs, the best
+one.
 
 If users have equally many, it is the one whose last turn is longest ago. If it were the one whose job has waited
 longest, users who share few slots would have to wait for the whole backlog of the user who came first.
@@ -15,11 +17,13 @@ from itertools import chain, islice, takewhile
 from attrs import define, field
 
 from gateway.clock import Clock, utc_now
-from gateway.dispatch.capacity import Capacity
-from gateway.jobs.job import Partition
-from gateway.jobs.queue import Candidate, Front, JobQueue
+from gateway.dispatch.why_jobs_wait import has_code, has_slot, why_no_node
+from gateway.jobs.job import Partition, Requirements, WaitingReason
+from gateway.jobs.queue import Candidate, Capacity, Front, JobQueue
 from gateway.nodes.holds import HoldStore
-from gateway.nodes.node import user_resource
+from gateway.nodes.node import NodeState, user_resource
+from gateway.nodes.store import Node
+from gateway.projects.eggs import EggCopy
 
 #: How many partitions are compared at once. If more wait, the next read goes on with the others.
 PARTITIONS = 100
@@ -211,3 +215,87 @@ class Selection:
     def _order(self, partition: Partition) -> tuple[int, int, datetime]:
         user = partition.user_id
         return self._has(user), self._queue.last(user), self._queue.partitions[partition][0].rank
+
+
+# --- which node is offered the job. This is judged from the last report of each node.
+
+
+def without_outdated(nodes: Sequence[Node], copies: Iterable[EggCopy]) -> list[Node]:
+    """The nodes, each without those eggs that a deployment has replaced since: it gets no work for them before it has
+    the new ones. `copies` are the outdated ones.
+    """
+    outdated = {(copy.node, copy.egg) for copy in copies}
+    return [
+        node.model_copy(update={"eggs": [egg for egg in node.eggs if (node.id, egg) not in outdated]})
+        for node in nodes
+    ]
+
+
+#: A node in one of these states gets work soon, or as soon as its disk has space. In any other state it gets none
+#: for minutes, or until an operator acts.
+_HOPEFUL = frozenset({NodeState.UP, NodeState.RESTING, NodeState.DISK_FULL})
+
+
+class NodeChoice:
+    """Chooses among the nodes as they were read at `now`, and counts the jobs that it has placed on them since."""
+
+    def __init__(
+        self, nodes: Iterable[Node], now: datetime, dead_after: timedelta, busy: Collection[str] = ()
+    ) -> None:
+        """A call to the `busy` nodes is under way; they are offered more work when it is done."""
+        states = [(node, node.state(now, dead_after)) for node in nodes]
+        self._hopeful = [node for node, state in states if state in _HOPEFUL]
+        up = [node for node, state in states if state is NodeState.UP and node.id not in busy]
+        self._able = [node for node in up if node.free_slots and not node.is_tried]
+        self._capacity: Capacity | None = None
+
+    @property
+    def able(self) -> list[Node]:
+        """Nodes with a free slot, the best first. Nodes that have failed come last: otherwise an empty one would get
+        all jobs.
+        """
+        return sorted(self._able, key=lambda node: (node.failures > 0, -node.free_slots, node.id))
+
+    def capacity(self) -> Capacity | None:
+        """What could start now; `None` if no job can."""
+        if self._able and self._capacity is None:
+            self._capacity = self._look()
+        return self._capacity if self._able else None
+
+    def _look(self) -> Capacity:
+        browsers = [node for node in self._able if node.free_render_slots]
+        rendered = frozenset(egg for node in browsers for egg in node.eggs) if browsers else None
+        return Capacity(frozenset(egg for node in self._able for egg in node.eggs), rendered)
+
+    def place(
+        self, requirements: Requirements, avoid: Collection[str] = (), prefer: str | None = None
+    ) -> Node | None:
+        """The node that is offered the job; the job occupies a slot there from now on. The node to `prefer` comes
+        first, nodes to `avoid` last.
+        """
+        suitable = self._suitable(requirements)
+        if not suitable:
+            return None
+        best = min(
+            suitable,
+            key=lambda node: (node.id != prefer, node.id in avoid, node.failures > 0, -node.free_slots, node.id),
+        )
+        best.used_slots += 1
+        best.used_render_slots += requirements.render
+        if requirements.render or not best.free_slots or best.failures:
+            self._capacity = None
+        # a node on probation gets one attempt at a time
+        if not best.free_slots or best.failures:
+            self._able.remove(best)
+        return best
+
+    def suits(self, requirements: Requirements) -> bool:
+        """Whether a node could be offered a job with these requirements."""
+        return bool(self._suitable(requirements))
+
+    def _suitable(self, requirements: Requirements) -> list[Node]:
+        return [node for node in self._able if has_code(node, requirements) and has_slot(node, requirements)]
+
+    def reason(self, requirements: Requirements) -> WaitingReason | None:
+        """Why a job with these requirements cannot start now; `None` if it can."""
+        return None if self._suitable(requirements) else why_no_node(self._hopeful, requirements)

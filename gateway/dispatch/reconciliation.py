@@ -18,9 +18,8 @@ from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport
-from gateway.dispatch.capacity import NodeChoice
 from gateway.dispatch.dispatcher import CLOCK_MARGIN, START_SECONDS
-from gateway.dispatch.fair_queue import FairQueue
+from gateway.dispatch.fair_queue import FairQueue, NodeChoice
 from gateway.dispatch.why_jobs_wait import PASSING, why_waits
 from gateway.jobs import messages
 from gateway.jobs.completion import Completion

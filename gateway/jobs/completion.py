@@ -13,7 +13,6 @@ from attrs import define, field
 from redis import RedisError
 
 from gateway.clock import Clock, utc_now
-from gateway.contract import redis_keys
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport
 from gateway.errors import ConflictError, JobNotFoundError
@@ -29,6 +28,7 @@ from gateway.nodes.health import NodeHealth
 from gateway.nodes.holds import HoldStore
 from gateway.nodes.store import NodeStore
 from gateway.stores.mongo import mongo_errors
+from gateway.stores.redis import dedupe_key
 
 log = structlog.get_logger()
 
@@ -158,7 +158,7 @@ class Completion:
         if attempt := job.current:
             admitted = self.free(job, attempt.attempt, attempt.node)
         if job.status not in GOOD_STATUSES:
-            key = redis_keys.dedupe(job.user_id, job.spec.spider, job.fingerprint)
+            key = dedupe_key(job.user_id, job.spec.spider, job.fingerprint)
             self._dedupe.release(key, job.id)
         self._publisher.status(job)
         if admitted:

@@ -17,12 +17,12 @@ from celery import Celery
 from structlog.contextvars import bound_contextvars
 
 from gateway.clock import to_iso
-from gateway.contract import redis_keys
 from gateway.contract.log_line import LogEntry
 from gateway.contract.records import Progress
 from gateway.crash_points import state_change
 from gateway.jobs.job import Job, JobStatus, run_id_of
 from gateway.stores.broker import BrokerConnection, broker_settings, current_correlation
+from gateway.stores.redis import ALL_EVENTS, job_channel
 
 # --- what every log line about a job contains, and the correlation id that is the same in all processes.
 #
@@ -54,7 +54,7 @@ def about_message(job_id: str | None, correlation_id: str | None) -> AbstractCon
 # - `{"kind": "log", "attempt": 1, "entries": [[start, end, "<the SSE data, as JSON text>"], …]}`: in order
 # - `{"kind": "progress", "attempt": 1, "data": {…Progress…}}`
 # - `{"kind": "status", "job_id": …, "user_id": …, "data": {"status": …, "attempt": …, …}}`: also published on
-#   `redis_keys.ALL_EVENTS`
+#   `ALL_EVENTS`
 
 
 def log_event(attempt: int, entries: list[LogEntry]) -> bytes:
@@ -99,8 +99,8 @@ class EventPublisher:
         event = orjson.dumps(message)
         try:
             with self._redis.pipeline(transaction=False) as pipeline:
-                pipeline.publish(redis_keys.job_channel(job.id), event)
-                pipeline.publish(redis_keys.ALL_EVENTS, event)
+                pipeline.publish(job_channel(job.id), event)
+                pipeline.publish(ALL_EVENTS, event)
                 pipeline.execute()
         except redis.RedisError as error:
             log.warning("announce_failed", job_id=job.id, error=str(error))

@@ -16,6 +16,7 @@ from pymongo import ASCENDING, ReturnDocument, UpdateOne
 from pymongo.database import Database
 
 from gateway.clock import Clock, utc_now
+from gateway.contract.crawl import DEFAULT_PROJECT, Egg
 from gateway.crash_points import state_change
 from gateway.jobs.job import (
     FINAL_STATUSES,
@@ -122,6 +123,23 @@ class Waiting(NamedTuple):
     job_id: str
     partition: Partition
     reason: WaitingReason
+
+
+class Capacity(NamedTuple):
+    """The capacity of all nodes together. A job of our own project, which every node has, fits on any free slot."""
+
+    #: The eggs on nodes that have a free slot.
+    eggs: frozenset[Egg] = frozenset()
+    #: The eggs on nodes that also have a free render slot; `None` if no node has one.
+    render_eggs: frozenset[Egg] | None = None
+
+    def fits(self, requirements: Requirements) -> bool:
+        eggs = self.render_eggs if requirements.render else self.eggs
+        if eggs is None or requirements.project == DEFAULT_PROJECT:
+            return eggs is not None
+        if requirements.version is None:
+            return any(egg.project == requirements.project for egg in eggs)
+        return Egg(requirements.project, requirements.version) in eggs
 
 
 class JobQueue:

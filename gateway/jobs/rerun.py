@@ -12,7 +12,6 @@ from redis import RedisError
 
 from gateway import errors
 from gateway.clock import Clock, utc_now
-from gateway.contract import redis_keys
 from gateway.crash_points import state_change
 from gateway.jobs.admission import Admission
 from gateway.jobs.dedupe import DedupeRelease
@@ -22,6 +21,7 @@ from gateway.jobs.store import JobStore
 from gateway.projects.catalog import WorkCheck
 from gateway.sites.store import SiteStore
 from gateway.stores.mongo import Document, mongo_errors
+from gateway.stores.redis import dedupe_key
 
 log = structlog.get_logger()
 
@@ -73,7 +73,7 @@ class Resubmission:
     def _forget(self, old: Job) -> None:
         """Release the Redis key of the old job, so that its live key leads a repeated request to the new job."""
         try:
-            self._dedupe.release(redis_keys.dedupe(old.user_id, old.spec.spider, old.fingerprint), old.id)
+            self._dedupe.release(dedupe_key(old.user_id, old.spec.spider, old.fingerprint), old.id)
         except RedisError as error:
             log.warning("old_job_still_answers", job_id=old.id, error=str(error))
 

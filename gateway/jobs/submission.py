@@ -19,7 +19,6 @@ from pymongo.errors import PyMongoError
 
 from gateway import errors
 from gateway.clock import Clock, utc_now
-from gateway.contract import redis_keys
 from gateway.contract.crawl import DEFAULT_PROJECT, CrawlSpec
 from gateway.jobs.admission import Admission
 from gateway.jobs.dedupe import Dedupe, Entry, fingerprint
@@ -29,6 +28,7 @@ from gateway.jobs.store import JobStore
 from gateway.projects.catalog import WorkCheck
 from gateway.schedules.store import ScheduleStore
 from gateway.stores.mongo import mongo_errors
+from gateway.stores.redis import dedupe_key
 
 log = structlog.get_logger()
 Result = TypeVar("Result")
@@ -153,7 +153,7 @@ class Submission:
         await compute(self._check.addresses, order.spec, order.crawl.webhooks)
         order = await self._pin(order)
         identity = await compute(fingerprint, order.user_id, order.spec)
-        return order, identity, redis_keys.dedupe(order.user_id, order.spec.spider, identity)
+        return order, identity, dedupe_key(order.user_id, order.spec.spider, identity)
 
     async def _pin(self, order: Order) -> Order:
         if order.spec.project == DEFAULT_PROJECT:

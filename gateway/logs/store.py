@@ -19,10 +19,10 @@ from pymongo.errors import DuplicateKeyError
 from gateway.contract.log_line import LogEntry, Position
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import Progress
-from gateway.contract.redis_keys import job_channel, log_stream
 from gateway.crash_points import state_change
 from gateway.jobs.messages import log_event, progress_event
 from gateway.stores.mongo import Document
+from gateway.stores.redis import job_channel, log_stream
 
 #: A chunk is never larger than this before compression, so a bomb cannot hide in one.
 MAX_CHUNK = 4 << 20

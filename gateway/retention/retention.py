@@ -17,7 +17,6 @@ from redis import RedisError
 from gateway.access.audit import AuditEntry, AuditStore
 from gateway.access.key_store import read_key
 from gateway.clock import Clock, utc_now
-from gateway.contract import redis_keys
 from gateway.crash_points import state_change
 from gateway.errors import ConflictError, FileStoreAwayError, JobNotFoundError, UnreadableError
 from gateway.files.store import FileRecord, FileStore
@@ -40,6 +39,7 @@ from gateway.schedules.store import LedgerStore, read_static_entry
 from gateway.sites.site import Site, Target
 from gateway.stores.documents import UNREADABLE, Documents, Reader, Unreadable, reader
 from gateway.stores.mongo import Document, mongo_errors
+from gateway.stores.redis import dedupe_key
 
 #: The parts of a job that can be removed before the job itself.
 Part = Literal["logs", "items"]
@@ -92,7 +92,7 @@ class ExpiryStore:
 def _dedupe_key(document: Document) -> str | None:
     """Read from the raw fields: a document that is no job must not keep the others from being looked at."""
     try:
-        return redis_keys.dedupe(document["user_id"], document["spec"]["spider"], document["fingerprint"])
+        return dedupe_key(document["user_id"], document["spec"]["spider"], document["fingerprint"])
     except (KeyError, TypeError):
         return None
 
@@ -168,7 +168,7 @@ class Deletion:
             job = self._jobs.get(job_id)
             if not job.is_final or not job.settled:
                 raise ConflictError(f"only ended jobs can be deleted (it is {job.status})")
-            key = redis_keys.dedupe(job.user_id, job.spec.spider, job.fingerprint)
+            key = dedupe_key(job.user_id, job.spec.spider, job.fingerprint)
             try:
                 self._dedupe.release(key, job.id)
             except RedisError as error:

@@ -17,8 +17,7 @@ from attrs import define
 
 from gateway import errors
 from gateway.clock import Clock, utc_now
-from gateway.dispatch.capacity import NodeChoice
-from gateway.dispatch.fair_queue import FairQueue
+from gateway.dispatch.fair_queue import FairQueue, NodeChoice
 from gateway.dispatch.why_jobs_wait import why_waits
 from gateway.jobs.admission import Admission
 from gateway.jobs.job import Job, JobStatus, WaitingReason

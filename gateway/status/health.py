@@ -20,7 +20,7 @@ from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
 from gateway.clock import Clock, seconds_ahead, utc_now
-from gateway.dispatch.capacity import NodeChoice
+from gateway.dispatch.fair_queue import NodeChoice
 from gateway.jobs.job import Job, WaitingReason
 from gateway.jobs.queries import JobStatistics
 from gateway.nodes import health

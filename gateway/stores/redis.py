@@ -1,4 +1,6 @@
-"""The ways to connect to Redis. Every pool and every call has a limit: Redis only saves time, and may be away."""
+"""Redis: its names, and the ways to connect to it. Every pool and every call has a limit: Redis only saves time, and
+may be away.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,32 @@ from redis.retry import Retry
 
 from gateway.clock import remaining
 from gateway.stores.unanswered import note_unanswered
+
+# --- every name in Redis, built in one place; a spider's process builds that of a site's rate itself
+# (`gateway/stores/site_rate_limit.py`)
+
+#: Status changes of every job, for `/events`.
+ALL_EVENTS = "events"
+#: Prefix of the counts of each caller's requests; the counting library makes the rest.
+REQUEST_RATES = "rate:requests"
+
+
+def dedupe_key(user_id: str, spider: str, fingerprint: str) -> str:
+    """String `P|<job id>|<ms>` (provisional) or `C|<job id>|<ms>` (the document exists)."""
+    return f"crawl:{user_id}:{spider}:{fingerprint}"
+
+
+def log_stream(job_id: str, attempt: int) -> str:
+    """Stream of one attempt's live lines; entry ids are `<attempt>-<end offset>`."""
+    return f"logs:{job_id}:{attempt}"
+
+
+def job_channel(job_id: str) -> str:
+    """Pub/sub channel of one job: log lines, progress, status changes (see `gateway/jobs/messages.py`)."""
+    return f"logs:{job_id}"
+
+
+# --- connections
 
 _TIMEOUT = 2.0
 _MAX_CONNECTIONS = 64

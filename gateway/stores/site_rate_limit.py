@@ -43,6 +43,11 @@ return 1
 """
 
 
+def site_rate_key(site: str) -> str:
+    """String: theoretical arrival time of the next request to the site, by all of its crawls."""
+    return f"rate:site:{site}"
+
+
 class SiteRateLimit:
     """At most `rate` requests per second on `key`; after a rest, `burst` of them at once."""
 

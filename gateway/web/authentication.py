@@ -34,7 +34,7 @@ from gateway.access.keys import (
 from gateway.clock import Clock
 from gateway.errors import ForgedRequestError, UnauthenticatedError, UnavailableError, WrongKeyError
 from gateway.stores.mongo import mongo_errors
-from gateway.stores.readiness import ThreadPool
+from gateway.web.threads import ThreadPool
 
 #: Seconds for which an answer is used: after that a new key is accepted, and a revoked one is refused.
 FRESH = 2.0

@@ -24,12 +24,11 @@ from gateway.retention.retention import Deletion
 from gateway.settings import Settings
 from gateway.status.health import Health, SharedHealth
 from gateway.stores.mongo import HEARTBEAT_SECONDS, Document, connect
-from gateway.stores.readiness import MongoReadiness, ThreadPool
 from gateway.stores.redis import connect_shared
 from gateway.web.authentication import KeyRing
 from gateway.web.event_stream.streams import EventStreams
 from gateway.web.guard import tell
-from gateway.web.searches import Searches
+from gateway.web.threads import MongoReadiness, Searches, ThreadPool
 
 #: Seconds the start waits for MongoDB before requests are answered with "unavailable".
 _START_PATIENCE = 2.0

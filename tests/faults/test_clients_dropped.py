@@ -20,7 +20,7 @@ from integration.event_stream.stage import Play, lines
 from stack import Stack, wait_until
 
 from gateway.clock import utc_now
-from gateway.contract import redis_keys
+from gateway.stores.redis import job_channel
 
 CLIENTS = full_or_short(1000, 400)
 #: Each is followed by as many of them.
@@ -99,7 +99,7 @@ class Holdings:
 
     def __init__(self, stack: Stack, client: redis.Redis, jobs: list[str]) -> None:
         self._stack, self._redis = stack, client
-        self._channels = [redis_keys.job_channel(job_id) for job_id in jobs]
+        self._channels = [job_channel(job_id) for job_id in jobs]
         self._gateway = psutil.Process(stack.ready["pids"]["gateway"])
 
     def descriptors(self) -> int:

@@ -26,8 +26,8 @@ from pymongo.errors import PyMongoError
 from sites.server import Site, links
 from stack import FINAL, Stack
 
-from gateway.contract import redis_keys
 from gateway.jobs.dedupe import Entry
+from gateway.stores.redis import dedupe_key
 
 #: Documents asked for at a time.
 _BATCH = 500
@@ -189,7 +189,7 @@ class CrawlVerifier:
         """No dedupe key names anything but the job of its crawl, or a job that has nothing to show."""
         with redis.Redis.from_url(self.stack.environment()["REDIS_URL"]) as client:
             for _, job in self._documents():
-                key = redis_keys.dedupe(job["user_id"], job["spec"]["spider"], job["fingerprint"])
+                key = dedupe_key(job["user_id"], job["spec"]["spider"], job["fingerprint"])
                 if (value := client.get(key)) is not None:
                     assert Entry.decode(value).job_id == job["_id"]
                     assert job["status"] in ("finished", "partial")

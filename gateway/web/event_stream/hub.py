@@ -16,14 +16,13 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from sse_starlette.sse import AppStatus
 
-from gateway.contract import redis_keys
 from gateway.contract.log_line import Position
 from gateway.errors import JobNotFoundError, UnavailableError
 from gateway.jobs import messages
 from gateway.jobs.job import Job
 from gateway.jobs.messages import status_data
-from gateway.web.event_stream.history import History
-from gateway.web.event_stream.lines import Ring, Run, StreamLimits
+from gateway.stores.redis import ALL_EVENTS, job_channel
+from gateway.web.event_stream.lines import History, Ring, Run, StreamLimits
 
 log = structlog.get_logger()
 
@@ -281,7 +280,7 @@ class Hub:
         pubsub = self._redis.pubsub()
         try:
             # never without a subscription, so that reading never fails for want of one
-            await pubsub.subscribe(redis_keys.ALL_EVENTS)
+            await pubsub.subscribe(ALL_EVENTS)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._keep_subscribed(pubsub))
                 tasks.create_task(self._listen(pubsub))
@@ -298,9 +297,9 @@ class Hub:
             # a feed that has replaced another of the same job waits for a confirmation of its own: subscribe again
             added = [job_id for job_id, feed in wanted.items() if subscribed.get(job_id) is not feed]
             if added:
-                await pubsub.subscribe(*map(redis_keys.job_channel, added))
+                await pubsub.subscribe(*map(job_channel, added))
             if removed := subscribed.keys() - wanted.keys():
-                await pubsub.unsubscribe(*map(redis_keys.job_channel, removed))
+                await pubsub.unsubscribe(*map(job_channel, removed))
             subscribed = wanted
             if not self._is_stopped:
                 await self._wanted_changed.wait()
@@ -311,13 +310,13 @@ class Hub:
             if message is None:
                 continue
             channel = message["channel"].decode()
-            if channel == redis_keys.ALL_EVENTS:
+            if channel == ALL_EVENTS:
                 self._receive_any(message)
             else:
                 self._receive(channel, message)
 
     def _receive(self, channel: str, message: dict[str, Any]) -> None:
-        feed = self._feeds.get(channel.removeprefix(redis_keys.job_channel("")))
+        feed = self._feeds.get(channel.removeprefix(job_channel("")))
         if feed is None:
             return
         if message["type"] == "subscribe":

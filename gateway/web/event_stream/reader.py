@@ -17,9 +17,8 @@ from gateway.errors import InvalidRequestError, JobNotFoundError, UnavailableErr
 from gateway.jobs.job import LIVE_STATUSES, Attempt, Job
 from gateway.jobs.messages import status_data
 from gateway.jobs.queries import JobFilter, JobQueries
-from gateway.web.event_stream.history import History
 from gateway.web.event_stream.hub import Feed, Hub
-from gateway.web.event_stream.lines import FAREWELL, RETRY, LineFilter, Run, StreamLimits, data_of, event
+from gateway.web.event_stream.lines import FAREWELL, RETRY, History, LineFilter, Run, StreamLimits, data_of, event
 from gateway.web.schemas.job import JobStatusView
 
 

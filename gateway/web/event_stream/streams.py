@@ -26,13 +26,22 @@ from gateway.jobs.store import JobStore
 from gateway.logs.store import LogStore
 from gateway.schedules.schedule import Schedule, ScheduleState
 from gateway.schedules.store import JobOrSchedule, RunOf, ScheduleStore
-from gateway.stores.readiness import Check, CheckedExecutor
 from gateway.stores.redis import connect_async
-from gateway.web.event_stream.history import History, LogDownload, RunCache
 from gateway.web.event_stream.hub import Hub, wait_for_end
-from gateway.web.event_stream.lines import FAREWELL, RETRY, START, LineFilter, StreamLimits, event
+from gateway.web.event_stream.lines import (
+    FAREWELL,
+    RETRY,
+    START,
+    History,
+    LineFilter,
+    LogDownload,
+    RunCache,
+    StreamLimits,
+    event,
+)
 from gateway.web.event_stream.reader import Overview, Reader
 from gateway.web.schemas.schedule import ScheduleStatusView
+from gateway.web.threads import Check, CheckedExecutor
 
 log = structlog.get_logger()
 

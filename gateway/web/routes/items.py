@@ -17,14 +17,13 @@ from gateway.items.items import FORMATS, CsvFormat, Item, ItemFormat, ItemStore
 from gateway.items.search import Look, search
 from gateway.jobs.job import Job
 from gateway.schedules.store import JobOrSchedule, RunOf
-from gateway.stores.readiness import ThreadPool
 from gateway.web.authorisation import Called
 from gateway.web.dependencies import JobId, Parts, ScheduleId
 from gateway.web.errors import Responses, problems
 from gateway.web.parts import GatewayParts
 from gateway.web.schemas.schedule import LAST_RUN, ScheduleItemsQuery
 from gateway.web.schemas.types import ItemsQuery
-from gateway.web.searches import UsersThreads
+from gateway.web.threads import ThreadPool, UsersThreads
 
 #: Bytes of output a batch should make, which decides how many items it reads.
 _BATCH_BYTES = 1 << 20

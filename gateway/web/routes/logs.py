@@ -14,8 +14,7 @@ from gateway.web.authentication import KeyRing
 from gateway.web.authorisation import Called
 from gateway.web.dependencies import JobId, Parts, StoreRoute
 from gateway.web.errors import problems
-from gateway.web.event_stream.history import NDJSON, TEXT
-from gateway.web.event_stream.lines import MAX_TEXT, LineFilter
+from gateway.web.event_stream.lines import MAX_TEXT, NDJSON, TEXT, LineFilter
 from gateway.web.event_stream.reader import MAX_JOBS
 from gateway.web.event_stream.streams import EventStreams
 from gateway.web.schemas.types import Timestamp, UserId

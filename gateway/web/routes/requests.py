@@ -31,14 +31,13 @@ from gateway.requests.store import (
 )
 from gateway.schedules.store import JobOrSchedule
 from gateway.stores.mongo import mongo_errors
-from gateway.stores.readiness import ThreadPool
 from gateway.web.authorisation import Called
 from gateway.web.dependencies import JobId, Parts
 from gateway.web.errors import Responses, problems
 from gateway.web.parts import GatewayParts
 from gateway.web.routes.items import NEXT_HEADER, REMOVED_HEADER, SEARCHED_HEADER, attempt_of
 from gateway.web.schemas.types import QueryBoolean, QueryModel, Text, Timestamp
-from gateway.web.searches import UsersThreads
+from gateway.web.threads import ThreadPool, UsersThreads
 
 router = APIRouter(tags=["jobs"])
 

@@ -12,10 +12,10 @@ from playwright.async_api import Locator, Page, Route, expect
 
 from gateway.access.keys import Scope
 from gateway.clock import utc_now
-from gateway.contract import redis_keys
 from gateway.contract.records import Progress
 from gateway.jobs.job import JobStatus
 from gateway.jobs.messages import progress_event
+from gateway.stores.redis import job_channel
 
 
 def rows(page: Page) -> Locator:
@@ -62,7 +62,7 @@ async def test_rows_follow_their_jobs_and_new_ones_wait_until_they_are_asked_for
     pages = rows(page).locator('[data-field="completed_pages"]')
     # a node tells its progress each second: the first may be told before anybody listens
     while await pages.text_content() != "4,321":
-        console.redis.publish(redis_keys.job_channel(job.id), counted)
+        console.redis.publish(job_channel(job.id), counted)
         await page.wait_for_timeout(100)
     console.change(job, status="pending", waiting_reason="no_node")
     await expect(rows(page)).to_contain_text("waits: no node can run it")

@@ -9,11 +9,10 @@ import pytest
 import redis
 from stores import StoreProcess, valkey_server
 
-from gateway.contract import redis_keys
 from gateway.stores.redis import connect_async
-from gateway.stores.site_rate_limit import ANSWER_SECONDS, MAX_RESERVED, SiteRateLimit
+from gateway.stores.site_rate_limit import ANSWER_SECONDS, MAX_RESERVED, SiteRateLimit, site_rate_key
 
-KEY = redis_keys.site_rate("here")
+KEY = site_rate_key("here")
 #: Seconds that all answers of a test may take on a busy machine: less than half the time between two reservations.
 LATE = 0.9
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
 from gateway.contract.records import SpiderInfo
-from gateway.dispatch.capacity import EggNeeds
 from gateway.dispatch.deployment import Deployment, Undeployment
-from gateway.dispatch.egg_delivery import EggDelivery
+from gateway.dispatch.egg_delivery import EggDelivery, EggNeeds
 from gateway.jobs.messages import EventPublisher
 from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import NodeStore

@@ -7,12 +7,12 @@ import pytest
 from conftest import Platform
 from jobs import make_job
 
-from gateway.contract import redis_keys
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, Progress, SpiderReport
 from gateway.jobs.completion import Cancellation
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.messages import ENQUEUE_CRAWL, FINISH_CRAWL
+from gateway.stores.redis import dedupe_key
 
 
 def running(platform: Platform, **fields: Any) -> Job:
@@ -79,7 +79,7 @@ def test_whoever_ends_an_attempt_late_leaves_the_slot_of_the_next_one_alone(plat
 @pytest.mark.parametrize(("pages", "kept"), [(3, True), (0, False)])
 def test_only_a_good_result_keeps_answering_repeated_requests(platform: Platform, *, pages: int, kept: bool) -> None:
     job = running(platform, max_retries=0)
-    key = redis_keys.dedupe(job.user_id, job.spec.spider, job.fingerprint)
+    key = dedupe_key(job.user_id, job.spec.spider, job.fingerprint)
     platform.redis.set(key, f"C|{job.id}|1")
     exit_of(platform, job, pages=pages)
     platform.completion.conclude(job.id)
@@ -88,7 +88,7 @@ def test_only_a_good_result_keeps_answering_repeated_requests(platform: Platform
 
 def test_a_key_that_names_another_job_by_now_is_left_alone(platform: Platform) -> None:
     job = running(platform, max_retries=0)
-    key = redis_keys.dedupe(job.user_id, job.spec.spider, job.fingerprint)
+    key = dedupe_key(job.user_id, job.spec.spider, job.fingerprint)
     platform.redis.set(key, "C|ffffffffffffffffffffffffffffffff|1")
     exit_of(platform, job, pages=0)
     platform.completion.conclude(job.id)

@@ -11,10 +11,10 @@ from conftest import Platform
 from jobs import make_job
 from pymongo.errors import AutoReconnect
 
-from gateway.contract import redis_keys
 from gateway.contract.crawl import CrawlSpec
 from gateway.dispatch.dispatcher import MAX_DISPATCH_FAILURES
 from gateway.jobs.job import Job, JobStatus, WaitingReason
+from gateway.stores.redis import job_channel
 
 
 def submitted(platform: Platform, count: int = 1, **fields: object) -> list[Job]:
@@ -257,13 +257,13 @@ def test_who_waits_for_a_node_that_is_away_is_told_so_once(platform: Platform) -
     (job,) = submitted(platform)
     platform.dispatch.fill()
     told = platform.redis.pubsub(ignore_subscribe_messages=True)
-    told.subscribe(redis_keys.job_channel(job.id))
+    told.subscribe(job_channel(job.id))
     told.get_message(timeout=5)
     for _ in range(5):
         platform.ahead += timedelta(seconds=10)
         platform.sweeper.sweep()
         platform.dispatch.fill()
-    platform.redis.publish(redis_keys.job_channel(job.id), "over")
+    platform.redis.publish(job_channel(job.id), "over")
     messages = iter(partial(told.get_message, timeout=5), None)
     events = list(takewhile(lambda message: message["data"] != b"over", messages))
     told.close()

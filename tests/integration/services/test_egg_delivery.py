@@ -15,8 +15,7 @@ from node_double import NodeDouble
 from stores import embedded_mongo
 
 from gateway.contract.crawl import CrawlSpec, Egg
-from gateway.dispatch.capacity import EggNeeds
-from gateway.dispatch.egg_delivery import BATCH, EggDelivery, EggWatch
+from gateway.dispatch.egg_delivery import BATCH, EggDelivery, EggNeeds, EggWatch
 from gateway.jobs.job import Job
 from gateway.jobs.messages import BRING_EGG, EventPublisher
 from gateway.projects.eggs import EggCopies, EggStore

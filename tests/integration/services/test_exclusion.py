@@ -12,7 +12,7 @@ from jobs import make_job
 
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, Progress, SpiderReport
-from gateway.dispatch.capacity import NodeChoice
+from gateway.dispatch.fair_queue import NodeChoice
 from gateway.dispatch.reconciliation import TAKEN_FOR
 from gateway.jobs.completion import Cancellation
 from gateway.jobs.job import Decision, Job, JobStatus, Occurrence, WaitingReason

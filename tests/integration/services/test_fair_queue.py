@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from jobs import make_job
 
 from gateway.clock import utc_now
-from gateway.dispatch.capacity import Capacity
 from gateway.dispatch.fair_queue import FairQueue, Selection
 from gateway.jobs.job import Assignment, Job, JobStatus
-from gateway.jobs.queue import JobQueue
+from gateway.jobs.queue import Capacity, JobQueue
 from gateway.jobs.store import JobStore
 from gateway.nodes.holds import HoldStore, Wish
 from gateway.nodes.node import user_resource

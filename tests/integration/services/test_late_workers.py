@@ -10,9 +10,8 @@ import pytest
 from conftest import DEAD_AFTER, Platform
 from jobs import make_job
 
-from gateway.dispatch.capacity import NodeChoice
 from gateway.dispatch.dispatcher import MAX_DISPATCH_FAILURES
-from gateway.dispatch.fair_queue import Selection
+from gateway.dispatch.fair_queue import NodeChoice, Selection
 from gateway.dispatch.reconciliation import TAKEN_FOR
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.queue import ATTEND_SECONDS

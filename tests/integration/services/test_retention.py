@@ -11,7 +11,6 @@ from jobs import make_job
 from structlog.testing import capture_logs
 
 from gateway.access.audit import AuditEntry, AuditFilter, AuditStore
-from gateway.contract import redis_keys
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import SpiderInfo
 from gateway.errors import JobNotFoundError
@@ -29,7 +28,7 @@ from gateway.requests.store import RequestChunk, RequestStore
 from gateway.retention.retention import Deletion, ExpiryStore, Keep, Retention, UnreadableStore
 from gateway.schedules.schedule import LedgerEntry, LedgerKind
 from gateway.schedules.store import LedgerStore
-from gateway.stores.redis import connect
+from gateway.stores.redis import connect, dedupe_key
 
 KEEP = Keep(jobs=timedelta(days=90), items=timedelta(days=60), logs=timedelta(days=30))
 Retain = Callable[..., Retention]
@@ -161,7 +160,7 @@ def test_a_job_whose_end_has_consequences_left_stays(platform: Platform, retain:
 
 def answered_with(platform: Platform, job: Job) -> str:
     """The key at which a repeated request finds this job."""
-    key = redis_keys.dedupe(job.user_id, job.spec.spider, job.fingerprint)
+    key = dedupe_key(job.user_id, job.spec.spider, job.fingerprint)
     platform.redis.set(key, f"C|{job.id}|0")
     return key
 

@@ -10,7 +10,6 @@ import pytest
 from conftest import DEAD_AFTER, Platform
 from pymongo.errors import AutoReconnect
 
-from gateway.contract import redis_keys
 from gateway.contract.crawl import CrawlSpec
 from gateway.contract.records import SpiderInfo
 from gateway.errors import (
@@ -31,7 +30,7 @@ from gateway.projects.eggs import SpiderStore
 from gateway.projects.versions import VersionStore
 from gateway.schedules.store import ScheduleStore
 from gateway.sites.store import SiteStore
-from gateway.stores.redis import connect_async
+from gateway.stores.redis import connect_async, dedupe_key
 
 SCHEMA = {
     "type": "object",
@@ -53,7 +52,7 @@ def running(platform: Platform, job_id: str) -> Job:
 
 
 def key_of(one: Order) -> str:
-    return redis_keys.dedupe(one.user_id, one.spec.spider, fingerprint(one.user_id, one.spec))
+    return dedupe_key(one.user_id, one.spec.spider, fingerprint(one.user_id, one.spec))
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from stores import REAL_BACKENDS
 
 from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec, Egg
-from gateway.dispatch.capacity import Capacity, EggNeed, EggNeeds
+from gateway.dispatch.egg_delivery import EggNeed, EggNeeds
 from gateway.dispatch.fair_queue import FairQueue
 from gateway.jobs.job import Assignment, Job, WaitingReason
 from gateway.jobs.queries import JobQueries, JobSweeps
-from gateway.jobs.queue import JobQueue
+from gateway.jobs.queue import Capacity, JobQueue
 from gateway.jobs.store import JobStore
 from gateway.nodes.holds import HoldStore
 

@@ -32,7 +32,6 @@ from gateway.contract.outbox import (
     write_exclusively,
 )
 from gateway.contract.records import ExitReport, NodeSpec, Progress
-from gateway.contract.redis_keys import log_stream
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.progress import ProgressStore
@@ -42,6 +41,7 @@ from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import SpiderStore
 from gateway.requests.store import RequestStore
 from gateway.stores.mongo import connect
+from gateway.stores.redis import log_stream
 
 Value = TypeVar("Value")
 

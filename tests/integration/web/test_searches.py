@@ -43,7 +43,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
         return chunks(*args)
 
     monkeypatch.setattr(LogStore, "chunks", held)
-    monkeypatch.setattr("gateway.web.searches._PATIENCE", 0.0)
+    monkeypatch.setattr("gateway.web.threads._PATIENCE", 0.0)
     yield gate
     gate.open()
 

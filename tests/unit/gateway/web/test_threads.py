@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from gateway.stores.readiness import ThreadPool
+from gateway.web.threads import ThreadPool
 
 
 class Gone(Exception):  # noqa: N818 - it is what is said, not a fault
