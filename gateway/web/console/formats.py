@@ -116,7 +116,20 @@ def moment(value: datetime | None) -> Markup:
     return Markup('<time datetime="{}" data-exact>{}</time>').format(to_iso(value), exact(value))
 
 
+_CRON_AT = re.compile(r"(\d{1,2}) (\d{1,2}) \* \* (\*|1-5|mon-fri)", re.IGNORECASE)
+_CRON_NAMES = {"@hourly": "every hour", "@daily": "every day at 00:00", "@midnight": "every day at 00:00"}
+
+
+def cron_words(interval: str) -> str:
+    """`every day at 09:00`, for the simplest intervals; empty for others."""
+    if found := _CRON_AT.fullmatch(interval.strip()):
+        minute, hour, days = found.groups()
+        return f"{'every day' if days == '*' else 'Monday to Friday'} at {int(hour):02}:{int(minute):02}"
+    return _CRON_NAMES.get(interval.strip().lower(), "")
+
+
 FILTERS = {
+    "cron_words": cron_words,
     "plain": plain,
     "shown": shown,
     "json_shown": json_shown,

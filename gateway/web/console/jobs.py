@@ -10,12 +10,16 @@ import orjson
 from fastapi import Request, Response
 from pydantic import Field, ValidationError
 
+from gateway.access.keys import Caller
 from gateway.clock import to_iso, utc_now
 from gateway.jobs.job import JobStatus, WaitingReason
 from gateway.web.authorisation import Called
 from gateway.web.console.pages import Pages, page
 from gateway.web.dependencies import Parts
+from gateway.web.parts import GatewayParts
 from gateway.web.routes.jobs import DeadLettersQuery, list_dead_letters, list_jobs
+from gateway.web.routes.schedules import schedules_page
+from gateway.web.schemas.schedule import SchedulesQuery
 from gateway.web.schemas.types import JobsFilter, JobsQuery, QueryModel
 
 router = Pages()
@@ -88,6 +92,7 @@ async def jobs(request: Request, parts: Parts, caller: Called) -> Response:
         filter=_filter(query),
         views=_VIEWS,
         chips=list(_chips(asked)),
+        schedule_name=await _schedule_name(asked, parts, caller),
         statuses=list(JobStatus),
         reasons=list(WaitingReason),
         waiting=WAITING,
@@ -95,6 +100,15 @@ async def jobs(request: Request, parts: Parts, caller: Called) -> Response:
         now=utc_now(),
         without=_without,
     )
+
+
+async def _schedule_name(asked: JobsPageQuery, parts: GatewayParts, caller: Caller) -> str | None:
+    """What the schedule is called that the list is about, if the caller may see it."""
+    if asked.schedule_id is None:
+        return None
+    query = SchedulesQuery(q=asked.schedule_id, user_id=asked.user_id, limit=1)
+    found = (await parts.reads.run(schedules_page, query, parts, caller)).schedules
+    return found[0].name or found[0].spider or found[0].site if found else None
 
 
 @router.page("/console/dead-letters", like="GET /dead-letters")

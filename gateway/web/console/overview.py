@@ -12,7 +12,7 @@ from fastapi import Request, Response
 from gateway.access.keys import Caller, Scope
 from gateway.clock import to_iso
 from gateway.errors import UnavailableError
-from gateway.jobs.job import FINAL_STATUSES, JobStatus
+from gateway.jobs.job import FINAL_STATUSES, GOOD_STATUSES, JobStatus
 from gateway.jobs.queries import EndedJob
 from gateway.status.facts import WINDOW, FactReader, PlatformFacts
 from gateway.web.authorisation import Called
@@ -69,9 +69,11 @@ class Share(NamedTuple):
 
     name: str
     runs: int
-    finished: int
+    #: Those that did not fail; a partial one has found something.
+    good: int
     failed: int
-    #: Of those that were not cancelled; `None` if all were.
+    cancelled: int
+    #: The good ones of those that were not cancelled; `None` if all were.
     success: float | None
 
 
@@ -138,9 +140,10 @@ def _shares(ends: Iterable[EndedJob], name_of: Callable[[EndedJob], str | None])
 
 
 def _share(name: str, counts: Counter[JobStatus]) -> Share:
-    judged = counts.total() - counts[JobStatus.CANCELLED]
-    success = counts[JobStatus.FINISHED] / judged if judged else None
-    return Share(name, counts.total(), counts[JobStatus.FINISHED], counts[JobStatus.ERROR], success)
+    cancelled = counts[JobStatus.CANCELLED]
+    judged = counts.total() - cancelled
+    good = sum(counts[status] for status in GOOD_STATUSES)
+    return Share(name, counts.total(), good, counts[JobStatus.ERROR], cancelled, good / judged if judged else None)
 
 
 _WIDTH, _HEIGHT = 480, 96

@@ -39,7 +39,7 @@ _COLUMNS: tuple[dict[str, Any], ...] = (
     {"name": "ms", "label": "Time", "kind": "ms", "sorts": ["-ms"]},
     {"name": "bytes", "label": "Size", "kind": "bytes", "sorts": ["-bytes"]},
     {"name": "parent", "label": "Found on", "kind": "link"},
-    {"name": "reason", "label": "Why not", "kind": "text"},
+    {"name": "reason", "label": "Failure", "kind": "text"},
     {"name": "retries", "label": "Retries", "kind": "some"},
     {"name": "cached", "label": "Cached", "kind": "yes"},
     {"name": "failed", "label": "Failed", "kind": "yes"},
@@ -52,6 +52,7 @@ _SHOWN_WITH = {
     "cached": "cached",
     "attempt": "attempt",
     "retries": "failed",
+    "reason": "failed",
     "failed": "",
 }
 _DOWNLOADS = {"jsonl": "JSON lines", "csv": "CSV"}
@@ -79,7 +80,7 @@ def requests_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
         "requests",
         problem=problem,
         left_out=left_out,
-        columns=_columns(given),
+        columns=_columns(given, has_failures=_has_failures(found)),
         choices=[Choice(words, {**query, **kept}, query == wanted) for words, query in _CHOICES],
         attempts=_attempts(found, given.get("attempt"), {**wanted, **kept}),
         nothing=_why_nothing(found, wanted),
@@ -104,9 +105,13 @@ def _address(job_id: str, query: dict[str, str]) -> str:
     return f"/jobs/{job_id}/requests?{urlencode(query)}"
 
 
-def _columns(given: dict[str, str]) -> str:
-    """What one filters by is to be seen."""
-    shown = {None, *given}
+def _has_failures(job: Job | None) -> bool:
+    return job is not None and job.progress is not None and job.progress.errors_count > 0
+
+
+def _columns(given: dict[str, str], *, has_failures: bool) -> str:
+    """What one filters by is to be seen, and a failure where there is one."""
+    shown = {None, *given, *(["failed"] if has_failures else [])}
     columns = [{**one, "hidden": _SHOWN_WITH.get(one["name"]) not in shown} for one in _COLUMNS]
     return orjson.dumps(columns).decode()
 

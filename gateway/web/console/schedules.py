@@ -65,7 +65,7 @@ class WeekQuery(CalendarQuery):
     since: None = None
     until: None = None
     week: Annotated[date, Field(ge=_FIRST, le=_LAST)] | None = Field(
-        default=None, description="A day of the week to show; by default today."
+        default=None, description="The first of the seven days to show; by default today."
     )
     zone: Annotated[str, Field(max_length=100)] = OWN
 
@@ -129,16 +129,15 @@ class WeekRow(NamedTuple):
 def week(query: Annotated[WeekQuery, Query()], request: Request, parts: Parts, caller: Called) -> Response:
     zone = UTC if query.zone == OWN else _zone(query.zone)
     today = parts.clock().astimezone(zone).date()
-    day = query.week or today
-    monday = day - timedelta(days=day.weekday())
-    begin = datetime.combine(monday, datetime.min.time(), UTC)
+    first = query.week or today
+    begin = datetime.combine(first, datetime.min.time(), UTC)
     asked = CalendarQuery(
         **query.model_dump(include={"user_id", "site", "spider", "q", "limit", "after"}),
         since=to_iso(begin - _FAR),
         until=to_iso(begin + _DAYS * _DAY + _FAR),
     )
     found = calendar_page(asked, parts, caller)
-    dates = [monday + number * _DAY for number in range(_DAYS)]
+    dates = [first + number * _DAY for number in range(_DAYS)]
     rows = [_row(one, None if query.zone == OWN else zone, dates) for one in found.schedules]
     return page(
         request,
@@ -147,7 +146,7 @@ def week(query: Annotated[WeekQuery, Query()], request: Request, parts: Parts, c
         dates=dates,
         changes=[None if query.zone == OWN else _change(day, zone) for day in dates],
         today=today,
-        monday=monday,
+        first=first,
         zone=query.zone,
         asked=query,
         after=found.next,

@@ -104,6 +104,7 @@ async def test_a_waiting_job_says_why_and_since_when(open_tab: OpenTab, console:
     async with open_tab(console.url, **PHONE) as tab:
         await tab.page.goto(f"/console/jobs/{job.id}")
         await expect(tab.page.get_by_role("region", name="What to do next")).to_contain_text("No node takes work.")
+        await tab.page.get_by_text("Time line and curves").press("Enter")
         line = tab.page.get_by_role("list", name="Time line")
         await expect(line).to_contain_text("Waits for a node that takes work 1 min")
         assert await tab.page.evaluate(FITS)

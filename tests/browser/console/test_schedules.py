@@ -79,7 +79,7 @@ async def test_a_week_shows_what_ran_and_what_comes(
     await tab.page.goto("/console/schedules/week?week=2127-03-30&zone=Europe/Paris")
     await expect(tab.page.get_by_role("columnheader", name="Sun 30")).to_contain_text("clocks go forward 1 h")
     await expect(row.get_by_text("clocks +1 h")).to_be_visible()
-    await tab.page.get_by_role("link", name="This week").press("Enter")
+    await tab.page.get_by_role("link", name="From today").press("Enter")
     await expect(tab.page.get_by_role("columnheader").and_(tab.page.locator("[aria-current=date]"))).to_have_count(1)
     async with open_tab(console.url, **PHONE, timezone_id="America/New_York") as phone:
         await phone.page.goto(f"/console/schedules/week?week={week.date()}")

@@ -25,7 +25,8 @@ if (form) {
 }
 
 function changed(field) {
-  if (field.name) touched.add(field.name);
+  // half a name is no spider: that is said when its field is left
+  if (field.name && field.name !== "spider") touched.add(field.name);
   if (field.name === "spider") search(field.value);
   clearTimeout(waiting);
   waiting = setTimeout(look, PAUSE_MS);
@@ -130,6 +131,7 @@ function goTo(answer) {
   const id = answer.schedule_id ?? answer.job_id;
   // a schedule does not say whether it is new
   if (answer.cached ?? exists) toastAfterLoad("The same crawl was asked for before: this is it.");
+  else if (answer.schedule_id) toastAfterLoad("The schedule was saved.");
   location.assign(`/console/${answer.schedule_id ? "schedules" : "jobs"}/${encodeURIComponent(id)}`);
 }
 

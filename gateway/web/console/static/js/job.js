@@ -44,7 +44,9 @@ function draw() {
 }
 
 const done = (curve, place) => curve.completed_pages[place] + curve.errors_count[place];
-const queued = (curve, place) => Math.max(0, curve.requested_pages[place] - done(curve, place));
+/** What the crawl has left behind at its end waits no more. */
+const queued = (curve, place) => (isEnd(curve, place) ? 0 : Math.max(0, curve.requested_pages[place] - done(curve, place)));
+const isEnd = (curve, place) => !("live" in page.dataset) && curve === curves.at(-1) && place === curve.at.length - 1;
 const value = (of, curve, place) => (typeof of === "string" ? curve[of][place] : of(curve, place));
 
 /** A second, since the point before; none at the beginning of an attempt. */
@@ -124,7 +126,10 @@ async function take() {
     if (old && now && !old.contains(document.activeElement)) old.replaceWith(document.importNode(now, true));
   }
   refresh(page);
-  if (!("live" in fresh.getElementById("job-page").dataset)) stop();
+  if (!("live" in fresh.getElementById("job-page").dataset)) {
+    delete page.dataset.live;
+    stop();
+  }
   await read();
   showLatest();
 }
@@ -155,6 +160,8 @@ function showLatest() {
   list.scrollTop = list.scrollHeight;
 }
 
+// on a phone the tabs come first
+page.querySelector(".job-fold").open = !matchMedia("(max-width: 800px)").matches;
 await read();
 showLatest();
 if ("live" in page.dataset) live();

@@ -5,7 +5,7 @@
 import uPlot from "../vendor/uplot.esm.js";
 import { count, h } from "./text.js";
 
-const HEIGHT = 112;
+const HEIGHT = 88;
 /** Lines differ in their colour and in their strokes. */
 const COLOURS = ["--accent", "--wait", "--warn", "--bad"];
 const STROKES = [[], [7, 3], [2, 3], [9, 3, 2, 3]];

@@ -39,17 +39,27 @@ async function found(text, signal) {
   const wanted = text.trim().toLowerCase();
   const matches = (one) => wanted.split(/\s+/).every((part) => one.words.toLowerCase().includes(part));
   if (!wanted) return offered();
-  const [[spiders, sites], jobs] = await Promise.all([things(), jobsWith(text.trim(), signal)]);
+  const [[spiders, sites], schedules, jobs] = await Promise.all([things(), schedulesWith(text.trim(), signal), jobsWith(text.trim(), signal)]);
   const ofSpiders = spiders.map((one) =>
     choice("Crawl with", one.name, goTo(link("/console/crawl", { project: one.project, spider: one.name })), one.project),
   );
+  const pagesOfSites = sites.map((one) => choice("Site", one.site_name, goTo(link(`/console/sites/${encodeURIComponent(one.site_name)}`))));
   const ofSites = sites.map((one) => choice("Runs of the site", one.site_name, goTo(link("/console/jobs", { site: one.site_name }))));
   return [
     ...offered().filter(matches),
     ...ofSpiders.filter(matches).slice(0, MOST),
+    ...pagesOfSites.filter(matches).slice(0, MOST),
     ...ofSites.filter(matches).slice(0, MOST),
+    ...schedules,
     ...jobs,
   ];
+}
+
+async function schedulesWith(text, signal) {
+  const page = await api("GET /schedules", { query: { q: text, limit: MOST, user_id: user() }, signal }).catch(() => ({ schedules: [] }));
+  return page.schedules.map((one) =>
+    choice("Schedule", one.name ?? [one.spider ?? one.site, one.start_urls[0]].join(" "), goTo(link(`/console/schedules/${one.schedule_id}`)), one.interval),
+  );
 }
 
 async function jobsWith(text, signal) {
