@@ -106,9 +106,11 @@ async def _schedule_name(asked: JobsPageQuery, parts: GatewayParts, caller: Call
     """What the schedule is called that the list is about, if the caller may see it."""
     if asked.schedule_id is None:
         return None
-    query = SchedulesQuery(q=asked.schedule_id, user_id=asked.user_id, limit=1)
+    query = SchedulesQuery(q=asked.schedule_id, user_id=asked.user_id)
     found = (await parts.reads.run(schedules_page, query, parts, caller)).schedules
-    return found[0].name or found[0].spider or found[0].site if found else None
+    # the text may stand elsewhere in another one
+    names = (one.name or one.spider or one.site for one in found if one.schedule_id == asked.schedule_id)
+    return next(names, None)
 
 
 @router.page("/console/dead-letters", like="GET /dead-letters")

@@ -12,7 +12,7 @@ from gateway.jobs.job import JobStatus
 from gateway.schedules.calendar import MAX_DAYS, MAX_OCCURRENCES, CalendarPage, Past, Row
 from gateway.schedules.schedule import GRACE_SECONDS, LedgerKind, ScheduleState
 from gateway.schedules.store import ScheduleFilter
-from gateway.web.schemas.schedule import ComingRun, coming_runs
+from gateway.web.schemas.schedule import SHOWN_URLS, ComingRun, coming_runs
 from gateway.web.schemas.types import Cursor, Name, QueryModel, QueryTime, SearchText, Timestamp, UserId
 
 #: What is shown unless the request says otherwise: from three days ago, for a week.
@@ -29,6 +29,7 @@ _EXAMPLE: JsonDict = {
             "user_id": "abc123",
             "name": "every morning",
             "spider": "seo",
+            "start_urls": ["https://example.com"],
             "site": None,
             "state": "active",
             "interval": "0 9 * * *",
@@ -115,6 +116,7 @@ class CalendarSchedule(BaseModel):
     user_id: str
     name: str | None
     spider: str | None = Field(description="Null for the schedule of a site or target.")
+    start_urls: list[str] = Field(description=f"The first {SHOWN_URLS} start URLs.")
     site: str | None
     state: ScheduleState
     interval: str
@@ -133,6 +135,7 @@ class CalendarSchedule(BaseModel):
             **same,
             schedule_id=schedule.id,
             spider=schedule.crawl.spec.spider if schedule.crawl else None,
+            start_urls=list(schedule.crawl.spec.start_urls[:SHOWN_URLS]) if schedule.crawl else [],
             interval=schedule.timing.interval,
             timezone=zone,
             past=[PastRun.of(past) for past in row.past],

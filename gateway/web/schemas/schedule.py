@@ -74,7 +74,7 @@ _ENTRY: JsonDict = {
     "rev": 1,
 }
 #: Start URLs that a list shows of each schedule.
-_SHOWN_URLS = 10
+SHOWN_URLS = 10
 _MINUTE = timedelta(minutes=1)
 
 
@@ -131,7 +131,7 @@ class ScheduleSummary(BaseModel, json_schema_extra={"examples": [_SUMMARY]}):
     spider: str | None = Field(
         description="Null for the schedule of a site or target, whose record says what to run."
     )
-    start_urls: list[str] = Field(description=f"The first {_SHOWN_URLS} start URLs.")
+    start_urls: list[str] = Field(description=f"The first {SHOWN_URLS} start URLs.")
     start_urls_count: int
     tags: list[str]
     site: str | None = Field(description="The site that the schedule, or the schedule's target, belongs to.")
@@ -248,7 +248,7 @@ def _summary(schedule: Schedule) -> dict[str, Any]:
         "schedule_id": schedule.id,
         "schedule_at": schedule.timing.starts_at,
         "spider": schedule.crawl.spec.spider if schedule.crawl else None,
-        "start_urls": list(urls[:_SHOWN_URLS]),
+        "start_urls": list(urls[:SHOWN_URLS]),
         "start_urls_count": len(urls),
         "tags": list(schedule.crawl.tags) if schedule.crawl else [],
         "status_url": f"/jobs/{schedule.id}/status",

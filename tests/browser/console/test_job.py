@@ -71,6 +71,9 @@ async def test_a_running_job_is_watched_and_cancelled_by_keyboard(tab: Tab, cons
     console.change(job, status="cancelled", finished_at=utc_now(), settled=True, message="cancelled on request")
     await expect(page.get_by_role("button", name="Delete")).to_be_visible()
     await expect(page.locator("#job-status")).to_have_text("cancelled")
+    # what it has left behind waits no more
+    await chart.press("End")
+    await expect(chart).to_have_attribute("aria-valuetext", re.compile("queued 0, done "))
 
 
 async def test_a_failed_job_says_what_to_do_and_runs_again(tab: Tab, console: Console, axe: Axe) -> None:

@@ -50,6 +50,25 @@ async def test_the_palette_finds_jobs_spiders_sites_pages_and_actions(tab: Tab, 
     await page.wait_for_url(f"**/console/jobs/{job.id}**")
 
 
+async def test_the_palette_leads_to_the_pages_of_sites_and_schedules(tab: Tab, console: Console) -> None:
+    console.spider("offers")
+    console.site("garden", 8)
+    body = {"user_id": "anne", "spider": "offers", "interval": "@daily"}
+    shop, noon = ["https://shop.example/"], ["https://noon.example/"]
+    schedules = [{**body, "start_urls": shop, "name": "at dawn"}, {**body, "start_urls": noon}]
+    dawn, later = (console.http.post("/schedules", json=one).json()["schedule_id"] for one in schedules)
+    for typed, words, address in (
+        ("garden", "Site garden", "sites/garden"),
+        ("dawn", "Schedule at dawn", f"schedules/{dawn}"),
+        ("noon", "Schedule offers https://noon", f"schedules/{later}"),
+    ):
+        await tab.page.goto("/")
+        await tab.page.keyboard.press("Control+k")
+        await tab.page.keyboard.type(typed)
+        await tab.page.get_by_role("option", name=words).first.click()
+        await tab.page.wait_for_url(f"**/console/{address}")
+
+
 async def test_keys_lead_everywhere_but_not_while_somebody_types(tab: Tab, axe: Axe) -> None:
     page = tab.page
     await page.goto("/")

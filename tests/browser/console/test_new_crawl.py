@@ -84,6 +84,13 @@ async def test_a_crawl_is_asked_for_with_the_keyboard_alone(tab: Tab, axe: Axe, 
     await page.goto("/console/crawl")
     # the form of what is chosen appears below, and the address is one to keep
     await expect(page.get_by_label("Spider")).to_be_focused()
+    # half a name is no mistake until its field is left
+    await page.keyboard.type("articl")
+    await expect(preview(page)).to_contain_text("It would be refused")
+    await expect(page.get_by_label("Spider")).not_to_have_attribute("aria-invalid", "true")
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_label("Spider")).to_have_attribute("aria-invalid", "true")
+    await page.keyboard.press("Shift+Tab")
     await page.keyboard.type("article")
     await page.keyboard.press("Tab")
     await expect(page.get_by_text("Reads articles.")).to_be_visible()
@@ -143,6 +150,11 @@ async def test_it_runs_each_morning_in_paris(tab: Tab, console: Console, axe: Ax
     made = console.schedules.get(page.url.rpartition("/")[2])
     assert (made.name, made.timing.interval, made.timing.timezone) == ("mornings", "0 9 * * *", "Europe/Paris")
     assert (made.overlap, made.max_runs) == ("queue", 7)
+    await page.goto("/console/crawl?spider=article")
+    await fill(page, "Start URLs", "https://example.com/another")
+    await page.get_by_label("Run it").select_option("weekdays")
+    await page.get_by_role("button", name="Schedule the crawl").press("Enter")
+    await expect(page.get_by_text("The schedule was saved.")).to_be_visible()
     tab.complaints.clear()
 
 

@@ -49,7 +49,7 @@ async def test_who_did_what_is_filtered_and_has_pages(open_tab: OpenTab, locked:
     cancels = [
         AuditEntry(
             at=now - timedelta(minutes=minute), user_id="anne", method="POST", route="/jobs/{job_id}/cancel",
-            resources={"job_id": "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a", "name": HOSTILE[:200]}, status=200,
+            resources={"job_id": "5f" * 16, "schedule_id": "0a" * 16, "name": HOSTILE[:200]}, status=200,
         )
         for minute in range(60)
     ]  # fmt: skip
@@ -59,6 +59,8 @@ async def test_who_did_what_is_filtered_and_has_pages(open_tab: OpenTab, locked:
         await tab.sign_in(locked.key("root", Scope.ADMIN).token)
         await tab.page.goto("/console/audit")
         await expect(tab.page.get_by_text("3 wrong keys")).to_be_visible()
+        changed = tab.page.get_by_role("link", name="0a0a").first
+        await expect(changed).to_have_attribute("href", "/console/schedules/" + "0a" * 16)
         await axe(tab)
         await tab.page.get_by_label("User").fill("anne")
         await tab.page.keyboard.press("Enter")

@@ -64,6 +64,7 @@ def test_a_coming_week_has_the_occurrences_of_that_week(gateway: httpx.Client, m
     asked = {"user_id": user, "since": to_iso(since), "until": to_iso(since + timedelta(days=2))}
     (row,) = gateway.get("/schedules/calendar", params=asked).json()["schedules"]
     assert len(row["coming"]) == 2
+    assert row["start_urls"] == gateway.get(f"/schedules/{row['schedule_id']}").json()["start_urls"]
     assert all(asked["since"] <= run["due"] < asked["until"] for run in row["coming"])
 
 

@@ -13,6 +13,7 @@ import httpx
 from jobs import make_job
 
 from gateway.clock import utc_now
+from gateway.contract.records import Progress
 from gateway.jobs.job import Job, JobStatus, WaitingReason
 
 Keep = Callable[[Job], Job]
@@ -60,6 +61,33 @@ def test_a_span_that_ends_now_is_a_filter_by_time(gateway: httpx.Client, keep: K
     assert listed(page) == [new.id]
     assert set(filter_of(page)) == {"user_id", "since"}
     assert "created in the last" in page
+
+
+def test_runs_of_a_schedule_are_listed_under_its_name(
+    gateway: httpx.Client, keep: Keep, user: str, make: Callable[..., dict[str, Any]]
+) -> None:
+    schedule = make(name="every <b>morning</b>")["schedule_id"]
+    ran = keep(make_job(user_id=user, schedule_id=schedule))
+    page = read(gateway, "/console/jobs", user_id=user, schedule_id=schedule)
+    assert listed(page) == [ran.id]
+    assert "every &lt;b&gt;morning&lt;/b&gt;" in page
+    # one that was deleted, and one of another user, have no name
+    assert "schedule <bdi>0a0a0a0a</bdi>" in read(gateway, "/console/jobs", schedule_id="0a" * 16)
+    assert "morning" not in read(gateway, "/console/jobs", user_id="nobody", schedule_id=schedule)
+
+
+def test_a_record_of_requests_shows_failures_where_there_are_some(
+    gateway: httpx.Client, keep: Keep, user: str
+) -> None:
+    for errors, is_hidden in ((0, True), (3, False)):
+        progress = Progress(completed_pages=4, errors_count=errors)
+        job = keep(make_job(user_id=user, progress=progress, attempt=1, **ENDED))
+        for filtered, hidden in (({}, is_hidden), ({"failed": "true"}, False)):
+            page = read(gateway, f"/console/jobs/{job.id}/requests", **filtered)
+            found = re.search(r' columns="([^"]*)"', page)
+            assert found
+            columns = {one["name"]: one["hidden"] for one in json.loads(unescape(found[1]))}
+            assert columns["reason"] is columns["retries"] is hidden
 
 
 def test_pages_of_a_list_keep_its_filter(gateway: httpx.Client, keep: Keep, user: str) -> None:

@@ -46,7 +46,8 @@ function named(keys) {
   return document.querySelector(`main ${selector}`) ?? document.querySelector(selector);
 }
 
-const isTyping = (element) => element instanceof Element && element.matches(FIELDS) && !element.matches(BUTTONS);
+/** A field that has just gone with its dialog has the focus for a moment more. */
+const isTyping = (element) => element instanceof Element && element.matches(FIELDS) && !element.matches(BUTTONS) && element.checkVisibility();
 
 function areOff() {
   try {

@@ -1,0 +1,39 @@
+"""The pages of schedules: the list, the week, one of them and its form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import httpx
+
+from gateway.clock import utc_now
+
+Make = Callable[..., dict[str, Any]]
+
+
+def read(gateway: httpx.Client, path: str, **query: Any) -> str:
+    answer = gateway.get(path, params=query or None, headers={"Accept": "text/html"})
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+def test_a_week_begins_today_and_shows_schedules_without_a_name(gateway: httpx.Client, make: Make, user: str) -> None:
+    made = make(name=None, interval="0 9 * * *", timezone="UTC", jitter=0)
+    today = utc_now()
+    page = read(gateway, "/console/schedules/week", zone="UTC", user_id=user)
+    days = [f"{today + timedelta(days=day):%a %-d}" for day in range(7)]
+    places = [page.index(f">{day}<") for day in days]
+    assert places == sorted(places)
+    assert "<bdi>seo</bdi> <bdi>https://example.com/</bdi></a>" in page
+    assert made["schedule_id"] in page
+    assert "every day at 09:00" in page
+
+
+def test_a_schedule_says_how_far_its_runs_are_moved(gateway: httpx.Client, make: Make) -> None:
+    for interval, jitter, words in (("every 1h", None, "up to 10 %"), ("every 2h", 0.25, "up to 25 %")):
+        made = make(interval=interval, timezone=None, jitter=jitter)
+        assert words in read(gateway, f"/console/schedules/{made['schedule_id']}")
+    exact = make(interval="every 3h", timezone=None, jitter=0)
+    assert "(jitter)" not in read(gateway, f"/console/schedules/{exact['schedule_id']}")
