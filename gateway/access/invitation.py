@@ -32,7 +32,7 @@ class NodeVariables(NamedTuple):
     def require_reachable(self) -> None:
         """Raises `ConflictError` if a store is named by an address that means another machine elsewhere."""
         for setting, url in self.own_addresses.items():
-            if is_loopback(host := urlsplit(url).hostname or ""):
+            if _is_of_this_machine(host := urlsplit(url).hostname or ""):
                 raise ConflictError(
                     f"{setting}: nodes elsewhere cannot reach {host}, where this gateway has it; set {setting} to "
                     "the address at which they can"
@@ -43,6 +43,11 @@ class NodeVariables(NamedTuple):
         if not self.files_url.startswith("file:"):
             return []
         return ["FILES_URL is a folder here: files that crawls write on other machines cannot be fetched. Use S3"]
+
+
+def _is_of_this_machine(host: str) -> bool:
+    """Loopback, or a name without a domain, such as that of a container."""
+    return is_loopback(host) or (bool(host) and not set(".:") & set(host))
 
 
 @define(eq=False, repr=False, slots=False)

@@ -18,9 +18,10 @@ from gateway.cli.files import files
 from gateway.cli.join import join
 from gateway.cli.keys import app as keys
 from gateway.cli.keys import reseal
+from gateway.cli.nodes import drain
 from gateway.cli.open import open_page
 from gateway.cli.projects import deploy, spiders
-from gateway.cli.resources import RESOURCES, SCHEDULES, VARIABLES
+from gateway.cli.resources import NODES, RESOURCES, SCHEDULES, VARIABLES
 from gateway.cli.scrape import scrape
 from gateway.cli.up import demo, up
 from gateway.settings import SettingsError
@@ -56,6 +57,8 @@ for resource in RESOURCES:
     commands = group(resource)
     if resource is SCHEDULES:
         commands.command()(run)
+    if resource is NODES:
+        commands.command()(drain)
     if resource is VARIABLES:
         commands.command()(reseal)
     app.add_typer(commands, name=resource.group or resource.name)

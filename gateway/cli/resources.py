@@ -387,8 +387,6 @@ def _invited(answer: Record, _: Record) -> str:
     return f"DISCOVERYBOT_KEY={answer['token']} discoverybot join {gateway_url()} NAME"
 
 
-_DRAINED = _says("{id}: draining; {used_slots} of its slots are in use")
-
 NODES = Resource(
     name="nodes",
     one="node",
@@ -412,13 +410,13 @@ NODES = Resource(
                 option("note", "For whom it is."),
             ),
         ),
-        Action("drain", "POST /nodes/{id}/drain", "Give a node no new work; crawls that run there go on.", _DRAINED),
         Action(
             "resume",
             "POST /nodes/{id}/resume",
             "Give a node work again: a drained one, and one in quarantine as soon as it answers a probe.",
             _says("{id}: {state}"),
         ),
+        Action("forget", "DELETE /nodes/{id}", "Take a node that is gone off the list.", _says("{id}: forgotten")),
     ),
 )
 

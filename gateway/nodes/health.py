@@ -221,8 +221,9 @@ def report_on(node: Node, now: datetime, dead_after: timedelta) -> NodeReport:
             return NodeReport(state, f"SCRAPYD_URL does not name {node.url}", None, todo)
         case NodeState.DRAINING:
             todo = f"`discoverybot nodes resume {node.id}` gives it work again"
-            return NodeReport(state, f"drained by hand; {node.used_slots} of its slots are in use",
-                              node.draining_since, todo)  # fmt: skip
+            left = " and ".join(node.waits_for)
+            told = f"drained by hand; it waits for {left}" if left else "drained by hand; its machine may go"
+            return NodeReport(state, told, node.draining_since, todo)
         case NodeState.RESTING | NodeState.QUARANTINED:
             todo = (
                 "see Scrapyd's log there; the node is probed when its rest is over, or at once with "

@@ -11,7 +11,7 @@ from pymongo import ASCENDING
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
-from gateway.clock import Clock, seconds_ahead, utc_now
+from gateway.clock import Clock, seconds_ahead, to_iso, utc_now
 from gateway.contract.crawl import Egg
 from gateway.crash_points import state_change
 from gateway.errors import NameTakenError
@@ -70,8 +70,11 @@ class Node(BaseModel, extra="ignore", populate_by_name=True):
     taken_slots: int = 0
     #: Attempts whose started mark is locked: their processes are alive.
     alive: list[str] = Field(default_factory=list)
-    #: Attempts whose files are on the node, alive or not, shipped or not.
+    #: Attempts on the node, alive or not, whose end MongoDB has not acknowledged.
     present: list[str] = Field(default_factory=list)
+    #: How many attempts there are not shipped in full: `present`, and those whose files are still on their way.
+    #: Absent if its tailer is too old to report it.
+    unshipped: int | None = None
     heartbeat_at: datetime
     #: When the tailer that beats now was started.
     beating_since: datetime
@@ -135,6 +138,18 @@ class Node(BaseModel, extra="ignore", populate_by_name=True):
         return next((state for applies, state in steps if applies), NodeState.UP)
 
     @property
+    def waits_for(self) -> list[str]:
+        """What must happen before the machine of this drained node may go; empty if nothing must."""
+        unshipped = max(len(self.present), self.unshipped or 0)
+        waits = [f"crawls that run there: {self.used_slots}"] if self.used_slots else []
+        if unshipped:
+            waits.append(f"crawls that are not shipped in full: {unshipped}")
+        # what it said before is older than what was put there last
+        if self.draining_since is None or self.heartbeat_at <= self.draining_since:
+            waits.append(f"a sign of life (the last one was at {to_iso(self.heartbeat_at)})")
+        return waits
+
+    @property
     def is_resting(self) -> bool:
         return self.rest_until is not None
 
@@ -167,6 +182,7 @@ class NodeStore:
         alive: Sequence[str],
         present: Sequence[str],
         beating_since: datetime,
+        unshipped: int | None = None,
         version: str = "",
         free_bytes: int | None = None,
         load: Load = _UNKNOWN_LOAD,
@@ -178,24 +194,23 @@ class NodeStore:
         instance: str | None = None,
         succeeds: datetime | None = None,
     ) -> bool:
-        """Register the node, or renew what it reports of itself. Returns whether it was unknown.
-
-        A name belongs to one `instance`. Raises `NameTakenError` for another one, unless the owner gave its last sign
-        of life at `succeeds`.
+        """Register the node, or renew what it reports of itself. Returns whether it was unknown. Raises
+        `NameTakenError` where another `instance` has the name, unless that gave its last sign of life at `succeeds`.
         """
         said: Document = load._asdict() | {
             "url": url,
             "max_slots": max_slots,
             "alive": list(alive),
             "present": list(present),
+            "unshipped": unshipped,
             "beating_since": beating_since,
             "version": version,
             "free_bytes": free_bytes,
             "disk_full": disk_full,
             "max_render_slots": max_render_slots,
-            "eggs": [list(egg) for egg in eggs],
+            "eggs": list(map(list, eggs)),
             "troubles": list(troubles),
-            "unanswered": [list(one) for one in unanswered],
+            "unanswered": list(map(list, unanswered)),
         }
         return self._register(node, said, instance, succeeds)
 
@@ -271,6 +286,8 @@ class NodeStore:
     @state_change("nodes.forget")
     def forget(self, node: Node) -> None:
         """Delete the node, unless it has given a sign of life since it was read."""
+        # a new node of this name is not drained
+        self._holds.open(node_resource(node.id))
         self._nodes.delete_one({"_id": node.id, "heartbeat_at": node.heartbeat_at})
 
     @state_change("nodes.failed")

@@ -208,6 +208,7 @@ class TailerParts(Container):
             catalog=catalog,
             settings=settings,
             present=lambda: self.follower.present,
+            unshipped=lambda: self.follower.unshipped,
             troubles=lambda: [*self.mongo.troubles, *self.file_sink.troubles],
         )
 

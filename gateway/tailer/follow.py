@@ -296,6 +296,12 @@ class Follower:
         """Attempts whose end MongoDB has not acknowledged."""
         return [attempt.id for attempt in list(self._open.values()) if not attempt.checkpoint.acknowledged]
 
+    @property
+    def unshipped(self) -> int:
+        """How many attempts there are of which MongoDB or the file store does not have everything."""
+        shipped = (one.checkpoint.acknowledged and one.are_files_told for one in list(self._open.values()))
+        return sum(not one for one in shipped)
+
     def run(self) -> None:
         """Follow all attempts until `stop` is called."""
         observer = watch(self._outbox.path, self.changed)

@@ -92,8 +92,8 @@ AGAIN = 0.5
 
 
 class Heartbeat(threading.Thread):
-    """`present` names the attempts on this node whose end MongoDB has not yet acknowledged, `troubles` those with
-    files that cannot be read, and why.
+    """`present` names the attempts on this node whose end MongoDB has not yet acknowledged, `unshipped` counts those
+    of which anything has not arrived, `troubles` says which files cannot be read, and why.
     """
 
     def __init__(
@@ -105,6 +105,7 @@ class Heartbeat(threading.Thread):
         *,
         clock: ServerClock,
         present: Callable[[], Sequence[files.AttemptId]],
+        unshipped: Callable[[], int],
         troubles: Callable[[], Sequence[str]],
     ) -> None:
         super().__init__(name="heartbeat", daemon=True)
@@ -117,6 +118,7 @@ class Heartbeat(threading.Thread):
         self._clock = clock
         self._began = steady_seconds()
         self._present = present
+        self._unshipped = unshipped
         self._troubles = troubles
         self._is_stopping = False
         #: Set when a sign of life must be given at once, no matter when the last one was given.
@@ -168,6 +170,7 @@ class Heartbeat(threading.Thread):
             max_render_slots=settings.node_render_slots if has_browser(settings.node_dir / files.BROWSER) else 0,
             alive=[str(attempt_id) for attempt_id in alive],
             present=[str(attempt_id) for attempt_id in present],
+            unshipped=self._unshipped(),
             beating_since=moment - timedelta(seconds=steady_seconds() - self._began),
             version=self._version,
             free_bytes=self._disk.free_bytes,

@@ -111,6 +111,8 @@ _SCOPES: dict[Scope, tuple[str, ...]] = {
         "GET /jobs/health",
         "GET /nodes",
         "POST /nodes/invitations",
+        "GET /nodes/{node}",
+        "DELETE /nodes/{node}",
         "POST /nodes/{node}/drain",
         "POST /nodes/{node}/resume",
         "GET /nodes/{node}/scrapyd/{path}",

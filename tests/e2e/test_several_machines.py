@@ -63,6 +63,29 @@ def test_a_machine_that_is_invited_joins_once_and_runs_crawls(tmp_path: Path, si
                 job_id = stack.crawl(f"{site.url}/tree/2")
                 assert stack.wait_final(job_id)["status"] == "finished"
                 assert stack.job(job_id)["node"] == "east"
+                _drain(stack, front, site)
+            _forget(stack, front)
+
+
+def _drain(stack: Stack, front: Path, site: Site) -> None:
+    """While a crawl runs there. What it brought is elsewhere once the command has ended."""
+    job_id = stack.crawl(f"{site.url}/tree/4")
+    wait_until(lambda: stack.status(job_id)["status"] != "pending", what="the node's work")
+    key = {"DISCOVERYBOT_URL": stack.url, "DISCOVERYBOT_KEY": stack.http.headers["Authorization"][7:]}
+    drained = _cli(front, "nodes", "drain", "east", "--wait", "--timeout", "90", **key)
+    assert drained.stdout == "east: draining; its machine may go\n", drained.stderr
+    ended = stack.status(job_id)
+    assert ended["status"] == "finished"
+    items = stack.http.get(f"{stack.url}/jobs/{job_id}/items", params={"format": "jsonl"}).text.splitlines()
+    assert len(items) == ended["items_count"] > 0
+    alive = _cli(front, "nodes", "forget", "east", **key)
+    assert (alive.returncode, "signs of life" in alive.stderr) == (2, True), alive.stderr
+
+
+def _forget(stack: Stack, front: Path) -> None:
+    key = {"DISCOVERYBOT_URL": stack.url, "DISCOVERYBOT_KEY": stack.http.headers["Authorization"][7:]}
+    wait_until(lambda: _cli(front, "nodes", "forget", "east", **key).returncode == 0, what="a node that is gone")
+    assert stack.http.get(f"{stack.url}/nodes").json()["nodes"] == []
 
 
 def test_a_crawl_that_is_asked_for_on_one_machine_runs_on_another(tmp_path: Path, site: Site) -> None:

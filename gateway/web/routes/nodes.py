@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from datetime import datetime, timedelta
 from importlib.metadata import version
 from typing import Annotated
 from urllib.parse import parse_qs, quote
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
@@ -27,7 +29,7 @@ from gateway.web.authorisation import Called
 from gateway.web.dependencies import Parts, StoreRoute
 from gateway.web.errors import problems
 from gateway.web.parts import GatewayParts
-from gateway.web.schemas.types import Timestamp
+from gateway.web.schemas.types import QueryModel, Timestamp
 
 NodeName = Annotated[
     str, Path(description="As `GET /nodes` has it.", pattern=r"^[^\x00-\x1f\x7f/]{1,255}$", examples=["n1"])
@@ -44,6 +46,8 @@ _EXAMPLE: JsonDict = {
     "failures": 3,
     "rest_until": "2027-06-01T09:00:14.000Z",
     "draining": False,
+    "waits_for": [],
+    "removable": False,
     "healthy": True,
     "max_slots": 4,
     "used_slots": 1,
@@ -83,6 +87,12 @@ class NodeView(BaseModel, json_schema_extra={"examples": [_EXAMPLE]}):
         description="Until then it gets no work. Then it is probed, and gets work again if it answers."
     )
     draining: bool = Field(description="It gets no new work because a person has drained it.")
+    waits_for: list[str] = Field(
+        description="What must happen before the machine of a drained node may go; empty for one that is not drained."
+    )
+    removable: bool = Field(
+        description="It is drained, its last crawl has ended, and all that it had is in MongoDB and the file store."
+    )
     healthy: bool = Field(description="Its last sign of life is recent.")
     max_slots: int
     used_slots: int
@@ -106,10 +116,14 @@ class NodeView(BaseModel, json_schema_extra={"examples": [_EXAMPLE]}):
 
     @classmethod
     def of(cls, node: Node, now: datetime, dead_after: timedelta) -> NodeView:
+        is_drained = node.draining_since is not None
+        waits_for = node.waits_for if is_drained else []
         return cls(
             name=node.id,
             healthy=node.is_alive(now, dead_after),
-            draining=node.draining_since is not None,
+            draining=is_drained,
+            waits_for=waits_for,
+            removable=is_drained and not waits_for,
             used_slots=node.used_slots,
             used_render_slots=node.used_render_slots,
             running=len(node.alive),
@@ -222,11 +236,89 @@ def _require_key(caller: Caller) -> ApiKey:
     return caller.key
 
 
-@router.post("/{node}/drain", summary="Give a node no new work", responses=problems(404, 503))
-def drain_node(node: NodeName, parts: Parts) -> NodeView:
-    """The jobs that run there end by themselves. The node stays drained until it is resumed, even after a restart."""
+@router.get("/{node}", summary="One crawl node", responses=problems(404, 503))
+def get_node(node: NodeName, parts: Parts) -> NodeView:
+    """As in the list."""
     with mongo_errors():
-        return _view(_known(parts[NodeStore].drain(node), node), parts)
+        return _view(_known(parts[NodeStore].get(node), node), parts)
+
+
+@router.delete("/{node}", summary="Forget a node", status_code=204, responses=problems(404, 409, 503))
+def forget_node(node: NodeName, parts: Parts) -> Response:
+    """Takes a node whose machine is gone off the list at once, which happens by itself after a week. Its name is free
+    then. 409 while it gives signs of life, and while crawls that ran there are not yet known to be lost.
+    """
+    store = parts[NodeStore]
+    with mongo_errors():
+        found = _known(store.get(node), node)
+        if found.is_alive(parts.clock(), parts.dead_after):
+            raise ConflictError(f"{node} still gives signs of life: stop its Scrapyd and its tailer first")
+        if found.used_slots:
+            raise ConflictError(f"crawls that ran on {node} have not ended; they are found to be lost within minutes")
+        store.forget(found)
+    return Response(status_code=204)
+
+
+# --- draining, and waiting until nothing is left
+
+#: Seconds between two looks at a node that is waited for. It gives a sign of life every two seconds.
+_LOOK_EVERY = 0.25
+
+
+class DrainQuery(QueryModel):
+    wait: Annotated[float, Field(ge=0, le=60)] | None = Field(
+        default=None,
+        description="Seconds for which the answer waits until nothing is left on the node. If that takes longer, the "
+        "answer is 202, and `GET /nodes/{node}` says how it goes on.",
+    )
+
+
+@router.post(
+    "/{node}/drain",
+    summary="Give a node no new work",
+    responses={
+        202: {
+            "model": NodeView,
+            "description": "It is drained, and `waits_for` says what is left there (with `wait` only)",
+            "headers": {"Location": {"description": "Where to ask", "schema": {"type": "string"}}},
+        },
+        **problems(404, 503),
+    },
+)
+async def drain_node(
+    node: NodeName, query: Annotated[DrainQuery, Query()], response: Response, parts: Parts
+) -> NodeView:
+    """The jobs that run there end by themselves. The node stays drained until it is resumed, even after a restart.
+    With `wait`, 200 means that its machine may go: it is `removable`.
+    """
+    parts.readiness.refuse_if_away()
+    with mongo_errors():
+        found = _known(await parts.submits.run(parts[NodeStore].drain, node), node)
+        if query.wait is None:
+            return _view(found, parts)
+        view = await _waited(node, parts, time.monotonic() + query.wait)
+    if not view.removable:
+        response.status_code = 202
+        response.headers["Location"] = f"/nodes/{quote(node, safe='')}"
+    return view
+
+
+async def _waited(name: str, parts: GatewayParts, until: float) -> NodeView:
+    """The node once it is removable, or at `until`. Raises `NodeNotFoundError`, PyMongo's errors."""
+    seen_free: datetime | None = None
+    while True:
+        node = _known(await parts.reads.run(parts[NodeStore].get, name), name)
+        view = _view(node, parts)
+        if seen_free is None and not node.used_slots:
+            seen_free = node.heartbeat_at
+        # a sign of life from before its last crawl's end knows nothing of the files that the crawl left
+        is_told = not view.healthy or (seen_free is not None and node.heartbeat_at > seen_free)
+        if view.removable and is_told:
+            return view
+        if (left := until - time.monotonic()) <= 0:
+            waits_for = view.waits_for or ["its next sign of life"]
+            return view.model_copy(update={"removable": False, "waits_for": waits_for})
+        await asyncio.sleep(min(left, _LOOK_EVERY))
 
 
 @router.post("/{node}/resume", summary="Give a node work again", responses=problems(404, 503))

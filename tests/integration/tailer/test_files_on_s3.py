@@ -96,6 +96,11 @@ def objects(bytes_there: FileBytes, crawl: Crawl) -> set[str]:
         return {Path(one["path"]).name for page in pages for one in page}
 
 
+def unshipped(node: Node) -> tuple[int, int | None] | None:
+    found = node.nodes.get(node.name)
+    return found and (len(found.present), found.unshipped)
+
+
 def expected(count: int) -> dict[str, bytes]:
     return {"large": LARGE, **{f"{number:03}.txt": f"file {number}".encode() for number in range(count)}}
 
@@ -156,10 +161,13 @@ def test_a_job_ends_while_the_store_is_away_and_its_files_follow(
     node.start_tailer()
     later = written(node)
     assert said(node, later).pending
+    # their ends are acknowledged, but their machine may not go (and an earlier crawl may have to be shipped anew)
+    eventually(lambda: (found := unshipped(node)) and found[0] == 0 and (found[1] or 0) >= 2)
     s3.start()
     for one in (crawl, later):
         assert kept(node, one).count == 2
         assert stored(store, one) == expected(1)
+    eventually(lambda: unshipped(node) == (0, 0))
 
 
 def test_a_job_learns_of_its_files_though_the_tailer_that_told_its_end_was_killed(

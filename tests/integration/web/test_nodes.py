@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
@@ -32,7 +33,7 @@ def own_settings(settings: Settings) -> Settings:
 @pytest.fixture
 def own(own_settings: Settings) -> Iterator[Database[dict[str, Any]]]:
     database = connect(own_settings.mongo_uri)
-    for collection in ("nodes", "schedules"):
+    for collection in ("nodes", "schedules", "holds"):
         database[collection].delete_many({})
     SpiderStore(database).publish("n1", [SpiderInfo(project="default", name="seo")])
     yield database
@@ -132,6 +133,60 @@ def test_whoever_resumes_a_node_has_its_failures_forgotten_and_it_is_probed_next
     after = door.post("/nodes/n1/resume").json()
     assert (after["state"], after["failures"], after["why"]) == ("resting", 0, "about to be probed")
     assert after["rest_until"] < before
+
+
+def test_a_drained_node_is_waited_for_until_all_that_it_had_is_shipped(
+    door: httpx.Client, store: NodeStore, own: Database[dict[str, Any]]
+) -> None:
+    beat(store)
+    holds = HoldStore(own)
+    assert holds.take([Wish("node:n1", "a-1", 4)], "t")
+    runs = door.post("/nodes/n1/drain", params={"wait": 0})
+    assert (runs.status_code, runs.headers["location"]) == (202, "/nodes/n1")
+    assert runs.json()["waits_for"][0] == "crawls that run there: 1"
+    holds.free("a-1", ["node:n1"])
+    beat(store, unshipped=1)
+    ships = door.get("/nodes/n1").json()
+    assert (ships["removable"], ships["waits_for"]) == (False, ["crawls that are not shipped in full: 1"])
+    with ThreadPoolExecutor(1) as threads:
+        waits = threads.submit(door.post, "/nodes/n1/drain", params={"wait": 30})
+        while not waits.done():
+            # the first one may be older than the end of its last crawl, and know nothing of the files that it left
+            beat(store, unshipped=0)
+        empty = waits.result()
+    assert (empty.status_code, empty.json()["removable"], empty.json()["waits_for"]) == (200, True, [])
+    assert door.get("/nodes/n1").json()["why"] == "drained by hand; its machine may go"
+
+
+def test_a_drained_node_that_is_silent_is_not_taken_for_empty(door: httpx.Client, store: NodeStore) -> None:
+    beat(store)
+    answer = door.post("/nodes/n1/drain", params={"wait": 0.3})
+    assert (answer.status_code, answer.json()["removable"]) == (202, False)
+    assert answer.json()["waits_for"][0].startswith("a sign of life")
+
+
+def test_a_node_is_forgotten_once_it_is_gone_and_one_of_its_name_is_not_drained(
+    door: httpx.Client, store: NodeStore, own: Database[dict[str, Any]]
+) -> None:
+    beat(store)
+    door.post("/nodes/n1/drain")
+    assert problem_of(door.delete("/nodes/n1")) == (409, "conflict")
+    own["nodes"].update_one({"_id": "n1"}, {"$set": {"heartbeat_at": utc_now() - timedelta(hours=1)}})
+    holds = HoldStore(own)
+    holds.open("node:n1")
+    assert holds.take([Wish("node:n1", "a-1", 4)], "t")
+    assert problem_of(door.delete("/nodes/n1")) == (409, "conflict")
+    holds.free("a-1", ["node:n1"])
+    holds.close("node:n1")
+    assert door.delete("/nodes/n1").status_code == 204
+    assert problem_of(door.delete("/nodes/n1")) == (404, "node_not_found")
+    beat(store)
+    assert told(door)["state"] == "up"
+    assert holds.take([Wish("node:n1", "a-2", 4)], "t")
+
+
+def problem_of(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["error"]["code"]
 
 
 @pytest.mark.parametrize("what", ["drain", "resume"])

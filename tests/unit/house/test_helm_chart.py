@@ -224,6 +224,8 @@ def test_a_node_is_drained_only_with_a_key_and_has_the_time_for_it() -> None:
         "scrapyd",
         "tailer",
     ]
+    stop = pods[1]["containers"][1]["lifecycle"]["preStop"]["exec"]["command"][2]
+    assert f'nodes drain "$NODE_NAME" --wait --timeout {VALUES["drain"]["seconds"]}\nrm' in stop
     grace = [pod["terminationGracePeriodSeconds"] for pod in pods]
     assert grace[1] - grace[0] == VALUES["drain"]["seconds"]
 

@@ -80,6 +80,7 @@ PATHS = {
     "/nodes",
     "/nodes/invitations",
     "/nodes/join",
+    "/nodes/{node}",
     "/nodes/{node}/drain",
     "/nodes/{node}/resume",
     "/nodes/{node}/scrapyd/cancel.json",
