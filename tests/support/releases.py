@@ -1,0 +1,175 @@
+"""Releases of the platform beside each other: the processes of one version's source, on stores that are shared."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+import httpx
+import pytest
+from machine import missing
+from stack import ROOT, START_TIMEOUT, Stack, wait_until
+from stores import embedded_mongo, free_port, valkey_server
+
+#: As `discoverybot up` starts them.
+_CELERY = ("celery", "--quiet", "-A", "celery_app")
+_PROCESSES: dict[str, tuple[str, ...]] = {
+    "scrapyd": ("scrapyd", "--pidfile="),
+    "tailer": ("gateway.tailer",),
+    "worker": (*_CELERY, "worker"),
+    "beat": (*_CELERY, "beat"),
+    "gateway": ("gateway.web",),
+}
+FRONT = ("gateway", "worker", "beat")
+NODE = ("scrapyd", "tailer")
+_RELEASE = re.compile(
+    r"^## \[(?P<version>\d+\.\d+\.\d+)\].*\n+(?:.*as of commit (?P<commit>[0-9a-f]{7,40}))?", re.MULTILINE
+)
+#: Seconds that a process may take to end.
+_STOP_TIMEOUT = 45.0
+
+
+class Release(NamedTuple):
+    """The source of a version, in a folder."""
+
+    version: str
+    tree: Path
+
+
+def last_release(folder: Path) -> Release:
+    """The last one that CHANGELOG names a commit of, unpacked into `folder`. Today's packages run it."""
+    found = next((match for match in _RELEASE.finditer((ROOT / "CHANGELOG.md").read_text()) if match["commit"]), None)
+    assert found, "CHANGELOG names no release with its commit"
+    packed = subprocess.run(("git", "archive", found["commit"]), cwd=ROOT, check=False, capture_output=True)
+    if packed.returncode:
+        _not_here(f"the last release, {found['commit']}, is not in this clone: git fetch --unshallow")
+    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
+        archive.extractall(folder, filter="data")
+    # what the source says of its version is asked of the installed package: today's, without this one before it
+    metadata = folder / f"discoverybot-{found['version']}.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text(f"Metadata-Version: 2.4\nName: discoverybot\nVersion: {found['version']}\n")
+    return Release(found["version"], folder)
+
+
+def _not_here(reason: str) -> NoReturn:
+    asked = ("git", "rev-parse", "--is-shallow-repository")
+    if subprocess.run(asked, cwd=ROOT, check=False, capture_output=True, text=True).stdout.strip() == "false":
+        # a clone that has all of the history, and not this
+        missing(reason)
+    pytest.skip(reason)
+
+
+TODAY = Release("today", ROOT)
+
+
+class Part(Stack):
+    """Some processes in a folder of their own, each of any release. Nobody starts one again."""
+
+    def __init__(self, home: Path, variables: Mapping[str, str]) -> None:
+        self.home, self.name = home, home.name
+        home.mkdir(parents=True, exist_ok=True)
+        ports = {"GATEWAY_PORT": str(free_port()), "SCRAPYD_PORT": str(free_port())}
+        own = {"DISCOVERYBOT_HOME": str(home), "NODE_NAME": home.name, "PYTHONUNBUFFERED": "1"}
+        self._environment = {**os.environ, **variables, **own, **ports}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.http = httpx.Client(timeout=30, limits=httpx.Limits(keepalive_expiry=None), trust_env=False)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._environment['GATEWAY_PORT']}"
+
+    def environment(self) -> dict[str, str]:
+        return self._environment
+
+    def start(self, release: Release, *names: str) -> None:
+        """Returns at once, see `wait_until_ready`."""
+        environment = {**self._environment, "PYTHONPATH": str(release.tree)}
+        for name in names:
+            with (self.home / f"{name}.log").open("ab") as log:
+                self._processes[name] = subprocess.Popen(
+                    (sys.executable, "-m", *_PROCESSES[name]), cwd=release.tree, env=environment,
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                )  # fmt: skip
+
+    def stop(self, *names: str) -> None:
+        """As a roll-out stops them: all those, or the named ones."""
+        stopped = [self._processes.pop(name) for name in names or tuple(self._processes)]
+        for process in stopped:
+            process.send_signal(signal.SIGTERM)
+        for process in stopped:
+            try:
+                process.wait(_STOP_TIMEOUT)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                raise
+
+    def close(self) -> None:
+        self.http.close()
+        self.stop()
+
+    def replace(self, release: Release, *names: str) -> None:
+        """Those processes by those of another release, in the same folder."""
+        self.stop(*names)
+        self.start(release, *names)
+        self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        wait_until(self._answers, timeout=START_TIMEOUT, what=f"{self.name} that answers")
+
+    def log_of(self, name: str) -> str:
+        return (self.home / f"{name}.log").read_text()
+
+    def _answers(self) -> bool:
+        for name, process in self._processes.items():
+            assert process.poll() is None, self.log_of(name)[-4000:]
+        environment, ok = self._environment, httpx.codes.OK
+        if "gateway" in self._processes and self.http.get(f"{self.url}/health/live").status_code != ok:
+            return False
+        door = f"http://127.0.0.1:{environment['SCRAPYD_PORT']}/daemonstatus.json"
+        key = ("discoverybot", environment["SCRAPYD_PASSWORD"])
+        return "scrapyd" not in self._processes or self.http.get(door, auth=key).status_code == ok
+
+
+@contextmanager
+def parts(
+    folder: Path, variables: Mapping[str, str], **started: tuple[Release, tuple[str, ...]]
+) -> Iterator[list[Part]]:
+    """Each by its name, with the processes that it is started with, and ready; at the end all of them are stopped."""
+    made = [Part(folder / name.replace("_", "-"), variables) for name in started]
+    try:
+        for one, (release, names) in zip(made, started.values(), strict=True):
+            one.start(release, *names)
+        for one in made:
+            one.wait_until_ready()
+        yield made
+    finally:
+        with ThreadPoolExecutor(len(made)) as threads:
+            list(threads.map(Part.close, made))
+
+
+@contextmanager
+def shared_stores(folder: Path) -> Iterator[dict[str, str]]:
+    """What all parts are told."""
+    with valkey_server(folder / "redis") as redis_url, embedded_mongo(folder / "mongo") as mongo_uri:
+        base = redis_url.removesuffix("/0")
+        yield {
+            "MONGO_URI": str(mongo_uri),
+            "REDIS_URL": str(redis_url),
+            "HTTP_CACHE_REDIS_URL": f"{base}/1",
+            "BROKER_URL": f"{base}/2",
+            "SCRAPYD_PASSWORD": "a-password-of-all",
+            "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8",
+            "CRAWL_STOP_GRACE": "3",
+        }
