@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 from functools import partial
@@ -60,6 +60,14 @@ _KEPT_FROM_WORK = frozenset({NodeState.DRAINING, NodeState.NOT_LISTED})
 _OTHERS = tuple(state for state in NodeState if state not in {NodeState.UP, NodeState.DEAD})
 
 
+#: A node that is silent for longer is not expected any more.
+MISSED_FOR = timedelta(days=1)
+
+_NOT_HEARD = (
+    "see whether its tailer runs, and reaches MongoDB; if it is gone for good, `discoverybot nodes drain NAME`"
+)
+_Report = tuple[Node, health.NodeReport]
+
 #: Every client may ask for the health. Addresses, and what is wrong there, are for admins only.
 _WHY = "GET /nodes says why, and what to do about each"
 
@@ -75,7 +83,7 @@ class NodeChecks:
     def alive(self) -> Check:
         todo = "start Scrapyd and its tailer (`python -m gateway.tailer`); jobs wait for a node"
         reports = self._reports()
-        alive = [(node, report) for node, report in reports if report.state is not NodeState.DEAD]
+        alive = [(node, report) for node, report in reports if _lives(report)]
         if not self._spiders.nodes():
             wait = "wait a moment, or see the tailer's log" if alive else todo
             return Check(STARTING, "no node has published its spiders yet", wait)
@@ -87,21 +95,41 @@ class NodeChecks:
         return Check("ok", f"{len(alive)} alive{others}, {free} free slots")
 
     def states(self) -> Check:
-        """Whether two nodes have one name, one node is quarantined, or all living nodes are kept from work."""
-        reports = [(node, report.state) for node, report in self._reports() if report.state is not NodeState.DEAD]
-        now = self._clock()
-        failures = {node.id: _failures(node) for node, _ in reports if node.failures}
-        if twice := [node.id for node, _ in reports if node.has_rival(now, self._dead_after)]:
-            todo = f"{_WHY}: the second machine gets no work until its NODE_NAME is one of its own"
-            return Check("down", f"two machines have the name {', '.join(twice)}", todo)
-        if bad := [failures[node.id] for node, state in reports if state is NodeState.QUARANTINED]:
-            todo = f"{_WHY}; each is probed when its rest is over, and gets no work until it answers"
-            return Check("down", f"quarantined: {', '.join(bad)}", todo)
-        if reports and all(state in _KEPT_FROM_WORK for _, state in reports):
+        """Whether a node is missed, two have one name, one is quarantined, or all living ones are kept from work."""
+        reports = self._reports()
+        if wrong := [*self._missed(reports), *self._troubled(reports)]:
+            messages, todos = zip(*wrong, strict=True)
+            return Check("down", "; ".join(messages), "; ".join(todos))
+        living = [report.state for _, report in reports if _lives(report)]
+        if living and all(state in _KEPT_FROM_WORK for state in living):
             return Check("down", "no node takes new work", _WHY)
-        if failures:
-            return Check("ok", f"no node is quarantined, but some have failed: {', '.join(failures.values())}", _WHY)
+        if failures := [_failures(node) for node, report in reports if node.failures and _lives(report)]:
+            return Check("ok", f"no node is quarantined, but some have failed: {', '.join(failures)}", _WHY)
         return Check("ok", "no node is quarantined")
+
+    def _missed(self, reports: Sequence[_Report]) -> Iterator[tuple[str, str]]:
+        """What is wrong, and what to do. A node may leave that was drained, or that `SCRAPYD_URL` does not name."""
+        now = self._clock()
+        expected = [node for node, _ in reports if node.listed and node.draining_since is None]
+        silences = [(node.id, now - node.heartbeat_at) for node in expected]
+        missed = [(name, silence) for name, silence in silences if health.DEAD_AFTER < silence <= MISSED_FOR]
+        if missed:
+            names = ", ".join(f"{name} ({silence.total_seconds():.0f} s)" for name, silence in missed)
+            yield f"no sign of life from {names}", _NOT_HEARD
+
+    def _troubled(self, reports: Sequence[_Report]) -> Iterator[tuple[str, str]]:
+        now = self._clock()
+        living = [(node, report.state) for node, report in reports if _lives(report)]
+        if twice := [node.id for node, _ in living if node.has_rival(now, self._dead_after)]:
+            yield (
+                f"two machines have the name {', '.join(twice)}",
+                f"{_WHY}: the second machine gets no work until its NODE_NAME is one of its own",
+            )
+        if bad := [_failures(node) for node, state in living if state is NodeState.QUARANTINED]:
+            yield (
+                f"quarantined: {', '.join(bad)}",
+                f"{_WHY}; each is probed when its rest is over, and gets no work until it answers",
+            )
 
     def disk(self) -> Check:
         full = [node for node in self.living() if node.disk_full]
@@ -137,11 +165,15 @@ class NodeChecks:
         return Check("ok", "all nodes in SCRAPYD_URL have registered")
 
     def living(self) -> list[Node]:
-        return [node for node, report in self._reports() if report.state is not NodeState.DEAD]
+        return [node for node, report in self._reports() if _lives(report)]
 
-    def _reports(self) -> list[tuple[Node, health.NodeReport]]:
+    def _reports(self) -> list[_Report]:
         now = self._clock()
         return [(node, health.report_on(node, now, self._dead_after)) for node in self._nodes.all()]
+
+
+def _lives(report: health.NodeReport) -> bool:
+    return report.state is not NodeState.DEAD
 
 
 def _failures(node: Node) -> str:

@@ -1,4 +1,6 @@
-"""A real RabbitMQ on loopback: ports, folder, node name, cookie and port mapper of its own, nothing left behind."""
+"""A real RabbitMQ, on loopback if not told otherwise: ports, folder, node name, cookie and port mapper of its own,
+nothing left behind.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +31,17 @@ def need_rabbitmq() -> None:
 
 
 class RabbitMQ:
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, address: str = "127.0.0.1") -> None:
         home.mkdir(parents=True)
         self.home = home
         self.port = free_port()
-        self.url = f"amqp://guest:guest@127.0.0.1:{self.port}//"
+        self._at = f"{address}:{self.port}"
+        self.url = f"amqp://guest:guest@{self._at}//"
         self._node = f"discoverybot-{secrets.token_hex(4)}@localhost"
         self._mapper_port = free_port()
         self._mapper: subprocess.Popen[bytes] | None = None
         self._server: subprocess.Popen[bytes] | None = None
-        (home / "rabbitmq.conf").write_text(f"listeners.tcp.1 = 127.0.0.1:{self.port}\n")
+        (home / "rabbitmq.conf").write_text(f"listeners.tcp.1 = {self._at}\nloopback_users = none\n")
         (home / "plugins").write_text("[].\n")
 
     def start(self) -> None:
@@ -84,7 +87,7 @@ class RabbitMQ:
 
     @contextmanager
     def channel(self) -> Iterator[amqp.Channel]:
-        with amqp.Connection(f"127.0.0.1:{self.port}", connect_timeout=30, read_timeout=30) as connection:
+        with amqp.Connection(self._at, connect_timeout=30, read_timeout=30) as connection:
             yield connection.channel()
 
     def depth(self, queue: str) -> int:

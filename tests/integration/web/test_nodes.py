@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -122,6 +123,22 @@ def test_a_drained_node_stays_drained_until_it_is_resumed(door: httpx.Client, st
     assert check(door, "node_states")["message"] == "no node takes new work"
     assert door.post("/nodes/n1/resume").json()["state"] == "up"
     assert told(door)["state"] == "up"
+
+
+def test_a_node_that_gives_no_sign_of_life_is_missed_unless_it_was_drained(
+    door: httpx.Client, store: NodeStore, own: Database[dict[str, Any]]
+) -> None:
+    beat(store)
+    beat(store, "n2")
+    fail(store, 3, "n2")
+    silent_since = utc_now() - timedelta(seconds=16)
+    own["nodes"].update_one({"_id": "n1"}, {"$set": {"heartbeat_at": silent_since}})
+    missed = check(door, "node_states")
+    assert missed["status"] == "down"
+    assert re.fullmatch(r"no sign of life from n1 \(1\d s\); quarantined: n2 \(3 failures\)", missed["message"])
+    assert "nodes drain NAME" in missed["todo"]
+    door.post("/nodes/n1/drain")
+    assert check(door, "node_states")["message"] == "quarantined: n2 (3 failures)"
 
 
 def test_whoever_resumes_a_node_has_its_failures_forgotten_and_it_is_probed_next(

@@ -1,0 +1,169 @@
+"""Machines of their own on one machine: network namespaces with an address each, and a router between them all.
+
+    with Network("stores", "front", "node", "user") as network:
+        stores, front, user = (network[name] for name in ("stores", "front", "user"))
+        with stores.entered():  # this thread, and all that it starts
+            subprocess.Popen(["mongod", "--bind_ip", stores.address])
+        with user.entered(), network.cut(front, stores, 27017):  # the router drops what passes, and tells nobody
+            ...
+
+Whatever becomes of the test, its namespaces end with its process, and so does all that runs in them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import pytest
+from machine import find_program
+
+#: Each host has a net of its own in it, as `hosts[0]` has 10.77.1.0/24. Nobody outside of the namespaces sees it.
+NETWORK = "10.77.0.0/16"
+_NET = "10.77.{}.{}"
+#: Where `ip netns` keeps its names.
+_FOLDER = Path("/run/netns")
+#: The namespace of the thread that looks.
+_OWN = Path("/proc/thread-self/ns/net")
+_CLONE_NEWNET = 0x4000_0000
+#: Ends what runs in the namespaces, and them, as soon as nobody holds the other end of its standard input.
+_GUARD = """
+read -r _
+for name in "$@"; do ip netns pids "$name" | xargs -r kill -9; ip netns del "$name"; done
+"""
+
+
+class Host(NamedTuple):
+    name: str
+    namespace: str
+    address: str
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """This thread is there, and all threads and processes that it starts. Sockets stay where they were made."""
+        with _OWN.open("rb") as before:
+            enter(_FOLDER / self.namespace)
+            try:
+                yield
+            finally:
+                _set_network(before.fileno())
+
+
+def enter(namespace: Path) -> None:
+    """This thread, for good; does nothing if it is there."""
+    if not namespace.samefile(_OWN):
+        with namespace.open("rb") as file:
+            _set_network(file.fileno())
+
+
+def _set_network(fd: int) -> None:
+    # `os.setns` is there from Python 3.12 on
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(fd, _CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+class Network:
+    def __init__(self, *names: str) -> None:
+        """Skips the test where the machine cannot have network namespaces."""
+        find_program("ip")
+        if os.geteuid() != 0:
+            pytest.skip("network namespaces need root")
+        prefix = f"db{os.getpid()}-{secrets.token_hex(2)}"
+        self._router = f"{prefix}-router"
+        self._hosts = {
+            name: Host(name, f"{prefix}-{name}", _NET.format(number, 2)) for number, name in enumerate(names, 1)
+        }
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    def __getitem__(self, name: str) -> Host:
+        return self._hosts[name]
+
+    def __enter__(self) -> Self:
+        namespaces = [self._router, *(host.namespace for host in self._hosts.values())]
+        # in a session of its own, so that no Ctrl-C reaches it before its time
+        self._guard = subprocess.Popen(
+            ("sh", "-c", _GUARD, "sh", *namespaces), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        try:
+            for namespace in namespaces:
+                _ip("netns", "add", namespace)
+                _ip("-n", namespace, "link", "set", "lo", "up")
+            for number, host in enumerate(self._hosts.values(), 1):
+                self._connect(host, number)
+            self._in_router("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._guard is not None
+        self._guard.communicate()
+
+    def _connect(self, host: Host, number: int) -> None:
+        """With the router, which is on the way to all others."""
+        gateway, inside, outside = _NET.format(number, 1), "eth0", self._port(host)
+        _ip("link", "add", inside, "netns", host.namespace, "type", "veth",
+            "peer", "name", outside, "netns", self._router)  # fmt: skip
+        for namespace, address, device in (
+            (host.namespace, host.address, inside), (self._router, gateway, outside),
+        ):  # fmt: skip
+            _ip("-n", namespace, "address", "add", f"{address}/24", "dev", device)
+            _ip("-n", namespace, "link", "set", device, "up")
+        _ip("-n", host.namespace, "route", "add", "default", "via", gateway)
+
+    @staticmethod
+    def _port(host: Host) -> str:
+        """The router's device for that host."""
+        return f"to-{host.name}"
+
+    def _in_router(self, *command: str) -> None:
+        subprocess.run(("ip", "netns", "exec", self._router, *command), check=True)
+
+    @contextmanager
+    def cut(self, client: Host, server: Host, port: int, *, there: bool = True, back: bool = True) -> Iterator[None]:
+        """The router drops what the client sends to the server's port, and what it is sent from there, or one of it.
+        Nobody is told: both see silence.
+        """
+        with self._ruled(client, server, port, ("blackhole",), there=there, back=back):
+            yield
+
+    @contextmanager
+    def _ruled(
+        self, client: Host, server: Host, port: int, fate: tuple[str, ...], *, there: bool = True, back: bool = True
+    ) -> Iterator[None]:
+        """Of what comes in from these hosts."""
+        tcp = ("ipproto", "tcp")
+        rules = [
+            rule
+            for applies, rule in (
+                (there, (*self._between(client, server), *tcp, "dport", str(port), *fate)),
+                (back, (*self._between(server, client), *tcp, "sport", str(port), *fate)),
+            )
+            if applies
+        ]
+        done = []
+        try:
+            for rule in rules:
+                _ip("-n", self._router, "rule", "add", *rule)
+                done.append(rule)
+            yield
+        finally:
+            for rule in done:
+                _ip("-n", self._router, "rule", "del", *rule)
+
+    def _between(self, source: Host, target: Host) -> tuple[str, ...]:
+        return ("iif", self._port(source), "from", source.address, "to", target.address)
+
+
+def _ip(*arguments: str) -> None:
+    done = subprocess.run(("ip", *arguments), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"ip {' '.join(arguments)}: {done.stderr}"
