@@ -142,6 +142,9 @@ class SpiderLists(Service):
 
     def code(self, project: str, version: str | None, spider: str) -> ProjectCode:
         """What runs a job of this spider. Raises `EggMissingError`."""
+        if project == OWN_PROJECT and version is None:
+            # it has no egg (`addversion.json` refuses one)
+            return ProjectCode()
         return self._contents.code(project, version, spider)
 
     @contextmanager
@@ -241,9 +244,11 @@ class SpiderLists(Service):
         return [(project, version) for project in projects for version in self._eggs.list(project)]
 
     async def _infos(self, project: str, version: str | None) -> list[SpiderInfo]:
+        if project == OWN_PROJECT and self._own:
+            return self._own
         versions: list[str] = self._eggs.list(project)
         if not versions:
-            return self._own if self._own and project == OWN_PROJECT else await self._shared(project, self._list_own)
+            return await self._shared(project, self._list_own)
         stored = stored_version(version) if version else versions[-1]
         known = self._contents.get(project, stored)
         if known is not None:

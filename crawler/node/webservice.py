@@ -397,15 +397,20 @@ def parse_spec(text: str | None, attempt: AttemptId, project: str, spider: str) 
 
 def parse_variables(text: str | None, spec: NodeSpec) -> dict[str, str]:
     """The variables that the spec says it has. Raises `InvalidRequestError` that quotes no value."""
+    variables = _variables_in(text) if text else {}
+    if bool(variables) != spec.has_env:
+        raise InvalidRequestError("env", "does not fit spec.has_env")
+    return variables
+
+
+def _variables_in(text: str) -> dict[str, str]:
     try:
-        variables = _VARIABLES.validate_json(text or "{}")
+        variables = _VARIABLES.validate_json(text)
         check_variables(variables, MAX_HANDED_BYTES, most=2 * MAX_VARIABLES)
     except ValidationError:
         raise InvalidRequestError("env", "is no JSON object of texts") from None
     except ValueError as error:
         raise InvalidRequestError("env", str(error)) from None
-    if bool(variables) != spec.has_env:
-        raise InvalidRequestError("env", "does not fit spec.has_env")
     return variables
 
 

@@ -17,7 +17,7 @@ from itertools import chain, islice, takewhile
 from attrs import define, field
 
 from gateway.clock import Clock, utc_now
-from gateway.dispatch.why_jobs_wait import has_code, has_slot, why_no_node
+from gateway.dispatch.why_jobs_wait import why_no_node
 from gateway.jobs.job import Partition, Requirements, WaitingReason
 from gateway.jobs.queue import Candidate, Capacity, Front, JobQueue
 from gateway.nodes.holds import HoldStore
@@ -294,7 +294,8 @@ class NodeChoice:
         return bool(self._suitable(requirements))
 
     def _suitable(self, requirements: Requirements) -> list[Node]:
-        return [node for node in self._able if has_code(node, requirements) and has_slot(node, requirements)]
+        project, version, render = requirements.project, requirements.version, requirements.render
+        return [node for node in self._able if node.has_code(project, version) and node.has_slot(render=render)]
 
     def reason(self, requirements: Requirements) -> WaitingReason | None:
         """Why a job with these requirements cannot start now; `None` if it can."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.jobs.job import Requirements, WaitingReason
 from gateway.nodes.store import Node
 
@@ -34,16 +33,17 @@ def why_waits(user_id: str, of_nodes: WaitingReason | None, full: Collection[str
 
 def why_no_node(nodes: Sequence[Node], requirements: Requirements) -> WaitingReason:
     """Why none of the nodes that get work now or soon can start a job with these requirements."""
-    steps: tuple[tuple[Callable[[Node, Requirements], bool], WaitingReason], ...] = (
-        (has_code, WaitingReason.NO_SUCH_PROJECT),
-        (has_slot, WaitingReason.CAPACITY),
-        (has_disk, WaitingReason.DISK_FULL),
+    project, version, render = requirements.project, requirements.version, requirements.render
+    steps: tuple[tuple[Callable[[Node], bool], WaitingReason], ...] = (
+        (lambda node: node.has_code(project, version), WaitingReason.NO_SUCH_PROJECT),
+        (lambda node: node.has_slot(render=render), WaitingReason.CAPACITY),
+        (lambda node: not node.disk_full, WaitingReason.DISK_FULL),
     )
     left, reason = list(nodes), WaitingReason.NO_NODE
     for is_suitable, reason_without in steps:
         if not left:
             return reason
-        left, reason = [node for node in left if is_suitable(node, requirements)], reason_without
+        left, reason = [node for node in left if is_suitable(node)], reason_without
     # the nodes that are left are only resting
     return WaitingReason.CAPACITY if left else reason
 
@@ -51,17 +51,3 @@ def why_no_node(nodes: Sequence[Node], requirements: Requirements) -> WaitingRea
 def why_blocked(exclusive: str) -> WaitingReason:
     """The reason of a job that waits for a resource that only one job may have."""
     return WaitingReason.SITE_BUSY if exclusive.startswith(_SITE) else WaitingReason.PREVIOUS_RUN
-
-
-def has_code(node: Node, requirements: Requirements) -> bool:
-    return requirements.project == DEFAULT_PROJECT or any(
-        egg.project == requirements.project and requirements.version in (None, egg.version) for egg in node.eggs
-    )
-
-
-def has_slot(node: Node, requirements: Requirements) -> bool:
-    return bool(node.free_render_slots if requirements.render else node.free_slots)
-
-
-def has_disk(node: Node, _: Requirements) -> bool:
-    return not node.disk_full

@@ -12,7 +12,7 @@ from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
 from gateway.clock import Clock, seconds_ahead, to_iso, utc_now
-from gateway.contract.crawl import Egg
+from gateway.contract.crawl import DEFAULT_PROJECT, Egg
 from gateway.crash_points import state_change
 from gateway.errors import NameTakenError
 from gateway.nodes.holds import Held, HoldStore, Usage
@@ -25,7 +25,7 @@ from gateway.nodes.node import (
     node_resource,
     rest,
 )
-from gateway.stores.documents import Documents
+from gateway.stores.documents import Documents, reader
 from gateway.stores.mongo import Document
 from gateway.stores.unanswered import Unanswered
 
@@ -161,13 +161,22 @@ class Node(BaseModel, extra="ignore", populate_by_name=True):
     def free_render_slots(self) -> int:
         return min(self.free_slots, max(0, self.max_render_slots - self.used_render_slots))
 
+    def has_slot(self, *, render: bool) -> bool:
+        return bool(self.free_render_slots if render else self.free_slots)
+
+    def has_code(self, project: str, version: str | None) -> bool:
+        """Whether it can run the project, in any version if none is named."""
+        return project == DEFAULT_PROJECT or any(
+            egg.project == project and version in (None, egg.version) for egg in self.eggs
+        )
+
 
 class NodeStore:
     def __init__(
         self, database: Database[Document], clock: Clock = utc_now, node_list: NodeList = EVERY_NODE
     ) -> None:
         self._nodes = database["nodes"]
-        self._documents = Documents(self._nodes, self._read)
+        self._documents = Documents(self._nodes, reader(Node))
         self._holds = HoldStore(database, clock)
         self._clock = clock
         self._list = node_list
@@ -251,7 +260,7 @@ class NodeStore:
         fields = None if attempts else {"alive": 0, "present": 0}
         known = None if held is None else {one.resource: one.usage for one in held}
         found = self._nodes.find({}, fields).sort("_id", ASCENDING)
-        return self._documents.many(self._with_usage(found, known))
+        return [self._on_list(node) for node in self._documents.many(self._with_usage(found, known))]
 
     def names(self) -> set[str]:
         """The names of all nodes, also of those that cannot be read."""
@@ -259,7 +268,7 @@ class NodeStore:
 
     def get(self, node: str) -> Node | None:
         document = self._nodes.find_one({"_id": node})
-        return None if document is None else self._documents.one(*self._with_usage([document]))
+        return None if document is None else self._on_list(self._documents.one(*self._with_usage([document])))
 
     def _with_usage(self, found: Iterable[Document], usage: Mapping[str, Usage] | None = None) -> list[Document]:
         documents = list(found)
@@ -272,8 +281,10 @@ class NodeStore:
                 node["is_tried"] = trial in self._holds.holders(node_resource(node["_id"]))
         return documents
 
-    def _read(self, document: Document) -> Node:
-        return Node.model_validate({**document, "listed": self._list.has(document["url"])})
+    def _on_list(self, node: Node) -> Node:
+        """The node, which knows now whether it is on the list."""
+        node.listed = self._list.has(node.url)
+        return node
 
     @state_change("nodes.try")
     def begin_trial(self, node: Node, attempt: str) -> bool:
