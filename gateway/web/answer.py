@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.access.audit import AuditTrail
 from gateway.access.keys import ANYBODY, Caller
 from gateway.access.keys import Scope as KeyScope
-from gateway.web.authentication import READING, signs_in
+from gateway.web.authentication import READING, is_for_a_browser, signs_in
 from gateway.web.errors import problem
 from gateway.web.guard import TOLD
 from gateway.web.parts import GatewayParts
@@ -37,16 +37,30 @@ class Answer:
     `X-Request-ID` is taken if it is sane.
     """
 
-    def __init__(self, app: ASGIApp, metrics: ProcessMetrics, cors: Mapping[str, Any] | None = None) -> None:
-        """`cors`: arguments of Starlette's `CORSMiddleware`, which also lets other pages read how a route failed."""
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: ProcessMetrics,
+        cors: Mapping[str, Any] | None = None,
+        pages: Callable[[ASGIApp], ASGIApp] | None = None,
+    ) -> None:
+        """`cors`: arguments of Starlette's `CORSMiddleware`, which also lets other pages read how a route failed.
+        `pages`: a layer around this one, for pages that a browser asks for.
+        """
         self.app = app
         self.metrics = metrics
+        self.for_browsers: ASGIApp = pages(self._answer) if pages else self._answer
         self.answered: ASGIApp = CORSMiddleware(self._answered, **cors) if cors else self._answered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
-            return
+        elif is_for_a_browser(scope):
+            await self.for_browsers(scope, receive, send)
+        else:
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         given = next((value for name, value in scope["headers"] if name == _ID_HEADER), b"")
         request_id = given.decode() if _SANE.fullmatch(given) else secrets.token_hex(16)
         scope.setdefault("state", {})["request_id"] = request_id

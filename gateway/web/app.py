@@ -169,8 +169,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         # a slash too many is a wrong address, not a reason to send a body twice
         redirect_slashes=False,
         middleware=[
-            Middleware(ErrorPages),
-            Middleware(Answer, metrics=measured, cors=cors_rules(origins) if origins else None),
+            Middleware(Answer, metrics=measured, cors=cors_rules(origins) if origins else None, pages=ErrorPages),
             Middleware(Guard, settings=settings),
         ],
         responses=problems(401, 403, 422, 429, 500),

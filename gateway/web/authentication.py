@@ -276,6 +276,12 @@ def is_page(path: str) -> bool:
     return path == "/" or (path.startswith("/console/") and not path.startswith(STATIC))
 
 
+def is_for_a_browser(scope: Scope) -> bool:
+    """Whether it is a page, and the client asks for HTML: programs get refusals in the API's format."""
+    is_read = scope["method"] in READING and is_page(scope["path"])
+    return is_read and "text/html" in Headers(scope=scope).get("accept", "")
+
+
 async def identify(scope: Scope, *, key_required: bool) -> None:
     """Find out who calls; routes find the caller in `request.state`. `key_required`: also while there are no keys.
 

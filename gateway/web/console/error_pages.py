@@ -8,10 +8,9 @@ from typing import Any
 import orjson
 from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
-from starlette.datastructures import URL, Headers
+from starlette.datastructures import URL
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.web.authentication import READING, is_page
 from gateway.web.console.pages import page, sign_in_address
 
 #: Header fields of the refusal that do not hold for the page in its place.
@@ -26,25 +25,16 @@ _TODO = {
 
 
 class ErrorPages:
-    """ASGI middleware, around all others: refusals of a page, in the API's format, become pages."""
+    """ASGI middleware for pages that a browser asks for: refusals in the API's format become pages."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not _is_for_a_browser(scope):
-            await self.app(scope, receive, send)
-            return
         refusal = _Refusal(send)
         await self.app(scope, receive, refusal.send)
         if refusal.start is not None:
             await _instead(Request(scope), refusal)(scope, receive, refusal.send_page)
-
-
-def _is_for_a_browser(scope: Scope) -> bool:
-    """Whether it is a page, and the client asks for HTML: programs get refusals in the API's format."""
-    is_read = scope["method"] in READING and is_page(scope["path"])
-    return is_read and "text/html" in Headers(scope=scope).get("accept", "")
 
 
 class _Refusal:
