@@ -2,11 +2,13 @@
 
 And where that way goes back up the house: where a module calls one of a room that, by the import rules, it must not
 know. A call through a library between the two counts, so a callback does. The container, which puts the rooms
-together, may be called from everywhere.
+together, may be called from everywhere; `HANDED_IN` has the calls by which the lower room gets what it needs
+(`docs/decisions/0028-what-is-handed-in.md`).
 
 `python -m bench modules` also shows both, on stderr. An import hook (a `sitecustomize`) has every process of a stack
-note the modules whose functions it calls while a gate is open, and the module of ours that called them. What every
-crawl crosses counts; a heartbeat that happens to fall into one of them does not.
+note the functions that it calls while a gate is open, and the module of ours that called them. A call counts that
+every crawl makes, and that a stack without work does not make: a heartbeat that falls into every crawl is no part of
+its way.
 """
 
 from __future__ import annotations
@@ -14,9 +16,12 @@ from __future__ import annotations
 import mmap
 import sys
 import tempfile
+import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.first_line import fresh, streamed
 from bench.our_platform import ROOT, Site, Stack, running_stack
@@ -24,7 +29,21 @@ from bench.stock_scrapyd import SPIDER_LINE
 from bench.table import Row
 
 ROUNDS = 7
+#: Seconds of a stack without work: several heartbeats and looks by the clock.
+IDLE_SECONDS = 6.0
+#: Seconds from the end of the first crawl to that, for its results to be settled.
+SETTLE_SECONDS = 3.0
+_IDLE = 255
 MOST = 60
+#: Calls of a room above by what was handed in: the lower room knows the protocol only, and imports nothing.
+HANDED_IN = {
+    ("gateway.stores.documents", "gateway.jobs.queue"): (
+        "a collection reads its documents with the function that it was made with (`Reader`)"
+    ),
+    ("gateway.jobs.submission", "gateway.web.threads"): (
+        "an `Executor` of the standard library and a `Clock`, which the container hands in"
+    ),
+}
 #: Processes on the way of a request. The others are the beat, the stores and the supervisor.
 _ON_THE_WAY = ("gateway", "worker", "scrapyd", "tailer")
 _HOOK = """
@@ -45,7 +64,7 @@ if folder:
             if seen.get((code, caller)) != (os.getpid(), gate[0]):
                 seen[code, caller] = os.getpid(), gate[0]
                 with open(f"{folder}/{gate[0]}-{os.getpid()}-{os.getppid()}", "a") as out:
-                    out.write(code.co_filename + chr(9) + caller + chr(10))
+                    out.write(chr(9).join((code.co_filename, code.co_qualname, caller)) + chr(10))
 
     threading.setprofile(note)
     sys.setprofile(note)
@@ -64,36 +83,65 @@ def run() -> list[Row]:
         variables = {"CROSSED_MODULES": name, "CROSSED_ROOT": str(ROOT), "PYTHONPATH": name, "HTTP_CACHE_TTL": "0"}
         with running_stack(folder / "home", forked=False, **variables) as stack:
             streamed(stack, site)
+            idle = _look_on(stack, folder)
             crossed = [_cross(stack, site, folder, number) for number in range(1, ROUNDS + 1)]
     always = set.intersection(*crossed)
-    modules = sorted({module for module, _ in always})
-    up = sorted(f"{caller} -> {module}" for module, caller in always if caller and _is_up(caller, module))
-    print("\n".join([*modules, "", *up]), file=sys.stderr)
+    calls = always - idle
+    modules = sorted({call.module for call in calls})
+    by_the_clock = sorted({call.module for call in always} - set(modules))
+    upward = {(call.caller, call.module) for call in calls if call.caller and _is_up(call.caller, call.module)}
+    up = sorted(f"{caller} -> {module}" for caller, module in upward - set(HANDED_IN))
+    handed_in = sorted(f"{caller} -> {module}" for caller, module in upward & set(HANDED_IN))
+    _show({"crossed:": modules, "called without a crawl, too:": by_the_clock, "up:": up, "handed in:": handed_in})
     return [
         Row(
             "modules of ours from a request to its spider's first line", "modules", len(modules), MOST,
             "the most that was asked for", len(modules) / MOST, "<= 1",
         ),
         Row(
-            "modules on that way that call one of a room above theirs", "pairs", len(up), 0,
+            "modules on that way that call one above theirs that was not handed in", "pairs", len(up), 0,
             "what was asked for", len(up), "<= 0",
         ),
     ]  # fmt: skip
 
 
-def _cross(stack: Stack, site: Site, folder: Path, number: int) -> set[tuple[str, str]]:
-    """Modules that were called, each with a module of ours that called it; empty if none did."""
+def _show(parts: Mapping[str, Sequence[str]]) -> None:
+    for title, lines in parts.items():
+        print(title, *lines, "", sep="\n", file=sys.stderr)
+
+
+class Call(NamedTuple):
+    module: str
+    function: str
+    #: The module of ours that called it; empty if none did.
+    caller: str
+
+
+def _look_on(stack: Stack, folder: Path) -> set[Call]:
+    """What is called while nobody asks for anything."""
+    time.sleep(SETTLE_SECONDS)
+    with _opened(folder / "gate", _IDLE):
+        time.sleep(IDLE_SECONDS)
+    return _noted(stack, folder, _IDLE)
+
+
+def _cross(stack: Stack, site: Site, folder: Path, number: int) -> set[Call]:
+    """What is called from a crawl's request to its first line."""
     _follow(stack, site, folder / "gate", number)
+    return _noted(stack, folder, number)
+
+
+def _noted(stack: Stack, folder: Path, number: int) -> set[Call]:
     pids = stack.ready["pids"]
     on_the_way = {pids[name] for name in _ON_THE_WAY}
-    found = set[tuple[str, str]]()
+    found = set[Call]()
     for noted in folder.glob(f"{number}-*"):
         pid, parent = map(int, noted.name.split("-")[1:])
         # a child of these is the zygote; the spider's process is a child of the zygote
         if pid in on_the_way or parent in on_the_way:
             for line in noted.read_text().splitlines():
-                called, _, caller = line.partition("\t")
-                found.add((_module(called), _module(caller) if caller else ""))
+                called, function, caller = line.split("\t")
+                found.add(Call(_module(called), function, _module(caller) if caller else ""))
     return found
 
 
@@ -130,16 +178,28 @@ def _follow(stack: Stack, site: Site, path: Path, number: int) -> None:
     """Ask for a crawl and follow it to its end; the gate is open until its first line."""
     body = {"user_id": "bench", "spider": "seo", "start_urls": [fresh(site)], "ignore_cache": True}
     headers = {"Accept": "text/event-stream"}
-    with path.open("r+b") as file, mmap.mmap(file.fileno(), 1) as gate:
-        gate[0] = number
-        with stack.http.stream("POST", f"{stack.url}/crawl", json=body, headers=headers) as response:
-            for line in response.iter_lines():
-                if SPIDER_LINE in line:
-                    gate[0] = 0
-                elif line == "event: end":
-                    break
+    with (
+        _opened(path, number) as gate,
+        stack.http.stream("POST", f"{stack.url}/crawl", json=body, headers=headers) as response,
+    ):
+        for line in response.iter_lines():
+            if SPIDER_LINE in line:
+                gate[0] = 0
+            elif line == "event: end":
+                break
         if gate[0]:
             raise RuntimeError(f"the spider's line never came: {response}")
+
+
+@contextmanager
+def _opened(path: Path, number: int) -> Iterator[mmap.mmap]:
+    """The gate, open in here: what is called is noted under this number."""
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 1) as gate:
+        gate[0] = number
+        try:
+            yield gate
+        finally:
+            gate[0] = 0
 
 
 def _module(filename: str) -> str:
