@@ -15,6 +15,7 @@ from bench import (
     dispatch,
     embedded_mongo,
     first_line,
+    fleet,
     lists,
     long_log,
     memory,
@@ -30,6 +31,7 @@ FLOOR = 500.0
 NAMED: dict[str, Callable[[Sequence[str]], list[Row]]] = {
     "commands": commands.main,
     "dispatch": dispatch.main,
+    "fleet": fleet.main,
     "lists": lists.main,
     "log": long_log.main,
     "modules": crossed_modules.main,
@@ -53,6 +55,7 @@ def every() -> list[Row]:
         *jobs,
         *crawls.run(),
         *dispatch.run(),
+        *fleet.run(fleet.SHORT),
         *commands.run(),
         *lists.run(),
         *long_log.run(),

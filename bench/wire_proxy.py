@@ -22,6 +22,9 @@ READS = frozenset({"find", "getMore", "count", "distinct", "aggregate"})
 #: Commands that drivers send for themselves.
 UPKEEP = frozenset({"hello", "isMaster", "ismaster", "ping", "endSessions", "killCursors"})
 
+#: Stands in the place of a command where bytes are counted.
+BYTES = "bytes"
+
 
 class Asked(NamedTuple):
     """One kind of command of one process."""
@@ -36,7 +39,7 @@ class Observer(Protocol):
     """Sees what passes on one connection."""
 
     def asked(self, data: bytes) -> None: ...
-    def answered(self) -> None: ...
+    def answered(self, data: bytes) -> None: ...
 
 
 class Commands:
@@ -57,7 +60,7 @@ class Commands:
                 self._count(bytes(self._buffer[_FIRST_FIELD : min(length, _FIRST_FIELD + 256)]))
             del self._buffer[:length]
 
-    def answered(self) -> None:
+    def answered(self, _: bytes) -> None:
         """Answers are not counted."""
 
     def _count(self, field: bytes) -> None:
@@ -77,8 +80,23 @@ class RoundTrips:
             self._counts[self._asked] += 1
         self._waits = True
 
-    def answered(self) -> None:
+    def answered(self, _: bytes) -> None:
         self._waits = False
+
+
+class WithBytes:
+    """Counts the bytes of both directions, besides what `observe` counts."""
+
+    def __init__(self, observe: Callable[[int, Counter[Asked]], Observer], pid: int, counts: Counter[Asked]) -> None:
+        self._observer, self._bytes, self._counts = observe(pid, counts), Asked(pid, BYTES), counts
+
+    def asked(self, data: bytes) -> None:
+        self._counts[self._bytes] += len(data)
+        self._observer.asked(data)
+
+    def answered(self, data: bytes) -> None:
+        self._counts[self._bytes] += len(data)
+        self._observer.answered(data)
 
 
 class CountingProxy:
@@ -133,7 +151,7 @@ class CountingProxy:
         answers, questions = await asyncio.open_connection("127.0.0.1", self._target)
         pumps = [
             asyncio.create_task(_pump(reader, questions, observer.asked)),
-            asyncio.create_task(_pump(answers, writer, lambda _: observer.answered())),
+            asyncio.create_task(_pump(answers, writer, observer.answered)),
         ]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)

@@ -153,7 +153,8 @@ def _plan(index: Index, conditions: Conditions, sort: Sort) -> Plan:
     if used < len(key) and (bounds := _bounds(index, prefix, used, conditions)) is not None:
         intervals, is_tight = bounds
         consumed |= {key[used][0]} if is_tight else set()
-        score += 1
+        # of a list of ids each names one document, whatever else the query asks for
+        score += 50 if index.spec.name == ID_INDEX and "_id" in conditions.among else 1
     descending = _direction(index, used, sort)
     return Plan(
         index,

@@ -102,7 +102,7 @@ class Deployment:
     def _living(self) -> list[Node]:
         with mongo_errors():
             now = self._clock()
-            nodes = [node for node in self._nodes.all() if node.is_alive(now, self._dead_after)]
+            nodes = [node for node in self._nodes.all(attempts=False) if node.is_alive(now, self._dead_after)]
         if not nodes:
             raise ConflictError("no crawl node is alive that could take it")
         return nodes
@@ -206,7 +206,7 @@ class Undeployment:
         egg = Egg(project, version)
         with mongo_errors():
             kept = self._eggs.get(egg)
-            nodes = self._nodes.all()
+            nodes = self._nodes.all(attempts=False)
             # a version that was deleted before may still be on a dead node
             if kept.content is None if kept else not any(egg in node.eggs for node in nodes):
                 raise VersionNotFoundError(project, version)

@@ -226,17 +226,21 @@ class Reconciliation:
     # --- nodes that have failed
 
     def _look_after_failing(self, live: Sequence[LiveAttempt], nodes: Sequence[Node], dead: Collection[str]) -> None:
-        for node in nodes:
-            if node.failures and node.id not in dead:
-                self._forgive_if_well(node, [one for one in live if one.node == node.id and one.is_running])
-            if (node.is_resting or node.failures) and node.id not in dead:
-                self._waker.wake(messages.PROBE_NODE, node.id)
+        failing = {node.id: node for node in nodes if (node.failures or node.is_resting) and node.id not in dead}
+        if not failing:
+            return
+        self._forgive_if_well(failing, [one for one in live if one.node in failing and one.is_running])
+        for name in failing:
+            self._waker.wake(messages.PROBE_NODE, name)
 
-    def _forgive_if_well(self, node: Node, live: Sequence[LiveAttempt]) -> None:
+    def _forgive_if_well(self, failing: Mapping[str, Node], live: Sequence[LiveAttempt]) -> None:
         """A running crawl proves that the node can run crawls, because a crawl that it cannot run dies at once."""
-        for job in self._sweeps.jobs(one.id.job_id for one in live).values():
-            if (attempt := job.current) and self._runs(job, attempt, node):
-                self._health.succeeded(node.id, attempt.dispatched_at)
+        # those on probation prove the most, and all nodes may be failing
+        first = sorted(live, key=lambda one: str(one.id) != failing[one.node].trial)[:BATCH]
+        for job in self._sweeps.jobs(one.id.job_id for one in first).values():
+            node = failing.get(job.current.node) if job.current else None
+            if node and node.failures and job.current and self._runs(job, job.current, node):
+                self._health.succeeded(node.id, job.current.dispatched_at)
 
     @staticmethod
     def _runs(job: Job, attempt: Attempt, node: Node) -> bool:

@@ -312,7 +312,8 @@ class JobQueue:
         and rank again.
         """
         now = self._clock()
-        due: Document = {"attend_at": {"$lte": now}, "status": JobStatus.PENDING}
+        # the double negation keeps servers from an index by the status: it would lead over all jobs that wait
+        due: Document = {"attend_at": {"$lte": now}, "$nor": [{"status": {"$ne": JobStatus.PENDING}}]}
         jobs = self._documents.many(self._jobs.find(due, limit=limit))
         waiting = [job for job in jobs if not (job.assignment or job.blocked or job.stop_reason)]
         still = due | dict.fromkeys(("assignment", "blocked", "lane"))

@@ -178,9 +178,8 @@ class NodeProbe:
             return True
         if node.beating_since > node.failed_at:
             return True
-        return now - node.failed_at >= rest(1) and not any(
-            other.id != node.id and other.state(now, ALONE_AFTER) is NodeState.UP for other in self._nodes.all()
-        )
+        # asked for each node that rests, so it must not read all nodes
+        return now - node.failed_at >= rest(1) and not self._nodes.is_another_up(node, ALONE_AFTER)
 
     def _answers(self, node: Node, now: datetime) -> bool:
         try:

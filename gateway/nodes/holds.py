@@ -54,6 +54,10 @@ class Held(NamedTuple):
     holders: Sequence[Holder]
     usage: Usage
 
+    @property
+    def attempts(self) -> set[str]:
+        return {holder.attempt for holder in self.holders}
+
 
 class HoldStore:
     """The `holds` collection: `{_id: resource, used, taken, holders: {attempt: {token, at}}, closed}`.
@@ -141,10 +145,10 @@ class HoldStore:
         query = {"_id": {"$gte": prefix, "$lt": prefix[:-1] + _END}, "used": {"$gte": 1}}
         return {one["_id"]: one["used"] for one in self._holds.find(query, {"used": 1})}
 
-    def holders(self, resource: str) -> list[str]:
-        """The attempts that hold it."""
-        found = self._holds.find_one({"_id": resource}, {"holders": 1}) or {}
-        return list(found.get("holders", {}))
+    def holders(self, resources: Collection[str]) -> dict[str, set[str]]:
+        """The attempts that hold each of those resources that an attempt has ever held; nothing is asked for none."""
+        found = self._holds.find({"_id": {"$in": list(resources)}}, {"holders": 1}) if resources else ()
+        return {one["_id"]: {*one.get("holders", {})} for one in found}
 
     def free_of(self, resources: Iterable[str]) -> set[str]:
         """Those of the resources that no attempt holds."""

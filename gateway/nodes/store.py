@@ -258,9 +258,21 @@ class NodeStore:
         `attempts` the lists of attempts are left out.
         """
         fields = None if attempts else {"alive": 0, "present": 0}
-        known = None if held is None else {one.resource: one.usage for one in held}
+        known = None if held is None else {one.resource: one for one in held}
         found = self._nodes.find({}, fields).sort("_id", ASCENDING)
         return [self._on_list(node) for node in self._documents.many(self._with_usage(found, known))]
+
+    def is_another_up(self, node: Node, within: timedelta) -> bool:
+        """Whether a node other than this one is up, and has given a sign of life within this time."""
+        now = self._clock()
+        query = {
+            "_id": {"$ne": node.id},
+            "heartbeat_at": {"$gt": now - within},
+            "rest_until": {"$exists": False},
+            "draining_since": {"$exists": False},
+        }
+        found = self._nodes.find(query, {"alive": 0, "present": 0})
+        return any(other.state(now, within) is NodeState.UP for other in self._documents.many(found))
 
     def names(self) -> set[str]:
         """The names of all nodes, also of those that cannot be read."""
@@ -270,15 +282,21 @@ class NodeStore:
         document = self._nodes.find_one({"_id": node})
         return None if document is None else self._on_list(self._documents.one(*self._with_usage([document])))
 
-    def _with_usage(self, found: Iterable[Document], usage: Mapping[str, Usage] | None = None) -> list[Document]:
+    def _with_usage(self, found: Iterable[Document], held: Mapping[str, Held] | None = None) -> list[Document]:
         documents = list(found)
-        names = (of(node["_id"]) for node in documents for of in (node_resource, browser_resource))
-        usage = self._holds.usage(names) if usage is None else usage
+        names = [of(node["_id"]) for node in documents for of in (node_resource, browser_resource)]
+        usage = self._holds.usage(names) if held is None else {name: one.usage for name, one in held.items()}
+        tried = [node_resource(node["_id"]) for node in documents if node.get("trial")]
+        holders = (
+            self._holds.holders(tried)
+            if held is None
+            else {name: held[name].attempts for name in tried if name in held}
+        )
         for node in documents:
             slots, browsers = (usage.get(of(node["_id"]), Usage(0, 0)) for of in (node_resource, browser_resource))
             node |= {"used_slots": slots.used, "used_render_slots": browsers.used, "taken_slots": slots.taken}
             if trial := node.get("trial"):
-                node["is_tried"] = trial in self._holds.holders(node_resource(node["_id"]))
+                node["is_tried"] = trial in holders.get(node_resource(node["_id"]), ())
         return documents
 
     def _on_list(self, node: Node) -> Node:

@@ -553,7 +553,9 @@ class WorkCheck:
         if not spec.renders:
             return
         now = self._clock()
-        if not any(node.max_render_slots and node.is_alive(now, self._dead_after) for node in self._nodes.all()):
+        if not any(
+            node.max_render_slots and node.is_alive(now, self._dead_after) for node in self._nodes.all(attempts=False)
+        ):
             raise InvalidRequestError(
                 "params.render", "no crawl node has a Chromium: install one or set CHROMIUM_PATH on a node"
             )

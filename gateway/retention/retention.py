@@ -324,7 +324,7 @@ class Retention:
                 return
 
     def _forget_nodes(self, now: datetime) -> None:
-        for node in self._nodes.all():
+        for node in self._nodes.all(attempts=False):
             if now - node.heartbeat_at < NODE_GONE_AFTER or node.used_slots or self._sweeps.running_on(node.id):
                 continue
             log.info("node_forgotten", node=node.id, last_seen=node.heartbeat_at.isoformat())

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -66,23 +66,41 @@ MISSED_FOR = timedelta(days=1)
 _NOT_HEARD = (
     "see whether its tailer runs, and reaches MongoDB; if it is gone for good, `discoverybot nodes drain NAME`"
 )
-_Report = tuple[Node, health.NodeReport]
 
 #: Every client may ask for the health. Addresses, and what is wrong there, are for admins only.
 _WHY = "GET /nodes says why, and what to do about each"
 
 
+class Signs:
+    """The nodes and the last signs of life of all processes, as they were read for one report: a fleet has many, and
+    nearly every check looks at them.
+    """
+
+    def __init__(
+        self, nodes: NodeStore, heartbeats: health.HeartbeatStore, now: datetime, dead_after: timedelta
+    ) -> None:
+        self.now = now
+        found = nodes.all(attempts=False)
+        self.nodes = [(node, health.report_on(node, now, dead_after)) for node in found]
+        self.processes = {kind: heartbeats.all(kind) for kind in (health.WORKER, health.BEAT)}
+
+    def living(self) -> list[Node]:
+        return [node for node, report in self.nodes if _lives(report)]
+
+
+#: Waits until the signs of life are read. Raises what reading them has raised.
+Seen = Callable[[], Signs]
+
+
 @define(eq=False, repr=False, slots=False)
 class NodeChecks:
-    _nodes: NodeStore
     _spiders: SpiderStore
     _node_list: NodeList
     _dead_after: timedelta
-    _clock: Clock
 
-    def alive(self) -> Check:
+    def alive(self, seen: Seen) -> Check:
         todo = "start Scrapyd and its tailer (`python -m gateway.tailer`); jobs wait for a node"
-        reports = self._reports()
+        reports = seen().nodes
         alive = [(node, report) for node, report in reports if _lives(report)]
         if not self._spiders.nodes():
             wait = "wait a moment, or see the tailer's log" if alive else todo
@@ -94,10 +112,10 @@ class NodeChecks:
         others = "".join(f", {count[state]} {state.replace('_', ' ')}" for state in _OTHERS if count[state])
         return Check("ok", f"{len(alive)} alive{others}, {free} free slots")
 
-    def states(self) -> Check:
+    def states(self, seen: Seen) -> Check:
         """Whether a node is missed, two have one name, one is quarantined, or all living ones are kept from work."""
-        reports = self._reports()
-        if wrong := [*self._missed(reports), *self._troubled(reports)]:
+        reports = seen().nodes
+        if wrong := [*self._missed(seen()), *self._troubled(seen())]:
             messages, todos = zip(*wrong, strict=True)
             return Check("down", "; ".join(messages), "; ".join(todos))
         living = [report.state for _, report in reports if _lives(report)]
@@ -107,20 +125,19 @@ class NodeChecks:
             return Check("ok", f"no node is quarantined, but some have failed: {', '.join(failures)}", _WHY)
         return Check("ok", "no node is quarantined")
 
-    def _missed(self, reports: Sequence[_Report]) -> Iterator[tuple[str, str]]:
+    @staticmethod
+    def _missed(signs: Signs) -> Iterator[tuple[str, str]]:
         """What is wrong, and what to do. A node may leave that was drained, or that `SCRAPYD_URL` does not name."""
-        now = self._clock()
-        expected = [node for node, _ in reports if node.listed and node.draining_since is None]
-        silences = [(node.id, now - node.heartbeat_at) for node in expected]
+        expected = [node for node, _ in signs.nodes if node.listed and node.draining_since is None]
+        silences = [(node.id, signs.now - node.heartbeat_at) for node in expected]
         missed = [(name, silence) for name, silence in silences if health.DEAD_AFTER < silence <= MISSED_FOR]
         if missed:
             names = ", ".join(f"{name} ({silence.total_seconds():.0f} s)" for name, silence in missed)
             yield f"no sign of life from {names}", _NOT_HEARD
 
-    def _troubled(self, reports: Sequence[_Report]) -> Iterator[tuple[str, str]]:
-        now = self._clock()
-        living = [(node, report.state) for node, report in reports if _lives(report)]
-        if twice := [node.id for node, _ in living if node.has_rival(now, self._dead_after)]:
+    def _troubled(self, signs: Signs) -> Iterator[tuple[str, str]]:
+        living = [(node, report.state) for node, report in signs.nodes if _lives(report)]
+        if twice := [node.id for node, _ in living if node.has_rival(signs.now, self._dead_after)]:
             yield (
                 f"two machines have the name {', '.join(twice)}",
                 f"{_WHY}: the second machine gets no work until its NODE_NAME is one of its own",
@@ -131,17 +148,19 @@ class NodeChecks:
                 f"{_WHY}; each is probed when its rest is over, and gets no work until it answers",
             )
 
-    def disk(self) -> Check:
-        full = [node for node in self.living() if node.disk_full]
+    @staticmethod
+    def disk(seen: Seen) -> Check:
+        full = [node for node in seen().living() if node.disk_full]
         if not full:
             return Check("ok", "every node has room")
         names = ", ".join(f"{node.id} ({(node.free_bytes or 0) >> 20} MiB free)" for node in full)
         todo = "free disk there, or lower NODE_MIN_FREE_BYTES or NODE_KEEP_SECONDS; until then it gets no new work"
         return Check("down", f"the disk is nearly full on {names}", todo)
 
-    def files(self) -> Check:
+    @staticmethod
+    def files(seen: Seen) -> Check:
         """Whether the files that crawls write can be read, and stored. Only its own job misses one that cannot be."""
-        troubled = [node for node in self.living() if node.troubles]
+        troubled = [node for node in seen().living() if node.troubles]
         if not troubled:
             return Check("ok", "every crawl's files can be read and stored")
         names = ", ".join(f"{node.id} ({'; '.join(node.troubles)})" for node in troubled)
@@ -151,11 +170,11 @@ class NodeChecks:
         )
         return Check("down", f"not kept from {names}", todo)
 
-    def listed(self) -> Check:
+    def listed(self, seen: Seen) -> Check:
         """Compare the nodes that `SCRAPYD_URL` names with those that have registered."""
         if not self._node_list.urls:
             return Check("ok", "every node that registers itself gets work")
-        reports = self._reports()
+        reports = seen().nodes
         if missing := self._node_list.missing(node.url for node, _ in reports):
             message = f"of the {len(self._node_list.urls)} nodes in SCRAPYD_URL, {len(missing)} have never registered"
             return Check("down", message, f"{health.MISSING_TODO}; GET /nodes names them")
@@ -163,13 +182,6 @@ class NodeChecks:
             message = f"not in SCRAPYD_URL, so they get no work: {', '.join(others)}"
             return Check("ok", message, "add their URLs, as GET /nodes shows them, or stop their tailers")
         return Check("ok", "all nodes in SCRAPYD_URL have registered")
-
-    def living(self) -> list[Node]:
-        return [node for node, report in self._reports() if _lives(report)]
-
-    def _reports(self) -> list[_Report]:
-        now = self._clock()
-        return [(node, health.report_on(node, now, self._dead_after)) for node in self._nodes.all()]
 
 
 def _lives(report: health.NodeReport) -> bool:
@@ -206,7 +218,6 @@ class IdleSlots:
     remembers what it saw, and complains when the same jobs wait and nothing was started in between.
     """
 
-    _nodes: NodeStore
     _statistics: JobStatistics
     _dead_after: timedelta
     _clock: Clock
@@ -214,9 +225,8 @@ class IdleSlots:
     _lock: threading.Lock = field(init=False, factory=threading.Lock)
     _first: _Look | None = field(init=False, default=None)
 
-    def check(self) -> Check:
-        """Raises PyMongo's errors."""
-        nodes = self._nodes.all(attempts=False)
+    def check(self, nodes: Sequence[Node]) -> Check:
+        """`nodes` were read just now. Raises PyMongo's errors."""
         waiting = frozenset(job.id for job in self._waiting(nodes))
         look = _Look(self._monotonic(), waiting, sum(node.taken_slots for node in nodes))
         with self._lock:
@@ -232,7 +242,7 @@ class IdleSlots:
         todo = "see `workers`; if one is alive, see its log for `dispatch_failed`, and the broker's queue"
         return Check("down", message, todo)
 
-    def _waiting(self, nodes: list[Node]) -> list[Job]:
+    def _waiting(self, nodes: Sequence[Node]) -> list[Job]:
         now = self._clock()
         choice = NodeChoice(nodes, now, self._dead_after)
         if choice.capacity() is None:
@@ -289,10 +299,10 @@ class Health:
 
     def __attrs_post_init__(self) -> None:
         database, clock = self._database, self._clock
-        nodes = NodeStore(database, clock, self._node_list)
-        self._nodes = NodeChecks(nodes, SpiderStore(database), self._node_list, self._dead_after, clock)
+        self._nodes = NodeStore(database, clock, self._node_list)
+        self._node_checks = NodeChecks(SpiderStore(database), self._node_list, self._dead_after)
         self._statistics = JobStatistics(database)
-        self._idle = IdleSlots(nodes=nodes, statistics=self._statistics, dead_after=self._dead_after, clock=clock)
+        self._idle = IdleSlots(statistics=self._statistics, dead_after=self._dead_after, clock=clock)
         self._schedules, self._ledger = ScheduleStore(database, clock), LedgerStore(database)
         self._unreadable = UnreadableStore(database)
         self._heartbeats = health.HeartbeatStore(database, clock)
@@ -300,27 +310,33 @@ class Health:
 
     def report(self) -> Report:
         """Run all checks at the same time."""
+        # first, so that no check can wait for a thread that waits for it
+        seen = self._threads.submit(self._signs).result
+        nodes = self._node_checks
         checks: dict[str, Callable[[], Check]] = {
             "mongo": partial(_check_store, lambda: self._database.command("ping"), _NO_MONGO),
             "redis": partial(_check_store, self._redis.ping, _NO_REDIS),
             "broker": self._check_broker,
-            "nodes": self._nodes.alive,
-            "node_list": self._nodes.listed,
-            "node_states": self._nodes.states,
-            "disk": self._nodes.disk,
-            "files": self._nodes.files,
-            "waiting": self._idle.check,
+            "nodes": partial(nodes.alive, seen),
+            "node_list": partial(nodes.listed, seen),
+            "node_states": partial(nodes.states, seen),
+            "disk": partial(nodes.disk, seen),
+            "files": partial(nodes.files, seen),
+            "waiting": lambda: self._idle.check([node for node, _ in seen().nodes]),
             "documents": self._check_documents,
             "schedules": self._check_schedules,
-            "workers": partial(self._check_processes, health.WORKER, _NO_WORKER),
-            "beat": partial(self._check_processes, health.BEAT, _NO_BEAT),
+            "workers": partial(_check_processes, seen, health.WORKER, _NO_WORKER),
+            "beat": partial(_check_processes, seen, health.BEAT, _NO_BEAT),
             "webhooks": self._check_webhooks,
-            "connections": self._check_connections,
-            "clocks": self._check_clocks,
+            "connections": partial(_check_connections, seen),
+            "clocks": partial(_check_clocks, seen),
         }
         running = {name: self._threads.submit(_known, check) for name, check in checks.items()}
         answered, _ = wait(running.values(), _PATIENCE)
         return Report({name: future.result() if future in answered else _SLOW for name, future in running.items()})
+
+    def _signs(self) -> Signs:
+        return Signs(self._nodes, self._heartbeats, self._clock(), self._dead_after)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -372,50 +388,52 @@ class Health:
         todo = "see `workers`; if one is alive, receivers are slow: its log names their hosts with `webhook_failed`"
         return Check("down", "; ".join(filter(None, (late, failed))), todo)
 
-    def _check_processes(self, kind: str, todo: str) -> Check:
-        """Whether at least one of these processes gave a sign of life lately."""
-        now, seen = self._clock(), [heartbeat.at for heartbeat in self._heartbeats.all(kind)]
-        alive = sum(now - at <= health.DEAD_AFTER for at in seen)
-        if alive:
-            return Check("ok", f"{alive} alive")
-        age = f"last seen {(now - max(seen)).total_seconds():.0f} s ago" if seen else "no process has ever been seen"
-        return Check("down", age, todo)
 
-    def _check_connections(self) -> Check:
-        """Whether stores answer the processes that ask. A single failed call was repeated, so it is only reported."""
-        now = self._clock()
-        found = [
-            (one, sign.name, one.ago + (now - sign.at).total_seconds())
-            for sign in self._signs()
-            for one in sign.unanswered
-        ]
-        if not found:
-            return Check("ok", "every call of the last minute was answered")
-        calls = ", ".join(
-            f"{one.store} to {who} ({one.calls} ×, the last {ago:.0f} s ago)" for one, who, ago in found
-        )
-        lasts = any(one.lasted >= _LASTING and ago <= _RECENT for one, _, ago in found)
-        todo = "if this lasts, check the network between the two; the calls are repeated, and nothing is lost"
-        return Check("down" if lasts else "ok", f"no answer from {calls}", todo)
+def _check_processes(seen: Seen, kind: str, todo: str) -> Check:
+    """Whether at least one of these processes gave a sign of life lately."""
+    now, signs = seen().now, [heartbeat.at for heartbeat in seen().processes[kind]]
+    alive = sum(now - at <= health.DEAD_AFTER for at in signs)
+    if alive:
+        return Check("ok", f"{alive} alive")
+    age = f"last seen {(now - max(signs)).total_seconds():.0f} s ago" if signs else "no process has ever been seen"
+    return Check("down", age, todo)
 
-    def _check_clocks(self) -> Check:
-        """Whether the clocks of all machines show MongoDB's time. No run depends on them."""
-        off = [(sign.name, sign.clock_ahead) for sign in self._signs() if abs(sign.clock_ahead) > _CLOCK_OFF]
-        if not off:
-            return Check("ok", "every machine's clock shows MongoDB's time")
-        machines = ", ".join(f"{who} {abs(ahead):.0f} s {'ahead' if ahead > 0 else 'behind'}" for who, ahead in off)
-        todo = "set these clocks, or MongoDB's; crawls use only MongoDB's, but logs and certificates do not"
-        return Check("down", f"different from MongoDB's clock: {machines}", todo)
 
-    def _signs(self) -> Iterator[health.Heartbeat]:
-        """The last sign of life of each living process, and one of this process, by names that are no secret."""
-        now = self._clock()
-        for kind in (health.WORKER, health.BEAT):
-            alive = [sign for sign in self._heartbeats.all(kind) if now - sign.at <= health.DEAD_AFTER]
-            yield from (sign._replace(name=f"a {kind}") for sign in alive)
-        for node in self._nodes.living():
-            yield health.Heartbeat(node.id, node.heartbeat_at, node.clock_ahead, node.unanswered)
-        yield health.Heartbeat("the gateway", now, seconds_ahead(now), lately_unanswered())
+def _check_connections(seen: Seen) -> Check:
+    """Whether stores answer the processes that ask. A single failed call was repeated, so it is only reported."""
+    now = seen().now
+    found = [
+        (one, sign.name, one.ago + (now - sign.at).total_seconds())
+        for sign in _living_signs(seen())
+        for one in sign.unanswered
+    ]
+    if not found:
+        return Check("ok", "every call of the last minute was answered")
+    calls = ", ".join(f"{one.store} to {who} ({one.calls} ×, the last {ago:.0f} s ago)" for one, who, ago in found)
+    lasts = any(one.lasted >= _LASTING and ago <= _RECENT for one, _, ago in found)
+    todo = "if this lasts, check the network between the two; the calls are repeated, and nothing is lost"
+    return Check("down" if lasts else "ok", f"no answer from {calls}", todo)
+
+
+def _check_clocks(seen: Seen) -> Check:
+    """Whether the clocks of all machines show MongoDB's time. No run depends on them."""
+    off = [(sign.name, sign.clock_ahead) for sign in _living_signs(seen()) if abs(sign.clock_ahead) > _CLOCK_OFF]
+    if not off:
+        return Check("ok", "every machine's clock shows MongoDB's time")
+    machines = ", ".join(f"{who} {abs(ahead):.0f} s {'ahead' if ahead > 0 else 'behind'}" for who, ahead in off)
+    todo = "set these clocks, or MongoDB's; crawls use only MongoDB's, but logs and certificates do not"
+    return Check("down", f"different from MongoDB's clock: {machines}", todo)
+
+
+def _living_signs(signs: Signs) -> Iterator[health.Heartbeat]:
+    """The last sign of life of each living process, and one of this process, by names that are no secret."""
+    now = signs.now
+    for kind, of_kind in signs.processes.items():
+        alive = [sign for sign in of_kind if now - sign.at <= health.DEAD_AFTER]
+        yield from (sign._replace(name=f"a {kind}") for sign in alive)
+    for node in signs.living():
+        yield health.Heartbeat(node.id, node.heartbeat_at, node.clock_ahead, node.unanswered)
+    yield health.Heartbeat("the gateway", now, seconds_ahead(now), lately_unanswered())
 
 
 def _check_store(ping: Callable[[], object], todo: str) -> Check:

@@ -121,7 +121,7 @@ def jobs_health(parts: Parts) -> JobsHealth:
     with mongo_errors():
         now = parts.clock()
         oldest = parts[JobQueries].oldest_waiting()
-        states = [(node, node.state(now, parts.dead_after)) for node in parts[NodeStore].all()]
+        states = [(node, node.state(now, parts.dead_after)) for node in parts[NodeStore].all(attempts=False)]
         up = [node for node, state in states if state is NodeState.UP]
         return JobsHealth(
             status="degraded" if oldest and not up else "ok",

@@ -151,7 +151,8 @@ class Platform:
 
     def slots(self, name: str = "n1") -> list[str]:
         """Attempts that hold one."""
-        return self.holds.holders(node_resource(name))
+        resource = node_resource(name)
+        return sorted(self.holds.holders([resource]).get(resource, ()))
 
     def held(self) -> dict[str, list[str]]:
         """Everything that is held, by whom."""

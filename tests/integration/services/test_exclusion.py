@@ -22,7 +22,7 @@ BOARD = "site:board"
 
 
 def holders(platform: Platform, resource: str = BOARD) -> list[str]:
-    return platform.holds.holders(resource)
+    return list(platform.holds.holders([resource]).get(resource, ()))
 
 
 def submitted(platform: Platform, count: int = 1, **fields: object) -> list[Job]:

@@ -145,26 +145,26 @@ def test_an_attempt_whose_answer_is_missing_leaves_a_node_that_has_not_got_it(pl
 
 def test_jobs_that_wait_beside_a_free_slot_are_told_unless_something_is_started(platform: Platform) -> None:
     idle = IdleSlots(
-        nodes=platform.nodes, statistics=JobStatistics(platform.database), dead_after=DEAD_AFTER,
+        statistics=JobStatistics(platform.database), dead_after=DEAD_AFTER,
         clock=platform.clock, monotonic=platform.monotonic,
     )  # fmt: skip
     submitted(platform, 3)
     later(platform, 60)
-    assert idle.check().ok
+    assert idle.check(platform.nodes.all()).ok
     later(platform, 6)
     # nobody dispatches
-    told = idle.check()
+    told = idle.check(platform.nodes.all())
     assert (told.status, told.message.split()[0]) == ("down", "3")
     assert platform.dispatch.fill() == 2
-    assert idle.check().ok
+    assert idle.check(platform.nodes.all()).ok
     later(platform, 60)
     # the third one has no slot to wait beside
-    assert idle.check().ok
+    assert idle.check(platform.nodes.all()).ok
     platform.heartbeat(slots=9)
-    assert idle.check().ok
+    assert idle.check(platform.nodes.all()).ok
     platform.nodes.drain("n1")
     later(platform, 60, slots=9)
-    assert idle.check().ok
+    assert idle.check(platform.nodes.all()).ok
 
 
 @pytest.fixture

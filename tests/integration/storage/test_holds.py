@@ -42,7 +42,7 @@ def test_an_attempt_holds_a_resource_once_and_for_one_worker(holds: HoldStore) -
     assert holds.take([Wish(NODE, A, 2)], "mine") == {(NODE, A)}
     assert holds.take([Wish(NODE, A, 2)], "theirs") == set()
     holds.give_back([(NODE, A)], "theirs")
-    assert holds.holders(NODE) == [A]
+    assert holds.holders([NODE]) == {NODE: {A}}
     for _ in range(2):
         holds.give_back([(NODE, A)], "mine")
     assert holds.usage([NODE])[NODE].used == 0
@@ -91,7 +91,7 @@ def test_many_who_take_and_free_at_once_never_have_more_than_may(holds: HoldStor
         for turn in range(30):
             attempt = f"{seed:032x}-{turn + 1}"
             if holds.take([Wish(NODE, attempt, most), Wish(USER, attempt)], str(seed)) >= {(NODE, attempt)}:
-                over[len(holds.holders(NODE))] += 1
+                over[len(holds.holders([NODE])[NODE])] += 1
             holds.free(attempt, [NODE, USER])
 
     with ThreadPoolExecutor(6) as threads:

@@ -14,12 +14,13 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.monitoring import CommandListener, CommandStartedEvent
 
-from embedded.mongo.index import Index, IndexSpec
+from embedded.mongo.index import ID_INDEX, Index, IndexSpec
 from embedded.mongo.plan import Plan, choose
 from gateway.clock import utc_now
 from gateway.jobs import queries
 from gateway.jobs.job import Job, JobStatus, WaitingReason
 from gateway.jobs.queries import JobFilter, JobQueries, JobSweeps
+from gateway.jobs.queue import JobQueue
 from gateway.retention.retention import ExpiryStore
 from gateway.stores.indexes import INDEXES, ensure_indexes
 
@@ -77,7 +78,8 @@ def made() -> Iterator[Job]:
 
 def plan(find: dict[str, Any]) -> Plan:
     with sqlite3.connect(":memory:") as connection:
-        indexes = [Index(connection, number, IndexSpec(one.document)) for number, one in enumerate(INDEXES["jobs"])]
+        specs = [{"key": {"_id": 1}, "name": ID_INDEX}, *(one.document for one in INDEXES["jobs"])]
+        indexes = [Index(connection, number, IndexSpec(spec)) for number, spec in enumerate(specs)]
     for index in indexes:
         index.multikey = int(index.spec.name == "tag_newest")
     return choose(indexes, dict(find["filter"]), list(find.get("sort", {}).items()))
@@ -135,3 +137,23 @@ def test_what_is_swept_is_led_by_an_index_that_others_need_too(
     ask(database)
     found = plan(asked.finds[0])
     assert (found.index and found.index.spec.name, found.is_sorted) == (leading, True)
+
+
+@pytest.mark.parametrize(
+    ("ask", "leading"),
+    [
+        (lambda queue: queue.partitions_of(["a", "b"]), ID_INDEX),
+        (lambda queue: queue.in_partitions(["a", "b"]), ID_INDEX),
+        (lambda queue: queue.overdue(200), "attend_at"),
+    ],
+    ids=["named by messages", "to be explained", "overdue"],
+)
+def test_what_a_worker_asks_at_each_look_does_not_lead_over_all_jobs_that_wait(
+    database: Database[dict[str, Any]], asked: Asked, ask: Callable[[JobQueue], Any], leading: str
+) -> None:
+    asked.finds.clear()
+    ask(JobQueue(database))
+    (find,) = asked.finds
+    found = plan(find)
+    assert found.index is not None
+    assert found.index.spec.name == leading

@@ -1,0 +1,346 @@
+"""What a crawl, a second of rest and a look cost each part of the platform, and how that changes with the number of
+nodes and of waiting jobs.
+
+The stores, one beat, one worker and the gateway are real processes; only the nodes are not (`bench/fake_nodes.py`).
+A proxy before each store counts what is asked of it. Everything is given in processor time, commands and bytes, which
+other work on the machine hardly changes. `docs/how-to/sizing.md` is made of these figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import httpx
+import psutil
+
+from bench.cpu import tree_seconds
+from bench.dispatch import Platform, waiting_job
+from bench.fake_nodes import Facts, fake_nodes
+from bench.our_platform import embedded_mongo, valkey_server, wait_until
+from bench.table import Row, render
+from bench.wire_proxy import BYTES, UPKEEP, Asked, Commands, CountingProxy, RoundTrips, WithBytes
+from gateway.contract.records import SpiderInfo
+from gateway.dispatch.reconciliation import RECONCILE_SECONDS
+from gateway.jobs.job import Job
+from gateway.jobs.store import JobStore
+from gateway.projects.eggs import SpiderStore
+from gateway.status.facts import KEPT
+from gateway.stores.indexes import ensure_indexes
+
+#: Crawls that are asked for in a second, and the seconds that each of them lives.
+RATE, LIFETIME = 10.0, 1.0
+#: How often each page is asked for.
+LOOKS = 20
+#: Nodes of the platform on which jobs wait.
+WAITED_FOR = 10
+#: What is looked at: its name in the table, and its path.
+HEALTH = "/health"
+PAGES = {HEALTH: HEALTH, "/metrics": "/metrics", "overview": "/", "/nodes": "/nodes"}
+STORES = ("mongo", "redis", "broker")
+PARTS = ("gateway", "worker", "beat", *STORES)
+#: By the figure's name, and by the column that it stands in.
+Figures = dict[str, dict[str, float]]
+
+
+class Size(NamedTuple):
+    nodes: tuple[int, ...] = (1, 10, 100)
+    #: With ten nodes, all slots full.
+    waiting: tuple[int, ...] = (10, 1_000, 100_000)
+    #: Slots of each node.
+    slots: int = 20
+    #: Users that own the crawls, in turn.
+    users: int = 20
+    #: Seconds for which each state is watched.
+    seconds: float = 10.0
+    #: Whether all slots are filled for each number of nodes, and all of `PAGES` looked at.
+    thorough: bool = True
+
+
+FULL = Size()
+#: For the table of all benchmarks: a minute.
+SHORT = Size(nodes=(2, 20), waiting=(10, 3_000), slots=10, seconds=2.5, thorough=False)
+#: What must hardly grow from the first column to the last, and by how much it may.
+BY_NODES = {
+    "a crawl: commands to mongo": 1.2,
+    "a crawl: ms of worker": 1.5,
+    "a look at /health: commands to mongo": 1.2,
+}
+BY_WAITING = {
+    "a second with all slots full: commands to mongo": 1.2,
+    "a crawl with all slots full: commands to mongo": 1.2,
+    "a crawl with all slots full: ms of worker": 1.5,
+}
+#: Seconds between two heartbeats of a node: each is one command.
+BEATS = 2.0
+
+
+def main(arguments: Sequence[str]) -> list[Row]:
+    parser = argparse.ArgumentParser("python -m bench fleet")
+    parser.add_argument("--nodes", type=int, nargs="+", default=FULL.nodes)
+    parser.add_argument("--waiting", type=int, nargs="+", default=FULL.waiting)
+    parser.add_argument("--slots", type=int, default=FULL.slots)
+    parser.add_argument("--users", type=int, default=FULL.users)
+    parser.add_argument("--seconds", type=float, default=FULL.seconds)
+    return run(Size(**vars(parser.parse_args(arguments))))
+
+
+def run(size: Size = FULL) -> list[Row]:
+    by_nodes: Figures = {}
+    for nodes in size.nodes:
+        with fleet(nodes, size.users) as one:
+            of_nodes(one, size, by_nodes)
+    show(f"by the number of nodes, with {size.slots} slots each", by_nodes)
+    by_waiting: Figures = {}
+    with fleet(WAITED_FOR, size.users) as one:
+        of_waiting(one, size, by_waiting)
+    show(f"by the number of waiting jobs, {WAITED_FOR} nodes with {size.slots} full slots each", by_waiting)
+    return [
+        of_heartbeats(size, by_nodes),
+        *(growth(f"{name}, {size.nodes[-1]} nodes", f"{size.nodes[0]} nodes", by_nodes[name], BY_NODES[name])
+          for name in BY_NODES),
+        *(growth(f"{name}, {size.waiting[-1]:,} waiting", f"{size.waiting[0]:,} waiting", by_waiting[name],
+                 BY_WAITING[name]) for name in BY_WAITING),
+    ]  # fmt: skip
+
+
+def growth(what: str, beside: str, values: Mapping[str, float], most: float) -> Row:
+    first, *_, last = values.values()
+    unit = "ms" if ": ms" in what else "commands"
+    return Row(f"fleet: {what}", unit, last, first, f"the same with {beside}", last / first, f"<= {most:g}")
+
+
+def of_heartbeats(size: Size, figures: Figures) -> Row:
+    """What a node adds to the commands of a platform at rest."""
+    first, *_, last = figures["a second of rest: commands to mongo"].values()
+    more = size.nodes[-1] - size.nodes[0]
+    each = (last - first) / more
+    what = f"fleet: a second of rest: commands to mongo for each of {more} more nodes"
+    return Row(what, "commands", each, 1 / BEATS, "a heartbeat", each * BEATS, "<= 1.2")
+
+
+# --- what is measured
+
+
+class Spent(NamedTuple):
+    """What a step has cost."""
+
+    #: Processor seconds, by process.
+    cpu: Mapping[str, float]
+    #: By store: commands or round trips of each process, and bytes.
+    asked: Mapping[str, Counter[Asked]]
+    seconds: float
+
+    def commands(self, store: str) -> float:
+        kinds = self.asked[store].items()
+        return sum(count for asked, count in kinds if asked.command not in {BYTES, *UPKEEP})
+
+    def bytes(self, store: str) -> float:
+        return sum(count for asked, count in self.asked[store].items() if asked.command == BYTES)
+
+    def figures(self, parts: float, rest: Spent | None = None) -> dict[str, float]:
+        """Each part's share; without what `rest` costs in the same time."""
+        share = self.seconds / rest.seconds if rest else 0.0
+        found: dict[str, float] = {}
+        for store in STORES:
+            less = (rest.commands(store), rest.bytes(store)) if rest else (0.0, 0.0)
+            words = "commands to mongo" if store == "mongo" else f"round trips to {store}"
+            found[words] = (self.commands(store) - less[0] * share) / parts
+            found[f"kB to and from {store}"] = (self.bytes(store) - less[1] * share) / parts / 1000
+        for part in PARTS:
+            less_cpu = rest.cpu[part] * share if rest else 0.0
+            found[f"ms of {part}"] = (self.cpu[part] - less_cpu) * 1000 / parts
+        return found
+
+
+class Fleet:
+    """A running platform, and what is needed to measure it."""
+
+    def __init__(
+        self, nodes: int, users: int, stack: Platform, proxies: Mapping[str, CountingProxy], stores: Mapping[str, int]
+    ) -> None:
+        self.nodes, self._users = nodes, users
+        self.stack, self._proxies, self._stores = stack, proxies, stores
+        self.order: Callable[..., Facts] = lambda **_: {}
+        self.http = httpx.Client(base_url=stack.url, timeout=60, trust_env=False)
+        self.posted = 0
+
+    def measure(self, step: Callable[[], object]) -> Spent:
+        before = {name: proxy.counts.copy() for name, proxy in self._proxies.items()}
+        cpu, began = self._cpu(), time.monotonic()
+        step()
+        seconds, now = time.monotonic() - began, self._cpu()
+        asked = {name: proxy.since(before[name]) for name, proxy in self._proxies.items()}
+        return Spent({name: now[name] - cpu[name] for name in now}, asked, seconds)
+
+    def _cpu(self) -> dict[str, float]:
+        return {name: tree_seconds(pid) for name, pid in {**self._stores, **self.stack.pids}.items()}
+
+    def post(self) -> None:
+        self.posted += 1
+        user, url = f"user-{self.posted % self._users:02}", f"http://93.184.215.14/{self.posted}"
+        body = {"user_id": user, "spider": "seo", "start_urls": [url]}
+        self.http.post("/crawl", json=body).raise_for_status()
+
+    def post_for(self, seconds: float) -> int:
+        """Ask for crawls at an even pace; returns for how many."""
+        began, count = time.monotonic(), 0
+        while (at := count / RATE) < seconds:
+            time.sleep(max(0.0, began + at - time.monotonic()))
+            self.post()
+            count += 1
+        return count
+
+    def post_until_settled(self, seconds: float) -> int:
+        count = self.post_for(seconds)
+        self.wait_settled()
+        return count
+
+    def wait_settled(self) -> None:
+        wanted = {"settled": {"$ne": True}}
+        wait_until(lambda: not self.stack.database["jobs"].count_documents(wanted, limit=1), what="all crawls' ends")
+
+    def fill(self, slots: int) -> None:
+        """Fill all slots, of so many on each node, with crawls that do not end by themselves."""
+        self.order(lifetime=None)
+        all_slots = self.nodes * slots
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(JobStore(self.stack.database).insert, self._jobs(all_slots)))
+        self.post()
+        wait_until(lambda: self.order()["running"] >= all_slots, timeout=300, what="full slots")
+
+    def let_wait(self, count: int) -> None:
+        """So many jobs more."""
+        waiting = [job.to_document() for job in self._jobs(count)]
+        for start in range(0, count, 1000):
+            self.stack.database["jobs"].insert_many(waiting[start : start + 1000])
+
+    def _jobs(self, count: int) -> list[Job]:
+        return [waiting_job(f"user-{number % self._users:02}") for number in range(count)]
+
+    def look(self, path: str, times: int) -> None:
+        for _ in range(times):
+            self.http.get(path, headers={"Accept": "text/html, application/json"}).raise_for_status()
+
+
+@contextmanager
+def fleet(nodes: int, users: int) -> Iterator[Fleet]:
+    with ExitStack() as ends:
+        folder = Path(ends.enter_context(tempfile.TemporaryDirectory()))
+        urls = {
+            "mongo": str(ends.enter_context(embedded_mongo(folder / "mongo"))),
+            "redis": str(ends.enter_context(valkey_server(folder / "redis"))),
+            "broker": str(ends.enter_context(valkey_server(folder / "broker"))),
+        }
+        pids = {name: store_pid(url) for name, url in urls.items()}
+        proxies = {name: ends.enter_context(proxy(name, url)) for name, url in urls.items()}
+        stack = Platform(folder, urls["mongo"], urls["broker"])
+        through = {name: _through(urls[name], proxies[name]) for name in urls}
+        stack.environment |= {
+            "MONGO_URI": through["mongo"], "REDIS_URL": through["redis"], "BROKER_URL": through["broker"],
+            "CRAWL_QUEUE_MAX": "1000000", "CRAWL_USER_WAITING_MAX": "1000000",
+        }  # fmt: skip
+        ensure_indexes(stack.database)
+        for number in range(1, nodes + 1):
+            SpiderStore(stack.database).publish(f"fake-{number:03}", [SpiderInfo(project="default", name="seo")])
+        one = Fleet(nodes, users, stack, proxies, pids)
+        one.order = ends.enter_context(fake_nodes(nodes, stack.environment))
+        ends.enter_context(stack.parts())
+        yield one
+
+
+def proxy(name: str, url: str) -> AbstractContextManager[CountingProxy]:
+    observe = Commands if name == "mongo" else RoundTrips
+    return CountingProxy(urlsplit(url).port or 0, partial(WithBytes, observe)).running()
+
+
+def _through(url: str, by: CountingProxy) -> str:
+    return urlsplit(url)._replace(netloc=f"127.0.0.1:{by.port}").geturl()
+
+
+def store_pid(url: str) -> int:
+    """The child of this process that serves this port."""
+    port = str(urlsplit(url).port)
+    return next(child.pid for child in psutil.Process().children() if port in " ".join(child.cmdline()))
+
+
+# --- by the number of nodes, and of waiting jobs
+
+
+def of_nodes(one: Fleet, size: Size, figures: Figures) -> None:
+    column = str(one.nodes)
+    one.order(slots=size.slots, lifetime=LIFETIME)
+    one.post_for(2.0)
+    one.wait_settled()
+    rest = one.measure(lambda: time.sleep(size.seconds))
+    put(figures, "a second of rest", column, rest.figures(rest.seconds))
+    looks(one, column, figures, rest, is_thorough=size.thorough)
+    crawls: list[int] = []
+    spent = one.measure(lambda: crawls.append(one.post_until_settled(size.seconds)))
+    put(figures, "a crawl", column, spent.figures(crawls[0], rest))
+    if size.thorough:
+        one.fill(size.slots)
+        full(one, size, column, figures)
+
+
+def of_waiting(one: Fleet, size: Size, figures: Figures) -> None:
+    one.order(slots=size.slots)
+    one.fill(size.slots)
+    known = 0
+    for waiting in size.waiting:
+        one.let_wait(waiting - known)
+        known = waiting
+        rest = full(one, size, f"{waiting:,}", figures)
+        looks(one, f"{waiting:,}", figures, rest, is_thorough=size.thorough)
+
+
+def full(one: Fleet, size: Size, column: str, figures: Figures) -> Spent:
+    """All slots full, and then a crawl that comes for each that ends. Returns what a second of the former costs."""
+    # until nothing changes any more
+    time.sleep(2 * RECONCILE_SECONDS)
+    rest = one.measure(lambda: time.sleep(size.seconds))
+    put(figures, "a second with all slots full", column, rest.figures(rest.seconds))
+    one.order(ended_each_second=RATE)
+    crawls: list[int] = []
+    spent = one.measure(lambda: crawls.append(one.post_for(size.seconds)))
+    one.order(ended_each_second=0)
+    put(figures, "a crawl with all slots full", column, spent.figures(crawls[0], rest))
+    return rest
+
+
+def looks(one: Fleet, column: str, figures: Figures, rest: Spent, *, is_thorough: bool) -> None:
+    """The first look finds nothing that is kept of an earlier one."""
+    for name, path in PAGES.items() if is_thorough else [(HEALTH, HEALTH)]:
+        if path != HEALTH:
+            time.sleep(KEPT)
+        first = one.measure(partial(one.look, path, 1)).figures(1, rest)
+        more = one.measure(partial(one.look, path, LOOKS)).figures(LOOKS, rest)
+        found = {name: (more if name.startswith("ms") else first)[name] for name in first}
+        put(figures, f"a look at {name}", column, found)
+
+
+def put(figures: Figures, what: str, column: str, found: Mapping[str, float]) -> None:
+    for name, value in found.items():
+        figures.setdefault(f"{what}: {name}", {})[column] = value
+
+
+def show(title: str, figures: Figures) -> None:
+    print(f"\n{title}:", file=sys.stderr)
+    for name, values in figures.items():
+        if any(abs(value) >= 0.005 for value in values.values()):
+            cells = "".join(f"{column:>9}: {value:<8.3g}" for column, value in values.items())
+            print(f"{name:60} {cells}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    print(render(main(sys.argv[1:])))

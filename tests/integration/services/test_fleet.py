@@ -1,0 +1,123 @@
+"""What many nodes cost: the number of commands does not depend on how many there are."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, timedelta
+from typing import Any
+
+import pytest
+from conftest import DEAD_AFTER, Platform
+from jobs import assigned
+from node_story import node, submitted
+from pymongo import MongoClient
+from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
+
+from gateway.contract.outbox import AttemptId
+from gateway.jobs.messages import PROBE_NODE
+from gateway.nodes.health import NodeHealth, NodeProbe
+from gateway.nodes.node import node_resource
+from gateway.status.health import Health
+from gateway.stores.indexes import ensure_indexes
+
+FEW, MANY = 2, 12
+
+
+class Asked(CommandListener):
+    """Counts the commands by their name and collection."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, str]] = Counter()
+
+    def started(self, event: CommandStartedEvent) -> None:
+        self.counts[event.command_name, str(event.command[event.command_name])] += 1
+
+    def succeeded(self, event: CommandSucceededEvent) -> None:
+        """Of no interest."""
+
+    def failed(self, event: CommandFailedEvent) -> None:
+        """Of no interest."""
+
+    def during(self, step: Callable[[], object]) -> Counter[tuple[str, str]]:
+        before = self.counts.copy()
+        step()
+        return self.counts - before
+
+
+@pytest.fixture
+def asked() -> Asked:
+    return Asked()
+
+
+@pytest.fixture
+def database(mongo_uri: str, asked: Asked) -> Iterator[Any]:
+    with MongoClient[dict[str, Any]](mongo_uri, event_listeners=[asked], tz_aware=True, tzinfo=UTC) as client:
+        database = client[uuid.uuid4().hex]
+        ensure_indexes(database)
+        yield database
+
+
+def failing_nodes(platform: Platform, numbers: range) -> None:
+    """Each has failed, and runs an attempt that is to prove that it is well again."""
+    for number in numbers:
+        name = f"n{number}"
+        platform.heartbeat(name)
+        NodeHealth(platform.nodes, platform.clock).failed(name, "it broke", platform.clock())
+        (job,) = submitted(platform)
+        running = platform.jobs.mark_running(job.id, assigned(platform.queue, job, node=name))
+        assert running is not None
+        attempt = str(AttemptId(job.id, running.attempt))
+        assert platform.take(node_resource(name), attempt)
+        assert platform.nodes.begin_trial(node(platform, name), attempt)
+        platform.heartbeat(name, alive=(attempt,))
+
+
+def test_a_look_at_nodes_of_which_all_have_failed_takes_as_many_commands_for_many_as_for_few(
+    platform: Platform, asked: Asked
+) -> None:
+    def tick() -> None:
+        platform.woken.clear()
+        held = platform.holds.all()
+        platform.reconciliation.run(platform.nodes.all(held=held), (), held)
+
+    failing_nodes(platform, range(FEW))
+    few, few_read = asked.during(tick), asked.during(platform.nodes.all)
+    failing_nodes(platform, range(FEW, MANY))
+    many, many_read = asked.during(tick), asked.during(platform.nodes.all)
+    assert [one[0] for one in platform.woken].count(PROBE_NODE) == MANY
+    assert all(found.is_tried for found in platform.nodes.all())
+    assert (few, few_read) == (many, many_read)
+    assert sum(many_read.values()) == 3
+
+
+def test_a_node_that_rests_is_looked_at_without_reading_all_others(platform: Platform, asked: Asked) -> None:
+    failing_nodes(platform, range(MANY))
+    platform.ahead += timedelta(seconds=1)
+    # so it rests for longer than the time after which only another node that is up keeps it from a probe
+    NodeHealth(platform.nodes, platform.clock).failed("n0", "it broke again", platform.clock())
+    probe = NodeProbe(platform.nodes, platform.scrapyd, platform.clock)
+    platform.ahead += timedelta(seconds=3)
+    platform.heartbeat("well")
+    resting = node(platform, "n0")
+    assert resting.is_resting
+    counts = asked.during(lambda: probe.may_be_asked(resting))
+    assert counts == {("find", "nodes"): 1}
+
+
+def test_the_health_reads_all_nodes_once(platform: Platform, asked: Asked, redis_url: str) -> None:
+    health = Health(
+        database=platform.database, redis=platform.redis, broker_url=redis_url, dead_after=DEAD_AFTER,
+        clock=platform.clock,
+    )  # fmt: skip
+    try:
+        failing_nodes(platform, range(FEW))
+        few = asked.during(health.report)
+        failing_nodes(platform, range(FEW, MANY))
+        many = asked.during(health.report)
+    finally:
+        health.close()
+    assert few == many
+    assert many["find", "nodes"] == 1
+    assert many["find", "heartbeats"] == 2
