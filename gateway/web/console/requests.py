@@ -84,7 +84,7 @@ def requests_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
         choices=[Choice(words, {**query, **kept}, query == wanted) for words, query in _CHOICES],
         attempts=_attempts(found, given.get("attempt"), {**wanted, **kept}),
         nothing=_why_nothing(found, wanted),
-        runs=found is not None and not found.is_final,
+        is_live=found is not None and not found.settled,
         source=_address(job_id, given),
         downloads={words: _address(job_id, {**given, "format": form}) for form, words in _DOWNLOADS.items()},
     )

@@ -10,6 +10,7 @@ from browser.console.tabs import PHONE, Axe, OpenTab, Tab
 from playwright.async_api import Page, expect
 
 from gateway.access.keys import Scope
+from gateway.clock import utc_now
 from gateway.jobs.job import Job, JobStatus
 
 SITE = "http://site.example"
@@ -105,6 +106,30 @@ async def test_what_a_site_calls_itself_changes_nothing_but_itself(
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+def _of(*times: int) -> list[dict[str, Any]]:
+    return [{**TIMES, "url": f"{SITE}/took/{ms}", "status": 200, "ms": ms} for ms in times]
+
+
+async def _more_come_by_themselves(page: Page, console: Console, job: Job) -> None:
+    end = console.requests(job, _of(50))
+    await expect(rows(page)).to_have_count(1)
+    # a slower one would push the others down: not under the mouse
+    await rows(page).first.hover()
+    end = console.requests(job, _of(900, 20), start=end)
+    await expect(page.get_by_role("button", name="Show what is new")).to_be_visible()
+    await expect(rows(page)).to_have_count(1)
+    await page.mouse.move(1, 1)
+    await expect(rows(page)).to_have_count(3)
+    await expect(rows(page).first).to_contain_text("900 ms")
+    await expect(page.get_by_role("button", name="Show what is new")).to_be_hidden()
+    # what came at its end is shown too, and then nobody looks any more
+    console.requests(job, _of(1000), start=end)
+    console.change(job, status="finished", finished_at=utc_now(), settled=True)
+    await expect(page.get_by_text("until now")).to_be_hidden()
+    await expect(rows(page)).to_have_count(4)
+    await expect(page.locator("data-table[live]")).to_have_count(0)
+
+
 async def test_nothing_says_why_and_anothers_is_not_there(
     open_tab: OpenTab, console: Console, locked: Console
 ) -> None:
@@ -113,6 +138,7 @@ async def test_nothing_says_why_and_anothers_is_not_there(
         await tab.page.goto(f"/console/jobs/{job.id}/requests")
         await expect(tab.page.get_by_text("No requests yet")).to_be_visible()
         await expect(tab.page.get_by_text("until now")).to_be_visible()
+        await _more_come_by_themselves(tab.page, console, job)
     theirs = locked.job(user_id="anne")
     locked.requests(theirs, requests(1))
     async with open_tab(locked.url) as tab:

@@ -10,7 +10,9 @@
 //   formats   the route takes `format`: "jsonl json csv"; `picks`: it takes `fields`
 //   total     how many records there are, if that is known
 //   order     what it is sorted by until somebody chooses
-//   live      there may be more by and by; every so many seconds it looks
+//   live      there may be more by and by; every so many seconds it looks; "last": once more
+//   grows     the order in which more records come last; in another one they come between those that are there, and wait
+//             while somebody is at the table
 //
 // `kind` is how a value is written: ms, bytes, time, code (of HTTP), yes, some (nothing for 0), link or text; then null
 // is nothing. Without it, by its type. `sorts` are values
@@ -27,10 +29,12 @@ const WINDOW = 12;
 /** Columns that are shown at first, and that are known at all. */
 const FIRST_COLUMNS = 8;
 const MOST_COLUMNS = 300;
+/** A look may take this part of the time: it may read a long record as a whole. */
+const LOOKING = 0.1;
 /** Milliseconds for which one search goes on by itself, and after which typing is over; seconds between two looks. */
 const SEARCH = 30_000;
 const TYPING = 350;
-const LOOK = 5;
+const LOOK = 3;
 
 const KINDS = {
   ms: (value) => `${count(value)} ms`,
@@ -127,7 +131,8 @@ class DataTable extends HTMLElement {
     this.#box = h("div", attributes, this.#earlier, this.#table, h("div", { class: "data-end" }, this.#more));
     this.#said = h("p", { class: "muted small", role: "status" });
     this.#drawer = new Drawer((by) => this.#neighbour(by));
-    this.#bar = h("div", { class: "row data-bar" }, this.#searchField(), this.#said, this.#columnMenu(), this.#downloads());
+    this.#news = this.#button("Show what is new", () => this.#restart());
+    this.#bar = h("div", { class: "row data-bar" }, this.#searchField(), this.#said, this.#news, this.#columnMenu(), this.#downloads());
     this.append(this.#bar, this.#problem, this.#box, this.#drawer.element);
     this.#table.addEventListener("keydown", (event) => this.#step(event));
     this.#drawer.element.addEventListener("close", () => this.#rowButton(this.#current)?.focus());
@@ -141,7 +146,7 @@ class DataTable extends HTMLElement {
     this.#end.observe(this.#more);
   }
 
-  #empty; #head; #table; #earlier; #more; #problem; #box; #said; #drawer; #bar; #end;
+  #empty; #head; #table; #earlier; #more; #problem; #box; #said; #drawer; #bar; #end; #news;
 
   #button(words, act) {
     return h("button", { class: "button small", type: "button", hidden: true, onclick: act }, words);
@@ -319,12 +324,20 @@ class DataTable extends HTMLElement {
 
   // --- reading
 
-  #restart() {
+  /** `first` is what the first page has, where it was read. */
+  #restart(first) {
     this.#reading.abort();
     this.#reading = new AbortController();
     this.#coming = null;
     const { signal } = this.#reading;
-    this.#pages = new Pages((after) => this.#read(after, signal));
+    this.#isOld = false;
+    this.#news.hidden = true;
+    const take = () => {
+      const taken = first;
+      first = undefined;
+      return taken;
+    };
+    this.#pages = new Pages(async (after) => (!after && take()) || this.#read(after, signal));
     for (const { body } of this.#window.values()) body.remove();
     this.#window.clear();
     this.#current = 0;
@@ -341,7 +354,9 @@ class DataTable extends HTMLElement {
     const query = { limit: PAGE, after, q: this.#asked("q") || undefined, sort: this.#asked("sort") || undefined };
     if (!this.hasAttribute("search")) delete query.q;
     const answer = await fetched(`GET ${this.#address(query)}`, { signal });
-    const told = parse(await answer.text());
+    const text = await answer.text();
+    if (!after) this.#top = text;
+    const told = parse(text);
     return { records: told[this.getAttribute("rows")], next: told.next, searched: Number(answer.headers.get("X-Searched") ?? 0) };
   }
 
@@ -426,19 +441,56 @@ class DataTable extends HTMLElement {
     if (isAbove) this.#box.scrollTop = scrollTop - offsetHeight;
   }
 
-  /** Once in a while, if there may be more: read the last page again. Rows that are there stay as they are. */
+  /** Once in a while, if there may be more. */
   async #look() {
+    if (!this.hasAttribute("live") || document.hidden || this.#coming || this.#isLooking || performance.now() < this.#notBefore) return;
+    const sort = this.#asked("sort");
+    const began = performance.now();
+    this.#isLooking = true;
+    const isRead = await (sort && sort !== this.getAttribute("grows") ? this.#lookBetween() : this.#lookBehind()).catch(() => false);
+    this.#isLooking = false;
+    this.#notBefore = performance.now() + (performance.now() - began) / LOOKING;
+    if (isRead && this.getAttribute("live") === "last") this.removeAttribute("live");
+  }
+
+  #isLooking = false;
+  #notBefore = 0;
+  /** The text of the first page, as it was read last, and whether the table still shows an older one. */
+  #top;
+  #isOld = false;
+
+  /** Read the last page again. Rows that are there stay as they are. */
+  async #lookBehind() {
     const number = this.#last;
-    if (!this.hasAttribute("live") || document.hidden || this.#coming || number < 0 || this.#pages.has(number + 1)) return;
+    if (number < 0 || this.#pages.has(number + 1)) return true;
     const pages = this.#pages;
     const { records, body } = this.#window.get(number);
-    const now = await pages.load(number).catch(() => null);
-    if (pages !== this.#pages || !now || now.length <= records.length) return;
+    const now = await pages.load(number);
+    if (pages !== this.#pages || !now || now.length <= records.length) return true;
     const added = now.slice(records.length);
     this.#window.set(number, { body, records: now });
     this.#discover(added);
     if (body.rows.length < now.length) body.append(...added.map((one, place) => this.#row(number, records.length + place, one)));
     this.#sayWhatThereIs();
+    return true;
+  }
+
+  /** Read the first page again. Where it has changed the table is made anew, but not under the hands of somebody. */
+  async #lookBetween() {
+    const pages = this.#pages;
+    const before = this.#top;
+    const first = await this.#read(undefined, this.#reading.signal);
+    if (pages !== this.#pages) return false;
+    this.#isOld ||= before !== this.#top;
+    if (this.#isOld && this.#isUsed) this.#news.hidden = false;
+    else if (this.#isOld) this.#restart(first);
+    return true;
+  }
+
+  get #isUsed() {
+    const isIn = this.#box.matches(":hover") || this.#box.contains(document.activeElement) || this.#box.scrollTop > 0;
+    const marked = getSelection();
+    return isIn || this.#drawer.element.open || (!marked.isCollapsed && this.#box.contains(marked.anchorNode));
   }
 
   // --- what is said of it

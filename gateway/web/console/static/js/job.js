@@ -11,7 +11,7 @@ const READ_MS = 15_000;
 /** Points come no closer than that, in seconds. */
 const APART = 0.9;
 /** Parts of the page that say where the job stands. */
-const PARTS = ["job-status", "job-actions", "job-state", "job-life", "job-wait"];
+const PARTS = ["job-status", "job-actions", "job-state", "job-life", "job-wait", "tab-said", "tab-nothing"];
 const CLASSES = [["2xx", "--good"], ["3xx", "--accent"], ["4xx", "--warn"], ["5xx", "--bad"]];
 const ENDS = {
   queue: "its queue is empty",
@@ -126,6 +126,7 @@ async function take() {
     if (old && now && !old.contains(document.activeElement)) old.replaceWith(document.importNode(now, true));
   }
   refresh(page);
+  if (!fresh.querySelector("data-table[live]")) page.querySelector("data-table[live]")?.setAttribute("live", "last");
   if (!("live" in fresh.getElementById("job-page").dataset)) {
     delete page.dataset.live;
     stop();
