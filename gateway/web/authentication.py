@@ -186,6 +186,10 @@ class KeyRing:
 # in a header that only a page which could read the token can send, and must not come from another origin.
 
 CSRF_HEADER = "X-CSRF-Token"
+#: The id of the session that a page of the console was made for; an `EventSource` has it in its address instead, as
+#: `session`. All tabs of a browser share the cookie, and one may have been open since before somebody else signed in:
+#: it gets nothing of the next user's.
+SESSION_HEADER = "X-Session"
 COOKIE = "discoverybot_session"
 #: The name over https: with this prefix no neighbouring host can plant a cookie (RFC 6265bis, 4.1.3.2).
 SECURE_COOKIE = f"__Host-{COOKIE}"
@@ -267,6 +271,7 @@ OPEN = frozenset({SIGN_IN_PAGE, "/docs", "/redoc", "/openapi.json", "/health", "
 STATIC = "/console/static/"
 _OPEN_FOLDERS = ("/docs/assets/", STATIC)
 _LOG = re.compile(r"/jobs/([0-9a-f]{32})/logs")
+_STREAM = re.compile(rf"/events|{_LOG.pattern}")
 _SIGN_IN = ("POST", "/session")
 _NO_KEY = "send a key: Authorization: Bearer db_…; `discoverybot keys create` on the server makes one"
 
@@ -288,9 +293,10 @@ async def identify(scope: Scope, *, key_required: bool) -> None:
     Raises `ForgedRequestError`, `UnauthenticatedError`, `UnavailableError`.
     """
     if stream := stream_token_of(scope):
-        _forget_stream_token(scope)
+        _forget_parameter(scope, "token")
+    page_session = _page_session(scope)
     is_open = scope["path"] in OPEN or scope["path"].startswith(_OPEN_FOLDERS)
-    caller = ANYBODY if is_open else await _caller(scope, stream, key_required=key_required)
+    caller = ANYBODY if is_open else await _caller(scope, stream, page_session, key_required=key_required)
     state = scope.setdefault("state", {})
     state["caller"] = caller
     if caller.key:
@@ -299,26 +305,42 @@ async def identify(scope: Scope, *, key_required: bool) -> None:
         structlog.contextvars.bind_contextvars(key_id=caller.key.id)
 
 
-async def _caller(scope: Scope, stream: StreamTokenShown | None, *, key_required: bool) -> Caller:
+def _page_session(scope: Scope) -> str | None:
+    """The id of the session of the page that calls, if it names one."""
+    if not _STREAM.fullmatch(scope["path"]):
+        return Headers(scope=scope).get(SESSION_HEADER)
+    named = [value for name, value in _parameters(scope) if name == "session"]
+    if named:
+        _forget_parameter(scope, "session")
+    return named[0] if named else None
+
+
+async def _caller(
+    scope: Scope, stream: StreamTokenShown | None, page_session: str | None, *, key_required: bool
+) -> Caller:
     ring: KeyRing = scope["app"].state.parts[KeyRing]
     if not key_required and not await ring.in_use():
         return ANYBODY
     given = Headers(scope=scope).getlist("authorization")
     if not given:
-        return await _without_header(scope, ring, stream)
+        return await _without_header(scope, ring, stream, page_session)
     scheme, _, key = given[0].partition(" ")
     if len(given) > 1 or scheme.lower() != "bearer":
         raise WrongKeyError(_NO_KEY)
     return await ring.caller(key.strip())
 
 
-async def _without_header(scope: Scope, ring: KeyRing, stream: StreamTokenShown | None) -> Caller:
+async def _without_header(
+    scope: Scope, ring: KeyRing, stream: StreamTokenShown | None, page_session: str | None
+) -> Caller:
     """The caller by what a browser has: a stream token, a session, or a key that it is about to show."""
     if stream:
         return await ring.stream_caller(*stream)
     if signs_in(scope):
         return ANYBODY
     if session := session_of(scope):
+        if page_session not in {None, session.id}:
+            raise UnauthenticatedError("the session of this page is over: sign in again")
         caller = await ring.session_caller(session)
         assert caller.key  # noqa: S101 - every session has a key
         refuse_forgery(scope, session.csrf_token(caller.key, ring.seal))
@@ -343,9 +365,9 @@ def stream_token_of(scope: Scope) -> StreamTokenShown | None:
     return StreamTokenShown(tokens[0], log[1]) if log and tokens else None
 
 
-def _forget_stream_token(scope: Scope) -> None:
-    """Take the token out of the address, because some parts write addresses down: the server's log is one."""
-    kept = [pair for pair in _parameters(scope) if pair[0] != "token"]
+def _forget_parameter(scope: Scope, name: str) -> None:
+    """Take it out of the address, because some parts write addresses down: the server's log is one."""
+    kept = [pair for pair in _parameters(scope) if pair[0] != name]
     scope["query_string"] = urlencode(kept, encoding="latin-1").encode("latin-1")
 
 

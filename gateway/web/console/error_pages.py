@@ -8,7 +8,6 @@ from typing import Any
 import orjson
 from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
-from starlette.datastructures import URL
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.web.console.pages import page, sign_in_address
@@ -86,6 +85,5 @@ def _instead(request: Request, refusal: _Refusal) -> Response:
 def _to_sign_in(request: Request) -> Response:
     """A part of a page is asked for by htmx, which would put the form in its place: it loads the whole page then."""
     if "hx-request" in request.headers:
-        whole = URL(request.headers.get("hx-current-url", "/"))
-        return Response(status_code=401, headers={"HX-Redirect": sign_in_address(whole)})
+        return Response(status_code=401, headers={"HX-Refresh": "true"})
     return RedirectResponse(sign_in_address(request.url), status_code=303)

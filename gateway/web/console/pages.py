@@ -83,16 +83,19 @@ class Viewer(NamedTuple):
     #: The user as whom an admin looks.
     looks_as: str | None
     csrf_token: str | None
+    #: Of the session for which the page is made.
+    session_id: str | None
 
     @classmethod
     def of(cls, request: Request) -> Viewer:
         caller, session = caller_of(request), getattr(request.state, "session", None)
         looks_as = request.query_params.get("user_id")
-        token = None
+        token = session_id = None
         if session is not None and caller.key is not None:
             token = session.csrf_token(caller.key, request.app.state.parts[KeyRing].seal)
+            session_id = session.id
         is_other = caller.user_id == looks_as and (caller.key is None or caller.key.user_id != looks_as)
-        return cls(caller, looks_as if is_other else None, token)
+        return cls(caller, looks_as if is_other else None, token, session_id)
 
     def may(self, scope: str) -> bool:
         return scope in self.caller.scopes

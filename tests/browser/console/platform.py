@@ -100,9 +100,7 @@ class Console:
     def results(self, job: Job, items: Sequence[Mapping[str, Any]], *, attempt: int = 1) -> None:
         self.items.insert([Item(job.id, attempt, place, dict(one)) for place, one in enumerate(items, start=1)])
 
-    def requests(
-        self, job: Job, requests: Sequence[Mapping[str, Any]], *, attempt: int = 1, start: int = 0
-    ) -> int:
+    def requests(self, job: Job, requests: Sequence[Mapping[str, Any]], *, attempt: int = 1, start: int = 0) -> int:
         """What an attempt has asked for, from this place of its record on; the place of its end."""
         data = b"".join(orjson.dumps(one) + b"\n" for one in requests)
         RequestStore(self.database).append(RequestChunk(job.id, attempt, start, start + len(data), data))

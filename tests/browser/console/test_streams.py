@@ -13,8 +13,9 @@ import pytest
 from browser.console.platform import Console
 from browser.console.tabs import Tab
 from integration.event_stream.stage import Play, line, lines
-from playwright.async_api import Browser, BrowserContext, Page
+from playwright.async_api import Browser, BrowserContext, Page, expect
 
+from gateway.jobs.job import JobStatus
 from gateway.web.console.static_files import STATIC
 
 #: Follows a path, and keeps what it hears.
@@ -32,6 +33,10 @@ FOLLOW = """async ([module, path, after]) => {
   });
   (window.heard ??= []).push(heard);
 }"""
+#: Follows all jobs, and tells the test what it hears.
+TELL = """async (module) => (await import(module)).follow("/events", {
+  onEvents: (events) => events.forEach(({ data }) => window.tell(data)),
+})"""
 NO_WORKERS = "delete window.SharedWorker"
 Made = Callable[..., Play]
 
@@ -127,6 +132,26 @@ async def test_the_next_user_of_a_browser_hears_nothing_of_the_one_before(chromi
         assert heard[0][1]
         # the second one asks for a stream of its own, and is refused
         assert heard[1] == [[None, "connecting"], []]
+
+
+async def test_a_tab_of_an_ended_session_gets_nothing_of_the_next_users(chromium: Browser, locked: Console) -> None:
+    annes, berts = (locked.job(JobStatus.RUNNING, user_id=user) for user in ("anne", "bert"))
+    told: list[str] = []
+    async with browser_context(chromium, locked) as context:
+        old, new = Tab(await context.new_page()), Tab(await context.new_page())
+        await old.sign_in(locked.key("anne").token)
+        await old.page.goto("/console/jobs")
+        await old.page.expose_function("tell", lambda text: told.append(text))  # noqa: PLW0108 - no builtin is taken
+        await old.page.evaluate(TELL, STATIC.address("js/streams.js"))
+        await until(lambda: asyncio.sleep(0, annes.id in "".join(told)), wanted=True)
+        # somebody else signs in at the same browser, in another tab: that ends the session of the first
+        await new.sign_in(locked.key("bert").token)
+        locked.change(berts, message="for bert alone")
+        # the first notices it by itself, and is the next user's from then on
+        await expect(old.page.get_by_text("Signed in as bert")).to_be_visible()
+        assert berts.id not in "".join(told)
+        await new.page.get_by_role("button", name="Sign out").press("Enter")
+        await old.page.wait_for_url("**/console/sign-in?next=%2Fconsole%2Fjobs")
 
 
 async def test_eight_tabs_freeze_no_ninth(chromium: Browser, console: Console, play: Made) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from html import unescape
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -71,9 +72,9 @@ def test_a_browser_without_a_session_is_led_to_the_form_and_back(url: str, sign_
         answer = get(stranger, "/?x=1")
         assert answer.status_code == 303
         assert answer.headers["location"] == "/console/sign-in?next=%2F%3Fx%3D1"
-        part = get(stranger, "/", **{"HX-Request": "true", "HX-Current-URL": f"{url}/console/jobs?status=error"})
-        assert (part.status_code, part.content) == (401, b"")
-        assert part.headers["hx-redirect"] == "/console/sign-in?next=%2Fconsole%2Fjobs%3Fstatus%3Derror"
+        # the page that asks for a part of itself is loaded as a whole, and led there
+        part = get(stranger, "/", **{"HX-Request": "true"})
+        assert (part.status_code, part.content, part.headers["hx-refresh"]) == (401, b"", "true")
         assert stranger.get("/").json()["error"]["code"] == "key_required"
         assert get(stranger, "/console/sign-in").status_code == 200
     assert get(sign_in(anne).http, "/").status_code == 200
@@ -121,6 +122,20 @@ def test_who_may_not_see_a_page_is_told_so_in_a_page(sign_in: SignIn, keys: KeyS
     assert "anne" in as_anne
     # a user who asks to look as another one stays what it is
     assert "You see what" not in get(sign_in(anne).http, "/?user_id=bert").text
+
+
+def test_a_page_of_another_session_gets_nothing(sign_in: SignIn, anne: Issued) -> None:
+    browser = sign_in(anne).http
+    found = re.search(r'<meta name="session" content="(\w+)">', get(browser, "/").text)
+    assert found
+    events = f"/events?job_id={'0' * 32}"
+    for session, allowed in ((found[1], True), ("0" * 24, False), ("", False)):
+        named = {"X-Session": session}
+        assert browser.get("/jobs", headers=named).status_code == (200 if allowed else 401)
+        assert get(browser, "/console/jobs", **named).status_code == (200 if allowed else 303)
+        # such a job is not there, which nobody is told who may not ask
+        assert browser.get(f"{events}&session={quote(session)}").status_code == (404 if allowed else 401)
+    assert browser.get("/jobs").status_code == 200
 
 
 def test_the_token_against_forgery_is_that_of_the_session(sign_in: SignIn, anne: Issued) -> None:

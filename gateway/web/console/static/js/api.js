@@ -3,6 +3,12 @@
 /** The name under which this browser keeps something for the page's user, and not for the next one. */
 export const own = (name) => `${name}:${document.body.dataset.viewer}`;
 
+/** The session of this page. Another tab may have ended it since, and somebody else may be signed in now. */
+export const SESSION = document.querySelector('meta[name="session"]')?.content ?? "";
+const named = SESSION ? { "X-Session": SESSION } : {};
+
+document.addEventListener("htmx:config:request", ({ detail }) => Object.assign(detail.ctx.request.headers, named));
+
 /** A refusal of the API. `field` names the wrong field, if it is about one; `retryAfter` is in seconds. */
 export class ApiError extends Error {
   constructor(status, error, requestId, retryAfter) {
@@ -35,7 +41,7 @@ export async function api(call, options) {
 export async function fetched(call, { body, query, headers = {}, signal } = {}) {
   const [method, path] = call.split(" ", 2);
   const token = document.querySelector('meta[name="csrf-token"]')?.content;
-  const sent = { Accept: "application/json", ...headers };
+  const sent = { Accept: "application/json", ...named, ...headers };
   if (token && method !== "GET") sent["X-CSRF-Token"] = token;
   const isPlain = body !== undefined && !(body instanceof FormData) && !(body instanceof Blob);
   if (isPlain) sent["Content-Type"] = "application/json";
@@ -47,15 +53,21 @@ export async function fetched(call, { body, query, headers = {}, signal } = {}) 
     credentials: "same-origin",
   });
   if (answer.ok) return answer;
-  throw await refusal(answer, path);
+  throw await refusal(answer, call);
 }
 
-async function refusal(answer, path) {
+/** A page of the console as a document; undefined where the gateway refuses it. */
+export async function pageAt(url) {
+  const answer = await fetch(url, { headers: { Accept: "text/html", ...named }, credentials: "same-origin" });
+  if (answer.redirected && new URL(answer.url).pathname === "/console/sign-in") location.reload();
+  else if (answer.ok) return new DOMParser().parseFromString(await answer.text(), "text/html");
+  return undefined;
+}
+
+async function refusal(answer, call) {
   const told = await answer.json().catch(() => ({}));
   const error = told.error ?? { code: "http_error", message: `the answer was ${answer.status}` };
-  if (answer.status === 401 && path !== "/session") {
-    const here = location.pathname + location.search;
-    location.assign(address("/console/sign-in", { next: here }));
-  }
+  // the gateway leads to the form that begins a session, or the page is the next user's; a wrong key there is no reason
+  if (answer.status === 401 && call !== "POST /session") location.reload();
   return new ApiError(answer.status, error, told.request_id, Number(answer.headers.get("Retry-After")) || undefined);
 }

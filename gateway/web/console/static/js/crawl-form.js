@@ -1,6 +1,6 @@
 // The form of a new crawl: what will happen is said as one types, and what the same request is for other programs.
 import { bodyOf, clearProblems, mark } from "./act.js";
-import { address, api, ApiError } from "./api.js";
+import { address, api, ApiError, pageAt } from "./api.js";
 import { preview, refusal, verdictOf } from "./crawl-preview.js";
 import { commandLine, curl, python } from "./same-as.js";
 import { h, shown } from "./text.js";
@@ -98,9 +98,8 @@ async function showSpider() {
   const values = Object.fromEntries(["spider", "project", "version"].map((name) => [name, form.elements[name]?.value || null]));
   const here = new URLSearchParams(location.search);
   const url = address("/console/crawl", { ...values, from: here.get("from"), user_id: here.get("user_id") });
-  const answer = await fetch(url, { credentials: "same-origin" });
-  if (!answer.ok) return;
-  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const page = await pageAt(url);
+  if (!page) return;
   const typed = new Map([...form.elements].filter((field) => touched.has(field.name) && field.name.startsWith("params")).map((field) => [field.name, field]));
   for (const id of ["about", "version-field", "parameters", "spiders"]) place(id).replaceWith(document.adoptNode(page.getElementById(id)));
   for (const [name, old] of typed) {

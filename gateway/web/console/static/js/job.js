@@ -1,6 +1,6 @@
 // The page of a job while it lives: counters and curves from the events that all tabs share; where it stands, its time
 // line and its buttons from the page itself whenever its status changes.
-import { address, api } from "./api.js";
+import { address, api, pageAt } from "./api.js";
 import { follow } from "./streams.js";
 import { count, duration, h } from "./text.js";
 import { exact, refresh } from "./times.js";
@@ -118,9 +118,8 @@ async function renew() {
 }
 
 async function take() {
-  const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
-  if (!answer.ok) return;
-  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const fresh = await pageAt(location.href);
+  if (!fresh) return;
   for (const name of PARTS) {
     const [old, now] = [document.getElementById(name), fresh.getElementById(name)];
     if (old && now && !old.contains(document.activeElement)) old.replaceWith(document.importNode(now, true));

@@ -20,6 +20,7 @@ const LONGEST_PAUSE = 30_000;
 /** A stream that somebody follows. `send` of each member takes `{type, path, …}`; see `streams.js`. */
 class Stream {
   #path;
+  #session;
   #members = new Set();
   #source;
   #state = "connecting";
@@ -32,8 +33,9 @@ class Stream {
   /** When it began to wait, or to be open: who has waited longest goes first. */
   since = performance.now();
 
-  constructor(path, after) {
+  constructor(path, after, session) {
     this.#path = path;
+    this.#session = session;
     this.#at = after;
   }
 
@@ -89,6 +91,7 @@ class Stream {
 
   #open() {
     const url = new URL(this.#path, self.location.origin);
+    if (this.#session) url.searchParams.set("session", this.#session);
     if (this.#at) url.searchParams.set("last_event_id", this.#at);
     const source = (this.#source = new EventSource(url));
     source.onopen = () => {
@@ -103,6 +106,7 @@ class Stream {
   #broken() {
     this.#become("lost");
     if (this.#source.readyState !== EventSource.CLOSED) return;
+    for (const member of this.#members) member.send({ type: "refused" });
     this.#again = setTimeout(() => this.#open(), this.#pause);
     this.#pause = Math.min(this.#pause * 2, LONGEST_PAUSE);
   }
@@ -146,7 +150,13 @@ class Stream {
 
 export class Hub {
   #streams = new Map();
+  #session;
   #turn;
+
+  /** `session` is the id of the one that the tabs belong to; empty where there are no sessions. */
+  constructor(session) {
+    this.#session = session;
+  }
 
   /** Take what a tab says: which path it follows, or no more, whether it is looked at, or that it is gone. */
   hear(member, { type, path, key, after, isVisible }) {
@@ -158,7 +168,7 @@ export class Hub {
   }
 
   #follow(member, path, key, after) {
-    if (!this.#streams.has(path)) this.#streams.set(path, new Stream(path, after));
+    if (!this.#streams.has(path)) this.#streams.set(path, new Stream(path, after, this.#session));
     this.#streams.get(path).add(member, key);
   }
 

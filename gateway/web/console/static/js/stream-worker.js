@@ -1,7 +1,8 @@
 // The worker that all tabs share: it holds their streams.
 import { Hub } from "./stream-hub.js";
 
-const hub = new Hub();
+// it is called by the session that it is for
+const hub = new Hub(self.name.split("-").at(-1));
 
 self.onconnect = ({ ports: [port] }) => {
   const member = { send: (message) => port.postMessage(message) };

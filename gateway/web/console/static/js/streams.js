@@ -1,9 +1,9 @@
 // The door to the event streams. A browser opens six connections to a host, for all tabs together, so all tabs share
 // one stream for each path: a worker holds it; where there are no shared workers, one of the tabs does.
+import { api, SESSION } from "./api.js";
 import { Hub } from "./stream-hub.js";
 
 /** Of this session: what is kept for one user is not for the next one at this browser. */
-const SESSION = document.querySelector('meta[name="csrf-token"]')?.content.slice(0, 16) ?? "";
 const CHANNEL = `discoverybot-streams-${SESSION}`;
 /** Of this tab. A stream's holder waits for this lock to learn that the tab is gone. */
 const MEMBER = `${CHANNEL}-${Math.random().toString(36).slice(2)}`;
@@ -38,6 +38,7 @@ export function follow(path, { after, onGreeting = () => {}, onEvents = () => {}
 }
 
 function hear({ type, path, key, at, state, events = [] }) {
+  if (type === "refused") return askWhy();
   const listeners = followed.get(path);
   if (!listeners) return;
   if (type === "greeting") greet(listeners.get(key), { at, state, events });
@@ -46,6 +47,11 @@ function hear({ type, path, key, at, state, events = [] }) {
     if (type === "state") listener.onState(state);
     if (type === "events") hand(listener, events);
   }
+}
+
+/** Where the session is over, or another's, the page leads to the form that begins one. */
+function askWhy() {
+  if (SESSION) api("GET /session").catch(() => {});
 }
 
 function greet(listener, { at, state, events }) {
@@ -95,7 +101,7 @@ function byWorker() {
 }
 
 function alone() {
-  const hub = new Hub();
+  const hub = new Hub(SESSION);
   return (message) => hub.hear(SELF, message);
 }
 
@@ -128,7 +134,7 @@ function byElection() {
     else if (data.from && hub) hub.hear(others(data.from), data);
   };
   navigator.locks.request(CHANNEL, () => {
-    hub = new Hub();
+    hub = new Hub(SESSION);
     channel.postMessage({ type: "elected" });
     followAgain(speak);
     return new Promise(() => {});
