@@ -1,4 +1,4 @@
-"""`discoverybot crawl`, `logs` and `items`: ask for a crawl, watch it, fetch what it found."""
+"""`discoverybot crawl`, `logs`, `items`, `files` and `open`: ask for a crawl, watch it, fetch what it found."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import re
 import shlex
 import sys
 import tempfile
+import webbrowser
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
+from urllib.parse import quote
 
 import typer
 from rich.console import Console
@@ -25,6 +27,7 @@ from gateway.cli.console import (
     err,
     gateway_url,
     given,
+    new_table,
     out,
     print_json,
     program,
@@ -388,3 +391,66 @@ def login_name() -> str:
     except (OSError, KeyError):  # a container's user without a name
         name = ""
     return re.sub(r"[^A-Za-z0-9._-]", "_", name)[:64] or "local"
+
+
+# --- `files`: what a crawl has written as files
+
+
+@taking(
+    JOBS.parameter("job_id"),
+    argument("name", "[NAME]", "The file to fetch, as the list has it. Without it, list them.", default=None),
+    option("output", "Where to write the file; `-` is stdout.", "--output", "-o", default=STDOUT, metavar="FILE"),
+    option("attempt", "As this attempt wrote it. Default: the latest that did.", kind=int, min=1),
+    JSON,
+    URL,
+)
+def files(*, job_id: str, name: str | None, output: str, attempt: int | None, as_json: bool, url: str | None) -> None:
+    """The files that a crawl has written: images, downloads, feeds."""
+    api = Api(gateway_url(url))
+    if name is not None:
+        _fetch_file(api, job_id, name, output, attempt)
+        return
+    job = JOBS.find(api, job_id)
+    answer = api.get_all(f"/jobs/{job}/files", attempt=attempt, limit=1000)
+    if as_json:
+        print_json(answer)
+        return
+    out.print(
+        new_table("*NAME name, >BYTES size, TYPE type, ATTEMPT attempt, WRITTEN modified_at:time", answer["files"])
+    )
+    if answer["pending"]:
+        err.print("more may come: the job has not ended, or the file store was away at its end")
+    if answer["files"]:
+        err.print(f"fetch one with `{program()} files {job} NAME -o FILE`")
+
+
+def _fetch_file(api: Api, job_id: str, name: str, output: str, attempt: int | None) -> None:
+    if output == STDOUT and sys.stdout.isatty():
+        raise ApiError("output: a terminal would obey what is in a file: name one with -o, or pipe it somewhere")
+    check_writable(output)
+    path = f"/jobs/{JOBS.find(api, job_id)}/files/{quote(name)}"
+    with api.download(path, attempt=attempt) as pieces, writing(output) as file:
+        for piece in pieces:
+            file.write(piece)
+    if output != STDOUT:
+        err.print(f"file: {output}")
+
+
+# --- `open`: the console in a browser
+
+_OF_A_JOB = "A job's id, or how it begins. Without it: the first page."
+
+
+@taking(argument("job_id", "[JOB]", _OF_A_JOB, default=None, autocompletion=JOBS.complete), URL)
+def open_page(*, job_id: str | None, url: str | None) -> None:
+    """Open the console, or a job's page there, in the browser; where there is no desktop, print its address."""
+    api = Api(gateway_url(url))
+    page = api.page(job_id and JOBS.find(api, job_id))
+    out.print(page, soft_wrap=True)
+    if _has_desktop():
+        webbrowser.open(page)
+
+
+def _has_desktop() -> bool:
+    """Elsewhere Python may open a browser for terminals, which runs none of the console's scripts."""
+    return sys.platform in {"darwin", "win32"} or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

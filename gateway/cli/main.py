@@ -12,14 +12,12 @@ from rich.text import Text
 from gateway.cli.api import ApiError, ExitCode
 from gateway.cli.commands import command, group
 from gateway.cli.console import err, out, visible
-from gateway.cli.crawl import crawl, items, logs, run
+from gateway.cli.crawl import crawl, files, items, logs, open_page, run
 from gateway.cli.doctor import alive, doctor
-from gateway.cli.files import files
 from gateway.cli.join import join
 from gateway.cli.keys import app as keys
 from gateway.cli.keys import reseal
 from gateway.cli.nodes import drain
-from gateway.cli.open import open_page
 from gateway.cli.projects import deploy, spiders
 from gateway.cli.resources import NODES, RESOURCES, SCHEDULES, VARIABLES
 from gateway.cli.scrape import scrape

@@ -13,8 +13,7 @@ from fastapi.responses import StreamingResponse
 from gateway.access.keys import Caller
 from gateway.clock import to_iso
 from gateway.errors import InvalidRequestError, JobNotFoundError, ScheduleNotFoundError
-from gateway.items.items import FORMATS, CsvFormat, Item, ItemFormat, ItemStore
-from gateway.items.search import Look, search
+from gateway.items.items import FORMATS, CsvFormat, Item, ItemFormat, ItemStore, Look, search
 from gateway.jobs.job import Job
 from gateway.schedules.store import JobOrSchedule, RunOf
 from gateway.web.authorisation import Called
