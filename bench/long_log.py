@@ -1,11 +1,13 @@
 """A job's log of a million lines, asked of the gateway, and one that grows by 3,000 lines a second, in a browser.
 
-`python -m bench log` does both; `python -m bench log search` only the first, which needs no browser.
+`python -m bench log` does both; `python -m bench log search` only the first, which needs no browser, and
+`python -m bench log browser` only the second.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import signal
@@ -43,6 +45,10 @@ ANSWER, BLOCKED = 1.0, 1.0
 ASKED = "what was asked for"
 #: Lines a second, in so many batches, for so many seconds.
 PACE, BATCHES, SECONDS = 3000, 25, 60
+#: Seconds from which on a task blocks, as browsers see it.
+LONG = 0.05
+#: What a browser's main thread does for a page, by the names of its own counters.
+PARTS = {"Script": "scripts", "RecalcStyle": "styles", "Layout": "layout"}
 #: Bytes by which the heap may grow meanwhile; a line of the log alone has 60.
 GROWTH = 8 << 20
 SEARCHES: dict[str, dict[str, Any]] = {
@@ -63,15 +69,15 @@ class Stage(NamedTuple):
 
 
 def main(arguments: Sequence[str]) -> list[Row]:
-    if list(arguments) not in ([], ["search"]):
-        sys.exit("python -m bench log [search]")
-    return run(browser=not arguments)
+    if list(arguments) not in ([], ["search"], ["browser"]):
+        sys.exit("python -m bench log [search|browser]")
+    return run(*arguments)
 
 
-def run(*, browser: bool = True) -> list[Row]:
+def run(*parts: str) -> list[Row]:
     with stage() as there:
-        rows = searches(there)
-        return [*rows, *asyncio.run(growing(there))] if browser else rows
+        rows = searches(there) if "browser" not in parts else []
+        return [*rows, *asyncio.run(growing(there))] if "search" not in parts else rows
 
 
 @contextmanager
@@ -161,19 +167,27 @@ async def growing(there: Stage) -> list[Row]:
         await page.get_by_text("line 100", exact=True).wait_for()
         await page.evaluate(_OBSERVE)
         await session.send("Performance.enable", {"timeDomain": "threadTicks"})
-        busy = -await busy_seconds(session)
+        await browser.start_tracing(page=page, categories=["toplevel", "__metadata"])
+        begin = await cpu_seconds(session)
         await write(play, 100, SECONDS // 6)
         before = await heap(session)
         await write(play, 100 + SECONDS // 6 * PACE, SECONDS - SECONDS // 6)
         grown = await heap(session) - before
-        busy += await busy_seconds(session)
+        end = await cpu_seconds(session)
         blocked = await shown_and_blocked(page, 100 + SECONDS * PACE)
+        own = long_tasks(await browser.stop_tracing())
         await browser.close()
+    busy, parts = end["Task"] - begin["Task"], {name: end[name] - begin[name] for name in PARTS}
     what = f"{PACE:,} lines a second for {SECONDS} s, shown"
     return [
         Row(f"{what}: the main thread blocked, in all", "s", blocked, BLOCKED, ASKED, blocked / BLOCKED, "<= 1"),
+        Row(f"{what}: the same by CPU time", "s", own, BLOCKED, ASKED, own / BLOCKED, "<= 1"),
         Row(
             f"{what}: CPU time of the main thread", "s", busy, SECONDS, "a thread that is never idle", busy / SECONDS
+        ),
+        *(
+            Row(f"{what}: of it {words}", "s", parts[name], busy, "all of it", parts[name] / busy)
+            for name, words in PARTS.items()
         ),
         Row(f"{what}: growth of the heap", "B", grown, GROWTH, "our own limit", grown / GROWTH, "<= 1"),
     ]
@@ -194,10 +208,21 @@ async def heap(session: CDPSession) -> int:
     return int(used["usedSize"])
 
 
-async def busy_seconds(session: CDPSession) -> float:
-    """CPU time of the main thread's tasks so far: other processes of a busy machine do not show in it."""
+async def cpu_seconds(session: CDPSession) -> dict[str, float]:
+    """CPU time of the main thread so far, by kind: other processes of a busy machine do not show in it."""
     told = await session.send("Performance.getMetrics")
-    return next(float(metric["value"]) for metric in told["metrics"] if metric["name"] == "TaskDuration")
+    values = {metric["name"]: float(metric["value"]) for metric in told["metrics"]}
+    return {name: values[f"{name}Duration"] for name in ("Task", *PARTS)}
+
+
+def long_tasks(trace: bytes) -> float:
+    """Seconds of CPU time of those tasks of main threads that take more than 50 ms of it."""
+    events = json.loads(trace)["traceEvents"]
+    names = {(one["pid"], one["tid"]): one["args"]["name"] for one in events if one["name"] == "thread_name"}
+    tasks = [one for one in events if one["name"].endswith("::RunTask")]
+    times = [one.get("tdur", 0) / 1e6 for one in tasks if names[one["pid"], one["tid"]] == "CrRendererMain"]
+    assert sum(times), "the trace has no task of a main thread"
+    return sum(took for took in times if took > LONG)
 
 
 async def shown_and_blocked(page: Page, last: int) -> float:

@@ -246,19 +246,19 @@ export class LogRows {
     const end = position(id);
     if (compare(end, this.#end) <= 0) return;
     const line = JSON.parse(data);
-    const start = end[0] === this.#end[0] ? this.#end[1] : 0;
+    line.id = id;
+    line.start = end[0] === this.#end[0] ? this.#end[1] : 0;
     line.logger = line.cont ? this.#last.logger : (line.logger ?? "");
     this.#last = line;
     this.counts.lines += 1;
     this.counts.levels[line.level] = (this.counts.levels[line.level] ?? 0) + 1;
-    this.#on.onLine?.({ ...line, id, start });
+    this.#on.onLine?.(line);
     const { level, logger } = this.#filter;
     if ((level && !atLeast(line.level, level)) || (logger != null && line.logger !== logger)) this.#end = end;
-    else this.#append({ ...line, id, start });
+    else this.#append(line, end);
   }
 
-  #append(line) {
-    const [attempt, end] = position(line.id);
+  #append(line, [attempt, end] = position(line.id)) {
     let segment = this.#segments.at(-1);
     if (!segment?.isLive || segment.attempt !== attempt || segment.lines >= LIVE_LINES) {
       segment = this.#add(attempt, line.start, end, 0);

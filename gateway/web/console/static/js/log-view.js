@@ -17,9 +17,14 @@ const STATES = {
   waiting: "Many logs are open: this one has its turn soon",
   over: "Ended",
 };
-/** Milliseconds between two drawings of a log that grows, and between two announcements of how much. */
+/** Milliseconds between two drawings of a log that grows; while more lines come at a time than anybody reads, longer. */
 const PACE = 200;
+const RUSH = 400;
+const RUSH_LINES = 100;
+/** Milliseconds between two announcements of how much it has grown. */
 const ANNOUNCE = 10_000;
+/** Milliseconds between two drawings of the counts: each of them costs a layout of the bar. */
+const COUNTED = 1000;
 const POSITION = /^\d{1,6}-\d{1,15}$/;
 
 class LogView extends HTMLElement {
@@ -33,7 +38,10 @@ class LogView extends HTMLElement {
   #isFollowing = true;
   #unseen = 0;
   #current;
+  /** What each row's element shows. */
+  #drawn = new WeakMap();
   #painting;
+  #counting;
   #painted = 0;
   #announced = 0;
   #state = "connecting";
@@ -151,9 +159,10 @@ class LogView extends HTMLElement {
     const row = this.#rows.row(number);
     const key = row?.id ?? (row ? `note ${number}` : "");
     const state = `${key} ${this.#current === row?.id} ${this.#search.text}`;
-    if (element && element.dataset.key === state && row) return element;
-    const drawn = drawRow(row, { link: `#${row?.id}`, isCurrent: row?.id !== undefined && row.id === this.#current, text: this.#search.text });
-    drawn.dataset.key = state;
+    if (element && this.#drawn.get(element) === state && row) return element;
+    const isCurrent = row?.id !== undefined && row.id === this.#current;
+    const drawn = drawRow(row, { link: `#${row?.id}`, isCurrent, text: this.#search.text }, element);
+    this.#drawn.set(drawn, state);
     drawn.dataset.number = number;
     drawn.setAttribute("aria-rowindex", number + 1);
     return drawn;
@@ -161,11 +170,12 @@ class LogView extends HTMLElement {
 
   #paintSoon() {
     const quiet = performance.now() - this.#painted;
+    const pace = this.#rows.count - this.#view.count > RUSH_LINES ? RUSH : PACE;
     this.#painting ??= setTimeout(() => {
       this.#painting = undefined;
       this.#painted = performance.now();
       this.#paint();
-    }, Math.max(0, PACE - quiet));
+    }, Math.max(0, pace - quiet));
   }
 
   #paint() {
@@ -175,7 +185,10 @@ class LogView extends HTMLElement {
     if (!this.#isFollowing && this.#state === "open") this.#unseen += Math.max(0, rows - before);
     if (this.#isFollowing !== this.#view.isStuck) this.#view.stick(this.#isFollowing);
     this.#view.count = rows;
-    this.#tellCounts();
+    this.#counting ??= setTimeout(() => {
+      this.#counting = undefined;
+      this.#tellCounts();
+    }, COUNTED);
     this.#tellNew();
     this.#mark();
   }
@@ -222,7 +235,7 @@ class LogView extends HTMLElement {
       const { level } = chip.dataset;
       const words = `${level === "DEBUG" ? "All" : level === "ERROR" ? "Errors" : `${level[0]}${level.slice(1).toLowerCase()} and up`} ${count(known[level])}`;
       if (chip.textContent !== words) chip.textContent = words;
-      chip.setAttribute("aria-pressed", level === wanted);
+      if (chip.ariaPressed !== String(level === wanted)) chip.ariaPressed = level === wanted;
     }
     this.#parts.error.disabled = !errors;
     this.#parts.some.hidden = !Object.keys(this.#rows.filter).length;

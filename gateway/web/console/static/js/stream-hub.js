@@ -10,6 +10,9 @@ const TURN = 3000;
 
 /** Events are handed on together, so many milliseconds after the first of them. */
 const PACE = 50;
+/** And so many while many come: each time costs the pages a task, however little they then do. */
+const BUSY = 200;
+const MANY = 50;
 /** Events kept for those who come later: of each kind and job the newest one. */
 const KINDS = ["snapshot", "job", "status", "progress", "end"];
 const MOST_KEPT = 2000;
@@ -28,6 +31,7 @@ class Stream {
   #latest = new Map();
   #waiting = [];
   #timer;
+  #pace = PACE;
   #again;
   #pause = FIRST_PAUSE;
   /** When it began to wait, or to be open: who has waited longest goes first. */
@@ -116,7 +120,7 @@ class Stream {
     const event = [kind, lastEventId, data];
     if (KINDS.includes(kind)) this.#keep(kind, data, event);
     this.#waiting.push(event);
-    this.#timer ??= setTimeout(() => this.#flush(), PACE);
+    this.#timer ??= setTimeout(() => this.#flush(), this.#pace);
     if (kind !== "end") return;
     this.close();
     this.#become("over");
@@ -137,6 +141,7 @@ class Stream {
     if (!this.#waiting.length) return;
     const events = this.#waiting;
     this.#waiting = [];
+    this.#pace = events.length < MANY ? PACE : BUSY;
     for (const member of this.#members) member.send({ type: "events", path: this.#path, events });
   }
 

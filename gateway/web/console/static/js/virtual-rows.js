@@ -13,7 +13,8 @@ const LONGEST = 8_000_000;
 const SETTLED = 150;
 
 /**
- * `box` scrolls; `draw(number)` returns the element of a row; `onScroll({ isAtEnd, byUser })` is called when what is in
+ * `box` scrolls; `draw(number, element)` returns the element of a row, which may be the one that is given: this one
+ * stood for the row or for another one before; `onScroll({ isAtEnd, byUser })` is called when what is in
  * sight has changed.
  */
 export class VirtualRows {
@@ -31,6 +32,8 @@ export class VirtualRows {
   #scrolled = 0;
   #height = ROW;
   #boxHeight = 0;
+  /** The box's height as it was measured last: to ask for it costs a layout if anything has changed. */
+  #room = 0;
   /** Whether the scroll bar is at its end, and the list is long. */
   #isSettled = false;
   #frame;
@@ -45,7 +48,10 @@ export class VirtualRows {
     this.#space.append(this.#layer);
     box.append(this.#space);
     box.addEventListener("scroll", () => this.#follow(), { passive: true });
-    new ResizeObserver(() => this.refresh()).observe(box);
+    new ResizeObserver(() => {
+      this.#measure();
+      this.refresh();
+    }).observe(box);
   }
 
   get layer() {
@@ -54,12 +60,16 @@ export class VirtualRows {
 
   /** Numbers of the first and the last row in sight. */
   get inSight() {
-    const most = Math.ceil(this.#box.clientHeight / this.#height);
+    const most = Math.ceil(this.#measure() / this.#height);
     return [this.#first, Math.min(this.#count - 1, this.#first + most)];
   }
 
   get isStuck() {
     return this.#isStuck;
+  }
+
+  get count() {
+    return this.#count;
   }
 
   /** There are so many rows now. While it is stuck to the end, the last one stays in sight. */
@@ -78,7 +88,7 @@ export class VirtualRows {
   show(number) {
     this.#isStuck = this.#isSettled = false;
     this.#first = Math.max(0, Math.min(number, this.#count - 1));
-    this.#above = -Math.floor(this.#box.clientHeight / 2);
+    this.#above = -Math.floor(this.#measure() / 2);
     this.#paint();
     this.#settle();
   }
@@ -106,7 +116,7 @@ export class VirtualRows {
   #follow() {
     const by = this.#box.scrollTop - this.#scrolled;
     if (!by) return;
-    if (this.#box.clientHeight !== this.#boxHeight) return this.refresh(); // the browser did it: there is more room
+    if (this.#measure() !== this.#boxHeight) return this.refresh(); // the browser did it: there is more room
     this.#scrolled = this.#box.scrollTop;
     this.#isSettled = false;
     const range = this.#box.scrollHeight - this.#box.clientHeight;
@@ -129,7 +139,7 @@ export class VirtualRows {
 
   /** Make the rows around those in sight, and put them where they belong. */
   #paint() {
-    const height = this.#box.clientHeight;
+    const height = this.#room || this.#measure();
     const needed = Math.ceil(height / ROW);
     this.#walk();
     if (this.#isStuck) [this.#first, this.#above] = [Math.max(0, this.#count - 1), 0];
@@ -148,20 +158,43 @@ export class VirtualRows {
     if (this.#first === 0 && this.#above < 0) this.#above = 0;
   }
 
+  #measure() {
+    return (this.#room = this.#box.clientHeight);
+  }
+
   #heightOf(number) {
     return this.#drawn.get(number)?.height ?? this.#height;
   }
 
   #fill(from, to) {
+    const spare = this.#isHeld() ? [] : [...this.#drawn].filter(([number]) => number < from || number >= to);
+    // rows that stay keep their place; where none stays, the others need not move either
+    if (spare.length < this.#drawn.size) for (const [, { element }] of spare) element.remove();
     const drawn = new Map();
-    const elements = [];
     for (let number = from; number < to; number += 1) {
-      const element = this.#draw(number, this.#drawn.get(number)?.element);
-      drawn.set(number, { element });
-      elements.push(element);
+      const element = this.#drawn.get(number)?.element ?? spare.shift()?.[1].element;
+      drawn.set(number, { element: this.#draw(number, element) });
     }
     this.#drawn = drawn;
-    this.#layer.replaceChildren(...elements);
+    this.#arrange([...drawn.values()].map(({ element }) => element));
+  }
+
+  /** Whether a row is pressed, has the focus or is selected: then it must not become another one. */
+  #isHeld() {
+    const selection = getSelection();
+    const isSelected = !selection.isCollapsed && this.#box.contains(selection.anchorNode);
+    return isSelected || this.#layer.matches(":active") || this.#layer.contains(document.activeElement);
+  }
+
+  /** Have these elements in the layer, and leave alone those that are in their place. */
+  #arrange(elements) {
+    const wanted = new Set(elements);
+    for (const element of [...this.#layer.children]) if (!wanted.has(element)) element.remove();
+    let at = this.#layer.firstChild;
+    for (const element of elements) {
+      if (element === at) at = at.nextSibling;
+      else this.#layer.insertBefore(element, at);
+    }
   }
 
   #place(from, to, height) {
@@ -185,7 +218,7 @@ export class VirtualRows {
   /** Put the scroll bar where it belongs. */
   #settle() {
     clearTimeout(this.#settling);
-    const { clientHeight } = this.#box;
+    const clientHeight = this.#room;
     // at the end of a list that grows it is where it belongs already, and each change costs a layout of the page
     if (this.#isStuck && this.#isSettled && clientHeight === this.#boxHeight) return;
     this.#boxHeight = clientHeight;
