@@ -16,7 +16,7 @@ from playwright.async_api import Error as PlaywrightError
 from playwright.async_api._context_manager import PlaywrightContextManager
 
 from crawler.render.page_view import RenderError
-from gateway.contract.outbox import BROWSER, write_atomically
+from gateway.contract.outbox import BROWSER, PROTOCOLS, write_atomically
 from gateway.crash_points import state_change
 
 if TYPE_CHECKING:
@@ -216,6 +216,7 @@ def _playwrights_own() -> Path | None:
 
 @state_change("node.browser")
 def write_browser_file(node_dir: Path, chromium: Path | None) -> None:
-    """Write down for the tailer whether this node can render pages."""
+    """Write down for the tailer whether this node can render pages, and what this Scrapyd understands."""
     node_dir.mkdir(parents=True, exist_ok=True)
-    write_atomically(node_dir / BROWSER, orjson.dumps({"chromium": str(chromium) if chromium else None}))
+    found = {"chromium": str(chromium) if chromium else None, "protocols": sorted(PROTOCOLS)}
+    write_atomically(node_dir / BROWSER, orjson.dumps(found))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
@@ -230,6 +231,15 @@ class CrawlSpec(BaseModel, frozen=True, extra="forbid"):
         """A copy that may be shown: without the secrets in `fetch`, and the values of variables."""
         fetch = self.fetch and self.fetch.masked()
         return self.model_copy(update={"fetch": fetch, "env": dict.fromkeys(self.env, MASK)})
+
+
+#: Fields of a spec that nodes of protocol 1 do not know: they would leave them out in silence.
+_SINCE_2 = ("settings", "env", "expect")
+
+
+def protocol_of(spec: Mapping[str, Any]) -> int:
+    """The oldest protocol (`outbox.PROTOCOLS`) of nodes that can do all that the fields of a `CrawlSpec` say."""
+    return 2 if any(spec.get(name) for name in _SINCE_2) else 1
 
 
 #: In an egg: what it depends on. `REQUIREMENTS_ON_TOP` counts where the first is not there.

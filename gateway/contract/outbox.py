@@ -60,7 +60,8 @@ CATALOG = "catalog.json"
 #: Beside the attempts: `{"moment", "steady"}`, MongoDB's time when the machine's steady clock showed so many seconds.
 #: Written with each beat of the tailer, for a node whose own clock is off.
 CLOCK = "clock.json"
-#: Beside the attempts: `{"chromium": path | null}`, the browser that renders pages here; written when Scrapyd starts.
+#: Beside the attempts, written when Scrapyd starts: `{"chromium", "protocols"}`, the path of the browser that renders
+#: pages here, or null, and the `PROTOCOLS` of that Scrapyd.
 BROWSER = "browser.json"
 
 #: Beside the attempts: which eggs were deployed with Scrapyd's own tools (`Deployments`), by Scrapyd; and how many of
@@ -71,6 +72,11 @@ NOTED = "noted.json"
 BY_PLATFORM = "platform"
 #: Beside the attempts: the id of this folder, see `instance_of`.
 INSTANCE = "instance"
+
+#: The versions of what the platform and a node agree on: these files, and what the platform asks of Scrapyd there.
+#: Each stands for what a release has added: 1 is that of 0.1.0; 2 has settings, variables and expectations of crawls.
+#: A node reports those that it speaks, and gets work if one of them is spoken here.
+PROTOCOLS = frozenset({1, 2})
 
 #: Of the log, set by the crawler's add-on: milliseconds and zone in every head.
 LOG_FORMAT = "%(asctime)s.%(msecs)03dZ [%(name)s] %(levelname)s: %(message)s"

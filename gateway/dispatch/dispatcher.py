@@ -16,6 +16,7 @@ from attrs import define, field
 from pymongo.errors import PyMongoError
 
 from gateway.clock import VERDICT_SECONDS, Clock, utc_now
+from gateway.contract.crawl import protocol_of
 from gateway.contract.outbox import AttemptId, StopReason
 from gateway.contract.records import NodeSpec
 from gateway.dispatch.fair_queue import FairQueue, NodeChoice, Selection, without_outdated
@@ -253,7 +254,9 @@ class Dispatch:
             candidate = look.next(capacity)
             if candidate is None:
                 break
-            node = choice.place(candidate.partition.requirements, candidate.avoid, candidate.prefer)
+            node = choice.place(
+                candidate.partition.requirements, candidate.avoid, candidate.prefer, protocol=candidate.protocol
+            )
             if node is None:
                 look.pass_over(candidate)
                 continue
@@ -319,7 +322,8 @@ class Dispatch:
         choice, full = NodeChoice(nodes, self._clock(), self._dead_after), self._fair.full()
         reasons: dict[str, WaitingReason] = {}
         for job in self._queue.in_partitions(list(job_ids)):
-            if reason := why_waits(job.user_id, choice.reason(job.partition.requirements), full):
+            of_nodes = choice.reason(job.partition.requirements, protocol_of(vars(job.spec)))
+            if reason := why_waits(job.user_id, of_nodes, full):
                 reasons[job.id] = reason
         for waiting in self._queue.note_waiting(reasons) if reasons else ():
             self._publisher.status(waiting)

@@ -268,12 +268,17 @@ class NodeChoice:
         return Capacity(frozenset(egg for node in self._able for egg in node.eggs), rendered)
 
     def place(
-        self, requirements: Requirements, avoid: Collection[str] = (), prefer: str | None = None
+        self,
+        requirements: Requirements,
+        avoid: Collection[str] = (),
+        prefer: str | None = None,
+        *,
+        protocol: int = 1,
     ) -> Node | None:
         """The node that is offered the job; the job occupies a slot there from now on. The node to `prefer` comes
-        first, nodes to `avoid` last.
+        first, nodes to `avoid` last. A node that does not speak its `protocol` gets no such job.
         """
-        suitable = self._suitable(requirements)
+        suitable = self._suitable(requirements, protocol)
         if not suitable:
             return None
         best = min(
@@ -289,14 +294,17 @@ class NodeChoice:
             self._able.remove(best)
         return best
 
-    def suits(self, requirements: Requirements) -> bool:
+    def suits(self, requirements: Requirements, protocol: int = 1) -> bool:
         """Whether a node could be offered a job with these requirements."""
-        return bool(self._suitable(requirements))
+        return bool(self._suitable(requirements, protocol))
 
-    def _suitable(self, requirements: Requirements) -> list[Node]:
+    def _suitable(self, requirements: Requirements, protocol: int) -> list[Node]:
+        able = [node for node in self._able if node.speaks(protocol)]
         project, version, render = requirements.project, requirements.version, requirements.render
-        return [node for node in self._able if node.has_code(project, version) and node.has_slot(render=render)]
+        return [node for node in able if node.has_code(project, version) and node.has_slot(render=render)]
 
-    def reason(self, requirements: Requirements) -> WaitingReason | None:
+    def reason(self, requirements: Requirements, protocol: int = 1) -> WaitingReason | None:
         """Why a job with these requirements cannot start now; `None` if it can."""
-        return None if self._suitable(requirements) else why_no_node(self._hopeful, requirements)
+        if self._suitable(requirements, protocol):
+            return None
+        return why_no_node([node for node in self._hopeful if node.speaks(protocol)], requirements)

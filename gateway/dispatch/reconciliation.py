@@ -436,7 +436,7 @@ class Sweeper:
         self._explained = hindered[-1].job_id if len(hindered) == SWEEP_BATCH else ""
         full, of_nodes = self._fair.full() if hindered else set(), cache(choice.reason)
         reasons = {
-            one.job_id: why_waits(one.partition.user_id, of_nodes(one.partition.requirements), full)
+            one.job_id: why_waits(one.partition.user_id, of_nodes(one.partition.requirements, one.protocol), full)
             for one in hindered
         }
         changed = {

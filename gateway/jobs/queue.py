@@ -16,7 +16,7 @@ from pymongo import ASCENDING, ReturnDocument, UpdateOne
 from pymongo.database import Database
 
 from gateway.clock import Clock, utc_now
-from gateway.contract.crawl import DEFAULT_PROJECT, Egg
+from gateway.contract.crawl import DEFAULT_PROJECT, Egg, protocol_of
 from gateway.crash_points import state_change
 from gateway.jobs.job import (
     FINAL_STATUSES,
@@ -107,6 +107,8 @@ class Candidate(NamedTuple):
     exclusive: str | None
     avoid: tuple[str, ...]
     prefer: str | None
+    #: Of nodes that can run it (`protocol_of`).
+    protocol: int
     document: Document
 
 
@@ -123,6 +125,7 @@ class Waiting(NamedTuple):
     job_id: str
     partition: Partition
     reason: WaitingReason
+    protocol: int
 
 
 class Capacity(NamedTuple):
@@ -205,8 +208,11 @@ class JobQueue:
         found: list[Waiting] = []
         for reason in reasons:
             query: Document = {"waiting_reason": reason, "_id": {"$gt": after}, "lane": {"$gt": ""}}
-            documents = self._jobs.find(query, {"lane": 1}, sort=[("_id", ASCENDING)], limit=limit)
-            found += [Waiting(one["_id"], Partition.parse(one["lane"]), reason) for one in documents]
+            documents = self._jobs.find(query, {"lane": 1, "spec": 1}, sort=[("_id", ASCENDING)], limit=limit)
+            found += [
+                Waiting(one["_id"], Partition.parse(one["lane"]), reason, protocol_of(one["spec"]))
+                for one in documents
+            ]
         return sorted(found)[:limit]
 
     def blocked_for(self, limit: int, after: str = "") -> list[str]:
@@ -386,8 +392,9 @@ def avoiding(job: Job, node: str) -> list[str]:
 def _candidate(document: Document) -> Candidate:
     partition, avoid = Partition.parse(document["lane"]), tuple(document.get("avoid", ()))
     exclusive, attempt = document.get("exclusive"), document.get("attempt", 0)
-    prefer = document.get("prefer")
-    return Candidate(partition, document["rank"], document["_id"], attempt, exclusive, avoid, prefer, document)
+    prefer, protocol = document.get("prefer"), protocol_of(document["spec"])
+    identity = document["rank"], document["_id"], attempt
+    return Candidate(partition, *identity, exclusive, avoid, prefer, protocol, document)
 
 
 def _may_live(document: Document, attempt: int) -> bool:

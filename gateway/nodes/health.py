@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from pymongo import ASCENDING
 from pymongo.database import Database
 
 from gateway.clock import Clock, seconds_ahead, utc_now
+from gateway.contract.outbox import PROTOCOLS
 from gateway.crash_points import state_change
 from gateway.errors import NodeRefusedError, NodeUnreachableError
 from gateway.jobs.job import Attempt, Job
@@ -207,6 +208,19 @@ class NodeReport(NamedTuple):
     todo: str | None = None
 
 
+def _why_not_meant(node: Node, state: NodeState) -> tuple[str, None, str]:
+    if state is NodeState.NOT_LISTED:
+        todo = "add its URL to SCRAPYD_URL as it is shown here, or stop its tailer"
+        return f"SCRAPYD_URL does not name {node.url}", None, todo
+    age = "old" if max(node.protocols, default=0) < min(PROTOCOLS) else "new"
+    todo = f"start a version there that speaks {_numbers(PROTOCOLS)}; what it has run is shipped all the same"
+    return f"version {node.version} is too {age}: it speaks protocol {_numbers(node.protocols)}", None, todo
+
+
+def _numbers(protocols: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(protocols))) or "none"
+
+
 def report_on(node: Node, now: datetime, dead_after: timedelta) -> NodeReport:
     """Why the node is in its state, since when, and what to do about it."""
     state = node.state(now, dead_after)
@@ -215,9 +229,8 @@ def report_on(node: Node, now: datetime, dead_after: timedelta) -> NodeReport:
         case NodeState.DEAD:
             todo = f"start Scrapyd and its tailer (`python -m gateway.tailer`) there; it was at {node.url}"
             return NodeReport(state, "no sign of life", node.heartbeat_at, todo)
-        case NodeState.NOT_LISTED:
-            todo = "add its URL to SCRAPYD_URL as it is shown here, or stop its tailer"
-            return NodeReport(state, f"SCRAPYD_URL does not name {node.url}", None, todo)
+        case NodeState.INCOMPATIBLE | NodeState.NOT_LISTED:
+            return NodeReport(state, *_why_not_meant(node, state))
         case NodeState.DRAINING:
             todo = f"`discoverybot nodes resume {node.id}` gives it work again"
             left = " and ".join(node.waits_for)

@@ -33,6 +33,8 @@ class NodeState(StrEnum):
     DRAINING = "draining"
     #: `SCRAPYD_URL` names other nodes, and not this one.
     NOT_LISTED = "not_listed"
+    #: It speaks no protocol that is spoken here: its version is too old, or too new.
+    INCOMPATIBLE = "incompatible"
     #: It has given no sign of life for too long.
     DEAD = "dead"
 

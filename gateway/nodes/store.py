@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 from pymongo import ASCENDING
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
 from gateway.clock import Clock, seconds_ahead, to_iso, utc_now
 from gateway.contract.crawl import DEFAULT_PROJECT, Egg
+from gateway.contract.outbox import PROTOCOLS
 from gateway.crash_points import state_change
 from gateway.errors import NameTakenError
 from gateway.nodes.holds import Held, HoldStore, Usage
@@ -99,6 +100,10 @@ class Node(BaseModel, extra="ignore", populate_by_name=True):
     #: Not stored: whether `SCRAPYD_URL` lets it have work.
     listed: bool = True
     version: str = ""
+    #: The protocols that it speaks (`outbox.PROTOCOLS`). Nodes of 0.1.0 do not say.
+    protocols: frozenset[int] = frozenset({1})
+    #: When it said so: with its last sign of life, or it was a tailer before this one, which is of 0.1.0.
+    protocols_at: datetime | None = None
     free_bytes: int | None = None
     #: See `Load`.
     cpu_load: float | None = None
@@ -120,6 +125,12 @@ class Node(BaseModel, extra="ignore", populate_by_name=True):
     rival_url: str | None = None
     rival_at: datetime | None = None
 
+    @model_validator(mode="after")
+    def _forget_what_another_tailer_spoke(self) -> Self:
+        if self.protocols_at != self.heartbeat_at:
+            self.protocols = frozenset({1})
+        return self
+
     def is_alive(self, now: datetime, dead_after: timedelta) -> bool:
         return now - self.heartbeat_at < dead_after
 
@@ -129,6 +140,7 @@ class Node(BaseModel, extra="ignore", populate_by_name=True):
     def state(self, now: datetime, dead_after: timedelta) -> NodeState:
         steps = (
             (not self.is_alive(now, dead_after), NodeState.DEAD),
+            (not self.speaks(min(PROTOCOLS)), NodeState.INCOMPATIBLE),
             (not self.listed, NodeState.NOT_LISTED),
             (self.draining_since is not None, NodeState.DRAINING),
             (self.is_resting and self.failures >= QUARANTINE_AFTER, NodeState.QUARANTINED),
@@ -148,6 +160,10 @@ class Node(BaseModel, extra="ignore", populate_by_name=True):
         if self.draining_since is None or self.heartbeat_at <= self.draining_since:
             waits.append(f"a sign of life (the last one was at {to_iso(self.heartbeat_at)})")
         return waits
+
+    def speaks(self, protocol: int) -> bool:
+        """Whether it understands work of this protocol: it speaks that, or a newer one that is spoken here."""
+        return any(one >= protocol for one in self.protocols & PROTOCOLS)
 
     @property
     def is_resting(self) -> bool:
@@ -193,6 +209,7 @@ class NodeStore:
         beating_since: datetime,
         unshipped: int | None = None,
         version: str = "",
+        protocols: Collection[int] = PROTOCOLS,
         free_bytes: int | None = None,
         load: Load = _UNKNOWN_LOAD,
         disk_full: bool = False,
@@ -206,27 +223,31 @@ class NodeStore:
         """Register the node, or renew what it reports of itself. Returns whether it was unknown. Raises
         `NameTakenError` where another `instance` has the name, unless that gave its last sign of life at `succeeds`.
         """
-        said: Document = load._asdict() | {
-            "url": url,
-            "max_slots": max_slots,
-            "alive": list(alive),
-            "present": list(present),
-            "unshipped": unshipped,
-            "beating_since": beating_since,
-            "version": version,
-            "free_bytes": free_bytes,
-            "disk_full": disk_full,
-            "max_render_slots": max_render_slots,
-            "eggs": list(map(list, eggs)),
-            "troubles": list(troubles),
-            "unanswered": list(map(list, unanswered)),
-        }
+        lists = {"alive": list(alive), "present": list(present), "troubles": list(troubles)}
+        said: Document = (
+            load._asdict()
+            | lists
+            | {
+                "url": url,
+                "max_slots": max_slots,
+                "unshipped": unshipped,
+                "beating_since": beating_since,
+                "version": version,
+                "protocols": sorted(protocols),
+                "free_bytes": free_bytes,
+                "disk_full": disk_full,
+                "max_render_slots": max_render_slots,
+                "eggs": list(map(list, eggs)),
+                "unanswered": list(map(list, unanswered)),
+            }
+        )
         return self._register(node, said, instance, succeeds)
 
     def _register(self, node: str, said: Document, instance: str | None, succeeds: datetime | None) -> bool:
         query: Document = {"_id": node}
         now = self._clock()
-        said |= {"heartbeat_at": now, "clock_ahead": seconds_ahead(now)}
+        # a tailer of 0.1.0 that takes over sets neither: what stands there is not its own then
+        said |= {"heartbeat_at": now, "protocols_at": now, "clock_ahead": seconds_ahead(now)}
         if instance is not None:
             said["instance"], query["instance"] = instance, {"$in": [None, instance]}
         try:

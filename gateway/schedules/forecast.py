@@ -17,6 +17,7 @@ from attrs import define
 
 from gateway import errors
 from gateway.clock import Clock, utc_now
+from gateway.contract.crawl import protocol_of
 from gateway.dispatch.fair_queue import FairQueue, NodeChoice
 from gateway.dispatch.why_jobs_wait import why_waits
 from gateway.jobs.admission import Admission
@@ -138,10 +139,10 @@ class Forecasts:
         job = pinned.to_job("", self._clock())
         with mongo_errors():
             choice = NodeChoice(self._nodes.all(attempts=False), self._clock(), self._dead_after)
-            needs = job.partition.requirements
-            reason = why_waits(job.user_id, choice.reason(needs), self._fair.full())
+            needs, protocol = job.partition.requirements, protocol_of(vars(job.spec))
+            reason = why_waits(job.user_id, choice.reason(needs, protocol), self._fair.full())
             position = self._queries.queue_position(job)
-        node = choice.place(needs) if reason is None else None
+        node = choice.place(needs, protocol=protocol) if reason is None else None
         return Place(node.id if node else None, reason, position)
 
     def _runs(self, when: When) -> list[Moment]:

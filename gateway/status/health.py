@@ -20,6 +20,7 @@ from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
 from gateway.clock import Clock, seconds_ahead, utc_now
+from gateway.contract.crawl import protocol_of
 from gateway.dispatch.fair_queue import NodeChoice
 from gateway.jobs.job import Job, WaitingReason
 from gateway.jobs.queries import JobStatistics
@@ -113,7 +114,7 @@ class NodeChecks:
         return Check("ok", f"{len(alive)} alive{others}, {free} free slots")
 
     def states(self, seen: Seen) -> Check:
-        """Whether a node is missed, two have one name, one is quarantined, or all living ones are kept from work."""
+        """Whether a node is missed, one is incompatible or quarantined, or all living ones are kept from work."""
         reports = seen().nodes
         if wrong := [*self._missed(seen()), *self._troubled(seen())]:
             messages, todos = zip(*wrong, strict=True)
@@ -141,6 +142,11 @@ class NodeChecks:
             yield (
                 f"two machines have the name {', '.join(twice)}",
                 f"{_WHY}: the second machine gets no work until its NODE_NAME is one of its own",
+            )
+        if strange := [f"{node.id} ({node.version})" for node, state in living if state is NodeState.INCOMPATIBLE]:
+            yield (
+                f"too old or too new for this version: {', '.join(strange)}",
+                f"{_WHY}: they get no work, and ship what they have run",
             )
         if bad := [_failures(node) for node, state in living if state is NodeState.QUARANTINED]:
             yield (
@@ -249,7 +255,7 @@ class IdleSlots:
             return []
         due = self._statistics.waiting_since(now - DUE_FOR, BATCH)
         free = (job for job in due if job.waiting_reason is not WaitingReason.USER_QUOTA)
-        return [job for job in free if choice.suits(job.partition.requirements)]
+        return [job for job in free if choice.suits(job.partition.requirements, protocol_of(vars(job.spec)))]
 
 
 _BROKER_TIMEOUT = 2

@@ -173,6 +173,7 @@ class Heartbeat(threading.Thread):
             unshipped=self._unshipped(),
             beating_since=moment - timedelta(seconds=steady_seconds() - self._began),
             version=self._version,
+            protocols=spoken(settings.node_dir / files.BROWSER),
             free_bytes=self._disk.free_bytes,
             load=Load(psutil.cpu_percent() / 100, psutil.virtual_memory().percent / 100),
             disk_full=self._disk.is_full(),
@@ -207,3 +208,10 @@ def has_browser(file: Path) -> bool:
     with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
         return bool(json.loads(files.read_file(file))["chromium"])
     return False
+
+
+def spoken(file: Path) -> frozenset[int]:
+    """The protocols that both this tailer and the Scrapyd that wrote the file speak; before 2 it did not say."""
+    with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+        return files.PROTOCOLS & frozenset(json.loads(files.read_file(file)).get("protocols", (1,)))
+    return files.PROTOCOLS & {1}

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pymongo
 import pytest
 from crawl_verifier import CrawlVerifier
 from event_source import Event, log_text, read_events
@@ -15,6 +16,9 @@ from fault_table import FULL, full_or_short, record
 from releases import FRONT, NODE, TODAY, Part, Release, last_release, parts, shared_stores
 from sites.server import Site
 from stack import wait_until
+
+from gateway.contract.outbox import PROTOCOLS
+from gateway.nodes.store import NodeStore
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
@@ -146,8 +150,19 @@ def test_a_tailer_ships_what_it_finds_of_another_release(both: Both, site: Site)
         both.old_node.replace(TODAY, "tailer")
         both.new_node.replace(both.release, "tailer")
         verifier.check_each_once()
+        # of each the older one, be it Scrapyd or the tailer
+        _wait_for_protocols(both, old_node={1}, new_node={1})
         both.old_node.replace(both.release, "tailer")
         both.new_node.replace(TODAY, "tailer")
+    _wait_for_protocols(both, old_node={1}, new_node=PROTOCOLS)
+
+
+def _wait_for_protocols(both: Both, **expected: set[int] | frozenset[int]) -> None:
+    """What today's workers take the nodes to speak."""
+    with pymongo.MongoClient[dict[str, Any]](both.new.environment()["MONGO_URI"], tz_aware=True) as client:
+        nodes = NodeStore(client.get_default_database())
+        wanted = {name.replace("_", "-"): spoken for name, spoken in expected.items()}
+        wait_until(lambda: {node.id: node.protocols for node in nodes.all()} == wanted, what=str(wanted))
 
 
 @pytest.mark.skipif(not FULL, reason="every process is replaced twice: `make faults` does it")

@@ -12,7 +12,7 @@ from tailer_node import Node, eventually
 
 from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
-from gateway.contract.outbox import BROWSER, CATALOG, write_atomically
+from gateway.contract.outbox import BROWSER, CATALOG, PROTOCOLS, write_atomically
 from gateway.contract.records import SpiderInfo
 from gateway.nodes.store import Node as NodeDocument
 
@@ -29,10 +29,14 @@ def test_a_heartbeat_tells_of_the_browser_and_of_deployed_projects(node: Node) -
     first = said(node)
     assert first is not None
     assert (first.max_render_slots, first.eggs, first.disk_full) == (0, [], False)
-    write_atomically(node.node_dir / BROWSER, orjson.dumps({"chromium": "/usr/bin/chromium"}))
+    # Scrapyd of 0.1.0 did not say which protocols it speaks
+    assert first.protocols == {1}
+    browser = {"chromium": "/usr/bin/chromium", "protocols": [*PROTOCOLS, 99]}
+    write_atomically(node.node_dir / BROWSER, orjson.dumps(browser))
     infos = [SpiderInfo(project="default", name="seo"), SpiderInfo(project="a.b$", version="1.0", name="offers")]
     write_atomically(node.node_dir / CATALOG, orjson.dumps([info.model_dump() for info in infos]))
     eventually(lambda: (found := said(node)) and found.max_render_slots == 2 and found.eggs == [Egg("a.b$", "1.0")])
+    eventually(lambda: (found := said(node)) and found.protocols == PROTOCOLS)
     eventually(lambda: all(info in node.spiders.all() for info in infos))
     # forgotten while it was away, a node publishes its spiders anew
     node.spiders.publish(node.name, [])

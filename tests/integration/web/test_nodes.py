@@ -15,6 +15,7 @@ from pymongo.database import Database
 
 from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
+from gateway.contract.outbox import PROTOCOLS
 from gateway.contract.records import SpiderInfo
 from gateway.nodes.holds import HoldStore, Wish
 from gateway.nodes.store import Failure, Node, NodeStore
@@ -87,6 +88,13 @@ def test_a_node_that_is_well_says_how_much_it_does(
     assert (node["state"], node["why"], node["todo"], node["failures"]) == ("up", None, None, 0)
     assert (node["load"], node["used_slots"], node["free_slots"]) == (0.25, 1, 3)
     assert node["eggs"] == [{"project": "shop", "version": "1.4"}]
+
+
+def test_a_node_of_another_protocol_is_named(door: httpx.Client, store: NodeStore) -> None:
+    beat(store, protocols=[max(PROTOCOLS) + 1], version="9.0.0")
+    assert told(door)["state"] == "incompatible"
+    health = check(door, "node_states")
+    assert (health["status"], health["message"]) == ("down", "too old or too new for this version: n1 (9.0.0)")
 
 
 @pytest.mark.parametrize(("failures", "state"), [(1, "resting"), (2, "resting"), (3, "quarantined")])
