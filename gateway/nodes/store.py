@@ -224,23 +224,19 @@ class NodeStore:
         `NameTakenError` where another `instance` has the name, unless that gave its last sign of life at `succeeds`.
         """
         lists = {"alive": list(alive), "present": list(present), "troubles": list(troubles)}
-        said: Document = (
-            load._asdict()
-            | lists
-            | {
-                "url": url,
-                "max_slots": max_slots,
-                "unshipped": unshipped,
-                "beating_since": beating_since,
-                "version": version,
-                "protocols": sorted(protocols),
-                "free_bytes": free_bytes,
-                "disk_full": disk_full,
-                "max_render_slots": max_render_slots,
-                "eggs": list(map(list, eggs)),
-                "unanswered": list(map(list, unanswered)),
-            }
-        )
+        kind = {"url": url, "max_slots": max_slots, "version": version, "protocols": sorted(protocols)}
+        said: Document = {
+            **load._asdict(),
+            **lists,
+            **kind,
+            "unshipped": unshipped,
+            "beating_since": beating_since,
+            "free_bytes": free_bytes,
+            "disk_full": disk_full,
+            "max_render_slots": max_render_slots,
+            "eggs": list(map(list, eggs)),
+            "unanswered": list(map(list, unanswered)),
+        }
         return self._register(node, said, instance, succeeds)
 
     def _register(self, node: str, said: Document, instance: str | None, succeeds: datetime | None) -> bool:
