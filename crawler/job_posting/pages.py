@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from lxml import etree
 
@@ -24,27 +24,21 @@ logger = logging.getLogger(__name__)
 MAX_ROWS = 2
 
 
-class Results(NamedTuple):
-    """The postings of a result page."""
-
-    postings: list[Posting]
-    #: Whether its JSON-LD says anything of postings.
-    has_json_ld: bool
-
-
-def results_of(page: Page, selected: SelectedPostings) -> Results:
-    """By JSON-LD; by selectors where they find more, as some pages carry that of one advertised posting alone."""
+def results_of(page: Page, selected: SelectedPostings) -> list[Posting]:
+    """The postings of a result page, by JSON-LD; by selectors where they find more, as some pages carry that of one
+    advertised posting alone.
+    """
     graph = Graph(list(json_ld(page.root)))
     postings = _postings(graph, page)
     found = selected.results(page.root)
     if postings and len(postings) >= len(found):
-        return Results(postings, has_json_ld=True)
+        return postings
     if found:
         by_url = {posting.url: posting for posting in postings if posting.url}
         listed = _without_shared_urls(list(_listed(page, found, selected)), most=MAX_ROWS)
-        return Results([_told_better(posting, by_url) for posting in listed], has_json_ld=bool(postings))
+        return [_told_better(posting, by_url) for posting in listed]
     links = [Posting("json-ld", url=web_url(page.base, link)) for link in graph.links()]
-    return Results([posting for posting in links if posting.url], has_json_ld=bool(links))
+    return [posting for posting in links if posting.url]
 
 
 def posting_on(page: Page, listed: Posting, selected: SelectedPostings) -> Posting:

@@ -201,11 +201,11 @@ class JobsSpider(SiteSpider):
     def _read_results(self, response: HtmlResponse) -> None:
         """What is new on a result page waits for its turn, and so does the next page, unless nothing is new."""
         page, number = Page(response), response.meta[_NUMBER]
-        results = results_of(page, self._selected)
-        new = [posting for posting in results.postings if self._found.is_new(posting.identities())]
-        self.logger.info("%d postings on %s, %d of them new", len(results.postings), page.url, len(new))
+        postings = results_of(page, self._selected)
+        new = [posting for posting in postings if self._found.is_new(posting.identities())]
+        self.logger.info("%d postings on %s, %d of them new", len(postings), page.url, len(new))
         self.count("jobs/result_pages")
-        if not results.postings and number == 1:
+        if not postings and number == 1:
             self._warn_of_nothing(page)
         for position, posting in enumerate(new):
             self._found.waiting.put(f"{page.url} {position}", (posting, number))

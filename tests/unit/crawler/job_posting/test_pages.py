@@ -43,7 +43,7 @@ def job(title: str, **more: Any) -> dict[str, Any]:
 
 
 def test_selectors_read_what_stands_in_each_result() -> None:
-    keeper, cook, empty = results_of(page(ROWS), SELECTED).postings
+    keeper, cook, empty = results_of(page(ROWS), SELECTED)
     assert keeper.title == "Keeper of the light"
     assert keeper.company == "Light AB"
     assert keeper.salary == {
@@ -64,7 +64,7 @@ def test_selectors_read_what_stands_in_each_result() -> None:
 def test_a_selector_for_the_results_alone_will_do() -> None:
     selected = SelectedPostings({"result": "a.card", "title": None})
     body = '<a class=card href="/jobs/1"><h3>Keeper</h3><span>Lund</span></a><a class=card href="/jobs/2">Cook</a>'
-    postings = results_of(page(body), selected).postings
+    postings = results_of(page(body), selected)
     assert [(posting.title, posting.url) for posting in postings] == [
         ("Keeper", "https://jobs.example/jobs/1"),
         ("Cook", "https://jobs.example/jobs/2"),
@@ -73,13 +73,12 @@ def test_a_selector_for_the_results_alone_will_do() -> None:
 
 def test_json_ld_is_preferred() -> None:
     results = results_of(page(ROWS, *(job(f"Job {number}") for number in range(3))), SELECTED)
-    assert [posting.title for posting in results.postings] == ["Job 0", "Job 1", "Job 2"]
-    assert results.has_json_ld
+    assert [posting.title for posting in results] == ["Job 0", "Job 1", "Job 2"]
 
 
 def test_json_ld_of_one_advertised_posting_does_not_hide_the_others() -> None:
     advertised = job("Keeper (m/w)", url="/jobs/1?ref=list", hiringOrganization={"name": "The Light"})
-    keeper, cook, _ = results_of(page(ROWS, advertised), SELECTED).postings
+    keeper, cook, _ = results_of(page(ROWS, advertised), SELECTED)
     assert (keeper.source, keeper.company, keeper.posted) == ("json-ld", "The Light", "2026-03-01")
     assert (cook.source, cook.title) == ("selectors", "Cook")
 
@@ -87,18 +86,18 @@ def test_json_ld_of_one_advertised_posting_does_not_hide_the_others() -> None:
 def test_a_list_of_links_is_a_list_of_postings() -> None:
     links = {"@type": "ItemList", "itemListElement": [{"@type": "ListItem", "url": f"/jobs/{n}"} for n in (1, 2)]}
     results = results_of(page("", links), SelectedPostings({}))
-    assert [posting.url for posting in results.postings] == [f"https://jobs.example/jobs/{n}" for n in (1, 2)]
+    assert [posting.url for posting in results] == [f"https://jobs.example/jobs/{n}" for n in (1, 2)]
 
 
 def test_one_posting_that_cannot_be_read_leaves_the_others_as_they_are() -> None:
     bad = job("Bad", description={"a": ["<"] * 3}, datePosted=[[[{}]]], jobLocation=[1, [2]], baseSalary=[[["x"]]])
     results = results_of(page("", bad, job("Good")), SelectedPostings({}))
-    assert "Good" in [posting.title for posting in results.postings]
+    assert "Good" in [posting.title for posting in results]
 
 
 def test_a_url_that_all_postings_share_is_none_of_theirs() -> None:
     home = {"url": "https://company.example/"}
-    postings = results_of(page("", job("A", **home), job("B", **home)), SelectedPostings({})).postings
+    postings = results_of(page("", job("A", **home), job("B", **home)), SelectedPostings({}))
     assert [posting.url for posting in postings] == [None, None]
 
 
@@ -148,7 +147,7 @@ def test_a_thousand_references_to_what_has_a_thousand_are_no_million() -> None:
         {"@id": "b", "value": [{"value": {}, "unitText": []}] * many, "name": [{"name": [{}]}] * many},
     ]
     began = process_time()
-    (posting,) = results_of(page("", {"@graph": graph}), SelectedPostings({})).postings
+    (posting,) = results_of(page("", {"@graph": graph}), SelectedPostings({}))
     assert (posting.title, posting.company, posting.salary) == ("Keeper", None, None)
     assert process_time() - began < 5
 
@@ -156,11 +155,11 @@ def test_a_thousand_references_to_what_has_a_thousand_are_no_million() -> None:
 def test_a_page_with_more_postings_than_can_be_read_in_time_has_those_that_were() -> None:
     script = f'<script type="application/ld+json">{json.dumps([job("A"), job("B")])}</script>'
     late = Page(HtmlResponse(URL, body=script.encode()), max_seconds=0)
-    assert results_of(late, SelectedPostings({})).postings == []
+    assert results_of(late, SelectedPostings({})) == []
 
 
 def test_a_base_that_is_no_url_is_passed_over() -> None:
-    (posting,) = results_of(page("<base href='http://['>", job("Keeper", url="/1")), SelectedPostings({})).postings
+    (posting,) = results_of(page("<base href='http://['>", job("Keeper", url="/1")), SelectedPostings({}))
     assert posting.url == "https://jobs.example/1"
 
 
@@ -178,14 +177,14 @@ def test_a_posting_whose_link_leads_to_other_postings_is_none_of_those() -> None
 def test_rows_whose_links_lead_nowhere_are_postings_of_their_own(href: str) -> None:
     titles = ["Keeper", "Cook", "Diver"]
     body = "".join(f"<li class=job><h2><a href='{href}'>{title}</a></h2>" for title in titles)
-    postings = results_of(page(body), SELECTED).postings
+    postings = results_of(page(body), SELECTED)
     assert [(posting.title, posting.url) for posting in postings] == [(title, None) for title in titles]
     assert len({identity for posting in postings for identity in posting.identities()}) == 3
 
 
 def test_a_row_that_has_two_parts_keeps_its_url() -> None:
     body = "<li class=job><a href='/1'><h2>Keeper</h2></a><li class=job><a href='/1'>more</a>"
-    postings = results_of(page(body), SELECTED).postings
+    postings = results_of(page(body), SELECTED)
     assert [(posting.title, posting.url) for posting in postings] == [
         ("Keeper", "https://jobs.example/1"),
         (None, "https://jobs.example/1"),
@@ -194,5 +193,5 @@ def test_a_row_that_has_two_parts_keeps_its_url() -> None:
 
 def test_the_link_of_a_row_is_one_that_leads_somewhere() -> None:
     body = "<li class=job><a href='#'>save</a><a href='javascript:share()'>share</a><h3><a href='/1'>Keeper</a></h3>"
-    (posting,) = results_of(page(body), SelectedPostings({"result": ".job"})).postings
+    (posting,) = results_of(page(body), SelectedPostings({"result": ".job"}))
     assert (posting.title, posting.url) == ("Keeper", "https://jobs.example/1")
