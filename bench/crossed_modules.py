@@ -89,7 +89,7 @@ def run() -> list[Row]:
     calls = always - idle
     modules = sorted({call.module for call in calls})
     by_the_clock = sorted({call.module for call in always} - set(modules))
-    upward = {(call.caller, call.module) for call in calls if call.caller and _is_up(call.caller, call.module)}
+    upward = {(call.caller, call.module) for call in calls if call.caller and is_up(call.caller, call.module)}
     up = sorted(f"{caller} -> {module}" for caller, module in upward - set(HANDED_IN))
     handed_in = sorted(f"{caller} -> {module}" for caller, module in upward & set(HANDED_IN))
     _show({"crossed:": modules, "called without a crawl, too:": by_the_clock, "up:": up, "handed in:": handed_in})
@@ -157,7 +157,7 @@ def _floors() -> list[list[str]]:
 FLOORS = _floors()
 
 
-def _is_up(caller: str, called: str) -> bool:
+def is_up(caller: str, called: str) -> bool:
     """Whether the called module's room is above the caller's."""
     if called == "gateway.container":
         return False
