@@ -8,12 +8,14 @@ ENV UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_PYTHON_DOWNLOADS=never UV_CACHE_D
 WORKDIR /app
 # what changes seldom comes first: a change of ours rebuilds only the last two layers
 COPY pyproject.toml uv.lock ./
-RUN --mount=type=cache,target=/var/cache/uv uv sync --locked --no-dev --no-install-project --no-build
+# what is not in every image: `--build-arg EXTRAS="--extra sqs"`
+ARG EXTRAS=""
+RUN --mount=type=cache,target=/var/cache/uv uv sync --locked --no-dev --no-install-project --no-build $EXTRAS
 COPY README.md LICENSE scrapy.cfg scrapyd.conf celery_app.py ./
 COPY gateway gateway
 COPY crawler crawler
 COPY embedded embedded
-RUN --mount=type=cache,target=/var/cache/uv uv sync --locked --no-dev
+RUN --mount=type=cache,target=/var/cache/uv uv sync --locked --no-dev $EXTRAS
 
 FROM python:3.14-slim-trixie AS runtime
 # eggs are other people's code: no root, and nothing of ours that they could write to

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property, lru_cache
+from importlib.util import find_spec
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Self, cast
@@ -427,6 +428,13 @@ class Settings(ScrapydSettings):
     node_dead_after: float = Field(default=30, ge=4 * VERDICT_SECONDS)
     #: Longest pause, in seconds, before `discoverybot up` starts a process again that keeps dying.
     discoverybot_restart_backoff_max: float = Field(default=10, gt=0)
+
+    @field_validator("broker_url")
+    @classmethod
+    def _require_broker_library(cls, value: str | None) -> str | None:
+        if value and value.startswith("sqs:") and not all(map(find_spec, ("boto3", "pycurl"))):
+            raise ValueError("sqs:// needs what `pip install 'discoverybot[sqs]'` installs")
+        return value
 
     @field_validator("forwarded_allow_ips")
     @classmethod

@@ -31,6 +31,7 @@ from gateway.projects.eggs import SpiderStore
 from gateway.retention.retention import UnreadableStore
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.status.facts import MAX_DUE
+from gateway.stores.broker import SQS, sqs_options
 from gateway.stores.mongo import Document
 from gateway.stores.unanswered import lately_unanswered
 
@@ -458,6 +459,8 @@ def _known(check: Callable[[], Check]) -> Check:
 
 
 def _broker_options(url: str) -> dict[str, Any]:
+    if url.startswith(SQS):
+        return {"transport_options": sqs_options(_BROKER_TIMEOUT)}
     # AMQP takes none of these options
     if not url.startswith(("redis", "valkey")):
         return {}

@@ -15,6 +15,7 @@ from attrs import define, field
 from celery import Celery
 from kombu import Connection, Exchange, Queue
 from kombu.exceptions import KombuError
+from kombu.transport import TRANSPORT_ALIASES
 from structlog.contextvars import get_contextvars
 
 from gateway.stores.unanswered import note_unanswered
@@ -45,6 +46,10 @@ CONFIRM_TIMEOUT = 5.0
 FAREWELL = 0.5
 
 _AMQP = frozenset({"amqp", "amqps", "pyamqp", "librabbitmq"})
+#: Amazon's, or a server that speaks its protocol.
+SQS = "sqs"
+# loaded where a URL names it: it needs libraries that are not installed everywhere
+TRANSPORT_ALIASES[SQS] = "gateway.stores.sqs:Transport"
 _REDIS = frozenset({"redis", "rediss", "valkey", "valkeys", "redis+socket", "unix"})
 
 
@@ -87,7 +92,21 @@ def broker_settings(url: str, queue_name: str) -> dict[str, Any]:
         limits = {"socket_timeout": 3, "socket_connect_timeout": 3, "health_check_interval": 2}
         options = {"visibility_timeout": 60, **limits}
         return common | {"broker_transport_options": options}
+    if scheme == SQS:
+        return common | {"broker_transport_options": sqs_options(CONFIRM_TIMEOUT)}
     return common
+
+
+#: SQS tells nobody of a message. A worker's question for one waits there for so many seconds; 20 is the most.
+SQS_WAIT = 10
+
+
+def sqs_options(timeout: float) -> dict[str, Any]:
+    """For kombu's transport. `timeout`, in seconds, is of one call; the questions for messages have their own."""
+    calls = {"connect_timeout": timeout, "read_timeout": timeout, "retries": {"total_max_attempts": 1}}
+    # seconds until a message whose worker was killed is delivered again; and between two questions
+    waits = {"visibility_timeout": 60, "wait_time_seconds": SQS_WAIT, "polling_interval": 0.5}
+    return {**waits, "client-config": calls}
 
 
 def _quorum_queue(name: str) -> HintQueue:

@@ -20,6 +20,12 @@ def test_every_setting_has_a_default(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.redis_location == settings.broker_location == "redis://127.0.0.1:6379/0"
 
 
+def test_a_broker_without_its_library_ends_the_process_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.settings.find_spec", {"boto3": None}.get)
+    with pytest.raises(SettingsError, match=r"BROKER_URL.*discoverybot\[sqs\]"):
+        load(monkeypatch, BROKER_URL="sqs://")
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("GATEWAY_PORT", "eighty"), ("GATEWAY_PORT", "70000"), ("CRAWL_CACHE_TTL", "0"), ("LOG_LEVEL", "loud"),
