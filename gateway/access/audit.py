@@ -23,7 +23,7 @@ from gateway.clock import Clock, utc_now
 from gateway.crash_points import state_change
 from gateway.errors import UnavailableError
 from gateway.stores.documents import Documents, page, reader
-from gateway.stores.mongo import DUPLICATE_KEY, Document, mongo_errors, refusals
+from gateway.stores.mongo import DUPLICATE_KEY, Document, Repeating, mongo_errors, refusals
 
 
 class AuditKind(StrEnum):
@@ -123,7 +123,7 @@ class AuditStore:
     def forget(self, before: datetime, limit: int) -> int:
         """Remove up to `limit` entries from before then; returns how many were removed."""
         old = [document["_id"] for document in self._audit.find({"at": {"$lt": before}}, {"_id": 1}, limit=limit)]
-        return self._audit.delete_many({"_id": {"$in": old}}).deleted_count if old else 0
+        return Repeating(self._audit).delete_many({"_id": {"$in": old}}).deleted_count if old else 0
 
 
 def _conditions(wanted: AuditFilter) -> list[Document]:

@@ -17,7 +17,7 @@ from gateway.clock import Clock, utc_now
 from gateway.crash_points import state_change
 from gateway.sites.site import OPERATOR
 from gateway.stores.documents import Documents
-from gateway.stores.mongo import Document
+from gateway.stores.mongo import Document, Repeating
 
 #: A key's last use is noted anew after that: the note is for finding keys that are not needed, not for an audit.
 USE_NOTED_EVERY = timedelta(minutes=10)
@@ -38,7 +38,9 @@ class KeyStore:
         """Insert the key; returns whether there was none with its id."""
         document = {name: value for name, value in key._asdict().items() if name not in _APART and value is not None}
         try:
-            self._keys.insert_one({**document, "_id": key.id, "scopes": sorted(key.scopes)})
+            new = {**document, "_id": key.id, "scopes": sorted(key.scopes)}
+            # a key whose secret nobody was told must not be taken for somebody else's
+            Repeating(self._keys).insert_one(new, ours=["sha256"])
         except DuplicateKeyError:
             return False
         return True
@@ -74,8 +76,8 @@ class KeyStore:
         """Revoke a key that is good once; returns whether it still was."""
         unrevoked = {"_id": key_id, "revoked_at": {"$exists": False}}
         now = self._clock()
-        changed = self._keys.update_one(unrevoked, {"$set": {"revoked_at": now, "last_used_at": now}})
-        return changed.modified_count == 1
+        used = {"revoked_at": now, "last_used_at": now}
+        return Repeating(self._keys).change_one(unrevoked, {"$set": used}, done={"_id": key_id, **used})
 
     @state_change("keys.end_session")
     def end_session(self, key_id: str, session_id: str, until: datetime) -> None:
@@ -91,7 +93,7 @@ class KeyStore:
 
     @state_change("keys.note_use")
     def _note_use(self, key_id: str, now: datetime) -> None:
-        self._keys.update_one({"_id": key_id}, {"$set": {"last_used_at": now}})
+        Repeating(self._keys).update_one({"_id": key_id}, {"$set": {"last_used_at": now}})
 
 
 def read_key(document: Document) -> ApiKey:

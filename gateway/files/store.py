@@ -27,7 +27,7 @@ from gateway.contract.outbox import AttemptId, remove_tree
 from gateway.crash_points import state_change
 from gateway.errors import FileNotStoredError, FileStoreAwayError
 from gateway.stores.documents import Documents, reader
-from gateway.stores.mongo import Document, mongo_errors
+from gateway.stores.mongo import Document, Repeating, mongo_errors
 
 #: Seconds that one request to S3 may take, and that it may be repeated for.
 _REQUEST = timedelta(seconds=30)
@@ -243,4 +243,4 @@ class FileStore:
 
     @state_change("files.forget")
     def _forget(self, query: Document) -> None:
-        self._files.delete_many(query)
+        Repeating(self._files).delete_many(query)

@@ -19,7 +19,7 @@ from pymongo.errors import BulkWriteError
 
 from gateway.crash_points import state_change
 from gateway.stores.documents import Documents
-from gateway.stores.mongo import DUPLICATE_KEY, UNSTORABLE, Document, refusals
+from gateway.stores.mongo import DUPLICATE_KEY, UNSTORABLE, Document, Repeating, refusals
 
 #: Items deleted, or looked at, at a time.
 _BATCH = 1000
@@ -90,8 +90,8 @@ class ItemStore:
         """
         query = {"_id": _range(job_id, None)}
         while ids := [found["_id"] for found in self._items.find(query, {"_id": 1}).sort("_id", 1).limit(_BATCH)]:
-            self._items.delete_many({"_id": {"$gte": ids[0], "$lte": ids[-1]}})
-        self._counted.delete_many(query)
+            Repeating(self._items).delete_many({"_id": {"$gte": ids[0], "$lte": ids[-1]}})
+        Repeating(self._counted).delete_many(query)
 
 
 def _prefix(job_id: str, attempt: int) -> str:

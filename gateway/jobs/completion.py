@@ -271,12 +271,15 @@ class Cancellation:
     _waker: Waker
 
     def cancel(self, job_id: str, by: str | None = None) -> Job:
-        """The job as it is now: a waiting job has ended, a running job has been asked to stop. `by`: who asked.
+        """The job as it is now: a waiting job has ended, a running job has been asked to stop. `by`: who asked. A
+        job that was cancelled before is returned as it is: whoever got no answer asks again.
 
-        Raises `JobNotFoundError`, and `ConflictError` if the job has ended.
+        Raises `JobNotFoundError`, and `ConflictError` if the job has ended otherwise.
         """
         with mongo_errors():
             job = self._jobs.request_cancel(job_id, by) or self._jobs.get(job_id)
+            if job.status is JobStatus.CANCELLED:
+                return job
             if job.is_final:
                 raise ConflictError(f"the job has ended already ({job.status})")
             if job.status is not JobStatus.RUNNING and job.assignment is None:

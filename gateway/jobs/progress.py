@@ -15,7 +15,7 @@ from gateway.contract.outbox import AttemptId
 from gateway.contract.records import Int64, Progress
 from gateway.crash_points import state_change
 from gateway.stores.documents import Documents, reader
-from gateway.stores.mongo import Document
+from gateway.stores.mongo import Document, Repeating
 
 #: Points of one attempt at most. With one more, every second point is left out.
 MOST_POINTS = 240
@@ -95,7 +95,7 @@ class ProgressStore:
 
     @state_change("progress.delete")
     def delete(self, job_id: str) -> None:
-        self._progress.delete_many(_of_job(job_id))
+        Repeating(self._progress).delete_many(_of_job(job_id))
 
 
 def _name(attempt_id: AttemptId) -> str:

@@ -32,7 +32,7 @@ from gateway.jobs.job import (
 from gateway.jobs.outcome import Outcome
 from gateway.jobs.queue import JobDocuments, avoiding, change
 from gateway.stores.documents import Documents
-from gateway.stores.mongo import Document
+from gateway.stores.mongo import Document, Repeating
 
 #: How many webhooks a job may have.
 MAX_WEBHOOKS = 20
@@ -80,7 +80,7 @@ class IdempotencyKeys:
     def claim(self, key: str, kind: Literal["job", "schedule"]) -> None:
         """Raises `IdempotencyConflictError` if the key belongs to the other kind."""
         try:
-            self._claims.insert_one({"_id": key, "kind": kind, "claimed_at": self._clock()})
+            Repeating(self._claims).insert_one({"_id": key, "kind": kind, "claimed_at": self._clock()})
         except DuplicateKeyError:
             found = self._claims.find_one({"_id": key})
             if found and found["kind"] != kind:
@@ -93,7 +93,7 @@ class IdempotencyKeys:
     @state_change("idempotency_keys.forget")
     def forget(self, before: datetime) -> None:
         """Delete the claims that were made before then."""
-        self._claims.delete_many({"claimed_at": {"$lt": before}})
+        Repeating(self._claims).delete_many({"claimed_at": {"$lt": before}})
 
 
 class JobStore:
@@ -113,7 +113,7 @@ class JobStore:
         if job.idempotency_key:
             self._keys.claim(job.idempotency_key, "job")
         try:
-            self._jobs.insert_one(job.to_document())
+            Repeating(self._jobs).insert_one(job.to_document())
         except DuplicateKeyError as error:
             # query instead of parsing the error: servers differ in what a duplicate key error contains
             if self._jobs.find_one({"_id": job.id}, {"_id": 1}):
@@ -125,10 +125,10 @@ class JobStore:
     @state_change("jobs.insert_all")
     def insert_all(self, jobs: Sequence[Job]) -> set[int]:
         """Insert jobs without an idempotency key, each for itself. Returns the positions of those that MongoDB has
-        refused: `insert` says why. Raises `PyMongoError` if none is known to be inserted.
+        refused: `insert` says why, also that it is there. Raises `PyMongoError` if none is known to be inserted.
         """
         try:
-            self._jobs.insert_many([job.to_document() for job in jobs], ordered=False)
+            Repeating(self._jobs).insert_many([job.to_document() for job in jobs])
         except BulkWriteError as error:
             if error.details.get("writeConcernErrors"):
                 raise
@@ -150,15 +150,16 @@ class JobStore:
     @state_change("jobs.overtake")
     def overtake(self, live_key: str) -> None:
         """Take `live_key` from the job that has it, because a request asked for a fresh run."""
-        self._jobs.update_one({"live_key": live_key}, {"$unset": {"live_key": ""}})
+        Repeating(self._jobs).update_one({"live_key": live_key}, {"$unset": {"live_key": ""}})
 
     @state_change("jobs.add_webhook")
     def add_webhook(self, job_id: str, url: str) -> None:
         """Add a webhook to the job, up to `MAX_WEBHOOKS`. If the job has ended, the webhook is due at once."""
         room = {f"webhooks.{MAX_WEBHOOKS - 1}": {"$exists": False}}
-        self._jobs.update_one({"_id": job_id, **room}, {"$addToSet": {"webhooks": url}})
+        Repeating(self._jobs).update_one({"_id": job_id, **room}, {"$addToSet": {"webhooks": url}})
         ended = {"_id": job_id, "settled": {"$exists": True}, "webhooks_delivered": {"$ne": url}}
-        self._jobs.update_one(ended, {"$set": {"webhooks_due": self._clock(), "webhook_failures": 0}})
+        due = {"webhooks_due": self._clock(), "webhook_failures": 0}
+        Repeating(self._jobs).update_one(ended, {"$set": due})
 
     # --- facts
 

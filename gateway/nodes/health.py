@@ -21,7 +21,7 @@ from gateway.nodes.node import NodeState, fault_of_node, rest
 from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import Failure, Node, NodeStore
 from gateway.stores.documents import Documents, moment
-from gateway.stores.mongo import Document
+from gateway.stores.mongo import Document, Repeating
 from gateway.stores.unanswered import Unanswered
 
 #: Every beat's name begins with this.
@@ -57,7 +57,7 @@ class HeartbeatStore:
     @state_change("heartbeats.forget")
     def forget(self, before: datetime) -> None:
         """Forget the processes that have given no sign of life since then."""
-        self._heartbeats.delete_many({"at": {"$lt": before}})
+        Repeating(self._heartbeats).delete_many({"at": {"$lt": before}})
 
     def all(self, name_prefix: str) -> list[Heartbeat]:
         """The last heartbeat of each process whose name begins with `name_prefix`, by name."""

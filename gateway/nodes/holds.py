@@ -19,7 +19,7 @@ from pymongo.errors import BulkWriteError
 
 from gateway.clock import Clock, utc_now
 from gateway.crash_points import state_change
-from gateway.stores.mongo import DUPLICATE_KEY, Document, refusals
+from gateway.stores.mongo import DUPLICATE_KEY, Document, Repeating, refusals
 
 #: The character after the colon: all names of a kind, `node:…`, come before `node;`.
 _END = ";"
@@ -133,7 +133,7 @@ class HoldStore:
     @state_change("holds.forget")
     def forget(self, resources: Sequence[str]) -> None:
         """Delete those of the resources that no attempt holds and that are not closed."""
-        self._holds.delete_many({"_id": {"$in": list(resources)}, "used": 0, "closed": {"$exists": False}})
+        Repeating(self._holds).delete_many({"_id": {"$in": list(resources)}, "used": 0, "closed": {"$exists": False}})
 
     def usage(self, resources: Iterable[str]) -> dict[str, Usage]:
         """The usage of those resources that an attempt has ever held."""

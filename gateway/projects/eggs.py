@@ -23,7 +23,7 @@ from gateway.contract.outbox import open_file
 from gateway.contract.records import SpiderInfo
 from gateway.crash_points import state_change
 from gateway.stores.documents import Documents, reader
-from gateway.stores.mongo import Document
+from gateway.stores.mongo import Document, Repeating
 
 #: Largest egg, in bytes, that the gateway takes and that is kept.
 MAX_EGG = 64 << 20
@@ -177,7 +177,7 @@ class EggStore:
     @state_change("eggs.discard")
     def discard(self, content: Content) -> None:
         """Remove the chunks of a content that no version names (any more)."""
-        self._chunks.delete_many({"_id": {"$gt": f"{content.id}:", "$lt": f"{content.id};"}})
+        Repeating(self._chunks).delete_many({"_id": {"$gt": f"{content.id}:", "$lt": f"{content.id};"}})
 
     def get(self, egg: Egg) -> KeptEgg | None:
         return self.find([egg]).get(egg)
@@ -217,7 +217,7 @@ class EggStore:
         old = self._chunks.find({"written_at": {"$lt": before}}, {"_id": 1})
         left = [chunk["_id"] for chunk in old if chunk["_id"].partition(":")[0] not in used]
         if left:
-            self._chunks.delete_many({"_id": {"$in": left}})
+            Repeating(self._chunks).delete_many({"_id": {"$in": left}})
         return len(left)
 
 
@@ -334,7 +334,7 @@ class EggCopies:
     def outdate(self, egg: Egg, sha256: str) -> None:
         """The version has this content now: every node that has another one must get it, and no work until then."""
         query = {"project": egg.project, "version": egg.version, "has": {"$nin": [None, sha256]}}
-        self._copies.update_many(query, {"$set": {"outdated": True}})
+        Repeating(self._copies).update_many(query, {"$set": {"outdated": True}})
 
     # --- by the process that delivers eggs
 
@@ -387,7 +387,7 @@ class EggCopies:
     @state_change("egg_copies.forget")
     def forget(self, nodes: Iterable[str]) -> None:
         """Forget the copies of all nodes but these."""
-        self._copies.delete_many({"node": {"$nin": list(nodes)}})
+        Repeating(self._copies).delete_many({"node": {"$nin": list(nodes)}})
 
     def outdated(self) -> list[EggCopy]:
         """Those that must be replaced or removed."""
@@ -434,9 +434,9 @@ class SpiderStore:
                 described = {"node": node, "project": info.project, "name": info.name, "info": text}
                 self._spiders.update_one({"_id": name}, {"$set": {**described, "published_at": now}}, upsert=True)
         if stored:
-            self._spiders.delete_many({"_id": {"$in": list(stored)}})
+            Repeating(self._spiders).delete_many({"_id": {"$in": list(stored)}})
         # also where the text is the same: another node, which is older, may have published its own since
-        self._spiders.update_many({"node": node}, {"$set": {"published_at": now}})
+        Repeating(self._spiders).update_many({"node": node}, {"$set": {"published_at": now}})
 
     def all(self) -> list[SpiderInfo]:
         """Every spider once, by the description that was published last: a dead node may have an older release of

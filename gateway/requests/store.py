@@ -20,7 +20,7 @@ from pymongo.errors import DuplicateKeyError
 
 from gateway.crash_points import state_change
 from gateway.stores.documents import Documents
-from gateway.stores.mongo import Document
+from gateway.stores.mongo import Document, Repeating
 
 #: A chunk is never larger than this before compression, so a bomb cannot hide in one.
 MAX_CHUNK = 1 << 20
@@ -74,7 +74,7 @@ class RequestStore:
         first, end = _range(job_id, None)
         query = {"_id": {"$gte": first, "$lt": end}}
         while ids := [one["_id"] for one in self._requests.find(query, {"_id": 1}).sort("_id", 1).limit(_BATCH)]:
-            self._requests.delete_many({"_id": {"$gte": ids[0], "$lte": ids[-1]}})
+            Repeating(self._requests).delete_many({"_id": {"$gte": ids[0], "$lte": ids[-1]}})
 
 
 def _id(job_id: str, attempt: int, start: int) -> str:

@@ -233,8 +233,13 @@ class ScheduleChanges:
             return self._edits.run_now(schedule_id)
 
     def cancel(self, schedule_id: str) -> Schedule:
-        """No further run begins. Raises `ScheduleEndedError` if the schedule has ended."""
+        """No further run begins; none does if it was cancelled before: whoever got no answer asks again.
+
+        Raises `ScheduleEndedError` if the schedule has ended otherwise.
+        """
         schedule = self._own(schedule_id, self._schedules.get)
+        if schedule.state is ScheduleState.ENDED and schedule.message == CANCELLED.message:
+            return schedule
         if schedule.state is ScheduleState.ENDED:
             raise errors.ScheduleEndedError("the schedule has ended already")
         with mongo_errors():

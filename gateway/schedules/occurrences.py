@@ -18,7 +18,7 @@ from gateway.jobs.queue import JobDocuments, change
 from gateway.schedules.next_run import Moment, count_due, following, newest_due
 from gateway.schedules.orders import NOTHING
 from gateway.schedules.schedule import GRACE_SECONDS, MAX_CATCH_UP, CatchUp, Schedule, ScheduleState
-from gateway.stores.mongo import DUPLICATE_KEY, Document, refusals
+from gateway.stores.mongo import DUPLICATE_KEY, Document, Repeating, refusals
 
 
 class Verdict(Enum):
@@ -206,7 +206,7 @@ class OccurrenceStore:
         query = {"_id": {"$in": list(job_ids)}, "held": Decision.RUN, "slot.rev": rev, "status": _SCHEDULED}
         pending = {**PROMOTED.change, "not_before": now}
         gone = ("held", "slot") if by_hand else ("held",)
-        return self._jobs.update_many(query, change(now, pending, unset=gone)).modified_count
+        return Repeating(self._jobs).update_many(query, change(now, pending, unset=gone)).modified_count
 
     @state_change("schedules.refresh")
     def refresh(self, old: Job, new: Job) -> bool:
@@ -230,7 +230,7 @@ class OccurrenceStore:
     def clear(self, job_ids: Sequence[str], rev: int) -> None:
         """Delete the jobs of skipped and missed occurrences, which the ledger contains by now."""
         without_run = {"$in": [Decision.SKIP, Decision.MISS]}
-        self._jobs.delete_many({"_id": {"$in": list(job_ids)}, "held": without_run, "slot.rev": rev})
+        Repeating(self._jobs).delete_many({"_id": {"$in": list(job_ids)}, "held": without_run, "slot.rev": rev})
 
     @state_change("schedules.release")
     def release(self, job: Job) -> None:
@@ -240,7 +240,7 @@ class OccurrenceStore:
     @state_change("schedules.note")
     def note(self, job_ids: Sequence[str]) -> None:
         """Record that the ledger contains these occurrences."""
-        self._jobs.update_many({"_id": {"$in": list(job_ids)}, "noted": False}, {"$unset": {"noted": ""}})
+        Repeating(self._jobs).update_many({"_id": {"$in": list(job_ids)}, "noted": False}, {"$unset": {"noted": ""}})
 
     # --- one-off jobs
 
@@ -262,7 +262,7 @@ class OccurrenceStore:
         """Make these jobs pending. Returns how many this call has changed."""
         query: Document = {"_id": {"$in": list(job_ids)}, "status": _SCHEDULED, **_FREE}
         pending = change(self._clock(), PROMOTED.change, unset=("attend_at",))
-        return self._jobs.update_many(query, pending).modified_count
+        return Repeating(self._jobs).update_many(query, pending).modified_count
 
 
 #: All fields in which two revisions of an occurrence's job can differ.

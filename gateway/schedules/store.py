@@ -21,7 +21,7 @@ from gateway.jobs.queries import JobQueries
 from gateway.jobs.store import IdempotencyKeys, JobStore
 from gateway.schedules.schedule import LedgerEntry, LedgerKind, Schedule, ScheduleState
 from gateway.stores.documents import Documents, moment, page, reader
-from gateway.stores.mongo import Document, mongo_errors
+from gateway.stores.mongo import Document, Repeating, mongo_errors
 
 #: Fields that a text search looks at.
 _SEARCHED = ("_id", "name", "site", "crawl.spec.spider", "crawl.tags", "crawl.spec.start_urls")
@@ -68,7 +68,7 @@ class ScheduleStore:
         if schedule.idempotency_key:
             self._keys.claim(schedule.idempotency_key, "schedule")
         try:
-            self._schedules.insert_one(schedule.to_document())
+            Repeating(self._schedules).insert_one(schedule.to_document(), ours=["created_at"])
         except DuplicateKeyError as error:
             if self._schedules.find_one({"_id": schedule.id}, {"_id": 1}):
                 raise errors.ScheduleExistsError(f"there is a schedule {schedule.id!r} already") from error
@@ -91,7 +91,7 @@ class ScheduleStore:
     @state_change("schedules.overtake")
     def overtake(self, live_key: str) -> None:
         """Take `live_key` from the schedule that has it, because a request asked for a schedule of its own."""
-        self._schedules.update_one({"live_key": live_key}, {"$unset": {"live_key": ""}})
+        Repeating(self._schedules).update_one({"live_key": live_key}, {"$unset": {"live_key": ""}})
 
     @state_change("schedules.change")
     def change(self, schedule: Schedule, changes: Document) -> Schedule | None:
@@ -113,7 +113,7 @@ class ScheduleStore:
         ids = [document["_id"] for document in self._schedules.find(query, {"_id": 1})]
         if ids:
             further = {"$inc": {"rev": 1}, "$set": {"updated_at": self._clock()}}
-            self._schedules.update_many({"_id": {"$in": ids}}, further)
+            Repeating(self._schedules).update_many({"_id": {"$in": ids}}, further)
         return ids
 
     @state_change("schedules.delete")
@@ -241,14 +241,14 @@ class LedgerStore:
     @state_change("schedule_ledger.delete")
     def delete(self, schedule_id: str) -> None:
         """Delete all entries of a deleted schedule."""
-        self._ledger.delete_many({"schedule_id": schedule_id})
+        Repeating(self._ledger).delete_many({"schedule_id": schedule_id})
 
     @state_change("schedule_ledger.forget")
     def forget(self, before: datetime, limit: int) -> int:
         """Delete up to `limit` entries that were recorded before then. Returns how many."""
         found = self._ledger.find({"recorded_at": {"$lt": before}}, {"_id": 1}, limit=limit)
         old = [document["_id"] for document in found]
-        return self._ledger.delete_many({"_id": {"$in": old}}).deleted_count if old else 0
+        return Repeating(self._ledger).delete_many({"_id": {"$in": old}}).deleted_count if old else 0
 
 
 # --- when any beat last sent each entry of Celery's own `beat_schedule`
@@ -268,12 +268,13 @@ class StaticEntryStore:
         """Whether the caller may send the entry: no beat has since `last_sent`. Claim first: none is sent twice."""
         if last_sent is None:
             try:
-                self._entries.insert_one({"_id": name, "sent_at": now})
+                Repeating(self._entries).insert_one({"_id": name, "sent_at": now}, ours=["sent_at"])
             except DuplicateKeyError:
                 return False
             return True
         query = {"_id": name, "sent_at": last_sent}
-        return self._entries.update_one(query, {"$set": {"sent_at": now}}).modified_count == 1
+        sent = {"sent_at": now}
+        return Repeating(self._entries).change_one(query, {"$set": sent}, done={"_id": name, **sent})
 
 
 def read_static_entry(document: Document) -> tuple[str, datetime]:

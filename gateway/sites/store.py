@@ -14,7 +14,7 @@ from gateway.crash_points import state_change
 from gateway.errors import SiteExistsError, SiteNotFoundError, TargetNotFoundError
 from gateway.sites.site import Site, Target
 from gateway.stores.documents import Documents, reader
-from gateway.stores.mongo import Document
+from gateway.stores.mongo import Document, Repeating
 
 
 class CounterStore:
@@ -24,7 +24,7 @@ class CounterStore:
     @state_change("counters.next")
     def next(self, kind: str) -> int:
         """A number that no other caller gets; the first is 1. A number that is not used leaves a gap."""
-        counter = self._counters.find_one_and_update(
+        counter = Repeating(self._counters).find_one_and_update(
             {"_id": kind}, {"$inc": {"value": 1}}, upsert=True, return_document=ReturnDocument.AFTER
         )
         assert counter is not None  # noqa: S101 - an upsert leaves one
@@ -40,7 +40,7 @@ class SiteStore:
     def insert(self, site: Site) -> None:
         """Raises `SiteExistsError`."""
         try:
-            self._sites.insert_one(site.to_document())
+            Repeating(self._sites).insert_one(site.to_document(), ours=["number"])
         except DuplicateKeyError as error:
             raise SiteExistsError(f"there is a site {site.name!r} already") from error
 
@@ -90,7 +90,7 @@ class TargetStore:
 
     @state_change("targets.insert")
     def insert(self, target: Target) -> None:
-        self._targets.insert_one(target.to_document())
+        Repeating(self._targets).insert_one(target.to_document())
 
     def get(self, target: str) -> Target:
         """By its id, or by its number as text. Raises `TargetNotFoundError`, `UnreadableError`."""
@@ -130,7 +130,7 @@ class TargetStore:
     @state_change("targets.scheduled")
     def scheduled(self, numbers: Sequence[int], at: datetime) -> None:
         """A run of each was handed to a worker. `last_scheduled` never moves back."""
-        self._targets.update_many({"number": {"$in": list(numbers)}}, {"$max": {"last_scheduled": at}})
+        Repeating(self._targets).update_many({"number": {"$in": list(numbers)}}, {"$max": {"last_scheduled": at}})
 
     @state_change("targets.delete")
     def delete(self, target_id: str) -> None:

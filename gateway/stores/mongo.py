@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import pymongo
 from attrs import define, field
 from pymongo import MongoClient, ReadPreference, monitoring
+from pymongo.collection import Collection
 from pymongo.database import Database
-from pymongo.errors import BulkWriteError, ConnectionFailure, OperationFailure, PyMongoError, WriteConcernError
+from pymongo.errors import (
+    BulkWriteError,
+    ConnectionFailure,
+    DuplicateKeyError,
+    OperationFailure,
+    PyMongoError,
+    WriteConcernError,
+)
+from pymongo.results import DeleteResult, UpdateResult
 from pymongo.topology_description import TopologyDescription
 
 from gateway.clock import SteadyClock, deadline, utc_now
@@ -48,8 +57,9 @@ def connect(uri: str, *, timeout: float = 5.0, heartbeat: float = 3.0) -> Databa
     (`maxTimeMS`) and to answer; `within` sets another limit for a block. A heartbeat asks every `heartbeat` seconds
     whether the server is there; if it gets no answer, connections made before are not trusted any more.
 
-    Writes are journalled, acknowledged by a majority, and retried once where a server can; reads go to the primary.
+    Writes are journalled and acknowledged by a majority; reads go to the primary, and find only what a majority has.
     The URI cannot change this: an answer to a user is a promise, and a decision rests on what was written last.
+    Writes are retried, unless the URI says `retryWrites=false`, for servers that do not know how.
     """
     client: MongoClient[Document] = MongoClient(
         uri,
@@ -63,7 +73,7 @@ def connect(uri: str, *, timeout: float = 5.0, heartbeat: float = 3.0) -> Databa
         unicode_decode_error_handler="replace",
         w="majority",
         journal=True,
-        retryWrites=True,
+        readConcernLevel="majority",
         retryReads=True,
         appname="discoverybot",
         timeoutMS=int(timeout * 1000),
@@ -186,6 +196,87 @@ def is_passing(error: Exception) -> bool:
     if isinstance(error, OperationFailure) and error.code in _PASSING:
         return True
     return isinstance(error, PyMongoError) and (error.timeout or error.has_error_label("RetryableWriteError"))
+
+
+# --- writes that are repeated where the driver does not: it repeats no write of several documents, and none at all
+# for servers that do not number them
+
+Result = TypeVar("Result")
+
+
+class Repeating:
+    """Writes to a collection that may be carried out twice. If a connection breaks before the answer, or the primary
+    steps down, they are asked for once more, in what is left of their time.
+
+    Counts in results are those of the repetition.
+    """
+
+    def __init__(self, collection: Collection[Document]) -> None:
+        self._collection = collection
+
+    def insert_one(self, document: Document, *, ours: Sequence[str] = ()) -> None:
+        """Insert it. A document that is there with its id is the same one if the fields `ours` are the same.
+
+        Raises `DuplicateKeyError` if another one is in its way.
+        """
+
+        def again() -> None:
+            try:
+                self._collection.insert_one(document)
+            except DuplicateKeyError:
+                same = {"_id": document["_id"], **{name: document[name] for name in ours}}
+                if self._collection.find_one(same, {"_id": 1}) is None:
+                    raise
+
+        self._twice(lambda: _nothing(self._collection.insert_one(document)), again)
+
+    def insert_many(self, documents: Sequence[Document]) -> None:
+        """Insert them, in any order. Raises `BulkWriteError`, also for those that were inserted before an answer was
+        lost.
+        """
+        self._twice(lambda: _nothing(self._collection.insert_many(documents, ordered=False)))
+
+    def change_one(self, query: Document, update: Document, *, done: Document) -> bool:
+        """Change the one document. Returns whether this was done here: afterwards it matches `done`, as after nobody
+        else's change.
+        """
+
+        def again() -> bool:
+            return write() or self._collection.find_one(done, {"_id": 1}) is not None
+
+        def write() -> bool:
+            return self._collection.update_one(query, update).modified_count == 1
+
+        return self._twice(write, again)
+
+    def update_one(self, query: Document, update: Document) -> UpdateResult:
+        return self._twice(lambda: self._collection.update_one(query, update))
+
+    def update_many(self, query: Document, update: Document) -> UpdateResult:
+        return self._twice(lambda: self._collection.update_many(query, update))
+
+    def delete_many(self, query: Document) -> DeleteResult:
+        return self._twice(lambda: self._collection.delete_many(query))
+
+    def find_one_and_update(self, query: Document, update: Document, **options: Any) -> Document | None:
+        return self._twice(lambda: self._collection.find_one_and_update(query, update, **options))
+
+    def _twice(self, write: Callable[[], Result], again: Callable[[], Result] | None = None) -> Result:
+        began = time.monotonic()
+        try:
+            return write()
+        except PyMongoError as error:
+            if error.timeout or not is_passing(error):
+                raise
+            left = (self._collection.database.client.options.timeout or _SELECTION) - (time.monotonic() - began)
+            if left <= 0:
+                raise
+            with pymongo.timeout(left):
+                return (again or write)()
+
+
+def _nothing(_: object) -> None:
+    """For results that nobody may rely on."""
 
 
 def refusals(error: BulkWriteError, expected: Container[int]) -> dict[int, int]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
 from pymongo.database import Database
 
 from gateway.clock import utc_now
+from gateway.errors import SiteExistsError
 from gateway.jobs.job import Job
 from gateway.jobs.store import JobStore
 from gateway.projects.catalog import SpiderCatalog
@@ -21,6 +23,7 @@ from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.sites.crawl import SiteCheck, SiteOrders
 from gateway.sites.edits import SiteSchedules, SiteService, SiteUpkeep, TargetService
 from gateway.sites.store import CounterStore, SiteStore, TargetStore
+from gateway.stores.mongo import connect
 
 SEARCH = "https://jobs.example.com/?q={keywords}&l={location}"
 
@@ -84,3 +87,20 @@ class Boards:
         """The jobs of the occurrences that are due after so long."""
         self.ahead += timedelta(minutes=minutes)
         return [self.jobs.get(job_id) for job_id in self.scheduling.tick().fired]
+
+
+def tell(url: str) -> None:
+    """All that can be asked of a site and its target, until both are gone; as often as somebody asks."""
+    boards = Boards(connect(url))
+    with suppress(SiteExistsError):
+        boards.site(payload={"keywords": "go", "location": ""})
+    made = boards.targets.page(9, None, site="board", enabled=None)[0]
+    target = made[0].record if made else boards.targets.create({"site": "board", "keywords": "go"}).record
+    boards.target_store.scheduled([target.number], boards.clock())
+    searched = boards.targets.edit(target.id, {"frequency": "5"})
+    site = boards.sites.edit("board", {"interval_minutes": 5})
+    assert site.schedule
+    assert searched.schedule
+    assert site.schedule.next_run
+    assert searched.schedule.next_run
+    boards.sites.delete("board", force=True)

@@ -8,14 +8,23 @@ from types import SimpleNamespace
 from typing import cast
 
 from conftest import Platform
+from jobs import make_job
 from node_double import NodeDouble
+from pymongo.database import Database
 
+from gateway.clock import utc_now
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, Progress, SpiderReport
 from gateway.dispatch.reconciliation import TAKEN_FOR
+from gateway.jobs.job import Attempt, Job, JobStatus
+from gateway.jobs.store import JobStore
+from gateway.nodes.holds import HoldStore, Wish
 from gateway.nodes.scrapyd import ScrapydClient
-from gateway.stores.mongo import connect
+from gateway.stores.indexes import ensure_indexes
+from gateway.stores.mongo import Document, connect
 
+#: The `exclusive` of the jobs of each user.
+JOBS = {"ada": ("site:a", "site:a", "schedule:b", "schedule:b", None), "bob": (None, None, None)}
 #: Crawls of one user at once.
 MOST = 2
 #: Nobody who goes on needs as many.
@@ -32,6 +41,31 @@ class PlatformAtHand(Platform):
 
     def node_client(self) -> ScrapydClient:
         return SCRAPYD
+
+
+def prepare(database: Database[Document]) -> list[Job]:
+    """Jobs that wait, one that runs, and holds of those who are not there any more."""
+    ensure_indexes(database)
+    jobs, holds = JobStore(database), HoldStore(database)
+    made = [make_job(user_id=user, exclusive=key) for user, keys in JOBS.items() for key in keys]
+    leaked = made[-1]
+    # one that runs, so that another one is blocked by it
+    runs = Attempt(attempt=1, node="n1", dispatched_at=utc_now())
+    first = make_job(user_id="carl", exclusive="site:c", status=JobStatus.RUNNING, attempt=1, attempts={"1": runs})
+    made += [first, make_job(user_id="dora", exclusive="site:c")]
+    for job in made:
+        jobs.insert(job)
+    holds.take([Wish(resource, f"{first.id}-1") for resource in first.resources("n1")], "token")
+    # of a job that was deleted behind everybody's back, and of one that was to be assigned, and never was
+    assert holds.take([Wish("site:a", f"{'0' * 32}-1", 1), Wish("user:bob", f"{leaked.id}-1")], "token")
+    return made
+
+
+def check_each_ran(database: Database[Document], made: list[Job]) -> None:
+    jobs = JobStore(database)
+    assert {jobs.get(job.id).status for job in made} == {JobStatus.FINISHED}
+    assert all(len(jobs.get(job.id).attempts) == 2 for job in made)
+    assert [held for held in HoldStore(database).all() if held.holders] == []
 
 
 def tell(mongo_url: str, redis_url: str, node_url: str) -> None:

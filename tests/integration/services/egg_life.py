@@ -6,17 +6,23 @@ import os
 from datetime import timedelta
 from pathlib import Path
 
+from eggs import teller
+from jobs import make_job
+from pymongo.database import Database
+
 from gateway.clock import utc_now
-from gateway.contract.crawl import Egg
+from gateway.contract.crawl import CrawlSpec, Egg
 from gateway.contract.records import SpiderInfo
 from gateway.dispatch.deployment import Deployment, Undeployment
 from gateway.dispatch.egg_delivery import EggDelivery, EggNeeds
 from gateway.jobs.messages import EventPublisher
+from gateway.jobs.store import JobStore
 from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import EggCopies, EggStore, KeptEgg
 from gateway.projects.versions import Releases, VersionStore
-from gateway.stores.mongo import connect
+from gateway.stores.indexes import ensure_indexes
+from gateway.stores.mongo import Document, connect
 from gateway.stores.redis import connect as connect_redis
 from gateway.tailer.eggs import EggShipper
 
@@ -71,6 +77,25 @@ class Life:
         assert kept is not None
         assert kept.content is not None
         return kept
+
+
+def prepare(database: Database[Document], folder: Path, node_url: str, refusing_url: str) -> None:
+    """Two nodes, the second of which refuses, a job that wants the version, and two files of it."""
+    ensure_indexes(database)
+    nodes, since = NodeStore(database), utc_now() - timedelta(hours=1)
+    for name, url in (("n1", node_url), ("n2", refusing_url)):
+        nodes.heartbeat(name, url=url, max_slots=1, alive=[], present=[], beating_since=since)
+    spec = CrawlSpec(project="shop", version="1.0", spider="teller", start_urls=("http://site.example/",))
+    JobStore(database).insert(make_job(spec=spec))
+    (folder / "node/eggs/shop").mkdir(parents=True)
+    for name in ("first", "second"):
+        (folder / name).write_bytes(teller(name, "shop"))
+
+
+def check_it_is_gone(database: Database[Document]) -> None:
+    assert database["egg_chunks"].count_documents({}) == 0
+    assert database["egg_copies"].count_documents({}) == 0
+    assert [document["content"] for document in database["eggs"].find()] == [None]
 
 
 def live(uri: str, redis_url: str, folder: str) -> None:

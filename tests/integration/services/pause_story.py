@@ -8,14 +8,35 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from dispatch_story import ROUNDS, PlatformAtHand, check_limits, is_over
+from jobs import make_job
 from node_double import NodeDouble
+from pymongo.database import Database
 
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, Progress, SpiderReport
 from gateway.dispatch.reconciliation import TAKEN_FOR
 from gateway.errors import ConflictError
 from gateway.jobs.completion import Pausing
-from gateway.stores.mongo import connect
+from gateway.jobs.job import Job, JobStatus
+from gateway.jobs.store import JobStore
+from gateway.nodes.holds import HoldStore
+from gateway.stores.indexes import ensure_indexes
+from gateway.stores.mongo import Document, connect
+
+
+def prepare(database: Database[Document]) -> list[Job]:
+    ensure_indexes(database)
+    made = [make_job(exclusive="site:jobs"), make_job(exclusive="site:jobs"), make_job()]
+    for job in made:
+        JobStore(database).insert(job)
+    return made
+
+
+def check(database: Database[Document], made: list[Job]) -> None:
+    jobs = JobStore(database)
+    assert {jobs.get(job.id).status for job in made} == {JobStatus.FINISHED}
+    assert {len(jobs.get(job.id).attempts) for job in made} == {2}
+    assert [held for held in HoldStore(database).all() if held.holders] == []
 
 
 def tell(mongo_url: str, redis_url: str, node_url: str) -> None:

@@ -13,13 +13,15 @@ from gateway.errors import JobExistsError, ScheduleExistsError, ScheduleNotFound
 from gateway.jobs.job import JobStatus
 from gateway.schedules.schedule import LedgerKind, Overlap, Schedule
 from gateway.schedules.store import StaticEntryStore
+from gateway.stores.mongo import connect
 
 EDITED, RETIMED, SKIPPING, DELETED, CANCELLED = ("a" * 32, "b" * 32, "c" * 32, "d" * 32, "e" * 32)
 ONE_OFF, RUNNING = "1" * 32, "2" * 32
 SECOND = timedelta(seconds=1)
 
 
-def tell(database: Any) -> None:
+def tell(url: str) -> None:
+    database = connect(url)
     works = Clockwork(database)
     begin(works)
     edit_between_insert_and_advance(works)

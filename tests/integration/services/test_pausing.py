@@ -12,6 +12,7 @@ from conftest import Platform
 from jobs import make_job
 from killed import killed_everywhere
 from node_double import NodeDouble
+from pause_story import check, prepare
 from stores import embedded_mongo
 from test_completion import exit_of, running
 
@@ -20,9 +21,6 @@ from gateway.contract.records import Progress, SpiderReport
 from gateway.errors import ConflictError
 from gateway.jobs.completion import PAUSE_LIMIT, Cancellation, Pausing
 from gateway.jobs.job import Job, JobStatus, WaitingReason
-from gateway.jobs.store import JobStore
-from gateway.nodes.holds import HoldStore
-from gateway.stores.indexes import ensure_indexes
 from gateway.stores.mongo import connect
 
 SITE = "site:a"
@@ -237,16 +235,10 @@ def test_a_pause_survives_the_death_of_whoever_carries_it_out(
 ) -> None:
     with embedded_mongo(tmp_path / "mongo") as uri:
         database = connect(uri)
-        ensure_indexes(database)
-        jobs, holds = JobStore(database), HoldStore(database)
-        made = [make_job(exclusive=SITE), make_job(exclusive=SITE), make_job()]
-        for job in made:
-            jobs.insert(job)
+        made = prepare(database)
         killed_everywhere(
             tmp_path, POINTS, "from pause_story import tell", uri, redis_url, double.url, beside=__file__
         )
-        assert {jobs.get(job.id).status for job in made} == {JobStatus.FINISHED}
-        assert {len(jobs.get(job.id).attempts) for job in made} == {2}
-        assert [held for held in holds.all() if held.holders] == []
+        check(database, made)
         assert AttemptId.parse(double.posted[0])
         database.client.close()

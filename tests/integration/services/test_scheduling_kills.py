@@ -22,13 +22,6 @@ POINTS = (
     *("schedules.uncount", "schedules.remove_occurrence", "schedules.clear", "schedules.release", "schedules.note"),
     *("schedules.promote_scheduled", "schedule_ledger.record", "schedule_ledger.delete", "static_entries.claim"),
 )
-STORY = """
-from scheduling_story import tell as tell_it
-from gateway.stores.mongo import connect
-
-def tell(url):
-    tell_it(connect(url))
-"""
 
 
 def test_whoever_is_killed_in_between_each_occurrence_runs_once_and_the_books_are_right(tmp_path: Path) -> None:
@@ -36,4 +29,4 @@ def test_whoever_is_killed_in_between_each_occurrence_runs_once_and_the_books_ar
         database = connect(uri)
         ensure_indexes(database)
         database.client.close()
-        killed_everywhere(tmp_path, POINTS, STORY, uri, beside=__file__)
+        killed_everywhere(tmp_path, POINTS, "from scheduling_story import tell", uri, beside=__file__)

@@ -14,33 +14,13 @@ POINTS = (
     *("counters.next", "sites.insert", "sites.replace", "sites.delete"),
     *("targets.insert", "targets.replace", "targets.scheduled", "targets.delete"),
 )
-#: Asks for everything.
-ASKS = """
-from boards import SEARCH, Boards
-from gateway.errors import SiteExistsError
-from gateway.stores.mongo import connect
-
-def tell(url):
-    boards = Boards(connect(url))
-    try:
-        boards.sites.create({"name": "board", "search_url": SEARCH, "payload": {"keywords": "go", "location": ""}})
-    except SiteExistsError:
-        pass
-    made = boards.targets.page(9, None, site="board", enabled=None)[0]
-    target = made[0].record if made else boards.targets.create({"site": "board", "keywords": "go"}).record
-    boards.target_store.scheduled([target.number], boards.clock())
-    searched = boards.targets.edit(target.id, {"frequency": "5"})
-    site = boards.sites.edit("board", {"interval_minutes": 5})
-    assert site.schedule.next_run and searched.schedule.next_run
-    boards.sites.delete("board", force=True)
-"""
 
 
 def test_whoever_is_killed_in_between_what_was_asked_for_is_there_and_goes_again(tmp_path: Path) -> None:
     with embedded_mongo(tmp_path / "mongo") as uri:
         database = connect(uri)
         ensure_indexes(database)
-        killed_everywhere(tmp_path, POINTS, ASKS, uri, beside=__file__)
+        killed_everywhere(tmp_path, POINTS, "from boards import tell", uri, beside=__file__)
         for collection in ("sites", "targets", "schedules"):
             assert database[collection].count_documents({}) == 0, collection
         database.client.close()

@@ -149,8 +149,8 @@ def test_the_detail_lists_every_attempt_with_its_own_record(gateway: httpx.Clien
 def test_a_waiting_job_is_cancelled_at_once_and_only_once(gateway: httpx.Client, keep: Keep, user: str) -> None:
     job = keep(make_job(user_id=user))
     assert gateway.post(f"/jobs/{job.id}/cancel").json()["status"] == "cancelled"
-    again = gateway.post(f"/jobs/{job.id}/cancel")
-    assert (again.status_code, again.json()["error"]["code"]) == (409, "conflict")
+    # whoever got no answer asks again
+    assert gateway.post(f"/jobs/{job.id}/cancel").json()["status"] == "cancelled"
 
 
 def test_a_running_job_is_asked_to_end(gateway: httpx.Client, keep: Keep, user: str) -> None:

@@ -15,6 +15,7 @@ MONGO_WRITES = frozenset(
     {
         *("insert_one", "insert_many", "update_one", "update_many", "replace_one", "delete_one", "delete_many"),
         *("find_one_and_update", "find_one_and_delete", "find_one_and_replace", "bulk_write"),
+        "change_one",
     }
 )
 #: Commands, scripts and pipelines. Only where the receiver is a Redis client: `Event.set` is none.
@@ -50,7 +51,7 @@ class _Scope(NamedTuple):
 
 def crash_point_names(source: str) -> list[str]:
     """The names given to `@state_change`, in order, repeats included."""
-    found = (_crash_point(node) for node in ast.walk(ast.parse(source)) if isinstance(node, FunctionNode))
+    found = (crash_point(node) for node in ast.walk(ast.parse(source)) if isinstance(node, FunctionNode))
     return [name for name in found if name is not None]
 
 
@@ -59,7 +60,7 @@ def generators_with_crash_points(source: str) -> list[str]:
     marked = (
         node
         for node in ast.walk(ast.parse(source))
-        if isinstance(node, FunctionNode) and _crash_point(node) is not None
+        if isinstance(node, FunctionNode) and crash_point(node) is not None
     )
     return [
         node.name for node in marked if any(isinstance(below, ast.Yield | ast.YieldFrom) for below in ast.walk(node))
@@ -100,11 +101,11 @@ def _inner(node: ast.AST, scope: _Scope) -> _Scope:
     if not isinstance(node, (FunctionNode, ast.ClassDef)):
         return scope
     name = node.name if scope.name == "<module>" else f"{scope.name}.{node.name}"
-    marked = isinstance(node, FunctionNode) and _crash_point(node) is not None
+    marked = isinstance(node, FunctionNode) and crash_point(node) is not None
     return _Scope(name, scope.covered or marked)
 
 
-def _crash_point(function: FunctionNode) -> str | None:
+def crash_point(function: FunctionNode) -> str | None:
     for decorator in function.decorator_list:
         if isinstance(decorator, ast.Call) and _called(decorator.func).rpartition(".")[2] == DECORATOR:
             (argument,) = decorator.args

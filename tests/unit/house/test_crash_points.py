@@ -28,6 +28,16 @@ NEEDS_NONE = {
     "gateway/dispatch/egg_delivery.py EggDelivery._send": "a temporary file of its own",
     "gateway/jobs/messages.py CeleryWaker.close": "only threads of the process wait for it",
     "gateway/jobs/queue.py JobDocuments.find_one_and_update": "a step of whoever asks for it, and has one",
+    **dict.fromkeys(
+        (
+            f"gateway/stores/mongo.py Repeating.{name}"
+            for name in (
+                *("insert_one", "insert_one.again", "insert_many", "change_one.write", "update_one", "update_many"),
+                *("delete_many", "find_one_and_update"),
+            )
+        ),
+        "a step of whoever asks for it, and has one",
+    ),
     "gateway/sites/edits.py SiteService.edit": "asks the store, which has one",
     "gateway/sites/edits.py TargetService.edit": "asks the store, which has one",
     "crawler/node/accounts.py discard": "what is left is found by the next start, or the next sweep",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,13 +20,57 @@ from pymongo.errors import (
 )
 
 from gateway.errors import UnavailableError
-from gateway.stores.mongo import connect, mongo_errors, refusals
+from gateway.stores.mongo import Repeating, connect, mongo_errors, refusals
 
 
 def bulk(*codes: int, unconfirmed: bool = False) -> BulkWriteError:
     concerns = [{"code": 64, "errmsg": "waiting for replication timed out"}] if unconfirmed else []
     problems: list[dict[str, Any]] = [{"index": n, "code": code, "errmsg": ""} for n, code in enumerate(codes)]
     return BulkWriteError({"writeErrors": problems, "writeConcernErrors": concerns})
+
+
+class Unsure:
+    """A collection whose first writes fail with `errors`, whether they were carried out or not."""
+
+    def __init__(self, *errors: Exception, found: object = None) -> None:
+        self.errors, self.found, self.asked = list(errors), found, 0
+        self.database = SimpleNamespace(client=SimpleNamespace(options=SimpleNamespace(timeout=3.0)))
+
+    def insert_one(self, document: object) -> None:
+        self.asked += 1
+        if self.errors:
+            raise self.errors.pop(0)
+
+    def find_one(self, query: dict[str, Any], _fields: object) -> object:
+        assert query == {"_id": 1, "mark": "ours"}
+        return self.found
+
+
+def insert(collection: Any) -> None:
+    Repeating(collection).insert_one({"_id": 1, "mark": "ours", "other": 2}, ours=["mark"])
+
+
+@pytest.mark.parametrize(
+    "error", [AutoReconnect(""), WriteConcernError("", 189), OperationFailure("", 10107)], ids=repr
+)
+def test_a_write_of_which_nobody_is_sure_is_asked_for_once_more(error: Exception) -> None:
+    insert(collection := Unsure(error))
+    assert collection.asked == 2
+    insert(Unsure(error, DuplicateKeyError("", 11000), found={"_id": 1}))
+    with pytest.raises(DuplicateKeyError):
+        insert(Unsure(error, DuplicateKeyError("", 11000)))
+    with pytest.raises(type(error)):
+        insert(Unsure(error, error))
+
+
+@pytest.mark.parametrize(
+    "error", [NetworkTimeout(""), OperationFailure("", 2), DuplicateKeyError("", 11000)], ids=repr
+)
+def test_a_write_that_was_refused_or_has_no_time_left_is_not_repeated(error: Exception) -> None:
+    collection = Unsure(error, found={"_id": 1})
+    with pytest.raises(type(error)):
+        insert(collection)
+    assert collection.asked == 1
 
 
 PASSING = [
@@ -73,11 +118,15 @@ def test_refusals_for_another_reason_and_unconfirmed_writes_are_never_swallowed(
         refusals(error, {11000})
 
 
-def test_reads_are_the_primarys_and_writes_retried_and_confirmed_whatever_the_uri_says() -> None:
-    options = "readPreference=secondaryPreferred&readPreferenceTags=dc:east&retryWrites=false&retryReads=false&w=1"
-    database = connect(f"mongodb://127.0.0.1:1/ours?{options}&journal=false")
+def test_reads_and_writes_are_the_majoritys_whatever_the_uri_says_but_it_may_forbid_repeating() -> None:
+    options = "readPreference=secondaryPreferred&readPreferenceTags=dc:east&retryWrites=false&retryReads=false"
+    database = connect(f"mongodb://127.0.0.1:1/ours?{options}&w=1&journal=false&readConcernLevel=local")
     jobs, told = database["jobs"], database.client.options
     database.client.close()
     assert (database.name, jobs.read_preference) == ("ours", ReadPreference.PRIMARY)
     assert jobs.write_concern.document == {"w": "majority", "j": True}
-    assert (told.retry_writes, told.retry_reads) == (True, True)
+    assert jobs.read_concern.document == {"level": "majority"}
+    assert (told.retry_writes, told.retry_reads) == (False, True)
+    database = connect("mongodb://127.0.0.1:1/ours")
+    assert database.client.options.retry_writes
+    database.client.close()

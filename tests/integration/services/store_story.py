@@ -1,0 +1,250 @@
+"""What tailers, workers and beats write beside the steps of a job, each as often as it has to be done again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+from jobs import assigned, make_job
+from pymongo.database import Database
+from pymongo.errors import PyMongoError
+
+from gateway.access.audit import AuditEntry, AuditStore
+from gateway.access.key_store import KeyIssue, KeyStore
+from gateway.access.keys import Scope
+from gateway.clock import utc_now
+from gateway.contract.crawl import Egg
+from gateway.contract.outbox import AttemptId
+from gateway.contract.records import ExitReport, FilesKept, Progress, SpiderInfo
+from gateway.errors import NameTakenError, UnavailableError, UnreadableError
+from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
+from gateway.items.items import Item, ItemStore
+from gateway.jobs.job import Attempt, Job, JobStatus, WaitingReason
+from gateway.jobs.progress import ProgressStore
+from gateway.jobs.queue import JobDocuments, JobQueue
+from gateway.jobs.store import JobStore
+from gateway.logs.store import LogChunk, LogStore
+from gateway.nodes.health import HeartbeatStore
+from gateway.nodes.store import Failure, NodeStore
+from gateway.projects.eggs import EggCopies, EggStore, SpiderStore
+from gateway.requests.store import RequestChunk, RequestStore
+from gateway.retention.retention import UnreadableStore
+from gateway.schedules.store import StaticEntryStore
+from gateway.stores.mongo import Document, connect
+
+EGG = Egg("shop", "1.0")
+HOUR = timedelta(hours=1)
+
+
+def until_answered(step: Callable[[], Any]) -> Any:
+    """Its result, once it has one. Each kind of write fails once."""
+    for _ in range(6):
+        try:
+            return step()
+        except (PyMongoError, UnavailableError):
+            continue
+    return step()
+
+
+def tell(url: str, folder: str) -> None:
+    database = connect(url)
+    for name in database.list_collection_names():
+        database[name].delete_many({})  # of one who told it before, and was refused
+    ships(database, FileStore(database, FileBytes(FilesPlace(folder))))
+    corrects(database)
+    attends(database)
+    waits(database)
+    dispatches(database)
+    tells_webhooks(database)
+    looks_after_nodes(database)
+    reads_what_it_cannot(database)
+    remembers_who_did_what(database)
+    database.client.close()
+
+
+def running(**fields: Any) -> Job:
+    attempt = Attempt(attempt=1, node="n1", dispatched_at=utc_now())
+    given = {"status": JobStatus.RUNNING, "attempt": 1, "attempts": {"1": attempt}}
+    return make_job(**{**given, **fields})
+
+
+def ships(database: Database[Document], files: FileStore) -> None:
+    """An attempt's outbox, to its end."""
+    jobs, job, now = JobStore(database), running(), utc_now()
+    jobs.insert(job)
+    attempt, facts = AttemptId(job.id, 1), {"size": 4, "sha256": "0" * 64}
+    record = FileRecord.of(attempt, "page.html", **facts, modified_at=now, stored_at=now)
+    report = ExitReport(attempt=1, exit_code=0, ended_at=now)
+    lost = ExitReport(attempt=1, ended_at=now, lost=True)
+    progress = ProgressStore(database)
+    for step in (
+        lambda: jobs.record_started(job.id, 1, now),
+        lambda: jobs.record_progress(job.id, 1, Progress(completed_pages=1)),
+        lambda: LogStore(database).append(LogChunk(job.id, 1, 0, 4, "INFO", b"log\n")),
+        lambda: ItemStore(database).insert([Item(job.id, 1, end, {"number": end}) for end in (9, 18)]),
+        lambda: RequestStore(database).append(RequestChunk(job.id, 1, 0, 3, b"{}\n")),
+        lambda: progress.save(progress.get(attempt)),
+        lambda: files.note(record),
+        lambda: jobs.record_exit(job.id, 1, lost, 0),
+        lambda: jobs.record_exit(job.id, 1, report, 4),
+        lambda: jobs.record_files(job.id, 1, FilesKept(count=1)),
+    ):
+        until_answered(step)
+    ended = jobs.get(job.id).attempts["1"]
+    assert (ended.started_at, ended.log_end) == (now, 4)
+    assert ended.exit
+    assert ended.exit.files
+    assert (ended.exit.lost, ended.exit.files.count) == (False, 1)
+    assert [item.row for item in ItemStore(database).page(job.id, 1, None, 9)] == [{"number": 9}, {"number": 18}]
+    assert database["logs"].count_documents({}) == database["requests"].count_documents({}) == 1
+
+
+def corrects(database: Database[Document]) -> None:
+    """An attempt that was taken for lost, and goes on while the job waits for its next one."""
+    jobs, now = JobStore(database), utc_now()
+    lost = ExitReport(attempt=1, ended_at=now, lost=True)
+    attempt = Attempt(attempt=1, node="n1", dispatched_at=now, exit=lost)
+    job = make_job(attempt=1, attempts={"1": attempt}, failures=1)
+    jobs.insert(job)
+    report = ExitReport(attempt=1, exit_code=0, ended_at=now)
+    until_answered(lambda: jobs.record_exit(job.id, 1, report, 4))
+    corrected = jobs.get(job.id)
+    assert (corrected.status, corrected.failures) == (JobStatus.RUNNING, 0)
+
+
+def attends(database: Database[Document]) -> None:
+    """A job that was looked at for nothing, and one whose cancellation has to be asked for again."""
+    jobs, now = JobStore(database), utc_now()
+    idle, asked = make_job(attend_at=now), running(cancel_requested_at=now)
+    jobs.insert(idle)
+    jobs.insert(asked)
+    until_answered(lambda: jobs.attended(idle))
+    until_answered(lambda: jobs.attend_later(asked.id, 3600))
+    assert "attend_at" not in (database["jobs"].find_one({"_id": idle.id}) or {"attend_at": 1})
+    assert (jobs.get(asked.id).attend_at or now) > now
+
+
+def waits(database: Database[Document]) -> None:
+    queue, job = JobQueue(database), make_job()
+    JobStore(database).insert(job)
+    until_answered(lambda: queue.note_waiting({job.id: WaitingReason.NO_NODE}))
+    assert queue.note_waiting({job.id: WaitingReason.NO_NODE}) == []
+
+
+def dispatches(database: Database[Document]) -> None:
+    """A node that may have an attempt, is asked again, and does not have it."""
+    jobs, queue = JobStore(database), JobQueue(database)
+    job = make_job()
+    jobs.insert(job)
+    assigned(queue, job)
+    later = utc_now() + HOUR
+    until_answered(lambda: queue.ask_later(jobs.get(job.id), "no answer", later))
+    until_answered(lambda: queue.take_over(jobs.get(job.id), "other"))
+    until_answered(lambda: queue.release(jobs.get(job.id), not_before=later, message="refused"))
+    released = jobs.get(job.id)
+    assert (released.assignment, released.status) == (None, JobStatus.PENDING)
+
+
+def tells_webhooks(database: Database[Document]) -> None:
+    """One that answers and one that does not, of a job that was ended by somebody else."""
+    now = utc_now()
+    jobs = JobStore(database)
+    hooks = ["http://a.example/", "http://b.example/"]
+    over = {"status": JobStatus.FINISHED, "live_key": None, "finished_at": now}
+    job = make_job(**over, webhooks=hooks, webhooks_due=now - HOUR, settled=False)
+    jobs.insert(job)
+    until_answered(lambda: jobs.settle(job.id))
+    claimed = until_answered(lambda: jobs.claim_webhooks(job.id, now + HOUR)) or jobs.get(job.id)
+    until_answered(lambda: jobs.webhooks_called(claimed, hooks[:1], "no answer", now + 2 * HOUR))
+    # by a worker whose lease has lapsed
+    until_answered(lambda: jobs.webhooks_called(claimed, hooks[1:], None, None))
+    told = jobs.get(job.id)
+    assert (told.settled, sorted(told.webhooks_delivered), told.webhook_failures) == (True, hooks, 1)
+
+
+def looks_after_nodes(database: Database[Document]) -> None:
+    """A node that fails, is tried again, and has a rival for its name."""
+    nodes = NodeStore(database)
+
+    def beat(node: str = "n1", **fields: Any) -> bool:
+        said = {"url": "http://n1", "max_slots": 1, "alive": (), "present": (), "beating_since": utc_now()}
+        return nodes.heartbeat(node, **{**said, **fields})
+
+    def now() -> Any:
+        found = nodes.get("n1")
+        assert found is not None
+        return found
+
+    until_answered(lambda: beat(instance="first"))
+    well = now()
+    until_answered(lambda: nodes.failed(well, Failure("it refused", utc_now())))
+    assert now().failures == 1
+    until_answered(lambda: nodes.returned(now()))
+    until_answered(lambda: nodes.begin_trial(now(), "a-1"))
+    until_answered(lambda: nodes.succeeded("n1", utc_now() + HOUR))
+    assert (now().failures, now().rest_until) == (0, None)
+    until_answered(lambda: nodes.took_egg("n1", EGG))
+    assert EGG in now().eggs
+    with suppress(NameTakenError):
+        until_answered(lambda: beat(instance="second", url="http://n2"))
+    assert now().rival_url == "http://n2"
+    until_answered(lambda: beat(instance="second", url="http://n2", succeeds=now().heartbeat_at))
+    assert now().url == "http://n2"
+    spiders = SpiderStore(database)
+    for names in (("a", "b"), ("b",), ("b",)):
+        infos = [SpiderInfo(project="default", name=name) for name in names]
+        until_answered(lambda infos=infos: spiders.publish("n1", infos))
+    assert [info.name for info in spiders.all()] == ["b"]
+    until_answered(lambda: HeartbeatStore(database).beat("beat:1"))
+    eggs(database)
+
+
+def eggs(database: Database[Document]) -> None:
+    copies, store = EggCopies(database), EggStore(database)
+    database["egg_copies"].insert_one(
+        {"_id": f"n1/{EGG.project}/{EGG.version}", "node": "n1", "project": EGG.project, "version": EGG.version}
+        | {"known": [], "leased_until": utc_now() + HOUR}
+    )
+    until_answered(lambda: copies.agree("n1", EGG, "0" * 64))
+    assert copies.of_egg(EGG)["n1"].has == "0" * 64
+    database["egg_chunks"].insert_one({"_id": "x:0", "written_at": utc_now() - HOUR, "data": b""})
+    until_answered(lambda: store.sweep(utc_now()))
+    assert database["egg_chunks"].count_documents({}) == 0
+
+
+def reads_what_it_cannot(database: Database[Document]) -> None:
+    """A job that is set aside, until it was mended."""
+    job = make_job()
+    JobStore(database).insert(job)
+    for status, left in ((7, 1), ("pending", 0)):
+        database["jobs"].update_one({"_id": job.id}, {"$set": {"status": status}})
+        with suppress(UnreadableError):
+            until_answered(lambda: JobDocuments(database).find_one({"_id": job.id}))
+        until_answered(UnreadableStore(database).look_again)
+        assert database["unreadable"].count_documents({}) == left
+        aside = {"_id": job.id, "set_aside": {"$exists": True}}
+        assert database["jobs"].count_documents(aside) == left
+
+
+def remembers_who_did_what(database: Database[Document]) -> None:
+    audit, now = AuditStore(database), utc_now()
+    old = [AuditEntry(at=now - HOUR, route=f"GET /{number}") for number in range(2)]
+    until_answered(lambda: audit.insert(old))
+    assert database["audit"].count_documents({}) == 2
+    until_answered(lambda: audit.forget(now, 9))
+    assert database["audit"].count_documents({}) == 0
+    keys = KeyStore(database)
+    invitation = until_answered(lambda: KeyIssue(keys).issue("root", [Scope.JOIN])).key
+    # it is not used up by one who is not told of it
+    assert until_answered(lambda: keys.use_up(invitation.id))
+    assert not keys.use_up(invitation.id)
+    sends(StaticEntryStore(database), now)
+
+
+def sends(entries: StaticEntryStore, now: datetime) -> None:
+    """Each time, whoever claims it is told that it may send it."""
+    assert until_answered(lambda: entries.claim("hourly", None, now))
+    assert until_answered(lambda: entries.claim("hourly", now, now + HOUR))
+    assert not entries.claim("hourly", now, now + HOUR)

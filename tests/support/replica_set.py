@@ -1,0 +1,172 @@
+"""A server of MongoDB that looks like the primary of a replica set, and fails as one does.
+
+It stands before a server that knows neither sessions nor elections, as our own does. Drivers find a replica set: they
+number their writes and repeat what was not answered. A number that comes again is answered as it was before, and not
+carried out again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import bson
+from bson import ObjectId
+from relay import _HEADER, _HELLO, LOSE, Connection, MongoRelay, _message, failure
+
+from embedded.mongo.collection import CODEC
+from embedded.mongo.wire import Request, encode_reply, parse
+
+WRITES = frozenset({"insert", "update", "delete", "findAndModify"})
+_SESSIONS = frozenset({"lsid", "txnNumber", "$clusterTime"})
+_OP_MSG = 2013
+_NOT_WRITABLE_PRIMARY = 10107
+#: What a store answers that does not know numbered writes.
+_ILLEGAL_OPERATION = 20
+_PRIMARY_STEPPED_DOWN = 189
+_RETRYABLE = "RetryableWriteError"
+#: The server is asked, and steps down before the others have confirmed the write: it is there, but not for sure.
+INTERRUPT = "interrupt"
+#: The server is not asked: it is no primary any more.
+STEP_DOWN = "step down"
+#: What can become of a write.
+FAULTS = (LOSE, INTERRUPT, STEP_DOWN)
+#: By a request's id and its command; `None`: nothing special.
+Choice = Callable[[int, dict[str, Any]], str | None]
+
+
+class ReplicaSet(MongoRelay):
+    """Of one member. `choose` decides on each write."""
+
+    def __init__(self, target_port: int, *, numbers_writes: bool = True) -> None:
+        """`numbers_writes`: else drivers are told by the URL not to, and repeat nothing by themselves."""
+        super().__init__(target_port)
+        self.choose: Choice = lambda _id, _command: None
+        #: Writes that came again under their number, and were answered as before.
+        self.repeated = 0
+        #: How often it stepped down.
+        self.elections = 0
+        self._numbers_writes = numbers_writes
+        self._is_primary = True
+        #: The last number of each session, and what was answered.
+        self._answers: dict[bytes, tuple[int, dict[str, Any] | None]] = {}
+        #: What is asked just now, by connection and request.
+        self._asked: dict[tuple[int, int], tuple[Request, str | None]] = {}
+
+    def url(self, url: str) -> str:
+        return super().url(str(url)) + f"?replicaSet=rs0&retryWrites={str(self._numbers_writes).lower()}"
+
+    def step_down(self, seconds: float) -> None:
+        """There is no primary for so long; what is connected is cut off. Returns at once."""
+        done = threading.Event()
+
+        def begin() -> None:
+            self._is_primary = False
+            self.elections += 1
+            self._close()
+            self._loop.call_later(seconds, self._win)
+            done.set()
+
+        self._loop.call_soon_threadsafe(begin)
+        done.wait(10)
+
+    def _win(self) -> None:
+        self._is_primary = True
+
+    async def _ask(self, reader: asyncio.StreamReader, connection: Connection) -> None:
+        try:
+            while True:
+                request = parse(await _message(reader))
+                if (answer := self._answer_of_its_own(request, connection)) is not None:
+                    connection.client.write(encode_reply(request, answer))
+                    continue
+                connection.server.write(_unnumbered(request))
+                await connection.server.drain()
+        except (OSError, asyncio.IncompleteReadError):
+            connection.server.close()
+            connection.tasks.clear()
+
+    def _answer_of_its_own(self, request: Request, connection: Connection) -> dict[str, Any] | None:
+        """What is answered without the server; `None`: it is asked."""
+        name = next(iter(request.command))
+        if name.lower() in {"hello", "ismaster"}:
+            return self._hello()
+        if not self._is_primary:
+            return _refused(request.command)
+        if name in WRITES:
+            return self._write(request, connection)
+        return None
+
+    def _write(self, request: Request, connection: Connection) -> dict[str, Any] | None:
+        command = request.command
+        session, number = _session(command)
+        if number is not None and not self._numbers_writes:
+            return failure(_ILLEGAL_OPERATION).answer
+        last = self._answers.get(session)
+        if number is not None and last is not None and last[0] == number and last[1] is not None:
+            self.repeated += 1
+            return last[1]
+        fault = self.choose(request.request_id, command)
+        if fault == STEP_DOWN:
+            return _refused(command)
+        self._asked[connection.port, request.request_id] = (request, fault)
+        return None
+
+    async def _read(self, source: asyncio.StreamReader, connection: Connection) -> bytes:
+        message = await _message(source)
+        asked = self._asked.pop((connection.port, _HEADER.unpack_from(message)[2]), None)
+        if asked is None:
+            return message
+        request, fault = asked
+        session, number = _session(request.command)
+        answer = bson.decode(message[21:], CODEC)
+        if number is not None:
+            self._answers[session] = (number, answer)
+        if fault == LOSE:
+            connection.client.transport.abort()
+            raise ConnectionAbortedError
+        if fault == INTERRUPT and answer["ok"]:
+            return encode_reply(request, {**answer, **_unsure(request.command)})
+        return message
+
+    def _hello(self) -> dict[str, Any]:
+        now = {**_HELLO, "ismaster": self._is_primary, "localTime": datetime.now(UTC) + self.ahead}
+        me = f"127.0.0.1:{self.port}"
+        member = {"setName": "rs0", "setVersion": 1, "hosts": [me], "me": me, "secondary": not self._is_primary}
+        if self._is_primary:
+            member |= {"primary": me, "electionId": ObjectId(f"7fffffff{self.elections:016x}")}
+        return {**now, **member, "isWritablePrimary": self._is_primary}
+
+
+def _session(command: dict[str, Any]) -> tuple[bytes, int | None]:
+    return bytes(command.get("lsid", {}).get("id", b"")), command.get("txnNumber")
+
+
+def _labels(command: dict[str, Any]) -> tuple[str, ...]:
+    """As a server does, which labels only writes that it would know again."""
+    return (_RETRYABLE,) if "txnNumber" in command else ()
+
+
+def _refused(command: dict[str, Any]) -> dict[str, Any]:
+    return failure(_NOT_WRITABLE_PRIMARY, *_labels(command)).answer
+
+
+def _unsure(command: dict[str, Any]) -> dict[str, Any]:
+    """Of a write that is carried out, and not confirmed by a majority."""
+    concern = {"code": _PRIMARY_STEPPED_DOWN, "codeName": "PrimarySteppedDown", "errmsg": "as told"}
+    labels = _labels(command)
+    return {"writeConcernError": concern} | ({"errorLabels": [*labels]} if labels else {})
+
+
+def _unnumbered(request: Request) -> bytes:
+    """The same for a server that knows no sessions."""
+    kept = {
+        name: value for name, value in request.command.items() if name not in {"lsid", "txnNumber", "$clusterTime"}
+    }
+    body = bson.encode(kept, codec_options=CODEC)
+    flags = 0 if request.wants_reply else 2
+    payload = flags.to_bytes(4, "little") + b"\0" + body
+    return bytes(_HEADER.pack(_HEADER.size + len(payload), request.request_id, 0, _OP_MSG)) + payload
