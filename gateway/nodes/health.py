@@ -17,7 +17,13 @@ from gateway.contract.outbox import PROTOCOLS
 from gateway.crash_points import state_change
 from gateway.errors import NodeRefusedError, NodeUnreachableError
 from gateway.jobs.job import Attempt, Job
-from gateway.nodes.node import NodeState, fault_of_node, rest
+from gateway.nodes.node import (
+    MAX_REST_SECONDS,
+    MAX_SILENT_REST_SECONDS,
+    NodeState,
+    fault_of_node,
+    rest,
+)
 from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import Failure, Node, NodeStore
 from gateway.stores.documents import Documents, moment
@@ -127,11 +133,14 @@ class NodeHealth:
         """Note that work begun there at `began_at` failed through the node's fault. Of failures that happened
         together one counts, and one of all the attempts of a job.
         """
+        self.note(node_id, Failure(why, began_at, job_id))
+
+    def note(self, node_id: str, failure: Failure) -> None:
         node = self._nodes.get(node_id)
-        if node is None or (node.failed_at is not None and began_at <= node.failed_at):
+        if node is None or (node.failed_at is not None and failure.began_at <= node.failed_at):
             return
-        if self._nodes.failed(node, Failure(why, began_at, job_id)):
-            log.warning("node_failed", node=node_id, reason=why, failures=node.failures + 1)
+        if self._nodes.failed(node, failure):
+            log.warning("node_failed", node=node_id, reason=failure.why, failures=node.failures + 1)
 
     def succeeded(self, node_id: str, began_at: datetime) -> None:
         """Note that an attempt which was put there at `began_at` has run."""
@@ -186,7 +195,8 @@ class NodeProbe:
         try:
             self._scrapyd.probe(node.url)
         except (NodeUnreachableError, NodeRefusedError) as error:
-            self._health.failed(node.id, error.message, now)
+            longest = MAX_SILENT_REST_SECONDS if isinstance(error, NodeUnreachableError) else MAX_REST_SECONDS
+            self._health.note(node.id, Failure(error.message, now, longest_rest=longest))
             return False
         if self._nodes.returned(node):
             log.info("node_returned", node=node.id, failures=node.failures)

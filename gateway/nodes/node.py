@@ -15,6 +15,8 @@ from gateway.contract.records import ExitReport
 REST_SECONDS = 2.0
 #: Longest rest, in seconds.
 MAX_REST_SECONDS = 300.0
+#: Longest rest of a node that does not answer a probe: to ask again costs nothing, and no crawl is at risk.
+MAX_SILENT_REST_SECONDS = 30.0
 #: Failures in a row from which on a node that rests is in quarantine.
 QUARANTINE_AFTER = 3
 
@@ -39,9 +41,9 @@ class NodeState(StrEnum):
     DEAD = "dead"
 
 
-def rest(failures: int) -> timedelta:
+def rest(failures: int, longest: float = MAX_REST_SECONDS) -> timedelta:
     """How long a node rests after its n-th failure in a row. No jitter: only one probe comes when it is over."""
-    return timedelta(seconds=min(MAX_REST_SECONDS, REST_SECONDS * 2 ** (min(failures, 16) - 1)))
+    return timedelta(seconds=min(longest, REST_SECONDS * 2 ** (min(failures, 16) - 1)))
 
 
 def fault_of_node(exit_report: ExitReport, project: str, *, ran: bool) -> str | None:

@@ -19,6 +19,7 @@ from gateway.errors import NameTakenError
 from gateway.nodes.holds import Held, HoldStore, Usage
 from gateway.nodes.node import (
     EVERY_NODE,
+    MAX_REST_SECONDS,
     QUARANTINE_AFTER,
     NodeList,
     NodeState,
@@ -42,6 +43,8 @@ class Failure(NamedTuple):
     began_at: datetime
     #: The job, if it may have been the job's fault.
     job_id: str | None = None
+    #: Seconds.
+    longest_rest: float = MAX_REST_SECONDS
 
 
 class Load(NamedTuple):
@@ -349,7 +352,7 @@ class NodeStore:
             "failed_at": now,
             "failing_since": node.failing_since or now,
             "failed_jobs": jobs[-_JOBS_KEPT:],
-            "rest_until": now + rest(failures),
+            "rest_until": now + rest(failures, failure.longest_rest),
         }
         query = {"_id": node.id, "failed_at": _same(node.failed_at)}
         return self._nodes.update_one(query, {"$set": changes}).matched_count == 1

@@ -66,7 +66,7 @@ _OTHERS = tuple(state for state in NodeState if state not in {NodeState.UP, Node
 MISSED_FOR = timedelta(days=1)
 
 _NOT_HEARD = (
-    "see whether its tailer runs, and reaches MongoDB; if it is gone for good, `discoverybot nodes drain NAME`"
+    "see whether its tailer runs, and reaches MongoDB; if it is gone for good, `discoverybot nodes forget NAME`"
 )
 
 #: Every client may ask for the health. Addresses, and what is wrong there, are for admins only.

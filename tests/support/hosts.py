@@ -17,9 +17,10 @@ import os
 import secrets
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import pytest
 from machine import find_program
@@ -162,6 +163,26 @@ class Network:
 
     def _between(self, source: Host, target: Host) -> tuple[str, ...]:
         return ("iif", self._port(source), "from", source.address, "to", target.address)
+
+
+@contextmanager
+def on(host: Host, context: AbstractContextManager[Any]) -> Iterator[Any]:
+    """What it starts, it starts there."""
+    with ExitStack() as ends:
+        with host.entered():
+            entered = ends.enter_context(context)
+        yield entered
+
+
+@contextmanager
+def together(*contexts: AbstractContextManager[Any]) -> Iterator[list[Any]]:
+    """All of them, entered and left at the same time."""
+    ends = [ExitStack() for _ in contexts]
+    with ThreadPoolExecutor(len(contexts)) as threads:
+        try:
+            yield list(threads.map(ExitStack.enter_context, ends, contexts))
+        finally:
+            list(threads.map(ExitStack.close, ends))
 
 
 def _ip(*arguments: str) -> None:

@@ -31,10 +31,10 @@ def need_rabbitmq() -> None:
 
 
 class RabbitMQ:
-    def __init__(self, home: Path, *, address: str = "127.0.0.1") -> None:
+    def __init__(self, home: Path, *, address: str = "127.0.0.1", port: int = 0) -> None:
         home.mkdir(parents=True)
         self.home = home
-        self.port = free_port()
+        self.port = port or free_port()
         self._at = f"{address}:{self.port}"
         self.url = f"amqp://guest:guest@{self._at}//"
         self._node = f"discoverybot-{secrets.token_hex(4)}@localhost"
@@ -48,7 +48,7 @@ class RabbitMQ:
         """Returns once it takes connections."""
         with (self.home / "server.log").open("ab") as log:
             self._server = subprocess.Popen(
-                [_SERVER], cwd=self.home, env=self._environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [_SERVER], cwd=self.home, env=self.environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         deadline = time.monotonic() + _START_TIMEOUT
         while not self._answers():
@@ -119,7 +119,7 @@ class RabbitMQ:
         """The arguments of each queue, as its own tool prints them."""
         command = [_SERVER.with_name("rabbitmqctl"), "-q", "list_queues", "name", "arguments", "--no-table-headers"]
         done = subprocess.run(
-            command, cwd=self.home, env=self._environment(), capture_output=True, text=True, timeout=60, check=True
+            command, cwd=self.home, env=self.environment(), capture_output=True, text=True, timeout=60, check=True
         )
         return dict(line.split("\t", 1) for line in done.stdout.splitlines())
 
@@ -143,7 +143,8 @@ class RabbitMQ:
             self._mapper.kill()
             self._mapper.wait(60)
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
+        """For its own tools."""
         own = {
             "HOME": str(self.home),  # with the cookie
             "RABBITMQ_NODENAME": self._node,

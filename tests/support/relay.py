@@ -36,9 +36,9 @@ class Connection:
 
 
 class Relay:
-    def __init__(self, target_port: int, *, address: str = "127.0.0.1") -> None:
-        """It listens at the address; the server is on loopback."""
-        self.address, self.port = address, 0
+    def __init__(self, target_port: int, *, address: str = "127.0.0.1", port: int = 0) -> None:
+        """It listens at the address, on a port of its own or on that one; the server is on loopback."""
+        self.address, self.port = address, port
         #: How often a client spoke after the server had, or for the first time; what it says in one go counts once.
         self.round_trips = 0
         self._target_port = target_port
@@ -93,7 +93,7 @@ class Relay:
 
     async def _serve(self, listening: threading.Event) -> None:
         self._stopped = asyncio.Event()
-        server = await asyncio.start_server(self._connect, self.address, 0)
+        server = await asyncio.start_server(self._connect, self.address, self.port)
         self.port = server.sockets[0].getsockname()[1]
         listening.set()
         await self._stopped.wait()

@@ -118,8 +118,10 @@ def valkey_server(tmp: Path, *, address: str = "127.0.0.1") -> Iterator[StorePro
 
 
 @contextmanager
-def embedded_mongo(tmp: Path) -> Iterator[StoreProcess]:
-    """Our own MongoDB server with its data in `tmp`, kept when it is killed; its URL names `discoverybot`."""
+def embedded_mongo(tmp: Path, *, password_file: Path | None = None) -> Iterator[StoreProcess]:
+    """Our own MongoDB server with its data in `tmp`, kept when it is killed; its URL names `discoverybot`. It wants a
+    password where a file has one.
+    """
     tmp.mkdir(parents=True, exist_ok=True)
     port = free_port()
     url = f"mongodb://127.0.0.1:{port}/discoverybot"
@@ -129,7 +131,8 @@ def embedded_mongo(tmp: Path) -> Iterator[StoreProcess]:
             return client.admin.command("ping")
 
     place = ("--path", str(tmp / "mongo.sqlite"), "--host", "127.0.0.1", "--port", str(port))
-    command = (sys.executable, "-m", "embedded.mongo", *place)
+    password = ("--password-file", str(password_file)) if password_file else ()
+    command = (sys.executable, "-m", "embedded.mongo", *place, *password)
     yield from _running(StoreProcess.at(url, command, answers, tmp / "mongo.log"))
 
 

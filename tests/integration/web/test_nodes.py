@@ -144,7 +144,7 @@ def test_a_node_that_gives_no_sign_of_life_is_missed_unless_it_was_drained(
     missed = check(door, "node_states")
     assert missed["status"] == "down"
     assert re.fullmatch(r"no sign of life from n1 \(1\d s\); quarantined: n2 \(3 failures\)", missed["message"])
-    assert "nodes drain NAME" in missed["todo"]
+    assert "nodes forget NAME" in missed["todo"]
     door.post("/nodes/n1/drain")
     assert check(door, "node_states")["message"] == "quarantined: n2 (3 failures)"
 
