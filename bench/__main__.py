@@ -10,6 +10,7 @@ from contextlib import redirect_stderr
 from bench import (
     burst,
     commands,
+    crawl_cost,
     crawls,
     crossed_modules,
     dispatch,
@@ -30,6 +31,7 @@ FLOOR = 500.0
 #: Benchmarks that can run alone, with arguments of their own.
 NAMED: dict[str, Callable[[Sequence[str]], list[Row]]] = {
     "commands": commands.main,
+    "cost": crawl_cost.main,
     "dispatch": dispatch.main,
     "fleet": fleet.main,
     "lists": lists.main,
@@ -56,6 +58,7 @@ def every() -> list[Row]:
         *crawls.run(),
         *dispatch.run(),
         *fleet.run(fleet.SHORT),
+        *crawl_cost.run(),
         *commands.run(),
         *lists.run(),
         *long_log.run(),

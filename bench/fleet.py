@@ -38,8 +38,8 @@ from gateway.projects.eggs import SpiderStore
 from gateway.status.facts import KEPT
 from gateway.stores.indexes import ensure_indexes
 
-#: Crawls that are asked for in a second, and the seconds that each of them lives.
-RATE, LIFETIME = 10.0, 1.0
+#: Seconds that a crawl lives.
+LIFETIME = 1.0
 #: How often each page is asked for.
 LOOKS = 20
 #: Nodes of the platform on which jobs wait.
@@ -51,6 +51,8 @@ STORES = ("mongo", "redis", "broker")
 PARTS = ("gateway", "worker", "beat", *STORES)
 #: By the figure's name, and by the column that it stands in.
 Figures = dict[str, dict[str, float]]
+#: By the store's name.
+Urls = dict[str, str]
 
 
 class Size(NamedTuple):
@@ -61,6 +63,8 @@ class Size(NamedTuple):
     slots: int = 20
     #: Users that own the crawls, in turn.
     users: int = 20
+    #: Crawls that are asked for in a second.
+    rate: float = 10.0
     #: Seconds for which each state is watched.
     seconds: float = 10.0
     #: Whether all slots are filled for each number of nodes, and all of `PAGES` looked at.
@@ -91,6 +95,7 @@ def main(arguments: Sequence[str]) -> list[Row]:
     parser.add_argument("--waiting", type=int, nargs="+", default=FULL.waiting)
     parser.add_argument("--slots", type=int, default=FULL.slots)
     parser.add_argument("--users", type=int, default=FULL.users)
+    parser.add_argument("--rate", type=float, default=FULL.rate)
     parser.add_argument("--seconds", type=float, default=FULL.seconds)
     return run(Size(**vars(parser.parse_args(arguments))))
 
@@ -98,11 +103,11 @@ def main(arguments: Sequence[str]) -> list[Row]:
 def run(size: Size = FULL) -> list[Row]:
     by_nodes: Figures = {}
     for nodes in size.nodes:
-        with fleet(nodes, size.users) as one:
+        with fleet(nodes, size) as one:
             of_nodes(one, size, by_nodes)
     show(f"by the number of nodes, with {size.slots} slots each", by_nodes)
     by_waiting: Figures = {}
-    with fleet(WAITED_FOR, size.users) as one:
+    with fleet(WAITED_FOR, size) as one:
         of_waiting(one, size, by_waiting)
     show(f"by the number of waiting jobs, {WAITED_FOR} nodes with {size.slots} full slots each", by_waiting)
     return [
@@ -148,6 +153,14 @@ class Spent(NamedTuple):
     def bytes(self, store: str) -> float:
         return sum(count for asked, count in self.asked[store].items() if asked.command == BYTES)
 
+    def of(self, pid: int) -> Spent:
+        """What this process alone has asked."""
+        asked = {
+            store: Counter({one: count for one, count in counts.items() if one.pid == pid})
+            for store, counts in self.asked.items()
+        }
+        return self._replace(asked=asked)
+
     def figures(self, parts: float, rest: Spent | None = None) -> dict[str, float]:
         """Each part's share; without what `rest` costs in the same time."""
         share = self.seconds / rest.seconds if rest else 0.0
@@ -167,9 +180,9 @@ class Fleet:
     """A running platform, and what is needed to measure it."""
 
     def __init__(
-        self, nodes: int, users: int, stack: Platform, proxies: Mapping[str, CountingProxy], stores: Mapping[str, int]
+        self, nodes: int, size: Size, stack: Platform, proxies: Mapping[str, CountingProxy], stores: Mapping[str, int]
     ) -> None:
-        self.nodes, self._users = nodes, users
+        self.nodes, self._size = nodes, size
         self.stack, self._proxies, self._stores = stack, proxies, stores
         self.order: Callable[..., Facts] = lambda **_: {}
         self.http = httpx.Client(base_url=stack.url, timeout=60, trust_env=False)
@@ -188,14 +201,14 @@ class Fleet:
 
     def post(self) -> None:
         self.posted += 1
-        user, url = f"user-{self.posted % self._users:02}", f"http://93.184.215.14/{self.posted}"
+        user, url = f"user-{self.posted % self._size.users:02}", f"http://93.184.215.14/{self.posted}"
         body = {"user_id": user, "spider": "seo", "start_urls": [url]}
         self.http.post("/crawl", json=body).raise_for_status()
 
     def post_for(self, seconds: float) -> int:
         """Ask for crawls at an even pace; returns for how many."""
         began, count = time.monotonic(), 0
-        while (at := count / RATE) < seconds:
+        while (at := count / self._size.rate) < seconds:
             time.sleep(max(0.0, began + at - time.monotonic()))
             self.post()
             count += 1
@@ -226,26 +239,31 @@ class Fleet:
             self.stack.database["jobs"].insert_many(waiting[start : start + 1000])
 
     def _jobs(self, count: int) -> list[Job]:
-        return [waiting_job(f"user-{number % self._users:02}") for number in range(count)]
+        return [waiting_job(f"user-{number % self._size.users:02}") for number in range(count)]
 
     def look(self, path: str, times: int) -> None:
         for _ in range(times):
             self.http.get(path, headers={"Accept": "text/html, application/json"}).raise_for_status()
 
 
+def measured_stores(folder: Path, ends: ExitStack) -> tuple[Urls, Urls, dict[str, CountingProxy]]:
+    """The stores' URLs, their URLs through the proxies that count what is asked of them, and these proxies."""
+    urls = {
+        "mongo": str(ends.enter_context(embedded_mongo(folder / "mongo"))),
+        "redis": str(ends.enter_context(valkey_server(folder / "redis"))),
+        "broker": str(ends.enter_context(valkey_server(folder / "broker"))),
+    }
+    proxies = {name: ends.enter_context(proxy(name, url)) for name, url in urls.items()}
+    return urls, {name: _through(url, proxies[name]) for name, url in urls.items()}, proxies
+
+
 @contextmanager
-def fleet(nodes: int, users: int) -> Iterator[Fleet]:
+def fleet(nodes: int, size: Size) -> Iterator[Fleet]:
     with ExitStack() as ends:
         folder = Path(ends.enter_context(tempfile.TemporaryDirectory()))
-        urls = {
-            "mongo": str(ends.enter_context(embedded_mongo(folder / "mongo"))),
-            "redis": str(ends.enter_context(valkey_server(folder / "redis"))),
-            "broker": str(ends.enter_context(valkey_server(folder / "broker"))),
-        }
+        urls, through, proxies = measured_stores(folder, ends)
         pids = {name: store_pid(url) for name, url in urls.items()}
-        proxies = {name: ends.enter_context(proxy(name, url)) for name, url in urls.items()}
         stack = Platform(folder, urls["mongo"], urls["broker"])
-        through = {name: _through(urls[name], proxies[name]) for name in urls}
         stack.environment |= {
             "MONGO_URI": through["mongo"], "REDIS_URL": through["redis"], "BROKER_URL": through["broker"],
             "CRAWL_QUEUE_MAX": "1000000", "CRAWL_USER_WAITING_MAX": "1000000",
@@ -253,7 +271,7 @@ def fleet(nodes: int, users: int) -> Iterator[Fleet]:
         ensure_indexes(stack.database)
         for number in range(1, nodes + 1):
             SpiderStore(stack.database).publish(f"fake-{number:03}", [SpiderInfo(project="default", name="seo")])
-        one = Fleet(nodes, users, stack, proxies, pids)
+        one = Fleet(nodes, size, stack, proxies, pids)
         one.order = ends.enter_context(fake_nodes(nodes, stack.environment))
         ends.enter_context(stack.parts())
         yield one
@@ -310,7 +328,7 @@ def full(one: Fleet, size: Size, column: str, figures: Figures) -> Spent:
     time.sleep(2 * RECONCILE_SECONDS)
     rest = one.measure(lambda: time.sleep(size.seconds))
     put(figures, "a second with all slots full", column, rest.figures(rest.seconds))
-    one.order(ended_each_second=RATE)
+    one.order(ended_each_second=size.rate)
     crawls: list[int] = []
     spent = one.measure(lambda: crawls.append(one.post_for(size.seconds)))
     one.order(ended_each_second=0)
@@ -323,7 +341,7 @@ def looks(one: Fleet, column: str, figures: Figures, rest: Spent, *, is_thorough
     for name, path in PAGES.items() if is_thorough else [(HEALTH, HEALTH)]:
         if path != HEALTH:
             time.sleep(KEPT)
-        first = one.measure(partial(one.look, path, 1)).figures(1, rest)
+        first = one.measure(partial(one.look, path, 1)).of(one.stack.pids["gateway"]).figures(1)
         more = one.measure(partial(one.look, path, LOOKS)).figures(LOOKS, rest)
         found = {name: (more if name.startswith("ms") else first)[name] for name in first}
         put(figures, f"a look at {name}", column, found)

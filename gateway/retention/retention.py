@@ -231,25 +231,36 @@ class Retention:
     _monotonic: Callable[[], float] = time.monotonic
     _running: threading.Lock = field(init=False, factory=threading.Lock)
     _passed_over: set[str] = field(init=False, factory=set)
+    #: Whether time was over before something of this round was done.
+    _is_cut: bool = field(init=False, default=False)
 
-    def run(self) -> None:
-        """One round of at most about `RUN_SECONDS`. It does nothing while another round runs in this process."""
+    def run(self) -> bool:
+        """One round of at most about `RUN_SECONDS`. It does nothing while another round runs in this process. Returns
+        whether its time was over before all was removed: the next round should begin at once.
+        """
         if not self._running.acquire(blocking=False):
-            return
+            return False
         try:
-            now, deadline = self._clock(), self._monotonic() + RUN_SECONDS
+            now, began, self._is_cut = self._clock(), self._monotonic(), False
+            # of the parts, none may leave no time for the others
+            logs, items, deadline = (began + RUN_SECONDS * share for share in (1 / 3, 2 / 3, 1))
             self._unreadable.look_again()
             self._forget_nodes(now)
             self._heartbeats.forget(now - PROCESS_GONE_AFTER)
             self._keys.forget(now - CLAIM_KEPT)
-            self._remove_part("logs", now, self._keep.logs, deadline)
-            self._remove_part("items", now, self._keep.items, deadline)
+            self._remove_part("logs", now, self._keep.logs, logs)
+            self._remove_part("items", now, self._keep.items, items)
             self._remove_jobs(now, deadline)
             # the decisions on occurrences are kept for as long as their jobs
             self._forget(self._ledger.forget, now, self._keep.jobs, deadline)
             self._forget(self._audit.forget, now, self._keep.audit, deadline)
+            return self._is_cut
         finally:
             self._running.release()
+
+    def _is_over(self, deadline: float) -> bool:
+        self._is_cut |= (is_over := self._monotonic() > deadline)
+        return is_over
 
     def _remove_part(self, part: Part, now: datetime, keep: timedelta, deadline: float) -> None:
         if not keep:
@@ -262,6 +273,8 @@ class Retention:
             if all_gone:
                 reached = ended.finished_at
             if self._monotonic() > deadline:
+                # what cannot be removed now is not tried again at once
+                self._is_cut |= all_gone
                 break
         if reached is not None:
             self._expiry.advance(part, reached)
@@ -297,7 +310,7 @@ class Retention:
         for number, job_id in enumerate(self._expiry.settled(now - self._keep.jobs), start=1):
             if not self._remove_job(job_id):
                 return
-            if number % BATCH == 0 and self._monotonic() > deadline:
+            if number % BATCH == 0 and self._is_over(deadline):
                 return
 
     def _remove_job(self, job_id: str) -> bool:
@@ -320,7 +333,7 @@ class Retention:
         self, forget: Callable[[datetime, int], int], now: datetime, keep: timedelta, deadline: float
     ) -> None:
         while keep and forget(now - keep, LEDGER_BATCH) == LEDGER_BATCH:
-            if self._monotonic() > deadline:
+            if self._is_over(deadline):
                 return
 
     def _forget_nodes(self, now: datetime) -> None:

@@ -43,6 +43,8 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("waiting_user", "status", "user_id", where=_PENDING),
         # how many of one user wait for their time
         _index("scheduled_user", "status", "user_id", where={"status": "scheduled"}),
+        # how many of one user are paused
+        _index("paused_user", "status", "user_id", where={"status": "paused"}),
         _index("waiting_reason_id", "waiting_reason", "_id", where=_there("waiting_reason")),
         _index("finished", "finished_at", sparse=True),
         # jobs on their way to a node

@@ -125,7 +125,9 @@ def register_tasks(app: Celery, parts: Container) -> None:
 
     @app.task(name=messages.REMOVE_EXPIRED)
     def remove_expired() -> None:
-        parts[Retention].run()
+        if parts[Retention].run():
+            # a platform that ends more crawls than the beat's rounds can remove would keep them for ever
+            parts.waker.wake(messages.REMOVE_EXPIRED)
 
     @app.task(name=messages.BRING_EGG)
     def bring_egg(node: str, project: str, version: str) -> None:

@@ -210,11 +210,18 @@ def test_jobs_that_cannot_be_read_are_told_of_once_and_keep_no_other(platform: P
 
 def test_a_run_ends_in_time_and_the_next_goes_on(platform: Platform, retain: Retain) -> None:
     jobs = [ended(platform, days=31 + number) for number in range(3)]
-    seconds = iter(range(0, 10_000, 15))
-    retain(monotonic=lambda: next(seconds)).run()
+    seconds = iter(range(0, 10_000, 5))
+    assert retain(monotonic=lambda: next(seconds)).run(), "it should go on at once"
     assert [left(platform, job)[0] for job in jobs] == [True, False, False]
-    retain().run()
+    assert not retain().run()
     assert not any(left(platform, job)[0] for job in jobs)
+
+
+def test_many_logs_leave_time_for_items_and_jobs(platform: Platform, retain: Retain) -> None:
+    jobs = [ended(platform, days=91 + number) for number in range(4)]
+    seconds = iter(range(0, 10_000, 5))
+    assert retain(monotonic=lambda: next(seconds)).run()
+    assert [left(platform, job) for job in jobs] == [(False, False, False)] * 4
 
 
 def test_jobs_that_ended_at_the_same_moment_do_not_hold_up_the_others(platform: Platform, retain: Retain) -> None:

@@ -157,3 +157,10 @@ def test_what_a_worker_asks_at_each_look_does_not_lead_over_all_jobs_that_wait(
     found = plan(find)
     assert found.index is not None
     assert found.index.spec.name == leading
+
+
+@pytest.mark.parametrize("status", [JobStatus.PENDING, JobStatus.SCHEDULED, JobStatus.PAUSED])
+def test_how_many_of_a_user_wait_is_counted_without_reading_a_job(status: JobStatus) -> None:
+    found = plan({"filter": {"status": str(status), "user_id": "many"}})
+    assert found.index is not None
+    assert found.is_exact
