@@ -1,7 +1,7 @@
 # All you need is Python 3.11 or later and make: uv, and all else, comes from PyPI into this folder.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up demo quick test faults check bench fmt screenshots clean
+.PHONY: help up demo quick test faults check bench fmt screenshots release clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -59,6 +59,9 @@ check: $(STAMP) ## Lint, formatting, types, import rules
 
 bench: $(STAMP) ## Measure us beside the ceiling and the peers
 	@exec $(BIN)/python -m bench
+
+release: $(STAMP) ## Tag VERSION=… with its notes from CHANGELOG, if every place that names the version agrees
+	@exec $(BIN)/python .ci/release.py --tag $(VERSION)
 
 fmt: $(STAMP) ## Format, and mend what can be mended
 	$(BIN)/ruff check --fix

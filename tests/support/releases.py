@@ -47,12 +47,15 @@ class Release(NamedTuple):
 
 
 def last_release(folder: Path) -> Release:
-    """The last one that CHANGELOG names a commit of, unpacked into `folder`. Today's packages run it."""
-    found = next((match for match in _RELEASE.finditer((ROOT / "CHANGELOG.md").read_text()) if match["commit"]), None)
-    assert found, "CHANGELOG names no release with its commit"
-    packed = subprocess.run(("git", "archive", found["commit"]), cwd=ROOT, check=False, capture_output=True)
+    """The last one in CHANGELOG, by the commit that it names or else by its tag, in `folder`. Today's packages
+    run it.
+    """
+    found = _RELEASE.search((ROOT / "CHANGELOG.md").read_text())
+    assert found, "CHANGELOG names no release"
+    commit = found["commit"] or f"v{found['version']}"
+    packed = subprocess.run(("git", "archive", commit), cwd=ROOT, check=False, capture_output=True)
     if packed.returncode:
-        _not_here(f"the last release, {found['commit']}, is not in this clone: git fetch --unshallow")
+        _not_here(f"the last release, {commit}, is not in this clone: git fetch --unshallow")
     with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
         archive.extractall(folder, filter="data")
     # what the source says of its version is asked of the installed package: today's, without this one before it

@@ -10,6 +10,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 
 import psutil
@@ -71,7 +72,7 @@ def test_it_has_the_services_of_the_architecture() -> None:
 def test_each_of_our_processes_runs_its_plain_command_in_our_image(name: str) -> None:
     assert " ".join(OURS[name].command) == PROCESSES[name]
     target = "node" if name == "scrapyd" else "scheduler"
-    assert OURS[name].image == f"discoverybot/{target}"
+    assert OURS[name].image == f"discoverybot/{target}:{version('discoverybot')}"
     assert OURS[name].build == Build(context=".", target=target)
     assert f" AS {target}\n" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
     assert "USER discoverybot" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
