@@ -143,6 +143,13 @@ class JobQueries:
             return JobsPage(jobs[:limit], cursor_of(jobs[limit - 1].created_at, jobs[limit - 1].id))
         return JobsPage(jobs, searched_to, moment_of(searched_to) if searched_to else None)
 
+    def one_off(self, wanted: JobFilter, since: datetime, until: datetime, limit: int) -> list[Job]:
+        """Single crawls that wait for a start time from `since` on and before `until`, the next one first."""
+        lead: Document = {"status": JobStatus.SCHEDULED, "not_before": {"$gte": since, "$lt": until}}
+        single: Document = {"schedule_id": {"$exists": False}}
+        query = {"$and": [lead, single, *_checked(wanted, [])]}
+        return self._documents.many(self._jobs.find(query, sort=[("not_before", ASCENDING)], limit=limit))
+
     def places(self, wanted: JobFilter, limit: int, cursor: str | None = None) -> list[Place]:
         """The next jobs of the list, newest first. It reads on until it has `limit` jobs, however long that takes."""
         wanted = self._narrowed(wanted)

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from attrs import define
 
 from gateway.clock import Clock, utc_now
-from gateway.jobs.job import JobStatus
-from gateway.jobs.queries import JobQueries
+from gateway.jobs.job import Job, JobStatus
+from gateway.jobs.queries import JobFilter, JobQueries
 from gateway.schedules.next_run import Moment, preview
 from gateway.schedules.schedule import LedgerEntry, LedgerKind, Schedule, ScheduleState
 from gateway.schedules.store import LedgerStore, ScheduleFilter, ScheduleStore
@@ -45,6 +45,9 @@ class CalendarPage(NamedTuple):
     now: datetime
     rows: list[Row]
     next: str | None
+    #: Single crawls that wait for their time, the next first; on the first page alone.
+    single: list[Job]
+    is_single_cut: bool
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
@@ -66,13 +69,19 @@ class ScheduleCalendar:
             ledgers = [self._ledger.between(one.id, since, until, MAX_OCCURRENCES + 1) for one in schedules]
             fired = [entry.job_id for entries in ledgers for entry in entries if entry.kind is LedgerKind.FIRED]
             statuses = self._queries.statuses(fired)
+            single = [] if after else self._single(wanted, since, until)
         rows = []
         for schedule, entries in zip(schedules, ledgers, strict=True):
             past = [Past(entry, statuses.get(entry.job_id)) for entry in entries]
             ahead = _ahead(schedule, max(now, since), until, now)
             if past or ahead:
                 rows.append(_row(schedule, past, ahead))
-        return CalendarPage(now, rows, following)
+        most = MAX_OCCURRENCES
+        return CalendarPage(now, rows, following, single[:most], is_single_cut=len(single) > most)
+
+    def _single(self, wanted: ScheduleFilter, since: datetime, until: datetime) -> list[Job]:
+        crawls = JobFilter(user_id=wanted.user_id, spider=wanted.spider, site=wanted.site, q=wanted.q)
+        return self._queries.one_off(crawls, since, until, MAX_OCCURRENCES + 1)
 
 
 def coming(schedule: Schedule, now: datetime, count: int, since: datetime | None = None) -> list[Moment]:

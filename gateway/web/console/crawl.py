@@ -59,7 +59,7 @@ def new_crawl(query: Annotated[CrawlPageQuery, Query()], request: Request, parts
         "crawl/new.html",
         projects=projects,
         versions=next((one.versions for one in projects if one.name == chosen.project), []),
-        offered=_offered(chosen, parts),
+        offered=offered(chosen, parts),
         chosen=chosen,
         spider=spider,
         form=_form(chosen, spider),
@@ -96,7 +96,7 @@ def spider_of(project: str | None, version: str | None, name: str | None, parts:
     return next((one for one in best if one.project == DEFAULT_PROJECT), best[0] if best else None)
 
 
-def _offered(chosen: Chosen, parts: Parts) -> list[SpiderView]:
+def offered(chosen: Chosen, parts: Parts) -> list[SpiderView]:
     wanted = SpidersQuery(project=chosen.project or None, version=chosen.version or None, limit=_OFFERED)
     return [one for one in list_spiders(wanted, parts).spiders if chosen.version or one.latest]
 

@@ -7,23 +7,26 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Annotated, Any, Literal, NamedTuple
 
+import orjson
 from fastapi import Query, Request, Response
 from pydantic import Field, model_validator
 
 from gateway.clock import to_iso
+from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.errors import InvalidRequestError
 from gateway.jobs.job import Job
 from gateway.jobs.queries import JobFilter, JobQueries
 from gateway.schedules.next_run import parse_time_zone
 from gateway.schedules.schedule import LedgerKind
 from gateway.web.authorisation import Called
-from gateway.web.console.crawl import spider_of, texts_of
+from gateway.web.console.crawl import Chosen, offered, spider_of, texts_of
 from gateway.web.console.formats import duration
 from gateway.web.console.pages import Pages, page
 from gateway.web.console.parameters import parameter_form
 from gateway.web.dependencies import Parts, ScheduleId
 from gateway.web.parts import GatewayParts
 from gateway.web.routes.jobs import MOST_COUNTED
+from gateway.web.routes.platform import list_projects
 from gateway.web.routes.schedules import (
     calendar_page,
     get_schedule,
@@ -31,9 +34,9 @@ from gateway.web.routes.schedules import (
     schedule_history,
     schedules_page,
 )
-from gateway.web.schemas.calendar import CalendarQuery, CalendarSchedule, PastRun
+from gateway.web.schemas.calendar import CalendarQuery, CalendarSchedule, PastRun, SchedulesCalendar
 from gateway.web.schemas.schedule import ComingRun, HistoryQuery, PreviewQuery, SchedulesQuery
-from gateway.web.schemas.types import Cursor, QueryModel
+from gateway.web.schemas.types import Cursor, Name, QueryModel
 
 router = Pages()
 
@@ -118,6 +121,15 @@ class Day(NamedTuple):
     counts: list[tuple[str, str, int]]
 
 
+class Single(NamedTuple):
+    """The crawls that are to run once, as a row."""
+
+    days: list[Day]
+    #: The zone of their times.
+    zone: str
+    is_cut: bool
+
+
 class WeekRow(NamedTuple):
     schedule: CalendarSchedule
     days: list[Day]
@@ -142,6 +154,7 @@ def week(query: Annotated[WeekQuery, Query()], request: Request, parts: Parts, c
     return page(
         request,
         "schedules/week.html",
+        single=_single(found, zone, dates),
         rows=[row for row in rows if row.is_cut or any(day.runs or day.counts for day in row.days)],
         dates=dates,
         changes=[None if query.zone == OWN else _change(day, zone) for day in dates],
@@ -170,6 +183,19 @@ def _row(schedule: CalendarSchedule, zone: tzinfo | None, dates: Sequence[date])
         if (day := due.astimezone(zone).date()) in by_day:
             by_day[day].append(run)
     return WeekRow(schedule, [_day(by_day[day]) for day in dates], schedule.past_cut or schedule.coming_cut)
+
+
+def _single(found: SchedulesCalendar, zone: tzinfo, dates: Sequence[date]) -> Single | None:
+    by_day: dict[date, list[Run]] = {day: [] for day in dates}
+    for crawl in found.crawls:
+        if (day := crawl.due.astimezone(zone).date()) in by_day:
+            urls = ", ".join(crawl.start_urls)
+            by_day[day].append(Run(_clock(crawl.due, zone), "scheduled", crawl.spider, crawl.job_id, urls, ""))
+    days = [
+        Day(runs, []) if len(runs) <= _SHOWN else Day([], [("scheduled", "to come", len(runs))])
+        for runs in by_day.values()
+    ]
+    return Single(days, str(zone), found.crawls_cut) if any(by_day.values()) or found.crawls_cut else None
 
 
 def _day(runs: list[Run]) -> Day:
@@ -238,16 +264,48 @@ def one_schedule(
     )
 
 
+class EditQuery(QueryModel):
+    """What another spider takes, before the schedule is changed to it."""
+
+    project: Name | None = None
+    version: Name | None = None
+    spider: Name | None = None
+    user_id: str | None = None
+
+
+def _chosen(query: EditQuery, crawl: dict[str, Any]) -> Chosen:
+    given = {name: crawl.get(name) or "" for name in ("project", "version", "spider")}
+    if query.project not in {None, given["project"]} or query.spider not in {None, given["spider"]}:
+        given["version"] = ""
+    asked = query.model_dump(include=set(given), exclude_none=True)
+    return Chosen(**{**given, **asked}, given=crawl)
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
 @router.page("/console/schedules/{schedule_id}/edit", like="PATCH /schedules/{schedule_id}")
-def edit_schedule(schedule_id: ScheduleId, request: Request, parts: Parts) -> Response:
+def edit_schedule(
+    schedule_id: ScheduleId, query: Annotated[EditQuery, Query()], request: Request, parts: Parts
+) -> Response:
     schedule = get_schedule(schedule_id, parts)
     crawl: dict[str, Any] = schedule.crawl.model_dump(mode="json") if schedule.crawl else {}
-    spider = spider_of(crawl.get("project"), crawl.get("version"), crawl.get("spider"), parts)
-    is_own = spider is not None and spider.project == "default"
+    chosen = _chosen(query, crawl)
+    spider = spider_of(chosen.project, chosen.version, chosen.spider, parts)
+    is_own = spider is not None and spider.project == DEFAULT_PROJECT
+    versions = {one.name: one.versions for one in list_projects(parts).projects}
+    env = crawl.get("env", {})
     return page(
         request,
         "schedules/edit.html",
         schedule=schedule,
+        chosen=chosen,
+        offered=offered(chosen, parts),
+        # that of the schedule may be deployed nowhere now
+        projects=sorted({*versions, chosen.project}),
+        versions=versions.get(chosen.project, []),
+        env={"text": "\n".join(f"{name}={value}" for name, value in env.items()), "given": _json(env) if env else ""},
         form=parameter_form(spider.params_schema if spider else None, crawl.get("params", {}), own=is_own),
         texts=texts_of(crawl),
         needs_urls=spider is not None and spider.needs_urls,

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 
 from gateway.errors import InvalidRequestError
-from gateway.jobs.job import JobStatus
+from gateway.jobs.job import Job, JobStatus
 from gateway.schedules.calendar import MAX_DAYS, MAX_OCCURRENCES, CalendarPage, Past, Row
 from gateway.schedules.schedule import GRACE_SECONDS, LedgerKind, ScheduleState
 from gateway.schedules.store import ScheduleFilter
@@ -52,6 +52,17 @@ _EXAMPLE: JsonDict = {
         }
     ],
     "next": None,
+    "crawls": [
+        {
+            "job_id": "9c8b7a6d5e4f4b2c8a1d0e9f2b3c4d5e",
+            "user_id": "abc123",
+            "spider": "seo",
+            "site": None,
+            "start_urls": ["https://example.com/sale"],
+            "due": "2027-06-03T06:30:00.000Z",
+        }
+    ],
+    "crawls_cut": False,
 }
 
 
@@ -145,14 +156,51 @@ class CalendarSchedule(BaseModel):
         )
 
 
+class SingleCrawl(BaseModel):
+    """A crawl that was asked for with `schedule_at` and no interval, and waits for that time."""
+
+    job_id: str
+    user_id: str
+    spider: str
+    site: str | None
+    start_urls: list[str] = Field(description=f"The first {SHOWN_URLS} start URLs.")
+    due: Timestamp
+
+    @classmethod
+    def of(cls, job: Job) -> SingleCrawl:
+        spec = job.spec
+        urls = list(spec.start_urls[:SHOWN_URLS])
+        return cls(
+            job_id=job.id,
+            user_id=job.user_id,
+            spider=spec.spider,
+            site=spec.site,
+            start_urls=urls,
+            due=job.not_before,
+        )
+
+
 class SchedulesCalendar(BaseModel, json_schema_extra={"examples": [_EXAMPLE]}):
     since: Timestamp
     until: Timestamp
     at: Timestamp = Field(description="Now: what is before it is over.")
     schedules: list[CalendarSchedule]
     next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
+    crawls: list[SingleCrawl] = Field(
+        description=f"Single crawls that wait for their time, the next {MAX_OCCURRENCES} at most; on the first page."
+    )
+    crawls_cut: bool = Field(description="Whether there are more of them.")
 
     @classmethod
     def of(cls, found: CalendarPage, since: datetime, until: datetime) -> SchedulesCalendar:
         rows = [CalendarSchedule.of(row, found.now) for row in found.rows]
-        return cls(since=since, until=until, at=found.now, schedules=rows, next=found.next)
+        crawls = [SingleCrawl.of(job) for job in found.single]
+        return cls(
+            since=since,
+            until=until,
+            at=found.now,
+            schedules=rows,
+            next=found.next,
+            crawls=crawls,
+            crawls_cut=found.is_single_cut,
+        )

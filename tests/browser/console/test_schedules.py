@@ -128,7 +128,7 @@ async def test_a_schedule_is_changed_run_and_deleted(
     await page.get_by_label("Seconds at most").fill("")
     await page.get_by_label("words").fill("100")
     await page.get_by_label("deep").check()
-    await page.get_by_text("Expectations, settings").press("Enter")
+    await page.get_by_text("Expectations, settings, fetching").press("Enter")
     await page.get_by_label("Items at least").fill("10")
     await page.get_by_label("Fields that items must have").fill("price=0.9")
     await page.get_by_label("Settings of Scrapy").fill("DOWNLOAD_DELAY=2")
@@ -165,6 +165,34 @@ def _is_changed(console: Console, identity: str) -> None:
     assert (made.crawl.spec.expect.min_items, made.crawl.spec.expect.fields) == (10, {"price": 0.9})
     assert made.crawl.spec.settings == {"DOWNLOAD_DELAY": 2}
     assert (made.overlap, made.crawl.spec.params, made.crawl.spec.timeout) == ("queue", {"deep": True}, 3600)
+
+
+async def test_what_is_not_shown_stays_and_another_spider_has_its_own_parameters(tab: Tab, console: Console) -> None:
+    fetch = {"headers": {"X-Token": "secret"}, "user_agent": "me"}
+    identity = _schedule(console, "hidden", interval="@daily", fetch=fetch, ignore_cache=True)
+    console.spider("other", schema={"type": "object", "properties": {"colour": {"type": "string"}}})
+    page = tab.page
+    await page.goto(f"/console/schedules/{identity}/edit")
+    assert "secret" not in await page.content()
+    await page.get_by_label("Name").first.fill("still hidden")
+    await page.get_by_label("How pages are fetched").fill('{"headers": {"X-Token": "***"}, "user_agent": "you"}')
+    await expect(page.get_by_role("region", name="Its runs from now on")).to_contain_text("give the value itself")
+    await expect(page.get_by_label("How pages are fetched")).to_have_attribute("aria-invalid", "true")
+    await page.get_by_label("How pages are fetched").fill('{"headers": {"X-Token": "***"}, "user_agent": "me"}')
+    await page.get_by_label("Spider").fill("other")
+    await page.get_by_label("Spider").press("Tab")
+    await page.get_by_label("colour").fill("red")
+    await expect(page.get_by_role("region", name="Its runs from now on").get_by_role("listitem")).to_have_count(10)
+    await page.get_by_label("without the HTTP cache").uncheck()
+    await page.get_by_role("button", name="Save").press("Enter")
+    await page.wait_for_url(f"**/console/schedules/{identity}")
+    crawl = console.schedules.get(identity).crawl
+    assert crawl is not None
+    assert crawl.spec.fetch is not None
+    assert (crawl.spec.spider, crawl.spec.params) == ("other", {"colour": "red"})
+    assert (crawl.spec.fetch.headers, crawl.spec.fetch.user_agent) == (fetch["headers"], "me")
+    assert crawl.spec.ignore_cache is False
+    tab.complaints.clear()
 
 
 async def test_two_changes_at_once_do_not_undo_each_other(tab: Tab, console: Console, ids: dict[str, str]) -> None:

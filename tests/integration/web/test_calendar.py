@@ -68,6 +68,25 @@ def test_a_coming_week_has_the_occurrences_of_that_week(gateway: httpx.Client, m
     assert all(asked["since"] <= run["due"] < asked["until"] for run in row["coming"])
 
 
+def test_single_crawls_for_later_are_in_it(gateway: httpx.Client, crawl: dict[str, Any], make: Make) -> None:
+    make()
+    soon = utc_now() + timedelta(days=2)
+    made = [
+        gateway.post("/crawl", json={**crawl, "schedule_at": to_iso(soon + day * timedelta(days=1)), **more}).json()
+        for day, more in ((0, {}), (-1, {"start_urls": ["https://example.com/sale"]}), (20, {}))
+    ]
+    asked: dict[str, Any] = {"user_id": crawl["user_id"]}
+    first = gateway.get("/schedules/calendar", params=asked).json()
+    assert [one["job_id"] for one in first["crawls"]] == [made[1]["job_id"], made[0]["job_id"]]
+    assert first["crawls"][1]["start_urls"] == crawl["start_urls"]
+    for more, count in (({"spider": "seo"}, 2), ({"q": "/sale"}, 1), ({"site": "none"}, 0)):
+        found = gateway.get("/schedules/calendar", params=asked | more).json()
+        assert len(found["crawls"]) == count
+    page = gateway.get("/console/schedules/week", params=asked, headers={"Accept": "text/html"}).text
+    assert f"/console/jobs/{made[0]['job_id']}?" in page
+    assert made[2]["job_id"] not in page
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

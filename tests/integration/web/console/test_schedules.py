@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from datetime import timedelta
+from html import unescape
 from typing import Any
 
 import httpx
+from pymongo.database import Database
 
 from gateway.clock import utc_now
 
@@ -37,3 +41,18 @@ def test_a_schedule_says_how_far_its_runs_are_moved(gateway: httpx.Client, make:
         assert words in read(gateway, f"/console/schedules/{made['schedule_id']}")
     exact = make(interval="every 3h", timezone=None, jitter=0)
     assert "(jitter)" not in read(gateway, f"/console/schedules/{exact['schedule_id']}")
+
+
+def test_the_form_of_a_schedule_shows_no_value_of_a_variable_and_sends_none_back(
+    gateway: httpx.Client, make: Make, database: Database[Any]
+) -> None:
+    identity = make()["schedule_id"]
+    # as if its project had opened it
+    changed = {"$set": {"crawl.spec.env": {"SHOP_REGION": "of a secret"}}}
+    database["schedules"].update_one({"_id": identity}, changed)
+    page = read(gateway, f"/console/schedules/{identity}/edit")
+    assert "of a secret" not in page
+    found = re.search(r'<textarea id="env"[^>]* data-default="([^"]*)"[^>]*>([^<]*)<', page)
+    assert found
+    # what is still as it was shown is left out of the change
+    assert (json.loads(unescape(found[1])), found[2]) == ({"SHOP_REGION": "***"}, "SHOP_REGION=***")

@@ -1,6 +1,6 @@
 // The form that changes a schedule: its runs from now on are said as one types.
 import { bodyOf, clearProblems, mark } from "./act.js";
-import { api } from "./api.js";
+import { address, api, pageAt } from "./api.js";
 import { problems, runs } from "./crawl-preview.js";
 import { h } from "./text.js";
 import "./when-fields.js";
@@ -8,10 +8,11 @@ import "./when-fields.js";
 const PAUSE_MS = 350;
 // What a preview takes of the form: what is not here has no part in whether it would be refused.
 const ASKED = [
-  "start_urls", "params", "depth", "max_pages", "max_items", "timeout", "max_retries", "priority", "tags", "interval",
+  "spider", "project", "version", "env", "fetch", "ignore_cache", "start_urls", "params", "depth", "max_pages", "max_items", "timeout", "max_retries", "priority", "tags", "interval",
   "timezone", "schedule_at", "ends_at", "jitter", "overlap", "catch_up", "max_runs",
   "expect", "settings",
 ];
+const SPIDERS = ["spider", "project", "version"];
 const form = document.getElementById("schedule");
 const touched = new Set();
 let waiting, underWay;
@@ -22,6 +23,19 @@ if (form) {
     clearTimeout(waiting);
     waiting = setTimeout(look, PAUSE_MS);
   });
+  form.addEventListener("change", ({ target }) => SPIDERS.includes(target.name) && showSpider());
+  look();
+}
+
+/** What another spider takes, and which versions another project has. */
+async function showSpider() {
+  const values = Object.fromEntries(SPIDERS.map((name) => [name, form.elements[name].value || null]));
+  const here = new URLSearchParams(location.search);
+  const page = await pageAt(address(location.pathname, { ...values, user_id: here.get("user_id") }));
+  if (!page) return;
+  const { value } = form.elements.start_urls;
+  for (const id of ["version-field", "parameters", "spiders"]) document.getElementById(id).replaceWith(document.adoptNode(page.getElementById(id)));
+  form.elements.start_urls.value = value;
   look();
 }
 
@@ -30,8 +44,7 @@ async function look() {
   underWay = new AbortController();
   let found;
   try {
-    const { user: user_id, spider, project, version } = form.dataset;
-    const body = { user_id, spider, project, ...(version && { version }), ...asked(bodyOf(form)) };
+    const body = { user_id: form.dataset.user, ...asked(bodyOf(form)) };
     const seen = await api("POST /crawl/preview", { body, signal: underWay.signal });
     // that it exists already is no news: it is this one
     found = seen.problems;
