@@ -8,6 +8,7 @@ BIN := .venv/bin
 # a file's tests stay together, for what they share is started once; those that take long come first
 PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder
 STAMP := .venv/.synced
+HELM := v3.22.0
 #: A Python with the oldest Scrapy that projects may pin, for tests.
 OLDEST := .tools/scrapy-oldest/.synced
 
@@ -56,6 +57,15 @@ check: $(STAMP) ## Lint, formatting, types, import rules
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# over two minutes of CPU and a hundred modules, so no part of `make test`; a helm on PATH is as good there
+.tools/bin/helm:
+	@command -v go >/dev/null || { echo "Go is needed to build helm"; exit 1; }
+	GOBIN=$(CURDIR)/.tools/bin go install helm.sh/helm/v3/cmd/helm@$(HELM)
+
+chart: $(STAMP) .tools/bin/helm ## Render the Helm chart and check it against Kubernetes' schemas; needs Go
+	@set -e; $(find-uv); \
+	env -u VIRTUAL_ENV CHART=true "$$uv" run --frozen --quiet --group kubernetes pytest tests/unit/house/test_helm_chart.py
 
 bench: $(STAMP) ## Measure us beside the ceiling and the peers
 	@exec $(BIN)/python -m bench

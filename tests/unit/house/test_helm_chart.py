@@ -1,16 +1,19 @@
 """The chart runs what the compose file runs, with settings that exist and no more rights.
 
 Its templates are read as they are, and as helm renders them where there is a helm (on PATH, or in `.tools`).
+`make chart` builds one, and brings the schemas of Kubernetes: nothing of this file is skipped there.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
+from importlib import import_module
 from importlib.metadata import version
-from typing import Any
+from typing import Any, NoReturn
 
 import jsonschema
 import pytest
@@ -35,10 +38,15 @@ ALL_ON = ("drain.secret=admin", "keda.enabled=true", "node.storageClass=fast")
 Document = dict[str, Any]
 
 
+def _missing(what: str) -> NoReturn:
+    """Skips, but not in `make chart`."""
+    (pytest.fail if "CHART" in os.environ else pytest.skip)(f"{what}: `make chart` brings it")
+
+
 def _render(*given: str) -> dict[tuple[str, str], Document]:
     """The documents by kind and name."""
     if HELM is None:
-        pytest.skip("helm is not installed")
+        _missing("helm is not installed")
     options = [word for value in given for word in ("--set", value)]
     command = [HELM, "template", "db", str(CHART), "--kube-version", "1.30", *options]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -116,6 +124,21 @@ def test_nothing_in_it_is_of_the_machine_or_privileged() -> None:
 
 
 # --- as helm renders it
+
+
+@pytest.mark.parametrize("kubernetes", ["1.25", "1.30", "1.37"])
+def test_kubernetes_takes_each_document_and_knows_all_its_fields(
+    rendered: dict[tuple[str, str], Document], kubernetes: str
+) -> None:
+    try:
+        schemas = import_module("kubernetes_validate")
+    except ModuleNotFoundError:
+        _missing("kubernetes-validate is not installed")
+    # KEDA's own kind
+    ours = [document for (kind, _), document in rendered.items() if kind != "ScaledObject"]
+    assert [schemas.validate(document, kubernetes, strict=True) for document in ours] == [kubernetes] * len(ours)
+    with pytest.raises(schemas.ValidationError):
+        schemas.validate({**ours[0], "spce": {}}, kubernetes, strict=True)
 
 
 def test_each_container_runs_its_command_and_is_asked_as_docker_asks_it(
