@@ -20,7 +20,7 @@ from stack import wait_until
 from gateway.contract.outbox import PROTOCOLS
 from gateway.nodes.store import NodeStore
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 
 #: So that it is under way while processes are replaced.
 SLOWLY: dict[str, float] = {"min_pause_seconds": 0.2, "max_pause_seconds": 0.3}
