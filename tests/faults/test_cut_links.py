@@ -1,4 +1,4 @@
-"""Links between the machines of one platform are cut, both ways or one way only, while crawls run and are followed.
+"""Links between the machines of one platform are cut, both ways or one way, and delayed, while crawls are followed.
 
 The stores are on one host; gateway, worker and beat on a second; crawl nodes on two more; the site, and those who ask
 and follow, on a fifth. What is cut, the router drops without a word to either end.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -42,8 +43,8 @@ MEANWHILE = 3
 PAGES, DELAY = 30, 0.2
 #: Seconds within which `/health` names what is cut.
 NAMED_WITHIN = 40.0
-#: Seconds that each cut lasts at least; in short until it is named.
-LASTS = full_or_short(20.0, 0.0)
+#: Seconds by which all comes later on a link that is not cut, each way; and within which a crawl begins then.
+LATER, BEGUN_WITHIN = 0.3, 30.0
 BOTH, THERE, BACK = (True, True), (True, False), (False, True)
 WAYS = {BOTH: "both ways", THERE: "one way", BACK: "the other way"}
 
@@ -58,6 +59,10 @@ class Link(NamedTuple):
     check: str
     named: str
     ways: tuple[tuple[bool, bool], ...] = tuple(WAYS)
+    #: Seconds that each cut lasts at least; in short until it is named.
+    lasts: float = full_or_short(20.0, 0.0)
+    #: Whether crawls are given up meanwhile that go on, and begin anew elsewhere.
+    retried: bool = False
 
 
 LINKS = [
@@ -66,6 +71,8 @@ LINKS = [
     Link("worker and broker", "front", "stores", "broker_url", "broker", "no answer"),
     Link("node and gateway", "front", "east", 6800, "node_states", r"east \(\d+ failure"),
 ]
+#: A node counts as dead after 30 s.
+LINKS.append(LINKS[0]._replace(name="node that is given up and MongoDB", ways=(BACK,), lasts=50.0, retried=True))
 if not FULL:
     LINKS = [LINKS[0]._replace(ways=(BACK,)), LINKS[1]._replace(ways=(BOTH,))]
 
@@ -75,10 +82,15 @@ class Machines(NamedTuple):
     network: Network
 
     def cut(self, link: Link, way: tuple[bool, bool]) -> AbstractContextManager[None]:
-        client, server = self.network[link.client], self.network[link.server]
+        return self.network.cut(*self._ends(link), there=way[0], back=way[1])
+
+    def delayed(self, link: Link) -> AbstractContextManager[None]:
+        return self.network.delayed(*self._ends(link), LATER)
+
+    def _ends(self, link: Link) -> tuple[Host, Host, int]:
         port = urlsplit(self.stack.ready[link.port]).port if isinstance(link.port, str) else link.port
         assert port
-        return self.network.cut(client, server, port, there=way[0], back=way[1])
+        return self.network[link.client], self.network[link.server], port
 
 
 class Follower(threading.Thread):
@@ -177,7 +189,7 @@ def site(machines: Machines) -> Iterator[Site]:
 
 
 def test_hosts_end_with_whoever_made_them(tmp_path: Path) -> None:
-    """However that is killed: nothing runs in them any more, and nobody finds them."""
+    """However it is killed: nothing runs in them any more, and nobody finds them."""
     told = tmp_path / "told"
     maker = (
         "import subprocess, sys; from pathlib import Path; from hosts import Network\n"
@@ -197,6 +209,40 @@ def test_hosts_end_with_whoever_made_them(tmp_path: Path) -> None:
     wait_until(lambda: not psutil.pid_exists(int(sleeper)), what="the end of what ran in it")
 
 
+def test_a_link_between_hosts_is_cut_one_way_only_and_delayed() -> None:
+    with Network("one", "two") as network, ExitStack() as ends:
+        one, two = network["one"], network["two"]
+        with two.entered():
+            listener = ends.enter_context(socket.create_server((two.address, 0)))
+        port = listener.getsockname()[1]
+        with one.entered():
+            asking = ends.enter_context(socket.create_connection((two.address, port), timeout=5))
+        answering = ends.enter_context(listener.accept()[0])
+
+        def answers_after() -> float:
+            began = time.monotonic()
+            asking.sendall(b"?")
+            assert answering.recv(1) == b"?"
+            answering.sendall(b"!")
+            assert asking.recv(1) == b"!"
+            return time.monotonic() - began
+
+        answers_after()
+        with network.delayed(one, two, port, 0.2):
+            assert answers_after() >= 0.4
+        with network.cut(one, two, port, there=False):
+            asking.sendall(b"?")
+            assert answering.recv(1) == b"?"
+            answering.sendall(b"!")
+            asking.settimeout(0.3)
+            with pytest.raises(TimeoutError):
+                asking.recv(1)
+        asking.settimeout(10)
+        assert asking.recv(1) == b"!"
+        with network.delayed(one, two, port + 1, 0.2):
+            assert answers_after() < 0.2
+
+
 @pytest.mark.parametrize("link", LINKS, ids=lambda link: link.name.replace(" ", "-"))
 def test_a_link_that_is_cut_is_named_and_nothing_is_lost_doubled_or_stuck(
     machines: Machines, site: Site, link: Link
@@ -209,12 +255,21 @@ def test_a_link_that_is_cut_is_named_and_nothing_is_lost_doubled_or_stuck(
             follower.start()
         verifier.wait_for_visit(crawls, after=0)
         recovered = max(cut_until_named(machines, verifier, link, way) for way in link.ways)
+        if FULL:
+            with machines.delayed(link):
+                assert verifier.begun(priority=100) < BEGUN_WITHIN
         verifier.wait(timeout=400)
         for follower in followers:
             follower.check_has_all()
         ways = ", ".join(WAYS[way] for way in link.ways)
-        injected = f"{ways}; {len(verifier.crawls)} crawls, {FOLLOWED} followed"
-        record(f"Between {link.name} all is dropped", injected, recovered=recovered, **verifier.verdict())
+        delayed = f", {LATER:g} s later" if FULL else ""
+        injected = f"{ways}{delayed}; {len(verifier.crawls)} crawls, {FOLLOWED} followed"
+        record(
+            f"Between {link.name} all is dropped",
+            injected,
+            recovered=recovered,
+            **verifier.verdict(retried=link.retried),
+        )
 
 
 def cut_until_named(machines: Machines, verifier: CrawlVerifier, link: Link, way: tuple[bool, bool]) -> float:
@@ -228,7 +283,7 @@ def cut_until_named(machines: Machines, verifier: CrawlVerifier, link: Link, way
         verifier.begin(MEANWHILE)
         wait_until(is_named, timeout=NAMED_WITHIN, what=f"a word about {link.name} in /health")
         # how long it lasts is what is tested
-        time.sleep(max(0.0, cut + LASTS - time.monotonic()))
+        time.sleep(max(0.0, cut + link.lasts - time.monotonic()))
     waited = verifier.begun(priority=100)
     wait_until(lambda: _is_whole(machines.stack, link), timeout=NAMED_WITHIN, what="good health")
     return waited

@@ -13,17 +13,22 @@ Whatever becomes of the test, its namespaces end with its process, and so does a
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import secrets
+import select
+import struct
 import subprocess
+import time
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import pytest
-from machine import find_program
+from machine import find_program, missing
 
 #: Each host has a net of its own in it, as `hosts[0]` has 10.77.1.0/24. Nobody outside of the namespaces sees it.
 NETWORK = "10.77.0.0/16"
@@ -33,6 +38,11 @@ _FOLDER = Path("/run/netns")
 #: The namespace of the thread that looks.
 _OWN = Path("/proc/thread-self/ns/net")
 _CLONE_NEWNET = 0x4000_0000
+#: See `linux/if_tun.h`.
+_TUN = Path("/dev/net/tun")
+_TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x4004_54CA, 0x0001, 0x1000
+#: The router's device for what is to come later, and the routing table that leads to it.
+_DEVICE, _TABLE = "later", "100"
 #: Ends what runs in the namespaces, and them, as soon as nobody holds the other end of its standard input.
 _GUARD = """
 read -r _
@@ -99,6 +109,8 @@ class Network:
                 _ip("-n", namespace, "link", "set", "lo", "up")
             for number, host in enumerate(self._hosts.values(), 1):
                 self._connect(host, number)
+            # what was held comes from another device than its host's
+            self._in_router("sh", "-c", "for file in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 > $file; done")
             self._in_router("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward")
         except BaseException:
             self.__exit__()
@@ -138,6 +150,19 @@ class Network:
             yield
 
     @contextmanager
+    def delayed(self, client: Host, server: Host, port: int, seconds: float) -> Iterator[None]:
+        """What the router passes on between them takes so much longer, each way. Connections stay."""
+        if not _TUN.exists():
+            missing(f"no {_TUN}")
+        with (
+            _holding(_FOLDER / self._router, seconds) as device,
+            self._ruled(client, server, port, ("lookup", _TABLE)),
+        ):
+            _ip("-n", self._router, "link", "set", device, "up")
+            _ip("-n", self._router, "route", "add", "default", "dev", device, "table", _TABLE)
+            yield
+
+    @contextmanager
     def _ruled(
         self, client: Host, server: Host, port: int, fate: tuple[str, ...], *, there: bool = True, back: bool = True
     ) -> Iterator[None]:
@@ -163,6 +188,45 @@ class Network:
 
     def _between(self, source: Host, target: Host) -> tuple[str, ...]:
         return ("iif", self._port(source), "from", source.address, "to", target.address)
+
+
+@contextmanager
+def _holding(namespace: Path, seconds: float) -> Iterator[str]:
+    """A device there: each packet that is sent to it comes out of it again so much later."""
+    with ThreadPoolExecutor(1) as threads:
+        # only a thread that is there makes a device there
+        fd = threads.submit(_new_device, namespace).result()
+        stop, stopped = os.pipe()
+        held = threads.submit(_hold, fd, seconds, stop)
+        try:
+            yield _DEVICE
+        finally:
+            os.close(stopped)
+            held.result()
+            for end in (fd, stop):
+                os.close(end)
+
+
+def _new_device(namespace: Path) -> int:
+    enter(namespace)
+    fd = os.open(_TUN, os.O_RDWR)
+    fcntl.ioctl(fd, _TUNSETIFF, struct.pack("16sH22x", _DEVICE.encode(), _IFF_TUN | _IFF_NO_PI))
+    return fd
+
+
+def _hold(fd: int, seconds: float, stop: int) -> None:
+    """Until the other end of the pipe `stop` is closed. What is held then is lost."""
+    held: deque[tuple[float, bytes]] = deque()
+    while True:
+        patience = max(0.0, held[0][0] - time.monotonic()) if held else None
+        readable, _, _ = select.select([fd, stop], [], [], patience)
+        if stop in readable:
+            return
+        if readable:
+            held.append((time.monotonic() + seconds, os.read(fd, 65536)))
+        while held and held[0][0] <= time.monotonic():
+            with suppress(OSError):  # none but IPv4 is routed
+                os.write(fd, held.popleft()[1])
 
 
 @contextmanager
