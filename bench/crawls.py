@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.our_platform import ROOT, Site, Stack, running_stack
-from bench.table import Row, alternate
+from bench.table import Row, alternate, in_turn
 
 ROUNDS = 5
 #: Pages of the site whose page rate is measured.
@@ -26,35 +28,45 @@ def run() -> list[Row]:
         running_stack(Path(folder) / "home", HTTP_CACHE_TTL="0") as stack,
     ):
         home = Path(folder)
-        return [page_rate(stack, site), frontier_rate(stack, site, home / "b"), record_rate(stack, site, home / "c")]
+        return [
+            page_rate(stack, site),
+            *frontier_cost(stack, site, home / "b"),
+            *record_cost(stack, site, home / "c"),
+        ]
 
 
 def page_rate(stack: Stack, site: Site) -> Row:
-    ours, beside = alternate(lambda: _crawl_rate(stack, site), lambda: _plain_rate(site), ROUNDS)
+    ours, beside = alternate(lambda: _crawl(stack, site).rate, lambda: _plain_rate(site), ROUNDS)
     return Row(
         f"page rate of `seo`, {PAGES} pages", "pages/s", ours, beside,
         "the same spider under plain `scrapy crawl`", ours / beside, ">= 0.85",
     )  # fmt: skip
 
 
-def frontier_rate(stack: Stack, site: Site, home: Path) -> Row:
+def frontier_cost(stack: Stack, site: Site, home: Path) -> list[Row]:
     words = "which can go on after a kill", "the same without a frontier file"
-    return _rate_without(stack, site, home, words, 0.95, CRAWL_FRONTIER="false")
+    return _beside_without(stack, site, home, words, 0.95, CRAWL_FRONTIER="false")
 
 
-def record_rate(stack: Stack, site: Site, home: Path) -> Row:
+def record_cost(stack: Stack, site: Site, home: Path) -> list[Row]:
     words = "each request recorded", "the same without a record"
-    return _rate_without(stack, site, home, words, 0.97, REQUESTS_MAX_COUNT="0")
+    return _beside_without(stack, site, home, words, 0.97, REQUESTS_MAX_COUNT="0")
 
 
-def _rate_without(stack: Stack, site: Site, home: Path, words: tuple[str, str], bar: float, **variables: str) -> Row:
+def _beside_without(
+    stack: Stack, site: Site, home: Path, words: tuple[str, str], bar: float, **variables: str
+) -> list[Row]:
     """Beside a stack with these settings; the words say what is measured, and beside what."""
     about, peer = words
     with running_stack(home, HTTP_CACHE_TTL="0", **variables) as without:
-        ours, beside = alternate(lambda: _crawl_rate(stack, site), lambda: _crawl_rate(without, site), ROUNDS)
-    return Row(
-        f"page rate of `seo`, {PAGES} pages, {about}", "pages/s", ours, beside, peer, ours / beside, f">= {bar}"
-    )
+        _crawl(stack, site), _crawl(without, site)
+        pairs = in_turn(lambda: _crawl(stack, site), lambda: _crawl(without, site), ROUNDS)
+    ours, beside = (Crawled(*map(statistics.median, zip(*side, strict=True))) for side in zip(*pairs, strict=True))
+    what, ratio, cost = f"`seo`, {PAGES} pages, {about}", ours.rate / beside.rate, ours.cpu / beside.cpu
+    return [
+        Row(f"page rate of {what}", "pages/s", ours.rate, beside.rate, peer, ratio, f">= {bar}"),
+        Row(f"CPU time a page of {what}", "ms", ours.cpu, beside.cpu, peer, cost),
+    ]
 
 
 def _body(url: str) -> dict[str, object]:
@@ -66,15 +78,23 @@ def _scrapy(url: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
     return command, {**os.environ, "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8"}
 
 
-def _crawl_rate(stack: Stack, site: Site) -> float:
-    """By Scrapy's own clock, from the spider's opening to its end, so that starting up is not counted."""
+class Crawled(NamedTuple):
+    #: Pages a second by Scrapy's own clock, from the spider's opening to its end: starting up is not counted.
+    rate: float
+    #: CPU time of the spider's process, ms a page: other work on the machine changes it less.
+    cpu: float
+
+
+def _crawl(stack: Stack, site: Site) -> Crawled:
     answer = stack.http.post(f"{stack.url}/crawl", json=_body(f"{site.url}/tree/{PAGES}"))
     job_id = answer.raise_for_status().json()["job_id"]
     stack.wait_final(job_id, timeout=300)
     (attempt,) = stack.job(job_id)["attempts"]
     pages: int = attempt["progress"]["completed_pages"]
     assert pages >= PAGES, attempt
-    return pages / float(attempt["stats"]["elapsed_time_seconds"])
+    return Crawled(
+        pages / float(attempt["stats"]["elapsed_time_seconds"]), attempt["exit"]["cpu_seconds"] * 1000 / pages
+    )
 
 
 def _plain_rate(site: Site) -> float:

@@ -210,16 +210,23 @@ class JobQueries:
         ]
 
     def _narrowed(self, wanted: JobFilter) -> JobFilter:
-        """The same jobs, within the time in which they were created, if few have ended when the filter says."""
+        """The same jobs, within the time in which they were created, if few have started, or ended, when the filter
+        says.
+        """
+        started = _range("started_at", wanted.started_since, wanted.started_until)
         ended = _range("finished_at", wanted.finished_since, wanted.finished_until)
-        if not ended:
-            return wanted
-        found = list(self._jobs.find({"$and": ended}, {"created_at": 1}, limit=FEW))
+        for conditions in (started, ended):
+            if conditions and (first := self._first_created(conditions)):
+                wanted = wanted._replace(since=max(wanted.since or _BEGINNING, first))
+        return wanted
+
+    def _first_created(self, conditions: list[Document]) -> datetime | None:
+        """When the first of the jobs that meet these was created; `None` if they are many."""
+        found = list(self._jobs.find({"$and": conditions}, {"created_at": 1}, limit=FEW))
         if len(found) == FEW:
-            return wanted
+            return None
         created = [one["created_at"] for one in found if isinstance(one.get("created_at"), datetime)]
-        first = min(created, default=datetime.max.replace(tzinfo=UTC))
-        return wanted._replace(since=max(wanted.since or _BEGINNING, first))
+        return min(created, default=datetime.max.replace(tzinfo=UTC))
 
     def _leads(self, wanted: JobFilter) -> tuple[list[Document], bool]:
         """The conditions to look up in an index, of which a job must meet one; and whether few jobs meet them. The

@@ -47,6 +47,7 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("paused_user", "status", "user_id", where={"status": "paused"}),
         _index("waiting_reason_id", "waiting_reason", "_id", where=_there("waiting_reason")),
         _index("finished", "finished_at", sparse=True),
+        _index("started", "started_at", sparse=True),
         # jobs on their way to a node
         _index("assigned", "assignment.attempt", sparse=True),
         # the users whose webhooks are to be called, and the first job of each

@@ -121,6 +121,25 @@ def test_each_question_of_a_list_is_led_by_an_index_in_its_order(
     assert after is None or all(interval.low != b"" for found in plans for interval in found.intervals)
 
 
+@pytest.mark.parametrize("name", ["started", "finished"])
+def test_what_few_jobs_have_started_or_ended_in_is_the_time_in_which_they_are_looked_for(
+    database: Database[dict[str, Any]], queries: JobQueries, asked: Asked, name: str
+) -> None:
+    old = NOW - timedelta(days=1)
+    mine = make_job(status=JobStatus.FINISHED, created_at=old, started_at=old, finished_at=old)
+    database["jobs"].insert_one(mine.to_document())
+    wanted = JobFilter(**{f"{name}_since": old, f"{name}_until": old + timedelta(hours=1)})
+    asked.finds.clear()
+    assert [job.id for job in queries.page(wanted, 10).jobs] == [mine.id]
+    first, *others = [plan(find) for find in asked.finds]
+    assert first.index is not None
+    assert first.index.spec.name == name
+    assert others
+    assert queries.count(wanted) == 1
+    assert all(interval.low != b"" and interval.high != b"" for found in others for interval in found.intervals)
+    database["jobs"].delete_one({"_id": mine.id})
+
+
 @pytest.mark.parametrize(
     ("ask", "leading"),
     [
