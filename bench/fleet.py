@@ -37,6 +37,7 @@ from gateway.jobs.store import JobStore
 from gateway.projects.eggs import SpiderStore
 from gateway.status.facts import KEPT
 from gateway.stores.indexes import ensure_indexes
+from gateway.stores.mongo import within
 
 #: Seconds that a crawl lives.
 LIFETIME = 1.0
@@ -235,8 +236,9 @@ class Fleet:
     def let_wait(self, count: int) -> None:
         """So many jobs more."""
         waiting = [job.to_document() for job in self._jobs(count)]
-        for start in range(0, count, 1000):
-            self.stack.database["jobs"].insert_many(waiting[start : start + 1000])
+        with within(300):
+            for start in range(0, count, 1000):
+                self.stack.database["jobs"].insert_many(waiting[start : start + 1000])
 
     def _jobs(self, count: int) -> list[Job]:
         return [waiting_job(f"user-{number % self._size.users:02}") for number in range(count)]
