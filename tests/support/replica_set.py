@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 import bson
+import pymongo
 from bson import ObjectId
+from pymongo.errors import AutoReconnect, PyMongoError
 from relay import _HEADER, _HELLO, LOSE, Connection, MongoRelay, _message, failure
+from stack import wait_until
 
 from embedded.mongo.collection import CODEC
 from embedded.mongo.wire import Request, encode_reply, parse
@@ -64,14 +69,17 @@ class ReplicaSet(MongoRelay):
         done = threading.Event()
 
         def begin() -> None:
-            self._is_primary = False
-            self.elections += 1
-            self._close()
-            self._loop.call_later(seconds, self._win)
+            self._lose_election(seconds)
             done.set()
 
         self._loop.call_soon_threadsafe(begin)
         done.wait(10)
+
+    def _lose_election(self, seconds: float) -> None:
+        self._is_primary = False
+        self.elections += 1
+        self._close()
+        self._loop.call_later(seconds, self._win)
 
     def _win(self) -> None:
         self._is_primary = True
@@ -96,6 +104,9 @@ class ReplicaSet(MongoRelay):
             return self._hello()
         if not self._is_primary:
             return _refused(request.command)
+        if name == "replSetStepDown":
+            self._loop.call_soon(self._lose_election, float(request.command[name]))
+            return {"ok": 1.0}
         if name in WRITES:
             return self._write(request, connection)
         return None
@@ -170,3 +181,19 @@ def _unnumbered(request: Request) -> bytes:
     flags = 0 if request.wants_reply else 2
     payload = flags.to_bytes(4, "little") + b"\0" + body
     return bytes(_HEADER.pack(_HEADER.size + len(payload), request.request_id, 0, _OP_MSG)) + payload
+
+
+def step_down(url: str, seconds: int) -> float:
+    """Has the primary step down for at least so long. Returns when there is one again (monotonic)."""
+    with pymongo.MongoClient[dict[str, Any]](url, serverSelectionTimeoutMS=60_000) as client:
+        asked = {"replSetStepDown": seconds, "secondaryCatchUpPeriodSecs": 0, "force": True}
+        with suppress(AutoReconnect):
+            client.admin.command(asked)
+
+        def takes_writes() -> bool:
+            with suppress(PyMongoError):
+                return bool(client.admin.command("hello")["isWritablePrimary"])
+            return False
+
+        wait_until(takes_writes, what="a primary")
+        return time.monotonic()

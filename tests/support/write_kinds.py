@@ -124,15 +124,21 @@ def _module_of(filename: str) -> Module | None:
     return modules().get(path.relative_to(ROOT).as_posix()) if path.is_relative_to(ROOT) else None
 
 
+def kind_of(event: monitoring.CommandStartedEvent) -> Kind | None:
+    """Of a write that is about to be sent by this thread; `None` if it is none of the platform's."""
+    return kind_under_way() if event.command_name in _COMMANDS else None
+
+
 class Watch(monitoring.CommandListener):
     """Of all clients that are made after it was registered (`pymongo.monitoring.register`)."""
 
     def __init__(self) -> None:
+        modules()  # read now, for it takes longer than a write may
         #: By the request's id.
         self.under_way: dict[int, Kind] = {}
 
     def started(self, event: monitoring.CommandStartedEvent) -> None:
-        if event.command_name in _COMMANDS and (kind := kind_under_way()) is not None:
+        if (kind := kind_of(event)) is not None:
             self.under_way[event.request_id] = kind
 
     def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:

@@ -68,6 +68,15 @@ def test_the_stores_are_tested_on_a_real_mongodb() -> None:
     assert "tests/integration/storage tests/integration/mongo_conformance" in job["steps"][-1]["run"]
 
 
+def test_a_failover_is_tested_on_a_real_replica_set() -> None:
+    job = _yaml(".github/workflows/ci.yml")["jobs"]["failover"]
+    members = job["env"]["MONGO_REPLICA_SET_URI"].split("/")[2].split(",")
+    steps = [step["run"] for step in job["steps"] if "run" in step]
+    assert len(members) == 3
+    assert all(member in steps[0] and member.partition(":")[2] in steps[0].splitlines()[0] for member in members)
+    assert steps[-1] == ".venv/bin/pytest tests/faults/test_failover.py"
+
+
 def _yaml(path: str) -> dict[str, Any]:
     content: dict[str, Any] = yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
     return content

@@ -16,7 +16,7 @@ PAGE = (ROOT / "docs/reference/settings.md").read_text(encoding="utf-8")
 #: Where the default is found out at run time, the page says how.
 FOUND_OUT = {"NODE_NAME": "the host's name", "NODE_URL": "`http://127.0.0.1:<SCRAPYD_PORT>`"}
 #: Read by tests, so no setting; and what is not ours at all and only let pass.
-TESTS_ONLY = {"MONGO_TEST_URI"}
+TESTS_ONLY = {"MONGO_REPLICA_SET_URI", "MONGO_TEST_URI"}
 NODE_JS = {name for name in OUTSIDE_SETTINGS if name.startswith("NODE_")}
 
 
