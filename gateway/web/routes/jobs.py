@@ -69,7 +69,8 @@ async def list_jobs(query: Annotated[JobsQuery, Query()], parts: Parts, caller: 
     """
     wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
     newest_first = query.sort == "newest"
-    page = await parts.reads.run(parts[JobQueries].page, wanted, query.limit, query.after, newest_first=newest_first)
+    threads = parts.searches.by(caller) if query.q else parts.reads
+    page = await threads.run(parts[JobQueries].page, wanted, query.limit, query.after, newest_first=newest_first)
     jobs = [JobSummary.of(job) for job in page.jobs]
     return JobPage(jobs=jobs, next=page.next, searched_to=page.searched_to)
 
@@ -88,7 +89,8 @@ async def count_jobs(query: Annotated[JobsFilter, Query()], parts: Parts, caller
 async def job_points(query: Annotated[JobPointsQuery, Query()], parts: Parts, caller: Called) -> JobPointsView:
     """For a picture of start, duration and outcome: the jobs that have started, or a fair sample of them."""
     wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
-    found = await parts.reads.run(parts[JobQueries].points, wanted, query.limit)
+    threads = parts.searches.by(caller) if query.q else parts.reads
+    found = await threads.run(parts[JobQueries].points, wanted, query.limit)
     points = [JobPointView.of(point) for point in found.points]
     return JobPointsView(points=points, is_sample=found.is_sample)
 

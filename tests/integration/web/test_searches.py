@@ -62,7 +62,7 @@ def test_held_searches_hold_up_nothing_else(url: str, anne: Issued, keys: KeySto
             for path in (
                 *paths, f"/jobs/{job}/fields", f"/jobs/{job}/requests?sort=-ms", f"/jobs/{job}/requests?q=x",
                 f"/jobs/{job}/requests?q=x&format=csv", f"/jobs/{job}/items?q=x", f"/jobs/{job}/items?q=x&limit=5",
-                "/jobs/count?q=x",
+                "/jobs?q=x", "/jobs/count?q=x", "/jobs/points?q=x",
             ):  # fmt: skip
                 refused = get(anne, path)
                 assert problem(refused) == TOO_MANY, path
