@@ -32,8 +32,9 @@ Serve = Callable[[Settings], AbstractContextManager[httpx.Client]]
 def test_health_is_ok_once_everything_gives_a_sign_of_life(
     gateway: httpx.Client, nodes: NodeStore, database: Database[dict[str, Any]]
 ) -> None:
-    # what other tests have left waiting, nobody will start
-    database["jobs"].delete_many({})
+    # what other tests have left waiting, nobody will start, and their nodes are silent by now
+    for collection in ("jobs", "nodes"):
+        database[collection].delete_many({})
     for name in ("beat:a:1", "worker:a:2"):
         HeartbeatStore(database).beat(name)
     url = "http://127.0.0.1:6800"
