@@ -293,6 +293,18 @@ _BY_MESSAGE: tuple[tuple[str, Advice], ...] = (
     ),
 )
 _UNKNOWN = Advice("It did not end as it should.", (_LOG, _AGAIN), _FAILED)
+#: What a job waits for, as the end of a sentence; `None`: no worker has looked at it yet.
+WAITS_FOR: dict[WaitingReason | None, str] = {
+    WaitingReason.CAPACITY: "for a free slot",
+    WaitingReason.SITE_BUSY: "for another run of its site to end",
+    WaitingReason.PREVIOUS_RUN: "for the run before it to end",
+    WaitingReason.USER_QUOTA: "for another crawl of its user to end",
+    WaitingReason.NO_NODE: "for a node that takes work",
+    WaitingReason.NO_SUCH_PROJECT: "for a node with this version of its project",
+    WaitingReason.DISK_FULL: "for room on a node's disk",
+    WaitingReason.BACKOFF: "for the time of its next try",
+    None: "for a worker to look at it",
+}
 _BY_REASON: dict[WaitingReason | None, Advice] = {
     WaitingReason.CAPACITY: Advice(
         "Every slot that it could use is taken.",

@@ -11,6 +11,7 @@ from pydantic import Field
 from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.errors import JobNotFoundError
 from gateway.web.authorisation import Called
+from gateway.web.console.jobs import WAITING
 from gateway.web.console.pages import Pages, page
 from gateway.web.console.parameters import ParameterForm, parameter_form
 from gateway.web.dependencies import Parts
@@ -64,6 +65,7 @@ def new_crawl(query: Annotated[CrawlPageQuery, Query()], request: Request, parts
         spider=spider,
         form=_form(chosen, spider),
         texts=texts_of(given),
+        waiting=WAITING,
         user_id=query.user_id or caller.user_id or (caller.key.user_id if caller.key else "operator"),
         asks_for_user=caller.key is None or caller.key.user_id != caller.user_id,
         source=query.job,

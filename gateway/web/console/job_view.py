@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from gateway.contract.crawl import MASK, CrawlSpec
-from gateway.jobs.job import Job, JobStatus, WaitingReason
+from gateway.jobs.advice import WAITS_FOR
+from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.timeline import Moment, MomentKind, timeline
 from gateway.web.console.formats import plain
 
@@ -17,17 +18,6 @@ from gateway.web.console.formats import plain
 
 #: Shorter waits are not worth an entry.
 _SHORT_WAIT = 1.0
-_WAITED_FOR: dict[WaitingReason | None, str] = {
-    WaitingReason.CAPACITY: "for a free slot",
-    WaitingReason.SITE_BUSY: "for another run of its site to end",
-    WaitingReason.PREVIOUS_RUN: "for the run before it to end",
-    WaitingReason.USER_QUOTA: "for another crawl of its user to end",
-    WaitingReason.NO_NODE: "for a node that takes work",
-    WaitingReason.NO_SUCH_PROJECT: "for a node with this version of its project",
-    WaitingReason.DISK_FULL: "for room on a node's disk",
-    WaitingReason.BACKOFF: "for the time of its next try",
-    None: "for a worker to look at it",
-}
 _ICONS = {
     MomentKind.SUBMITTED: "plus",
     MomentKind.SCHEDULED: "scheduled",
@@ -46,7 +36,7 @@ def not_begun(job: Job) -> str | None:
     if job.attempts:
         return None
     if job.status is JobStatus.PENDING:
-        return f"Nothing is logged yet: it waits {_WAITED_FOR[job.waiting_reason]}."
+        return f"Nothing is logged yet: it waits {WAITS_FOR[job.waiting_reason]}."
     return "Nothing was logged: it never began." if job.is_final else "Nothing is logged yet: it has not begun."
 
 
@@ -102,7 +92,7 @@ def _words(job: Job, moment: Moment) -> str:
         MomentKind.ENDED: f"Ended: {moment.status}",
     }
     if moment.kind is MomentKind.WAITING:
-        return f"{'Waited' if moment.until else 'Waits'} {_WAITED_FOR[moment.reason]}"
+        return f"{'Waited' if moment.until else 'Waits'} {WAITS_FOR[moment.reason]}"
     if moment.kind is MomentKind.SUBMITTED:
         return "Begun by its schedule" if job.slot else "Submitted"
     return simple[moment.kind]

@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError
 
 from gateway.access.keys import Caller
 from gateway.clock import to_iso, utc_now
+from gateway.jobs.advice import WAITS_FOR
 from gateway.jobs.job import JobStatus, WaitingReason
 from gateway.web.authorisation import Called
 from gateway.web.console.pages import Pages, page
@@ -27,16 +28,7 @@ router = Pages()
 #: Spans of time that a view may be about, so that a saved one stays true.
 LAST = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
 #: Why a job waits, in a few words.
-WAITING = {
-    WaitingReason.CAPACITY: "waits for a free slot",
-    WaitingReason.SITE_BUSY: "waits for another run of its site",
-    WaitingReason.PREVIOUS_RUN: "waits for the previous run of its schedule",
-    WaitingReason.USER_QUOTA: "waits: its user runs as many as allowed",
-    WaitingReason.NO_NODE: "waits: no node can run it",
-    WaitingReason.NO_SUCH_PROJECT: "waits: no node has its project",
-    WaitingReason.DISK_FULL: "waits: the disks of the nodes are full",
-    WaitingReason.BACKOFF: "waits before it is tried again",
-}
+WAITING = {reason: f"waits {WAITS_FOR[reason]}" for reason in WaitingReason}
 #: Fields that a filter says in words, in this order.
 _SAID = {
     "q": "text",

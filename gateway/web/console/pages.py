@@ -26,6 +26,7 @@ from markupsafe import Markup
 from starlette.datastructures import URL
 
 from gateway.access.keys import Caller, Scope
+from gateway.jobs.advice import WAITS_FOR
 from gateway.web.authentication import SIGN_IN_PAGE, KeyRing, is_page
 from gateway.web.authorisation import caller_of, rule_like
 from gateway.web.console import formats
@@ -131,6 +132,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(formats.FILTERS)
+    environment.globals.update(waits_for=WAITS_FOR)
     environment.globals.update(static=STATIC.address, icon=_icon, when=formats.when, moment=formats.moment)
     return environment
 

@@ -65,7 +65,7 @@ async def test_rows_follow_their_jobs_and_new_ones_wait_until_they_are_asked_for
         console.redis.publish(job_channel(job.id), counted)
         await page.wait_for_timeout(100)
     console.change(job, status="pending", waiting_reason="no_node")
-    await expect(rows(page)).to_contain_text("waits: no node can run it")
+    await expect(rows(page)).to_contain_text("waits for a node that takes work")
     console.change(job, status="partial", message="3 of 9 requests failed", finished_at=utc_now())
     await expect(rows(page).locator(".status")).to_have_text("partial")
     await expect(rows(page)).to_contain_text("3 of 9 requests failed")

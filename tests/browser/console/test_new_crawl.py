@@ -62,7 +62,8 @@ def spiders(console: Console) -> None:
     SpiderStore(console.database).publish("n1", infos)
     console.node()
     # it lives for as long as the tests take
-    console.database["nodes"].update_one({}, {"$set": {"heartbeat_at": utc_now() + timedelta(days=1)}})
+    later = utc_now() + timedelta(days=1)
+    console.database["nodes"].update_one({}, {"$set": {"heartbeat_at": later, "protocols_at": later}})
 
 
 def job_on(page: Page) -> str:
@@ -235,7 +236,7 @@ async def test_a_deployed_spider_takes_what_it_says(tab: Tab, open_tab: OpenTab,
     await page.get_by_label("Parameters optional").fill("category=shoes\nsize=42")
     await page.get_by_role("button", name="curl").press("Enter")
     await expect(page.get_by_label("The same request")).to_contain_text('"params":{"category":"shoes","size":"42"}')
-    await expect(preview(page)).to_contain_text("no node has this version")
+    await expect(preview(page)).to_contain_text("waits for a node with this version")
     # of many spiders those that fit are offered
     await page.get_by_label("Project").select_option("many")
     await page.get_by_label("Spider").fill("spider_14")

@@ -42,7 +42,7 @@ async def test_figures_lead_to_their_lists_and_stay_fresh(open_tab: OpenTab, loc
             "href", "/console/jobs?status=running"
         )
         await expect(figures.get_by_role("link", name="Failed 1")).to_be_visible()
-        await expect(tab.page.get_by_text("1 job: another run of the site goes on")).to_be_visible()
+        await expect(tab.page.get_by_text("1 job waits for another run of its site to end")).to_be_visible()
         # a partial run did not fail, and a cancelled one says nothing
         await expect(tab.page.get_by_role("row", name="board").get_by_text("67 %")).to_be_visible()
         await expect(tab.page.get_by_role("row", name="n1").get_by_text("95 %")).to_be_visible()

@@ -13,7 +13,7 @@
 import { api, ApiError } from "./api.js";
 import { confirmed } from "./dialog.js";
 import { renewPart } from "./parts.js";
-import { h, shown } from "./text.js";
+import { h, prose, shown } from "./text.js";
 import { toast, toastAfterLoad } from "./toast.js";
 
 const READERS = {
@@ -162,7 +162,7 @@ export function tell(form, error) {
     toast(words, "bad");
     return;
   }
-  alert.textContent = words;
+  alert.replaceChildren(...prose(words, 2000));
   alert.hidden = false;
 }
 
@@ -176,7 +176,7 @@ function tellField(form, { field, message }) {
   if (!input) return false;
   input.closest("details")?.setAttribute("open", "");
   const id = `${input.id || input.name}-error`;
-  const words = h("p", { class: "error", id, "data-problem": true }, shown(message, 2000));
+  const words = h("p", { class: "error", id, "data-problem": true }, prose(message, 2000));
   (input.closest(".field") ?? input.parentElement).append(words);
   input.setAttribute("aria-invalid", "true");
   input.setAttribute("aria-describedby", [input.getAttribute("aria-describedby"), id].filter(Boolean).join(" "));

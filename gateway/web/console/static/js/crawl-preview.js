@@ -1,15 +1,9 @@
 // What `POST /crawl/preview` says, for people.
-import { duration, h, icon, shown } from "./text.js";
+import { duration, h, icon, prose, shown } from "./text.js";
 import { time } from "./times.js";
 
-const WAITS = {
-  capacity: "every slot that it could use is taken",
-  no_node: "no node takes work",
-  no_such_project: "no node has this version of the project yet",
-  disk_full: "the disks of the nodes that could run it are full",
-  user_quota: "you have as many crawls running as one user may have",
-  site_busy: "another run of the site has not ended",
-};
+/** What a job waits for, by the reason. */
+const waits = JSON.parse(document.getElementById("crawl")?.dataset.waiting ?? "{}");
 
 export const refusal = (found) => [verdict("bad", "It would be refused"), problems(found)];
 
@@ -32,7 +26,7 @@ export function verdictOf(seen) {
 }
 
 export function problems(found) {
-  return h("ul", { class: "list" }, found.map((one) => h("li", {}, shown(one.message, 600))));
+  return h("ul", { class: "list" }, found.map((one) => h("li", {}, prose(one.message))));
 }
 
 function existing({ job_id: id, status, cached_at: since, scheduled }) {
@@ -53,7 +47,7 @@ function fresh({ answer, place: where }) {
 function place({ node, waiting_reason: reason, queue_position: position }) {
   const ahead = position > 1 ? ` ${position - 1} ${position === 2 ? "crawl goes" : "crawls go"} first.` : "";
   if (!reason) return `It starts on ${shown(node, 60)}.${ahead}`;
-  return `It waits: ${WAITS[reason] ?? reason}.${ahead}`;
+  return `It ${waits[reason] ?? `waits: ${reason}`}.${ahead}`;
 }
 
 const zoneOf = (seen) => (seen.schedule.interval ? seen.schedule.timezone : null);

@@ -76,3 +76,9 @@ const NUMBERS = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 
 /** `12,345`. */
 export const count = (number) => (number == null ? "–" : NUMBERS.format(number));
+
+/** What a message says, with `names` between backticks as code: children for `h`. */
+export function prose(text, limit = 600) {
+  const parts = shown(text, limit).split("`");
+  return parts.length % 2 ? parts.map((part, place) => (place % 2 ? h("code", {}, part) : part)) : [parts.join("`")];
+}

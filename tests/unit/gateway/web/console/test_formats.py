@@ -1,10 +1,10 @@
-"""How the console writes intervals."""
+"""How the console writes intervals, and what authors of spiders wrote."""
 
 from __future__ import annotations
 
 import pytest
 
-from gateway.web.console.formats import cron_words
+from gateway.web.console.formats import cron_words, prose
 
 WORDS = {
     "0 9 * * *": "every day at 09:00",
@@ -18,3 +18,15 @@ WORDS = {
 @pytest.mark.parametrize(("interval", "words"), WORDS.items())
 def test_simple_cron_is_said_in_words(interval: str, words: str) -> None:
     assert cron_words(interval) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("Only `a<b>`, or `c`.", "Only <code>a&lt;b&gt;</code>, or <code>c</code>."),
+        ("a lone ` & none", "a lone ` &amp; none"),
+        ("<i>\u202e</i>", "&lt;i&gt;\\u202e&lt;/i&gt;"),
+    ],
+)
+def test_what_is_between_backticks_is_code(text: str, html: str) -> None:
+    assert prose(text) == f"<bdi>{html}</bdi>"
