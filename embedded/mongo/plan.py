@@ -167,14 +167,16 @@ def _plan(index: Index, conditions: Conditions, sort: Sort) -> Plan:
 
 
 def _is_exact(index: Index, conditions: Conditions, consumed: set[str]) -> bool:
-    """Not for two conditions on a field, null (which is also "missing") or arrays: these need the document again."""
+    """Not for two conditions on a field or arrays: these need the document again. A null has the key of a missing
+    field, as it has the same matches; within another field it is looked at again.
+    """
     constrained = [*conditions.equal, *conditions.among, *conditions.ranges]
     return (
         conditions.is_complete
         and not index.multikey
         and len(constrained) == len(set(constrained))
         and set(constrained) == consumed
-        and None not in conditions.equal.values()
+        and not any(value is None and "." in name for name, value in conditions.equal.items())
         and not any(None in values for values in conditions.among.values())
     )
 

@@ -332,11 +332,10 @@ class JobQueries:
     def _first_jobs(self, user_id: str, turns: int, before: datetime) -> int:
         """How many jobs the user starts in this many turns; one more if its next job ranks before `before`."""
         waiting = {**FREE_TO_START, "user_id": user_id}
-        count = self._jobs.count_documents(waiting, limit=turns + 1)
-        if count <= turns:
-            return count
-        next_one = self._jobs.find_one(waiting, {"rank": 1}, sort=[("rank", ASCENDING)], skip=turns)
-        return turns + bool(next_one and next_one.get("rank", before) < before)
+        ahead = self._jobs.count_documents({**waiting, "rank": {"$lt": before}}, limit=turns + 1)
+        if ahead > turns or not turns:
+            return ahead
+        return self._jobs.count_documents(waiting, limit=turns)
 
     def counts(self) -> dict[JobStatus, int]:
         """How many jobs there are in each state."""

@@ -37,8 +37,9 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("queue_lane_rank", "status", "lane", "rank", where=_PENDING),
         # jobs that a worker must look at; few of many
         _index("attend_at", "attend_at", sparse=True),
-        # how many of a user's jobs rank before another
-        _index("waiting_user_rank", "status", "blocked", "user_id", "rank", where=_PENDING),
+        # how many of a user's jobs rank before another: counted without reading a job. The user comes before the mark
+        # of jobs that cannot be read, so that a question about all users does not lead here
+        _index("free_user_rank", "status", "blocked", "user_id", "set_aside", "rank", where=_PENDING),
         # how many of one user wait
         _index("waiting_user", "status", "user_id", where=_PENDING),
         # how many of one user wait for their time

@@ -144,6 +144,20 @@ def test_an_index_built_later_knows_what_was_there(collection: Collection[Docume
     assert set(collection.index_information()) == {"_id_", "k_1"}
 
 
+@pytest.mark.parametrize("field", ["n", "m.n"])
+def test_a_null_is_counted_with_the_fields_that_are_missing(collection: Collection[Document], field: str) -> None:
+    # https://www.mongodb.com/docs/manual/tutorial/query-for-null-fields/
+    collection.create_index([("k", 1), (field, 1)])
+    collection.insert_many(
+        [{"k": 1, "n": None, "m": {"n": None}}, {"k": 1}, {"k": 2}, {"k": 1, "n": 0, "m": {"n": 0}}]
+    )
+    assert collection.count_documents({"k": 1, field: None}) == 2
+    collection.insert_one({"k": 1, "n": [], "m": {"n": []}})
+    assert collection.count_documents({"k": 1, field: None}) == 2
+    collection.insert_one({"k": 1, "n": [1, None], "m": [{"n": 1}, {"n": None}]})
+    assert collection.count_documents({"k": 1, field: None}) == 3
+
+
 def test_an_index_that_contradicts_another_is_refused(collection: Collection[Document]) -> None:
     # https://www.mongodb.com/docs/manual/reference/command/createIndexes/#considerations
     collection.create_index("a", name="one")

@@ -30,14 +30,17 @@ MANY = queries.FEW + 5
 
 
 class Asked(CommandListener):
-    """The finds that were sent."""
+    """The finds that were sent, and the filters by which was counted."""
 
     def __init__(self) -> None:
         self.finds: list[dict[str, Any]] = []
+        self.counts: list[dict[str, Any]] = []
 
     def started(self, event: CommandStartedEvent) -> None:
         if event.command_name == "find":
             self.finds.append(bson.decode(bson.encode(event.command)))
+        if event.command_name == "aggregate":
+            self.counts.append(bson.decode(bson.encode(event.command))["pipeline"][0]["$match"])
 
     def succeeded(self, _: Any) -> None:
         """Of no interest."""
@@ -183,3 +186,28 @@ def test_how_many_of_a_user_wait_is_counted_without_reading_a_job(status: JobSta
     found = plan({"filter": {"status": str(status), "user_id": "many"}})
     assert found.index is not None
     assert found.is_exact
+
+
+def test_a_place_in_the_queue_is_counted_by_keys_and_reads_one_job_of_each_user(
+    database: Database[dict[str, Any]], queries: JobQueries, asked: Asked
+) -> None:
+    users = [f"waits-{number}" for number in range(4)]
+    waiting = [
+        make_job(user_id=user, created_at=NOW + timedelta(seconds=n, milliseconds=place))
+        for place, user in enumerate(users)
+        for n in range(50)
+    ]
+    database["jobs"].insert_many([job.to_document() for job in waiting])
+    asked.finds.clear()
+    asked.counts.clear()
+    try:
+        assert queries.queue_position(waiting[-1]) == len(waiting)
+    finally:
+        database["jobs"].delete_many({"user_id": {"$in": users}})
+    # the job itself, each user, and that there are no more
+    assert [find["limit"] for find in asked.finds] == [1] * (len(users) + 2)
+    # its own user's jobs; and of each other user those before it, and those that it starts meanwhile
+    assert len(asked.counts) <= 1 + 2 * (len(users) - 1)
+    for counted in asked.counts:
+        found = plan({"filter": counted})
+        assert (found.index and found.index.spec.name, found.is_exact) == ("free_user_rank", True)
