@@ -234,7 +234,7 @@ class Dispatch:
         if not named and self._fair.is_empty():
             return []
         self._fair.named(named)
-        nodes = self._nodes.all(attempts=False)
+        nodes = self._nodes.lately()
         if any(node.eggs for node in nodes):
             nodes = without_outdated(nodes, self._copies.outdated())
         choice = NodeChoice(nodes, self._clock(), self._dead_after, busy)

@@ -8,6 +8,7 @@ from typing import NamedTuple, Self
 
 from pydantic import BaseModel, Field, model_validator
 from pymongo import ASCENDING
+from pymongo.collection import Collection as MongoCollection
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
@@ -35,6 +36,18 @@ from gateway.stores.unanswered import Unanswered
 _JOBS_KEPT = 20
 _REMEMBERED = dict.fromkeys(("failures", "failed_at", "failure", "failing_since", "failed_jobs", "trial"), "")
 _FAILURES = {**_REMEMBERED, "rest_until": ""}
+#: For how long a worker looks at the nodes as it has read them: it looks many times a second, and heartbeats come
+#: every two seconds.
+KEPT = timedelta(seconds=0.25)
+#: What is of no use to a worker that chooses among nodes: attempts, and what is there for people to read.
+_UNSEEN = dict.fromkeys(
+    (
+        "alive", "present", "unshipped", "troubles", "unanswered", "free_bytes", "cpu_load", "memory_load",
+        "clock_ahead", "version", "failure", "failed_jobs", "rival_url", "rival_at",
+    ),
+    0,
+)  # fmt: skip
+_SLOTS, _BROWSERS = node_resource(""), browser_resource("")
 
 
 class Failure(NamedTuple):
@@ -199,6 +212,14 @@ class NodeStore:
         self._holds = HoldStore(database, clock)
         self._clock = clock
         self._list = node_list
+        #: When nodes were read for `lately`, and these.
+        self._kept: tuple[datetime, list[Node]] | None = None
+
+    @property
+    def _written(self) -> MongoCollection[Document]:
+        """The collection, for a write of this process: the next look reads it anew."""
+        self._kept = None
+        return self._nodes
 
     @state_change("nodes.heartbeat")
     def heartbeat(
@@ -250,7 +271,7 @@ class NodeStore:
         if instance is not None:
             said["instance"], query["instance"] = instance, {"$in": [None, instance]}
         try:
-            return self._nodes.update_one(query, {"$set": said}, upsert=True).upserted_id is not None
+            return self._written.update_one(query, {"$set": said}, upsert=True).upserted_id is not None
         except DuplicateKeyError:
             if succeeds is None or not self._succeed(node, succeeds, said):
                 self._refuse(node, said["url"])
@@ -259,19 +280,19 @@ class NodeStore:
     def _succeed(self, node: str, last: datetime, said: Document) -> bool:
         """Take over the name, not the failures, if its owner gave no sign of life since `last`; whether it did."""
         update = {"$set": said, "$unset": {**_FAILURES, "rival_url": "", "rival_at": ""}}
-        return self._nodes.update_one({"_id": node, "heartbeat_at": last}, update).matched_count == 1
+        return self._written.update_one({"_id": node, "heartbeat_at": last}, update).matched_count == 1
 
     def _refuse(self, node: str, url: str) -> None:
         """Raises `NameTakenError`, and notes the rival in the node's document."""
         rival = {"rival_url": url, "rival_at": self._clock()}
-        owner = self._nodes.find_one_and_update({"_id": node}, {"$set": rival})
+        owner = self._written.find_one_and_update({"_id": node}, {"$set": rival})
         if owner is not None:
             raise NameTakenError(node, owner["url"], owner["heartbeat_at"])
 
     @state_change("nodes.took_egg")
     def took_egg(self, node: str, egg: Egg) -> None:
         """The node has just taken the egg, which its next heartbeat will report: it may get work for it at once."""
-        self._nodes.update_one({"_id": node}, {"$addToSet": {"eggs": list(egg)}})
+        self._written.update_one({"_id": node}, {"$addToSet": {"eggs": list(egg)}})
 
     def all(self, *, attempts: bool = True, held: Iterable[Held] | None = None) -> list[Node]:
         """All nodes, with the number of their used slots, which is taken from `held` if that is given. Without
@@ -281,6 +302,32 @@ class NodeStore:
         known = None if held is None else {one.resource: one for one in held}
         found = self._nodes.find({}, fields).sort("_id", ASCENDING)
         return [self._on_list(node) for node in self._documents.many(self._with_usage(found, known))]
+
+    def lately(self) -> list[Node]:
+        """All nodes as a worker chooses among them: as they were at most `KEPT` ago, read anew after a write of this
+        process, and with the slots that are used now. Fields that have no part in the choice are left out.
+
+        A choice by what has changed since does no harm: a full or a drained node gives no hold.
+        """
+        now = self._clock()
+        kept = self._kept
+        if kept is None or not timedelta() <= now - kept[0] <= KEPT:
+            found = self._nodes.find({}, _UNSEEN).sort("_id", ASCENDING)
+            kept = self._kept = now, [self._on_list(node) for node in self._documents.many(found)]
+        nodes = kept[1]
+        slots = self._holds.used_by_kind(_SLOTS)
+        browsers = self._holds.used_by_kind(_BROWSERS) if any(node.max_render_slots for node in nodes) else {}
+        holders = self._holds.holders([node_resource(node.id) for node in nodes if node.trial])
+        return [
+            node.model_copy(
+                update={
+                    "used_slots": slots.get(node_resource(node.id), 0),
+                    "used_render_slots": browsers.get(browser_resource(node.id), 0),
+                    "is_tried": node.trial in holders.get(node_resource(node.id), ()),
+                }
+            )
+            for node in nodes
+        ]
 
     def is_another_up(self, node: Node, within: timedelta) -> bool:
         """Whether a node other than this one is up, and has given a sign of life within this time."""
@@ -330,14 +377,16 @@ class NodeStore:
         failed, or was given another attempt, since it was read.
         """
         unchanged = {"failed_at": _same(node.failed_at), "trial": _same(node.trial)}
-        return self._nodes.update_one({"_id": node.id, **unchanged}, {"$set": {"trial": attempt}}).matched_count == 1
+        return (
+            self._written.update_one({"_id": node.id, **unchanged}, {"$set": {"trial": attempt}}).matched_count == 1
+        )
 
     @state_change("nodes.forget")
     def forget(self, node: Node) -> None:
         """Delete the node, unless it has given a sign of life since it was read."""
         # a new node of this name is not drained
         self._holds.open(node_resource(node.id))
-        self._nodes.delete_one({"_id": node.id, "heartbeat_at": node.heartbeat_at})
+        self._written.delete_one({"_id": node.id, "heartbeat_at": node.heartbeat_at})
 
     @state_change("nodes.failed")
     def failed(self, node: Node, failure: Failure) -> bool:
@@ -355,19 +404,19 @@ class NodeStore:
             "rest_until": now + rest(failures, failure.longest_rest),
         }
         query = {"_id": node.id, "failed_at": _same(node.failed_at)}
-        return self._nodes.update_one(query, {"$set": changes}).matched_count == 1
+        return self._written.update_one(query, {"$set": changes}).matched_count == 1
 
     @state_change("nodes.succeeded")
     def succeeded(self, node: str, began_at: datetime) -> bool:
         """Forget its failures if the last of them was before `began_at`; returns whether there were any."""
         query = {"_id": node, "failed_at": {"$lt": began_at}}
-        return self._nodes.update_one(query, {"$unset": _FAILURES}).matched_count == 1
+        return self._written.update_one(query, {"$unset": _FAILURES}).matched_count == 1
 
     @state_change("nodes.returned")
     def returned(self, node: Node) -> bool:
         """End the rest of a node that has answered a probe; whether it rested. Its failures are remembered."""
         query = {"_id": node.id, "rest_until": _same(node.rest_until)}
-        return self._nodes.update_one(query, {"$unset": {"rest_until": "", "trial": ""}}).matched_count == 1
+        return self._written.update_one(query, {"$unset": {"rest_until": "", "trial": ""}}).matched_count == 1
 
     @state_change("nodes.drain")
     def drain(self, node: str) -> Node | None:
@@ -376,7 +425,7 @@ class NodeStore:
             return None
         # workers that have read the node before this can put nothing there any more
         self._holds.close(node_resource(node))
-        self._nodes.update_one(
+        self._written.update_one(
             {"_id": node, "draining_since": {"$exists": False}}, {"$set": {"draining_since": self._clock()}}
         )
         return self.get(node)
@@ -384,9 +433,9 @@ class NodeStore:
     @state_change("nodes.resume")
     def resume(self, node: str) -> Node | None:
         """Undo `drain`, and forget its failures: a node at rest is probed next. `None` if there is no such node."""
-        self._nodes.update_one({"_id": node}, {"$unset": {"draining_since": "", **_REMEMBERED}})
+        self._written.update_one({"_id": node}, {"$unset": {"draining_since": "", **_REMEMBERED}})
         self._holds.open(node_resource(node))
-        self._nodes.update_one(
+        self._written.update_one(
             {"_id": node, "rest_until": {"$exists": True}}, {"$set": {"rest_until": self._clock()}}
         )
         return self.get(node)

@@ -123,7 +123,7 @@ def test_a_look_that_fails_leaves_no_node_without_work(platform: Platform, monke
     platform.nodes.succeeded("n1", platform.clock())
     jobs += submitted(platform)
     with monkeypatch.context() as broken:
-        broken.setattr(platform.nodes, "all", away)
+        broken.setattr(platform.nodes, "lately", away)
         with pytest.raises(AutoReconnect):
             platform.dispatch.fill()
     platform.dispatch.fill()

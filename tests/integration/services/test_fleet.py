@@ -19,6 +19,7 @@ from gateway.contract.outbox import AttemptId
 from gateway.jobs.messages import PROBE_NODE
 from gateway.nodes.health import NodeHealth, NodeProbe
 from gateway.nodes.node import node_resource
+from gateway.nodes.store import KEPT, NodeStore
 from gateway.status.health import Health
 from gateway.stores.indexes import ensure_indexes
 
@@ -121,3 +122,38 @@ def test_the_health_reads_all_nodes_once(platform: Platform, asked: Asked, redis
     assert few == many
     assert many["find", "nodes"] == 1
     assert many["find", "heartbeats"] == 2
+
+
+def test_looks_in_quick_succession_read_the_nodes_once_and_their_free_slots_each_time(
+    platform: Platform, asked: Asked
+) -> None:
+    for number in range(MANY):
+        platform.heartbeat(f"n{number}", alive=tuple(f"{uuid.uuid4().hex}-1" for _ in range(20)))
+    moment = platform.clock()
+    nodes = NodeStore(platform.database, lambda: moment)
+    first, second = asked.during(nodes.lately), asked.during(nodes.lately)
+    assert first == {("find", "nodes"): 1, ("find", "holds"): 1}
+    assert second == {("find", "holds"): 1}
+    (job,) = submitted(platform)
+    assert platform.take(node_resource("n1"), str(AttemptId(job.id, 1)))
+    assert {found.id: found.used_slots for found in nodes.lately() if found.used_slots} == {"n1": 1}
+    # what this process has written of a node it sees at once, and what others have, a moment later
+    assert nodes.drain("n1") is not None
+    assert ("find", "nodes") in asked.during(nodes.lately)
+    assert platform.nodes.drain("n2") is not None
+    moment += 2 * KEPT
+    assert {found.id for found in nodes.lately() if found.draining_since} == {"n1", "n2"}
+
+
+def test_a_look_leaves_out_what_has_no_part_in_the_choice_of_a_node(platform: Platform) -> None:
+    failing_nodes(platform, range(1))
+    platform.heartbeat("n1", alive=(f"{uuid.uuid4().hex}-1",))
+    unseen = {"alive", "present", "failure", "failed_jobs", "taken_slots", "clock_ahead", "unshipped", "version"}
+    lean, full = (
+        [node.model_dump(exclude=unseen) for node in read()] for read in (platform.nodes.lately, platform.nodes.all)
+    )
+    assert lean == full
+    assert full[0]["is_tried"]
+    assert [(node.alive, node.failure) for node in platform.nodes.lately()] == [([], None)] * 2
+    assert platform.nodes.all()[0].failure
+    assert platform.nodes.all()[1].alive
