@@ -8,7 +8,7 @@ ENV UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_PYTHON_DOWNLOADS=never UV_CACHE_D
 WORKDIR /app
 # what changes seldom comes first: a change of ours rebuilds only the last two layers
 COPY pyproject.toml uv.lock ./
-# what is not in every image: `--build-arg EXTRAS="--extra sqs"`
+# what is not in every image: `--build-arg EXTRAS="--extra sqs --extra otel"`
 ARG EXTRAS=""
 RUN --mount=type=cache,target=/var/cache/uv uv sync --locked --no-dev --no-install-project --no-build $EXTRAS
 COPY README.md LICENSE scrapy.cfg scrapyd.conf celery_app.py ./

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from gateway.schedules.firing import TargetMarks
     from gateway.schedules.orders import OccurrenceOrders
     from gateway.signals.webhooks import Caller
+    from gateway.tracing import Tracing
 
 
 class Closable(Protocol):
@@ -160,16 +161,41 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
         return get_type_hints(kind.__init__)
     # a constructor that attrs has written cannot look up the names of the class's module
     own = {field.alias: field.type for field in attrs.fields(kind) if field.init}
-    return get_type_hints(SimpleNamespace(__annotations__=own), vars(sys.modules[kind.__module__]))
+    known: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        known |= vars(sys.modules[base.__module__])
+    return get_type_hints(SimpleNamespace(__annotations__=own), known)
 
 
 class Container(Builder):
     """The parts that all processes share. No store is connected before a part that needs it is used."""
 
+    #: What the process is called in traces; one without a name makes none.
+    process: str | None = None
+
     def __init__(self, settings: Settings | None = None) -> None:
         super().__init__()
         if settings is not None:
             self.settings = settings
+
+    # --- traces: where they are on, some parts are others that make spans
+
+    @property
+    def is_traced(self) -> bool:
+        return self.process is not None and self.settings.otel_exporter_otlp_endpoint is not None
+
+    def build(self, kind: type[Part], **given: Any) -> Part:
+        if self.is_traced:
+            from gateway.tracing import TRACED
+
+            kind = TRACED.get(kind, kind)
+        return super().build(kind, **given)
+
+    @part
+    def tracing(self) -> Tracing:
+        from gateway.tracing import Tracing
+
+        return self.opened(Tracing(str(self.settings.otel_exporter_otlp_endpoint), f"discoverybot-{self.process}"))
 
     # --- by name: values whose class is not ours
 

@@ -89,6 +89,14 @@ LogLevel = Annotated[str, Field(pattern="(?i)^(debug|info|warning|error|critical
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        # a package around it is not there
+        return False
+
+
 def _split(value: object) -> object:
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
@@ -426,6 +434,9 @@ class Settings(ScrapydSettings):
     scrapyd_url: Listed = ()
     #: Seconds without a sign of life after which a node counts as dead.
     node_dead_after: float = Field(default=30, ge=4 * VERDICT_SECONDS)
+    #: The collector that gateways, workers and beats send traces to, by OTLP over HTTP: its URL without `/v1/traces`.
+    #: Without it there are none. All other `OTEL_…` are the SDK's own.
+    otel_exporter_otlp_endpoint: HttpUrl | None = Field(default=None, repr=False)
     #: Longest pause, in seconds, before `discoverybot up` starts a process again that keeps dying.
     discoverybot_restart_backoff_max: float = Field(default=10, gt=0)
 
@@ -434,6 +445,13 @@ class Settings(ScrapydSettings):
     def _require_broker_library(cls, value: str | None) -> str | None:
         if value and value.startswith("sqs:") and not all(map(find_spec, ("boto3", "pycurl"))):
             raise ValueError("sqs:// needs what `pip install 'discoverybot[sqs]'` installs")
+        return value
+
+    @field_validator("otel_exporter_otlp_endpoint")
+    @classmethod
+    def _require_otel(cls, value: HttpUrl | None) -> HttpUrl | None:
+        if value and not all(map(_is_installed, ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"))):
+            raise ValueError("traces need what `pip install 'discoverybot[otel]'` installs")
         return value
 
     @field_validator("forwarded_allow_ips")
@@ -458,7 +476,10 @@ class Settings(ScrapydSettings):
             raise ValueError("must be like 1200/minute;50/second (second, minute, hour or day), or none")
         return value.strip() if value else None
 
-    @field_validator("files_url", "files_endpoint", "files_region", "files_access_key", mode="before")
+    @field_validator(
+        *("files_url", "files_endpoint", "files_region", "files_access_key", "otel_exporter_otlp_endpoint"),
+        mode="before",
+    )
     @classmethod
     def _unset_if_empty(cls, value: object) -> object:
         return value or None

@@ -222,20 +222,24 @@ class Completion:
             again, outcome = False, CANCELLED
         elif goes_on and job.stop_reason == "pause":
             if self.pause(job) is not None:
-                self._health.judge(job, attempt)
+                self._concluded(job, attempt, outcome)
             return
         if again:
             admitted = self.free(job, attempt.attempt, attempt.node)
             waiting = self._jobs.retry(job, outcome, self._clock() + backoff(job.failures + 1))
             if waiting is not None:
-                self._health.judge(job, attempt)
+                self._concluded(job, attempt, outcome)
                 self._publisher.status(waiting)
                 self._waker.wake_job(admitted or waiting)
             return
         finished = self._jobs.finish(job, outcome, dead=outcome.status is JobStatus.ERROR)
         if finished is not None:
-            self._health.judge(job, attempt)
+            self._concluded(job, attempt, outcome)
             self._settle_soon(finished)
+
+    def _concluded(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:  # noqa: ARG002 - for who derives
+        """What came of the attempt is recorded; of all processes that tried, this one did it."""
+        self._health.judge(job, attempt)
 
 
 def never_started(job: Job) -> int:

@@ -352,6 +352,9 @@ class Job(BaseModel, extra="forbid", populate_by_name=True):
     #: The job that this one runs again.
     retry_of: str | None = None
     correlation_id: str | None = None
+    #: Where its spans belong, as in the header of this name (W3C Trace Context); absent unless traces are on, and for
+    #: a job that no request began.
+    traceparent: str | None = None
 
     @classmethod
     def new(cls, user_id: str, crawl: CrawlOrder, identity: str, now: datetime, **origin: Any) -> Self:

@@ -53,6 +53,7 @@ class Order(NamedTuple):
     crawl: CrawlOrder
     idempotency_key: str | None = None
     correlation_id: str | None = None
+    traceparent: str | None = None
     #: The request named no version: `spec` has the one that was the latest at that moment.
     pinned: bool = False
 
@@ -82,6 +83,7 @@ class Order(NamedTuple):
             live_key=identity,
             idempotency_key=self.unique_idempotency_key,
             correlation_id=self.correlation_id,
+            traceparent=self.traceparent,
             **origin,
         )
 

@@ -77,6 +77,7 @@ class RunOrder(NamedTuple):
     user_id: str = OPERATOR
     idempotency_key: str | None = None
     correlation_id: str | None = None
+    traceparent: str | None = None
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
@@ -132,6 +133,7 @@ class Scraping:
             # no live key: two runs with the same search are two runs, one after the other
             idempotency_key=f"{order.user_id}:{order.idempotency_key}" if order.idempotency_key else None,
             correlation_id=order.correlation_id,
+            traceparent=order.traceparent,
         )
 
     def _made(self, order: RunOrder, site: Site) -> OccurrenceOrder:

@@ -156,7 +156,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     if settings is None:
         settings = Settings.load()
         logging.configure(settings.log_level)
-    measured, origins = ProcessMetrics(), settings.gateway_cors_origins
+    measured = ProcessMetrics()
     app = DescribedAPI(
         title="DiscoveryBot",
         version=version("discoverybot"),
@@ -168,10 +168,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         dependencies=[Depends(authorise), Depends(refuse_unknown_parameters)],
         # a slash too many is a wrong address, not a reason to send a body twice
         redirect_slashes=False,
-        middleware=[
-            Middleware(Answer, metrics=measured, cors=cors_rules(origins) if origins else None, pages=ErrorPages),
-            Middleware(Guard, settings=settings),
-        ],
+        middleware=_layers(settings, measured),
         responses=problems(401, 403, 422, 429, 500),
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
@@ -184,6 +181,20 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             app.router.routes.insert(0, crawl.PlainCrawls(app.router.routes[-1]))
     reference.mount_assets(app)
     return app
+
+
+def _layers(settings: Settings, measured: ProcessMetrics) -> list[Middleware]:
+    """Around every route, the outermost first."""
+    origins = settings.gateway_cors_origins
+    layers = [
+        Middleware(Answer, metrics=measured, cors=cors_rules(origins) if origins else None, pages=ErrorPages),
+        Middleware(Guard, settings=settings),
+    ]
+    if settings.otel_exporter_otlp_endpoint:
+        from gateway.tracing import TracedRequests  # noqa: PLC0415 - it needs what is an extra
+
+        layers.insert(0, Middleware(TracedRequests))
+    return layers
 
 
 def _lifespan(settings: Settings) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:

@@ -46,6 +46,8 @@ _AT_START = (KeyRing, RequestCounter, NodeConsole, Submission, SharedHealth, Dep
 class GatewayParts(Container):
     """No part waits for a store: one that is away does not keep the gateway from starting."""
 
+    process = "gateway"
+
     def __init__(self, settings: Settings, end: AsyncExitStack) -> None:
         """`end` closes the parts whose closing has to be awaited."""
         super().__init__(settings)

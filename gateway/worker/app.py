@@ -61,6 +61,8 @@ class SignOfLife(bootsteps.StartStopStep):
         if Webhooks in self._parts:
             # without this, calls under way would go on; no other part does anything by itself
             self._parts[Webhooks].close()
+        if self._parts.is_traced:
+            self._parts.tracing.close()
 
     terminate = stop
 
@@ -224,6 +226,8 @@ class Consumer(consumer.Consumer):
 # --- the application: it sets how messages travel, not what they cause
 class WorkerParts(Container):
     """The parts of a worker or a beat."""
+
+    process = "worker"
 
     @part
     def database(self) -> Database[Document]:

@@ -44,6 +44,7 @@ class MongoScheduler(Scheduler):
 
     def setup_schedule(self) -> None:
         self._parts: Container = self.app.parts
+        self._parts.process = BEAT
         self._interval: float = self.app.conf.beat_max_loop_interval
         self._name = f"{BEAT}:{socket.gethostname()}:{os.getpid()}"
         self._swept_at = self._beat_at = float("-inf")
@@ -68,6 +69,11 @@ class MongoScheduler(Scheduler):
 
     def sync(self) -> None:
         """Celery would write its schedule file here; we have none."""
+
+    def close(self) -> None:
+        super().close()
+        if self._parts.is_traced:
+            self._parts.tracing.close()
 
     def is_due(self, entry: ScheduleEntry) -> Any:
         """Whether this beat has to send `entry`, and the seconds until the next look at it."""

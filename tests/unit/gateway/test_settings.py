@@ -26,6 +26,16 @@ def test_a_broker_without_its_library_ends_the_process_with_what_to_install(monk
         load(monkeypatch, BROKER_URL="sqs://")
 
 
+def test_traces_without_their_library_end_the_process_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.settings.find_spec", {"opentelemetry.sdk": object()}.get)
+    with pytest.raises(SettingsError, match=r"OTEL_EXPORTER_OTLP_ENDPOINT.*discoverybot\[otel\]"):
+        load(monkeypatch, OTEL_EXPORTER_OTLP_ENDPOINT="http://collector:4318")
+
+
+def test_an_empty_endpoint_of_traces_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load(monkeypatch, OTEL_EXPORTER_OTLP_ENDPOINT="").otel_exporter_otlp_endpoint is None
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("GATEWAY_PORT", "eighty"), ("GATEWAY_PORT", "70000"), ("CRAWL_CACHE_TTL", "0"), ("LOG_LEVEL", "loud"),
@@ -34,7 +44,8 @@ def test_a_broker_without_its_library_ends_the_process_with_what_to_install(monk
      ("GATEWAY_RATE_LIMIT", "lots"), ("GATEWAY_RATE_LIMIT", "0/minute"), ("GATEWAY_RATE_LIMIT", "5/second;none"),
      ("GATEWAY_CORS_ORIGINS", "*"), ("GATEWAY_CORS_ORIGINS", "https://app.example, app.example"),
      ("FORWARDED_ALLOW_IPS", "*"), ("SCRAPYD_URL", "node1:6800"), ("SCRAPYD_URL", "http://node1:6800,node2"),
-     ("SCRAPYD_URL", "http://"), ("SCRAPYD_URL", "http://node1:port")],
+     ("SCRAPYD_URL", "http://"), ("SCRAPYD_URL", "http://node1:port"),
+     ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318")],
 )  # fmt: skip
 def test_a_malformed_setting_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=f"^{name}: "):

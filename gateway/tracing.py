@@ -1,0 +1,311 @@
+"""Traces by OpenTelemetry: the steps of a crawl from its request to its webhooks, and how long each took.
+
+Imported only where traces are on: it needs the extra `discoverybot[otel]`. The container then builds the parts in
+`TRACED` instead of those that they derive from, so a process without traces crosses nothing of this.
+
+The spans of a crawl meet by `traceparent` in the job's document. The worker writes the span of an attempt when it has
+the facts, so nothing of this is in a spider's process, or on a node. A job that no request began (a schedule's run, a
+repetition), or one of an older gateway, has a trace of its own, with the job's id for its id.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from importlib.metadata import version
+from typing import Any
+
+from attrs import define
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.trace import Span, SpanKind, StatusCode, use_span
+from opentelemetry.trace.propagation import set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.dispatch.dispatcher import Dispatch
+from gateway.jobs.completion import Completion
+from gateway.jobs.job import Attempt, Job, JobStatus
+from gateway.jobs.outcome import Outcome
+from gateway.jobs.submission import Order, Receipt, Submission
+from gateway.nodes.store import Node
+from gateway.signals.webhooks import Webhooks, host_of, missing
+from gateway.sites.runs import RunOrder, Scraping
+
+#: Seconds that a collector has to take a batch; a batch that it does not take is dropped.
+EXPORT_SECONDS = 3.0
+#: Seconds that a process gives its last spans at its end.
+PARTING = 2.0
+
+_PARENT = "traceparent"
+_PROPAGATOR = TraceContextTextMapPropagator()
+#: The id of the trace that a span without a parent begins; 0: any.
+_OWN_TRACE: contextvars.ContextVar[int] = contextvars.ContextVar("own_trace", default=0)
+
+
+class _Ids(RandomIdGenerator):
+    def generate_trace_id(self) -> int:
+        return _OWN_TRACE.get() or super().generate_trace_id()
+
+
+def _from(traceparent: str | None) -> Context:
+    """The parent's context; an empty one if there is no parent, or a malformed one."""
+    return _PROPAGATOR.extract({_PARENT: traceparent} if traceparent else {}, context=Context())
+
+
+def _traceparent(span: Span) -> str | None:
+    carrier: dict[str, str] = {}
+    _PROPAGATOR.inject(carrier, context=set_span_in_context(span, Context()))
+    return carrier.get(_PARENT)
+
+
+def _nanoseconds(at: datetime) -> int:
+    return int(at.timestamp() * 1000) * 1_000_000
+
+
+def _failed(span: Span, why: str | None = None) -> None:
+    span.set_status(StatusCode.ERROR, why)
+
+
+@contextmanager
+def _open(span: Span) -> Iterator[Span]:
+    """Spans that begin in this context are the span's children. Of an error it keeps the kind: what an error says may
+    hold a URL, or a spider's text.
+    """
+    with use_span(span, record_exception=False, set_status_on_exception=False):
+        try:
+            yield span
+        except BaseException as error:
+            _failed(span, type(error).__name__)
+            raise
+        finally:
+            # it may have ended when its answer began
+            if span.is_recording():
+                span.end()
+
+
+class Tracing:
+    """Makes spans, and sends them from a thread of its own, in batches: a collector that is slow or away costs its
+    spans, and no caller any time. The queue is bounded (`OTEL_BSP_MAX_QUEUE_SIZE`).
+
+    Made in the process that has the spans, after every fork, because a fork has no such thread. The SDK itself reads
+    from `OTEL_…` which traces are kept, what the service is called, and the headers that the collector wants.
+    """
+
+    def __init__(self, endpoint: str, service: str) -> None:
+        """`endpoint`: of the collector, without `/v1/traces`. `service`: the name if `OTEL_SERVICE_NAME` has none."""
+        own = Resource.create({"service.version": version("discoverybot"), "service.instance.id": _instance()})
+        if str(own.attributes[SERVICE_NAME]).startswith("unknown_service"):
+            own = own.merge(Resource({SERVICE_NAME: service}))
+        self._provider = TracerProvider(resource=own, id_generator=_Ids(), shutdown_on_exit=False)
+        self._exporter: SpanExporter = _exporter(endpoint)
+        self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
+        self._tracer = self._provider.get_tracer("discoverybot")
+
+    def close(self) -> None:
+        """Send what is left, for `PARTING` seconds. What ends after that is dropped."""
+        # the SDK would wait for the collector for half a minute
+        parting = threading.Thread(target=self._provider.shutdown, name="last-spans", daemon=True)
+        parting.start()
+        parting.join(PARTING)
+        if parting.is_alive():
+            # ends the waits between tries, too
+            self._exporter.shutdown()
+
+    def request(self, method: str, traceparent: str | None) -> Span:
+        return self._tracer.start_span(method, _from(traceparent), SpanKind.SERVER, {"http.request.method": method})
+
+    @contextmanager
+    def step(self, name: str, kind: SpanKind = SpanKind.INTERNAL, **attributes: str | int) -> Iterator[Span]:
+        """A span within the one that is open here."""
+        with _open(self._tracer.start_span(name, kind=kind, attributes=_named(attributes))) as span:
+            yield span
+
+    @contextmanager
+    def about(
+        self, job: Job, name: str, kind: SpanKind = SpanKind.INTERNAL, **attributes: str | int
+    ) -> Iterator[Span]:
+        with _open(self._begin(job, name, attributes, kind=kind)) as span:
+            yield span
+
+    def attempt(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:
+        """The span of an attempt that is over, by the node's clock."""
+        if (end := attempt.exit) is None:
+            return
+        began = _nanoseconds(end.started_at or attempt.started_at or attempt.dispatched_at)
+        facts = {"attempt": attempt.attempt, "node": attempt.node, "status": outcome.status.value}
+        facts |= {"exit_code": end.exit_code, "signal": end.signal, "stopped_by": end.stopped_by}
+        if job.progress is not None:
+            facts |= job.progress.model_dump(include={"completed_pages", "items_count", "errors_count"})
+        span = self._begin(job, "attempt", facts, start_time=began)
+        if outcome.status is JobStatus.ERROR:
+            _failed(span)
+        span.end(max(began, _nanoseconds(end.ended_at)))
+
+    def _begin(self, job: Job, name: str, attributes: Mapping[str, Any], **options: Any) -> Span:
+        facts = {"job_id": job.id, "spider": job.spec.spider, "project": job.spec.project, **attributes}
+        own = _OWN_TRACE.set(int(job.id, 16))
+        try:
+            return self._tracer.start_span(name, _from(job.traceparent), attributes=_named(facts), **options)
+        finally:
+            _OWN_TRACE.reset(own)
+
+
+def _named(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Under names of ours, unless they are those of OpenTelemetry's conventions."""
+    return {
+        name if "." in name else f"discoverybot.{name}": value for name, value in facts.items() if value is not None
+    }
+
+
+def _instance() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def _exporter(endpoint: str) -> OTLPSpanExporter:
+    own = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    timeouts = {"OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT"}
+    return OTLPSpanExporter(
+        endpoint=own or f"{endpoint.rstrip('/')}/v1/traces",
+        timeout=None if timeouts & os.environ.keys() else EXPORT_SECONDS,
+    )
+
+
+# --- the request
+
+#: What only reads is traced as a part of the caller's trace: pages that ask again and again would drown all others.
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_METHODS = _READING | {"POST", "PUT", "PATCH", "DELETE"}
+_SERVER_ERROR = 500
+_STREAM = b"text/event-stream"
+
+
+class TracedRequests:
+    """ASGI middleware, the outermost: a span for each request, in the trace of its `traceparent` if it has one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        given = next((value for name, value in scope["headers"] if name == _PARENT.encode()), b"").decode("latin-1")
+        if scope["method"] in _READING and not given:
+            await self.app(scope, receive, send)
+            return
+        tracing: Tracing = scope["app"].state.parts[Tracing]
+        method = scope["method"] if scope["method"] in _METHODS else "_OTHER"
+        with _open(tracing.request(method, given)) as span:
+
+            async def sent(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    _answered(span, scope, message)
+                await send(message)
+
+            await self.app(scope, receive, sent)
+
+
+def _answered(span: Span, scope: Scope, message: Message) -> None:
+    status, route = message["status"], getattr(scope.get("route"), "path_format", None)
+    span.set_attribute("http.response.status_code", status)
+    span.set_attribute("discoverybot.request_id", scope.get("state", {}).get("request_id", ""))
+    if route is not None:
+        # never the path itself: it may be anything
+        span.set_attribute("http.route", route)
+        span.update_name(f"{scope['method']} {route}")
+    if status >= _SERVER_ERROR:
+        _failed(span)
+    if any(name == b"content-type" and value.startswith(_STREAM) for name, value in message.get("headers", ())):
+        # it may go on for hours
+        span.end()
+
+
+# --- the parts of the platform that make spans
+
+
+@define(eq=False, repr=False, slots=False, kw_only=True)
+class TracedSubmission(Submission):
+    _tracing: Tracing
+
+    async def submit(self, order: Order) -> Receipt:
+        with self._tracing.step("submit") as span:
+            receipt = await super().submit(order._replace(traceparent=_traceparent(span)))
+            span.set_attributes({"discoverybot.job_id": receipt.job_id, "discoverybot.cached": receipt.cached})
+            return receipt
+
+
+@define(eq=False, repr=False, slots=False, kw_only=True)
+class TracedScraping(Scraping):
+    _tracing: Tracing
+
+    def start(self, order: RunOrder) -> Job:
+        with self._tracing.step("submit", site=order.site) as span:
+            job = super().start(order._replace(traceparent=_traceparent(span)))
+            span.set_attribute("discoverybot.job_id", job.id)
+            return job
+
+
+@define(eq=False, repr=False, slots=False, kw_only=True)
+class TracedDispatch(Dispatch):
+    _tracing: Tracing
+
+    def _post(self, job: Job, node: Node, *, is_first: bool) -> tuple[bool, bool]:
+        with self._tracing.about(job, "dispatch", SpanKind.CLIENT, attempt=job.attempt, node=node.id) as span:
+            is_well, accepted = super()._post(job, node, is_first=is_first)
+            if not accepted:
+                _failed(span, "the node did not accept it")
+            return is_well, accepted
+
+
+@define(eq=False, repr=False, slots=False, kw_only=True)
+class TracedCompletion(Completion):
+    _tracing: Tracing
+
+    def settle(self, job: Job) -> None:
+        if job.settled is False:
+            with self._tracing.about(job, "settle", status=job.status.value):
+                super().settle(job)
+
+    def _concluded(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:
+        super()._concluded(job, attempt, outcome)
+        self._tracing.attempt(job, attempt, outcome)
+
+
+@define(eq=False, repr=False, slots=False, kw_only=True)
+class TracedWebhooks(Webhooks):
+    _tracing: Tracing
+
+    async def _call(self, job: Job, end: float) -> dict[str, str]:
+        with self._tracing.about(job, "webhooks", round=job.webhook_failures + 1, calls=len(missing(job))) as span:
+            failures = await super()._call(job, end)
+            if failures:
+                _failed(span, f"{len(failures)} did not answer")
+            return failures
+
+    async def _post(self, user_id: str, url: str, body: bytes) -> str | None:
+        # the host alone: the path of many a webhook is its password
+        with self._tracing.step("webhook", SpanKind.CLIENT, **{"server.address": host_of(url)}) as span:
+            reason = await super()._post(user_id, url, body)
+            if reason is not None:
+                _failed(span, "it did not take the call")
+            return reason
+
+
+#: By the part whose place it takes.
+TRACED: dict[type[Any], type[Any]] = {
+    Submission: TracedSubmission,
+    Scraping: TracedScraping,
+    Dispatch: TracedDispatch,
+    Completion: TracedCompletion,
+    Webhooks: TracedWebhooks,
+}

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+from receivers import Receiver, never
+
+from gateway.tracing import PARTING, Tracing
+
+#: More than the SDK keeps.
+MANY = 5000
+
+
+def test_spans_cost_no_time_where_the_collector_is_silent_and_the_end_little() -> None:
+    with Receiver(never, address="127.0.0.1") as silent:
+        tracing = Tracing(silent.url(""), "a-test")
+        began = time.monotonic()
+        for _ in range(MANY):
+            tracing.request("POST", None).end()
+        made = time.monotonic()
+        tracing.close()
+        assert made - began < PARTING
+        assert time.monotonic() - made < 2 * PARTING
+        assert silent.paths() == ["/v1/traces"]
+
+
+def test_without_an_endpoint_nothing_of_it_is_loaded() -> None:
+    """The gateway, and what `celery -A celery_app` loads."""
+    code = (
+        "import sys, celery_app, gateway.web.app as web, gateway.web.parts\n"
+        "web.create_app()\n"
+        "assert not celery_app.app.parts.is_traced\n"
+        "print([name for name in sys.modules if name.startswith(('opentelemetry.exporter', 'gateway.tracing'))])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.stdout, ran.returncode) == ("[]\n", 0), ran.stderr
