@@ -58,7 +58,7 @@ def every() -> list[Row]:
         *crawls.run(),
         *dispatch.run(),
         *fleet.run(fleet.SHORT),
-        *crawl_cost.run(),
+        *crawl_cost.run(crawl_cost.SHORT),
         *commands.run(),
         *lists.run(),
         *long_log.run(),

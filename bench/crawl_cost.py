@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pymongo
 import redis
 from bson.raw_bson import RawBSONDocument
 
 from bench.cpu import tree, tree_seconds
-from bench.fleet import Figures, Urls, measured_stores, show, store_pid
+from bench.fleet import Figures, Urls, answered, measured_stores, show, store_pid
 from bench.our_platform import Site, Stack, running_stack, wait_until
 from bench.table import Row, render
 from bench.wire_proxy import BYTES, UPKEEP, CountingProxy
@@ -28,13 +28,30 @@ from gateway.retention.retention import Retention
 from gateway.settings import Settings
 from gateway.worker.app import WorkerParts
 
-#: Pages of the smaller and of the larger crawls, and how many crawls of each.
-ONE, MANY = 1, 201
-CRAWLS = {ONE: 20, MANY: 5}
-#: Seconds of a stack at rest, which are taken away, and after the last crawl, for what is still to come.
-REST, AFTER = 10.0, 3.0
+#: Pages of the smaller crawls.
+ONE = 1
+#: Seconds after the last crawl, for what is still to come.
+AFTER = 3.0
 #: What is counted of a step, by name.
 Costs = Mapping[str, float]
+
+
+class Size(NamedTuple):
+    #: How many crawls of `ONE` page, and how many of how many pages.
+    small: int = 20
+    large: int = 5
+    pages: int = 201
+    #: Seconds of a stack at rest, which are taken away.
+    rest: float = 10.0
+
+    @property
+    def crawls(self) -> dict[int, int]:
+        return {ONE: self.small, self.pages: self.large}
+
+
+FULL = Size()
+#: For the table of all benchmarks: less than a minute.
+SHORT = Size(small=8, large=2, pages=101, rest=4.0)
 
 
 class Measured:
@@ -77,7 +94,7 @@ class Measured:
         body = {"user_id": "bench", "spider": "seo", "ignore_cache": True, "max_pages": 100_000}
         body["start_urls"] = [f"{site.url}/tree/{pages}"]
         for _ in range(count):
-            self.stack.http.post(f"{self.stack.url}/crawl", json=body).raise_for_status()
+            answered(lambda: self.stack.http.post(f"{self.stack.url}/crawl", json=body))
         jobs = self.database["jobs"]
         unsettled: dict[str, Any] = {"settled": {"$ne": True}}
         wait_until(lambda: not jobs.count_documents(unsettled, limit=1), timeout=300, what="all crawls' ends")
@@ -107,21 +124,21 @@ def main(arguments: Sequence[str]) -> list[Row]:
     return run()
 
 
-def run() -> list[Row]:
+def run(size: Size = FULL) -> list[Row]:
     with Site() as site, measured() as platform:
-        for pages in CRAWLS:
+        for pages in size.crawls:
             platform.crawl(site, pages, 2)
-        rest = spent(platform, lambda: time.sleep(REST))
+        rest = spent(platform, lambda: time.sleep(size.rest))
         by_pages = {
             pages: {
                 name: value / count
                 for name, value in spent(platform, partial(platform.crawl, site, pages, count), rest).items()
             }
-            for pages, count in CRAWLS.items()
+            for pages, count in size.crawls.items()
         }
         crawls, removal = platform.database["jobs"].count_documents({}), list[float]()
         removed = spent(platform, lambda: removal.append(platform.remove_all()), rest)
-    page = {name: (by_pages[MANY][name] - value) / (MANY - ONE) for name, value in by_pages[ONE].items()}
+    page = {name: (by_pages[size.pages][name] - value) / (size.pages - ONE) for name, value in by_pages[ONE].items()}
     crawl = {name: value - page[name] for name, value in by_pages[ONE].items()}
     figures: Figures = {name: {"a crawl": crawl[name], "a page": page[name]} for name in sorted(crawl)}
     show("a crawl, besides its pages, and each page", figures)

@@ -33,6 +33,7 @@ from bench.wire_proxy import BYTES, UPKEEP, Asked, Commands, CountingProxy, Roun
 from gateway.contract.records import SpiderInfo
 from gateway.dispatch.reconciliation import RECONCILE_SECONDS
 from gateway.jobs.job import Job
+from gateway.jobs.queries import MAX_USERS
 from gateway.jobs.store import JobStore
 from gateway.projects.eggs import SpiderStore
 from gateway.status.facts import KEPT
@@ -47,7 +48,11 @@ LOOKS = 20
 WAITED_FOR = 10
 #: What is looked at: its name in the table, and its path.
 HEALTH = "/health"
-PAGES = {HEALTH: HEALTH, "/metrics": "/metrics", "overview": "/", "/nodes": "/nodes"}
+PAGES = {HEALTH: HEALTH, "/metrics": "/metrics", "overview": "/", "/nodes": "/nodes", "/jobs/health": "/jobs/health"}
+#: Pages of what is kept for all who ask.
+READ_FOR_ALL = ("/metrics", "overview")
+#: What clients poll while a crawl waits.
+WAITS = "the status of a job that waits"
 STORES = ("mongo", "redis", "broker")
 PARTS = ("gateway", "worker", "beat", *STORES)
 #: By the figure's name, and by the column that it stands in.
@@ -78,6 +83,7 @@ SHORT = Size(nodes=(2, 20), waiting=(10, 3_000), slots=10, seconds=2.5, thorough
 #: What must hardly grow from the first column to the last, and by how much it may.
 BY_NODES = {
     "a crawl: commands to mongo": 1.2,
+    "a crawl: kB to and from mongo": 1.6,
     "a crawl: ms of worker": 1.5,
     "a look at /health: commands to mongo": 1.2,
 }
@@ -117,12 +123,13 @@ def run(size: Size = FULL) -> list[Row]:
           for name in BY_NODES),
         *(growth(f"{name}, {size.waiting[-1]:,} waiting", f"{size.waiting[0]:,} waiting", by_waiting[name],
                  BY_WAITING[name]) for name in BY_WAITING),
+        of_place(size, by_waiting),
     ]  # fmt: skip
 
 
 def growth(what: str, beside: str, values: Mapping[str, float], most: float) -> Row:
     first, *_, last = values.values()
-    unit = "ms" if ": ms" in what else "commands"
+    unit = next((unit for unit in ("ms", "kB") if f": {unit} " in what), "commands")
     return Row(f"fleet: {what}", unit, last, first, f"the same with {beside}", last / first, f"<= {most:g}")
 
 
@@ -133,6 +140,14 @@ def of_heartbeats(size: Size, figures: Figures) -> Row:
     each = (last - first) / more
     what = f"fleet: a second of rest: commands to mongo for each of {more} more nodes"
     return Row(what, "commands", each, 1 / BEATS, "a heartbeat", each * BEATS, "<= 1.2")
+
+
+def of_place(size: Size, figures: Figures) -> Row:
+    """What telling a job's place in the queue asks for each user that waits."""
+    *_, commands = figures[f"a look at {WAITS}: commands to mongo"].values()
+    each = commands / min(size.users, MAX_USERS)
+    what = f"fleet: a look at {WAITS}: commands to mongo for each user that waits, {size.waiting[-1]:,} waiting"
+    return Row(what, "commands", each, 3.0, "a user's first job, and two counts", each / 3, "<= 1")
 
 
 # --- what is measured
@@ -204,7 +219,7 @@ class Fleet:
         self.posted += 1
         user, url = f"user-{self.posted % self._size.users:02}", f"http://93.184.215.14/{self.posted}"
         body = {"user_id": user, "spider": "seo", "start_urls": [url]}
-        self.http.post("/crawl", json=body).raise_for_status()
+        answered(lambda: self.http.post("/crawl", json=body))
 
     def post_for(self, seconds: float) -> int:
         """Ask for crawls at an even pace; returns for how many."""
@@ -240,12 +255,31 @@ class Fleet:
             for start in range(0, count, 1000):
                 self.stack.database["jobs"].insert_many(waiting[start : start + 1000])
 
+    def waiting(self) -> dict[str, str]:
+        """The page of a job that waits, by its name, if there is one."""
+        last = self.stack.database["jobs"].find_one(
+            {"status": "pending"}, {"_id": 1}, sort=[("lane", -1), ("rank", -1)]
+        )
+        return {WAITS: f"/jobs/{last['_id']}/status"} if last else {}
+
     def _jobs(self, count: int) -> list[Job]:
         return [waiting_job(f"user-{number % self._size.users:02}") for number in range(count)]
 
     def look(self, path: str, times: int) -> None:
         for _ in range(times):
-            self.http.get(path, headers={"Accept": "text/html, application/json"}).raise_for_status()
+            answered(lambda: self.http.get(path, headers={"Accept": "text/html, application/json"}))
+
+
+def answered(ask: Callable[[], httpx.Response]) -> None:
+    """Ask again where the platform cannot answer (503): other work on the machine may keep its stores from answering.
+    Raises `httpx.HTTPStatusError`.
+    """
+    for pause in (1.0, 2.0, 4.0, None):
+        answer = ask()
+        if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE or pause is None:
+            break
+        time.sleep(pause)
+    answer.raise_for_status()
 
 
 def measured_stores(folder: Path, ends: ExitStack) -> tuple[Urls, Urls, dict[str, CountingProxy]]:
@@ -304,7 +338,7 @@ def of_nodes(one: Fleet, size: Size, figures: Figures) -> None:
     one.wait_settled()
     rest = one.measure(lambda: time.sleep(size.seconds))
     put(figures, "a second of rest", column, rest.figures(rest.seconds))
-    looks(one, column, figures, rest, is_thorough=size.thorough)
+    looks(one, column, figures, rest, pages_of(size))
     crawls: list[int] = []
     spent = one.measure(lambda: crawls.append(one.post_until_settled(size.seconds)))
     put(figures, "a crawl", column, spent.figures(crawls[0], rest))
@@ -321,7 +355,7 @@ def of_waiting(one: Fleet, size: Size, figures: Figures) -> None:
         one.let_wait(waiting - known)
         known = waiting
         rest = full(one, size, f"{waiting:,}", figures)
-        looks(one, f"{waiting:,}", figures, rest, is_thorough=size.thorough)
+        looks(one, f"{waiting:,}", figures, rest, {**pages_of(size), **one.waiting()})
 
 
 def full(one: Fleet, size: Size, column: str, figures: Figures) -> Spent:
@@ -338,10 +372,14 @@ def full(one: Fleet, size: Size, column: str, figures: Figures) -> Spent:
     return rest
 
 
-def looks(one: Fleet, column: str, figures: Figures, rest: Spent, *, is_thorough: bool) -> None:
+def pages_of(size: Size) -> Mapping[str, str]:
+    return PAGES if size.thorough else {HEALTH: HEALTH}
+
+
+def looks(one: Fleet, column: str, figures: Figures, rest: Spent, pages: Mapping[str, str]) -> None:
     """The first look finds nothing that is kept of an earlier one."""
-    for name, path in PAGES.items() if is_thorough else [(HEALTH, HEALTH)]:
-        if path != HEALTH:
+    for name, path in pages.items():
+        if name in READ_FOR_ALL:
             time.sleep(KEPT)
         first = one.measure(partial(one.look, path, 1)).of(one.stack.pids["gateway"]).figures(1)
         more = one.measure(partial(one.look, path, LOOKS)).figures(LOOKS, rest)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
 from datetime import datetime, timedelta
 from statistics import mean, median
 from typing import NamedTuple
@@ -15,7 +17,7 @@ from attrs import define, field
 from pymongo.errors import PyMongoError
 
 from gateway.clock import Clock, utc_now
-from gateway.jobs.job import JobStatus, WaitingReason
+from gateway.jobs.job import FINAL_STATUSES, JobStatus, WaitingReason
 from gateway.jobs.queries import CallsToCome, EndedJob, JobQueries, JobStatistics
 from gateway.jobs.rerun import DeadLetterStore
 from gateway.nodes.health import BEAT, DEAD_AFTER, WORKER, Heartbeat, HeartbeatStore
@@ -53,6 +55,71 @@ class RecentEnds:
         return self._known.values()
 
 
+# --- how many jobs there are. Those that wait or run are few; those that have ended may be hundreds of millions
+
+#: Seconds that counting the ended jobs may take.
+COUNT_SECONDS = 600.0
+#: A count that took longer than `CHEAP` seconds is kept for this many times as long as it took: at most one twentieth
+#: of the time goes into counting.
+CHEAP, SPARING = 0.1, 20
+#: Seconds for which a caller waits for the ended jobs to be counted.
+PATIENT = 1.0
+
+
+@define(eq=False, repr=False, slots=False)
+class JobCounts:
+    """Several threads may ask; the ended jobs are counted once for all of them, in a thread of its own."""
+
+    _queries: JobQueries
+    _patience: float = PATIENT
+    _monotonic: Callable[[], float] = time.monotonic
+    _lock: threading.Lock = field(init=False, factory=threading.Lock)
+    _counting: Future[None] | None = field(init=False, default=None)
+    _ended: dict[JobStatus, int] = field(init=False, factory=dict)
+    _kept_until: float = field(init=False, default=float("-inf"))
+
+    def by_status(self) -> dict[JobStatus, int]:
+        """How many jobs there are in each state. Where counting takes long, the ended ones are those of an earlier
+        count, and are left out before the first one is done. Raises PyMongo's errors.
+        """
+        under_way = self._count_ended()
+        found = {status: self._queries.in_status(status) for status in JobStatus if status not in FINAL_STATUSES}
+        if under_way is not None:
+            with suppress(TimeoutError):
+                under_way.result(self._patience)
+        return {status: count for status in JobStatus if (count := {**self._ended, **found}.get(status)) is not None}
+
+    def _count_ended(self) -> Future[None] | None:
+        """The count that is under way; `None` if the last one still holds."""
+        with self._lock:
+            if self._monotonic() < self._kept_until:
+                return None
+            if self._counting is None or self._counting.done():
+                self._counting = Future()
+                # not of a pool: a process that ends waits for nobody's count
+                threading.Thread(
+                    target=self._carry_out, args=(self._counting,), name="ended-jobs", daemon=True
+                ).start()
+            return self._counting
+
+    def _carry_out(self, counting: Future[None]) -> None:
+        began = self._monotonic()
+        failed: BaseException | None = None
+        try:
+            with within(COUNT_SECONDS):
+                found = {status: self._queries.in_status(status) for status in FINAL_STATUSES}
+        except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+            found, failed = self._ended, error
+        now = self._monotonic()
+        # one that fails for lack of time is as dear as one that succeeds
+        self._kept_until = now + SPARING * (now - began) if now - began > CHEAP else now
+        self._ended = found
+        if failed is None:
+            counting.set_result(None)
+        else:
+            counting.set_exception(failed)
+
+
 # --- the state of the whole platform in MongoDB at a moment: the same for every gateway that asks
 
 log = structlog.get_logger()
@@ -66,6 +133,7 @@ MAX_DUE = 10_000
 
 
 class PlatformFacts(NamedTuple):
+    #: As `JobCounts` has them.
     by_status: dict[JobStatus, int]
     by_reason: dict[WaitingReason, int]
     #: Seconds for which the pending job that waits longest has been due.
@@ -90,7 +158,7 @@ class PlatformFacts(NamedTuple):
 class FactReader:
     """Several threads may ask; one of them reads for all."""
 
-    _queries: JobQueries
+    _counts: JobCounts
     _statistics: JobStatistics
     _letters: DeadLetterStore
     _schedules: ScheduleStore
@@ -123,7 +191,7 @@ class FactReader:
         now = self._clock()
         nodes = self._nodes.all()
         return PlatformFacts(
-            by_status=self._queries.counts(),
+            by_status=self._counts.by_status(),
             by_reason=self._statistics.waiting_reasons(),
             oldest_waiting=_seconds_since(self._statistics.oldest_due(now), now),
             dead_letters=self._letters.count(),
@@ -233,7 +301,7 @@ class QueueReport(NamedTuple):
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class QueueStatus:
-    _queries: JobQueries
+    _counts: JobCounts
     _statistics: JobStatistics
     _letters: DeadLetterStore
     _heartbeats: HeartbeatStore
@@ -247,7 +315,7 @@ class QueueStatus:
             return QueueReport(
                 at=now,
                 since=now - window,
-                by_status=self._queries.counts(),
+                by_status=self._counts.by_status(),
                 by_reason=self._statistics.waiting_reasons(),
                 oldest_due=self._statistics.oldest_due(now),
                 workers=[one.name for one in self._heartbeats.all(WORKER) if now - one.at <= DEAD_AFTER],

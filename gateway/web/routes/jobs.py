@@ -21,7 +21,7 @@ from gateway.nodes.store import NodeStore
 from gateway.retention.retention import Deletion
 from gateway.schedules.edits import ScheduleChanges
 from gateway.schedules.store import JobOrSchedule, RunOf
-from gateway.status.facts import QueueReport, QueueStatus, SitePerformance
+from gateway.status.facts import JobCounts, QueueReport, QueueStatus, SitePerformance
 from gateway.stores.mongo import mongo_errors
 from gateway.web.answer import MERELY_COUNTED
 from gateway.web.authorisation import Called
@@ -127,7 +127,7 @@ def jobs_health(parts: Parts) -> JobsHealth:
         up = [node for node, state in states if state is NodeState.UP]
         return JobsHealth(
             status="degraded" if oldest and not up else "ok",
-            jobs=parts[JobQueries].counts(),
+            jobs=parts[JobCounts].by_status(),
             oldest_waiting_seconds=max(0.0, (now - oldest).total_seconds()) if oldest else None,
             nodes=Counter(state for _, state in states),
             nodes_alive=sum(state is not NodeState.DEAD for _, state in states),
@@ -299,7 +299,8 @@ class QueueStatusView(BaseModel):
 
     at: Timestamp
     depth: dict[JobStatus, int] = Field(
-        description="The number of jobs in each status, also of those that have ended."
+        description="The number of jobs in each status. Very many ended jobs are counted seldom, and are left out"
+        " until the first count is done."
     )
     waiting: WaitingView
     running: int

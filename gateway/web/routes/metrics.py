@@ -122,7 +122,7 @@ def platform_families(facts: PlatformFacts | None) -> Iterator[Metric]:
 
 
 def _queue(facts: PlatformFacts) -> Iterator[Metric]:
-    by_status = {status: facts.by_status.get(status, 0) for status in JobStatus}
+    by_status = facts.by_status
     yield labelled("jobs", "Stored jobs, by status.", "status", by_status)
     waiting: dict[str, float] = {reason: facts.by_reason.get(reason, 0) for reason in WaitingReason}
     waiting[_UNEXPLAINED] = max(0, by_status[JobStatus.PENDING] - sum(facts.by_reason.values()))

@@ -330,7 +330,10 @@ class JobsHealth(BaseModel):
     """The state of the queue."""
 
     status: Literal["ok", "degraded"] = Field(description="`degraded`: jobs wait and no node takes new work.")
-    jobs: dict[JobStatus, int]
+    jobs: dict[JobStatus, int] = Field(
+        description="The number of jobs in each status. Very many ended jobs are counted seldom, and are left out"
+        " until the first count is done."
+    )
     oldest_waiting_seconds: float | None
     nodes: dict[NodeState, int] = Field(
         description="The number of nodes in each state. Only nodes that are `up` get new work."
