@@ -4,6 +4,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+from otlp import collecting
 from receivers import Receiver, never
 
 from gateway.tracing import PARTING, Tracing
@@ -23,6 +25,18 @@ def test_spans_cost_no_time_where_the_collector_is_silent_and_the_end_little() -
         assert made - began < PARTING
         assert time.monotonic() - made < 2 * PARTING
         assert silent.paths() == ["/v1/traces"]
+
+
+def test_the_last_spans_are_sent_at_the_end_under_the_services_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "60000")
+    with collecting() as collector:
+        for name in ("", "ours"):
+            monkeypatch.setenv("OTEL_SERVICE_NAME", name)
+            tracing = Tracing(f"{collector.url}/", "discoverybot-gateway")
+            tracing.request("POST", None).end()
+            tracing.close()
+        assert [span.service for span in collector.spans] == ["discoverybot-gateway", "ours"]
+        assert collector.paths == {"/v1/traces"}
 
 
 def test_without_an_endpoint_nothing_of_it_is_loaded() -> None:
