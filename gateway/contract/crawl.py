@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
@@ -233,13 +232,17 @@ class CrawlSpec(BaseModel, frozen=True, extra="forbid"):
         return self.model_copy(update={"fetch": fetch, "env": dict.fromkeys(self.env, MASK)})
 
 
+#: Nodes of an older protocol (`outbox.PROTOCOLS`) know no settings and variables, be they a crawl's or its project's.
+SETTINGS_PROTOCOL = 2
 #: Fields of a spec that nodes of protocol 1 do not know: they would leave them out in silence.
 _SINCE_2 = ("settings", "env", "expect")
 
 
-def protocol_of(spec: Mapping[str, Any]) -> int:
-    """The oldest protocol (`outbox.PROTOCOLS`) of nodes that can do all that the fields of a `CrawlSpec` say."""
-    return 2 if any(spec.get(name) for name in _SINCE_2) else 1
+def protocol_of(spec: CrawlSpec) -> int:
+    """The oldest protocol (`outbox.PROTOCOLS`) of nodes that can do all that the crawl itself asks for. What its
+    project gives it may need a newer one.
+    """
+    return SETTINGS_PROTOCOL if any(getattr(spec, name) for name in _SINCE_2) else 1
 
 
 #: In an egg: what it depends on. `REQUIREMENTS_ON_TOP` counts where the first is not there.

@@ -16,10 +16,10 @@ from attrs import define, field
 from pymongo.errors import PyMongoError
 
 from gateway.clock import VERDICT_SECONDS, Clock, utc_now
-from gateway.contract.crawl import protocol_of
+from gateway.contract.crawl import SETTINGS_PROTOCOL, protocol_of
 from gateway.contract.outbox import AttemptId, StopReason
 from gateway.contract.records import NodeSpec
-from gateway.dispatch.fair_queue import FairQueue, NodeChoice, Selection, without_outdated
+from gateway.dispatch.fair_queue import FairQueue, NodeChoice, Selection, configured_projects, without_outdated
 from gateway.dispatch.why_jobs_wait import why_blocked, why_waits
 from gateway.errors import DiscoveryBotError, NodeError, NodeRefusedError, NodeUnreachableError
 from gateway.jobs.backoff import backoff
@@ -35,7 +35,7 @@ from gateway.nodes.node import browser_resource, node_resource, user_resource
 from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import Node, NodeStore
 from gateway.projects.eggs import EggCopies
-from gateway.projects.environment import HandedOver, ProjectEnvironment
+from gateway.projects.environment import HandedOver, ProjectEnvironment, ProjectStore
 from gateway.stores.mongo import within
 
 
@@ -153,6 +153,7 @@ class Dispatch:
     _copies: EggCopies
     _scrapyd: ScrapydClient
     _environment: ProjectEnvironment
+    _projects: ProjectStore
     _completion: Completion
     _fair: FairQueue
     _publisher: EventPublisher
@@ -237,13 +238,14 @@ class Dispatch:
         nodes = self._nodes.lately()
         if any(node.eggs for node in nodes):
             nodes = without_outdated(nodes, self._copies.outdated())
-        choice = NodeChoice(nodes, self._clock(), self._dead_after, busy)
+        configured = configured_projects(self._projects, nodes)
+        choice = NodeChoice(nodes, self._clock(), self._dead_after, configured, busy)
         planned = self._plan(choice, look)
         assigned = self._take_and_assign(planned)
         self._is_asked |= len(planned) == BATCH
         self._passed_over = bool(busy)
         if left := set(named) - {job.id for job, _ in assigned}:
-            self._explain(left, nodes)
+            self._explain(left, NodeChoice(nodes, self._clock(), self._dead_after, configured))
         return assigned
 
     def _plan(self, choice: NodeChoice, look: Selection) -> list[_Planned]:
@@ -254,9 +256,7 @@ class Dispatch:
             candidate = look.next(capacity)
             if candidate is None:
                 break
-            node = choice.place(
-                candidate.partition.requirements, candidate.avoid, candidate.prefer, protocol=candidate.protocol
-            )
+            node = choice.place(candidate.partition.requirements, candidate.avoid, candidate.prefer)
             if node is None:
                 look.pass_over(candidate)
                 continue
@@ -317,13 +317,12 @@ class Dispatch:
             # if the resource became free before this write, the process that freed it saw no blocked job
             self._completion.admit(exclusive)
 
-    def _explain(self, job_ids: Collection[str], nodes: Sequence[Node]) -> None:
+    def _explain(self, job_ids: Collection[str], choice: NodeChoice) -> None:
         """Record and publish why these jobs wait."""
-        choice, full = NodeChoice(nodes, self._clock(), self._dead_after), self._fair.full()
+        full = self._fair.full()
         reasons: dict[str, WaitingReason] = {}
         for job in self._queue.in_partitions(list(job_ids)):
-            of_nodes = choice.reason(job.partition.requirements, protocol_of(vars(job.spec)))
-            if reason := why_waits(job.user_id, of_nodes, full):
+            if reason := why_waits(job.user_id, choice.reason(job.partition.requirements), full):
                 reasons[job.id] = reason
         for waiting in self._queue.note_waiting(reasons) if reasons else ():
             self._publisher.status(waiting)
@@ -383,12 +382,16 @@ class Dispatch:
 
     def _hand_over(self, job: Job, assignment: Assignment, node: Node) -> None:
         """Raises `NodeUnreachableError`, `NodeRefusedError`; the latter also if a secret of its project cannot be
-        opened here: the job waits, and says so.
+        opened here, or if its project got variables or settings after the choice of a node that knows none: the job
+        waits, and says so.
         """
         try:
             given = self._environment.handed_over(job.spec)
         except DiscoveryBotError as error:
             raise NodeRefusedError(error.message) from error
+        protocol = SETTINGS_PROTOCOL if given.env or given.settings else protocol_of(job.spec)
+        if not node.speaks(protocol):
+            raise NodeRefusedError(f"node {node.id} does not speak protocol {protocol}, which the crawl needs")
         self._scrapyd.schedule(node.url, node_spec(job, assignment, given), given.env)
 
     def _not_accepted(self, job: Job, error: NodeError, *, certain: bool) -> None:

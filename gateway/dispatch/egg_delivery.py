@@ -17,7 +17,7 @@ from pymongo.database import Database
 from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import DEFAULT_PROJECT, Egg
 from gateway.crash_points import state_change
-from gateway.dispatch.fair_queue import NodeChoice, without_outdated
+from gateway.dispatch.fair_queue import NodeChoice, configured_projects, without_outdated
 from gateway.errors import NodeError, NodeRefusedError
 from gateway.jobs.job import Job, Requirements
 from gateway.jobs.messages import BRING_EGG, EventPublisher, Waker
@@ -25,6 +25,7 @@ from gateway.jobs.queue import FREE_TO_START, Capacity, JobDocuments, JobQueue, 
 from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import Node, NodeStore
 from gateway.projects.eggs import LEASE, Content, EggCopies, EggCopy, EggDamagedError, EggStore, KeptEgg
+from gateway.projects.environment import ProjectStore
 from gateway.stores.mongo import Document, within
 
 log = structlog.get_logger()
@@ -50,6 +51,8 @@ class EggNeed(NamedTuple):
     egg: Egg
     #: Its job drives a browser.
     render: bool
+    #: Its job needs a node that speaks this protocol.
+    protocol: int = 1
 
 
 class EggNeeds:
@@ -67,14 +70,17 @@ class EggNeeds:
             # our own project has no egg, and without a version it is not known which egg to deliver
             if requirements.project == DEFAULT_PROJECT or requirements.version is None or capacity.fits(requirements):
                 continue
-            if not requirements.render or capacity.render_eggs is not None:
-                yield EggNeed(Egg(requirements.project, requirements.version), requirements.render)
+            able = capacity.of(requirements)
+            if able is not None and (able.render_eggs is not None or not requirements.render):
+                protocol = requirements.with_configured(capacity.configured).protocol
+                yield EggNeed(Egg(requirements.project, requirements.version), requirements.render, protocol)
 
     @state_change("egg_needs.tell")
     def tell(self, egg: Egg, message: str, limit: int) -> list[Job]:
         """Set the message of jobs that wait for this egg. Returns the jobs whose message changed, up to `limit`."""
+        # those of protocol 1 surround those of newer ones
         alike = (Requirements(egg.project, egg.version, render) for render in (False, True))
-        partitions: list[Document] = [{"lane": {"$gt": f"{one}/", "$lt": one.end}} for one in alike]
+        partitions: list[Document] = [{"lane": {"$gt": str(one), "$lt": one.end}} for one in alike]
         updated: list[Job] = []
         for partition in partitions:
             query = {**FREE_TO_START, **partition, "message": {"$ne": message}}
@@ -95,6 +101,7 @@ class EggWatch:
     _copies: EggCopies
     _needs: EggNeeds
     _nodes: NodeStore
+    _projects: ProjectStore
     _waker: Waker
     _dead_after: timedelta
     _clock: Clock = utc_now
@@ -116,7 +123,8 @@ class EggWatch:
         for copy in outdated[:BATCH]:
             if copy.node in alive:
                 self._waker.wake(BRING_EGG, copy.node, copy.project, copy.version)
-        self._bring(NodeChoice(without_outdated(nodes, outdated), now, self._dead_after))
+        configured = configured_projects(self._projects, nodes)
+        self._bring(NodeChoice(without_outdated(nodes, outdated), now, self._dead_after, configured))
         if self._monotonic() - self._cleaned_at >= CLEAN_SECONDS:
             self._cleaned_at = self._monotonic()
             self._clean()
@@ -140,7 +148,7 @@ class EggWatch:
         begun = (copy.leased_until - LEASE for copy in copies.values() if copy.leased_until)
         if any(now - at < PATIENCE for at in begun):
             return None
-        fitting = [node for node in able if node.free_render_slots or not need.render]
+        fitting = [node for node in able if node.speaks(need.protocol) and node.has_slot(render=need.render)]
         waiting = {node for node, copy in copies.items() if copy.waits(now, kept.content.sha256)}
         return next((node for node in fitting if node.id not in waiting), None)
 

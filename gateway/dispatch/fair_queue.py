@@ -17,6 +17,8 @@ from itertools import chain, islice, takewhile
 from attrs import define, field
 
 from gateway.clock import Clock, utc_now
+from gateway.contract.crawl import SETTINGS_PROTOCOL
+from gateway.contract.outbox import PROTOCOLS
 from gateway.dispatch.why_jobs_wait import why_no_node
 from gateway.jobs.job import Partition, Requirements, WaitingReason
 from gateway.jobs.queue import Candidate, Capacity, Front, JobQueue
@@ -24,6 +26,7 @@ from gateway.nodes.holds import HoldStore
 from gateway.nodes.node import NodeState, user_resource
 from gateway.nodes.store import Node
 from gateway.projects.eggs import EggCopy
+from gateway.projects.environment import ProjectStore
 
 #: How many partitions are compared at once. If more wait, the next read goes on with the others.
 PARTITIONS = 100
@@ -231,6 +234,15 @@ def without_outdated(nodes: Sequence[Node], copies: Iterable[EggCopy]) -> list[N
     ]
 
 
+def configured_projects(projects: ProjectStore, nodes: Iterable[Node]) -> frozenset[str]:
+    """Projects that give their crawls variables or settings. They are read only while there is a node that would
+    leave these out.
+    """
+    return frozenset() if all(node.speaks(SETTINGS_PROTOCOL) for node in nodes) else projects.configured()
+
+
+#: The protocols that not all nodes speak that get work.
+_NEWER = sorted(PROTOCOLS - {1})
 #: A node in one of these states gets work soon, or as soon as its disk has space. In any other state it gets none
 #: for minutes, or until an operator acts.
 _HOPEFUL = frozenset({NodeState.UP, NodeState.RESTING, NodeState.DISK_FULL})
@@ -240,9 +252,17 @@ class NodeChoice:
     """Chooses among the nodes as they were read at `now`, and counts the jobs that it has placed on them since."""
 
     def __init__(
-        self, nodes: Iterable[Node], now: datetime, dead_after: timedelta, busy: Collection[str] = ()
+        self,
+        nodes: Iterable[Node],
+        now: datetime,
+        dead_after: timedelta,
+        configured: frozenset[str],
+        busy: Collection[str] = (),
     ) -> None:
-        """A call to the `busy` nodes is under way; they are offered more work when it is done."""
+        """`configured` are the projects that `configured_projects` found for these nodes. A call to the `busy` nodes
+        is under way; they are offered more work when it is done.
+        """
+        self._configured = configured
         states = [(node, node.state(now, dead_after)) for node in nodes]
         self._hopeful = [node for node, state in states if state in _HOPEFUL]
         up = [node for node, state in states if state is NodeState.UP and node.id not in busy]
@@ -263,22 +283,17 @@ class NodeChoice:
         return self._capacity if self._able else None
 
     def _look(self) -> Capacity:
-        browsers = [node for node in self._able if node.free_render_slots]
-        rendered = frozenset(egg for node in browsers for egg in node.eggs) if browsers else None
-        return Capacity(frozenset(egg for node in self._able for egg in node.eggs), rendered)
+        speaking = {protocol: [node for node in self._able if node.speaks(protocol)] for protocol in _NEWER}
+        newer = {protocol: _capacity_of(nodes) if nodes else None for protocol, nodes in speaking.items()}
+        return _capacity_of(self._able)._replace(newer=newer, configured=self._configured)
 
     def place(
-        self,
-        requirements: Requirements,
-        avoid: Collection[str] = (),
-        prefer: str | None = None,
-        *,
-        protocol: int = 1,
+        self, requirements: Requirements, avoid: Collection[str] = (), prefer: str | None = None
     ) -> Node | None:
         """The node that is offered the job; the job occupies a slot there from now on. The node to `prefer` comes
-        first, nodes to `avoid` last. A node that does not speak its `protocol` gets no such job.
+        first, nodes to `avoid` last.
         """
-        suitable = self._suitable(requirements, protocol)
+        suitable = self._suitable(requirements)
         if not suitable:
             return None
         best = min(
@@ -294,17 +309,28 @@ class NodeChoice:
             self._able.remove(best)
         return best
 
-    def suits(self, requirements: Requirements, protocol: int = 1) -> bool:
+    def suits(self, requirements: Requirements) -> bool:
         """Whether a node could be offered a job with these requirements."""
-        return bool(self._suitable(requirements, protocol))
+        return bool(self._suitable(requirements))
 
-    def _suitable(self, requirements: Requirements, protocol: int) -> list[Node]:
-        able = [node for node in self._able if node.speaks(protocol)]
+    def _suitable(self, requirements: Requirements) -> list[Node]:
+        able = self._speaking(self._able, requirements)
         project, version, render = requirements.project, requirements.version, requirements.render
         return [node for node in able if node.has_code(project, version) and node.has_slot(render=render)]
 
-    def reason(self, requirements: Requirements, protocol: int = 1) -> WaitingReason | None:
+    def reason(self, requirements: Requirements) -> WaitingReason | None:
         """Why a job with these requirements cannot start now; `None` if it can."""
-        if self._suitable(requirements, protocol):
+        if self._suitable(requirements):
             return None
-        return why_no_node([node for node in self._hopeful if node.speaks(protocol)], requirements)
+        return why_no_node(self._speaking(self._hopeful, requirements), requirements)
+
+    def _speaking(self, nodes: Iterable[Node], requirements: Requirements) -> list[Node]:
+        protocol = requirements.with_configured(self._configured).protocol
+        return [node for node in nodes if node.speaks(protocol)]
+
+
+def _capacity_of(nodes: Sequence[Node]) -> Capacity:
+    """Of these nodes, which have a free slot each."""
+    browsers = [node for node in nodes if node.free_render_slots]
+    rendered = frozenset(egg for node in browsers for egg in node.eggs) if browsers else None
+    return Capacity(frozenset(egg for node in nodes for egg in node.eggs), rendered)

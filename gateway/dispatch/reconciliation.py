@@ -19,7 +19,7 @@ from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport
 from gateway.dispatch.dispatcher import CLOCK_MARGIN, START_SECONDS
-from gateway.dispatch.fair_queue import FairQueue, NodeChoice
+from gateway.dispatch.fair_queue import FairQueue, NodeChoice, configured_projects
 from gateway.dispatch.why_jobs_wait import PASSING, why_waits
 from gateway.jobs import messages
 from gateway.jobs.completion import Completion
@@ -33,6 +33,7 @@ from gateway.logs.store import LogStore
 from gateway.nodes.health import NodeHealth, NodeWatch
 from gateway.nodes.holds import Held, Holder, HoldStore
 from gateway.nodes.store import Node, NodeStore
+from gateway.projects.environment import ProjectStore
 
 # --- compares what should run with what the nodes report and with the holds; acts only on the differences
 
@@ -322,6 +323,7 @@ class Sweeper:
     _completion: Completion
     _holds: HoldStore
     _fair: FairQueue
+    _projects: ProjectStore
     _reconciliation: Reconciliation
     _publisher: EventPublisher
     _waker: Waker
@@ -416,7 +418,8 @@ class Sweeper:
     def _see_to_waiting(self, nodes: list[Node]) -> None:
         self._admit_blocked()
         if not self._queue.is_empty():
-            choice = NodeChoice(nodes, self._clock(), self._dead_after)
+            configured = configured_projects(self._projects, nodes)
+            choice = NodeChoice(nodes, self._clock(), self._dead_after, configured)
             self._explain_hindered(choice)
             if (capacity := choice.capacity()) is not None and self._fair.candidate(capacity) is not None:
                 self._waker.wake(messages.ENQUEUE_CRAWL)
@@ -436,7 +439,7 @@ class Sweeper:
         self._explained = hindered[-1].job_id if len(hindered) == SWEEP_BATCH else ""
         full, of_nodes = self._fair.full() if hindered else set(), cache(choice.reason)
         reasons = {
-            one.job_id: why_waits(one.partition.user_id, of_nodes(one.partition.requirements, one.protocol), full)
+            one.job_id: why_waits(one.partition.user_id, of_nodes(one.partition.requirements), full)
             for one in hindered
         }
         changed = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import uuid
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
@@ -12,7 +13,7 @@ from urllib.parse import quote, unquote
 
 from pydantic import BaseModel, Field
 
-from gateway.contract.crawl import CrawlSpec
+from gateway.contract.crawl import SETTINGS_PROTOCOL, CrawlSpec, protocol_of
 from gateway.contract.outbox import StopReason
 from gateway.contract.records import ExitReport, Progress
 from gateway.errors import RunNotFoundError
@@ -23,6 +24,9 @@ POINT = timedelta(minutes=1)
 _BROWSER, _PLAIN = "browser", "plain"
 #: Sorts after every character of a quoted text.
 _LAST = "\x7f"
+#: Around a protocol before the user. Its quoted form sorts before all users' ids. A release that knows no protocols
+#: takes `!2!ada` for a user, and still finds and starts the job.
+_MARK = "!"
 
 
 class Requirements(NamedTuple):
@@ -32,15 +36,27 @@ class Requirements(NamedTuple):
     #: `None`: any version.
     version: str | None = None
     render: bool = False
+    #: Of nodes that can run it (`outbox.PROTOCOLS`).
+    protocol: int = 1
 
     def __str__(self) -> str:
-        parts = _BROWSER if self.render else _PLAIN, quote(self.project, safe=""), quote(self.version or "", safe="")
-        return "/".join(parts)
+        """What the names of all partitions with these requirements begin with."""
+        kind, version = _BROWSER if self.render else _PLAIN, quote(self.version or "", safe="")
+        mark = "" if self.protocol == 1 else quote(f"{_MARK}{self.protocol}{_MARK}")
+        return f"{kind}/{quote(self.project, safe='')}/{version}/{mark}"
 
     @property
     def end(self) -> str:
-        """A text that sorts after the names of all partitions with these requirements, and before the next ones."""
-        return f"{self}/{_LAST}"
+        """A text that sorts after the names of all partitions with these requirements, and before the next ones. The
+        names of newer protocols come before those of protocol 1.
+        """
+        return f"{self}{_LAST}"
+
+    def with_configured(self, projects: Collection[str]) -> Self:
+        """What such a job needs if these projects, in small letters, give their crawls variables or settings."""
+        if self.protocol >= SETTINGS_PROTOCOL or self.project.lower() not in projects:
+            return self
+        return self._replace(protocol=SETTINGS_PROTOCOL)
 
 
 class Partition(NamedTuple):
@@ -50,13 +66,14 @@ class Partition(NamedTuple):
     user_id: str
 
     def __str__(self) -> str:
-        return f"{self.requirements}/{quote(self.user_id, safe='')}"
+        return f"{self.requirements}{quote(self.user_id, safe='')}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """The partition with this name. Raises `ValueError` if `text` is not the name of a partition."""
-        kind, project, version, user_id = text.split("/")
-        return cls(Requirements(unquote(project), unquote(version) or None, kind == _BROWSER), unquote(user_id))
+        kind, project, version, last = map(unquote, text.split("/"))
+        _, protocol, user_id = last.split(_MARK, 2) if last.startswith(_MARK) else ("", 1, last)
+        return cls(Requirements(project, version or None, kind == _BROWSER, int(protocol)), user_id)
 
 
 def rank(due: datetime, priority: int) -> datetime:
@@ -408,7 +425,9 @@ class Job(BaseModel, extra="forbid", populate_by_name=True):
 
     @property
     def partition(self) -> Partition:
-        return Partition(Requirements(self.spec.project, self.spec.version, bool(self.render)), self.user_id)
+        spec = self.spec
+        needs = Requirements(spec.project, spec.version, bool(self.render), protocol_of(spec))
+        return Partition(needs, self.user_id)
 
     def queue_place(self) -> dict[str, Any]:
         """The job's place in the queue. A pending job waits for a slot exactly while it has a partition."""

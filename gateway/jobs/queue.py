@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from pymongo import ASCENDING, ReturnDocument, UpdateOne
 from pymongo.database import Database
 
 from gateway.clock import Clock, utc_now
-from gateway.contract.crawl import DEFAULT_PROJECT, Egg, protocol_of
+from gateway.contract.crawl import DEFAULT_PROJECT, Egg
 from gateway.crash_points import state_change
 from gateway.jobs.job import (
     FINAL_STATUSES,
@@ -107,8 +108,6 @@ class Candidate(NamedTuple):
     exclusive: str | None
     avoid: tuple[str, ...]
     prefer: str | None
-    #: Of nodes that can run it (`protocol_of`).
-    protocol: int
     document: Document
 
 
@@ -125,7 +124,6 @@ class Waiting(NamedTuple):
     job_id: str
     partition: Partition
     reason: WaitingReason
-    protocol: int
 
 
 class Capacity(NamedTuple):
@@ -135,9 +133,21 @@ class Capacity(NamedTuple):
     eggs: frozenset[Egg] = frozenset()
     #: The eggs on nodes that also have a free render slot; `None` if no node has one.
     render_eggs: frozenset[Egg] | None = None
+    #: The same of the nodes that speak a newer protocol than 1, by protocol; `None` if none of them has a free slot.
+    newer: Mapping[int, Capacity | None] = MappingProxyType({})
+    #: Projects, in small letters, that give their crawls variables or settings.
+    configured: frozenset[str] = frozenset()
+
+    def of(self, requirements: Requirements) -> Capacity | None:
+        """The capacity of the nodes that speak the protocol of such a job; `None` if they have no free slot."""
+        protocol = requirements.with_configured(self.configured).protocol
+        return self if protocol == 1 else self.newer.get(protocol)
 
     def fits(self, requirements: Requirements) -> bool:
-        eggs = self.render_eggs if requirements.render else self.eggs
+        able = self.of(requirements)
+        if able is None:
+            return False
+        eggs = able.render_eggs if requirements.render else able.eggs
         if eggs is None or requirements.project == DEFAULT_PROJECT:
             return eggs is not None
         if requirements.version is None:
@@ -152,6 +162,7 @@ class JobQueue:
         self._jobs = database["jobs"]
         self._documents = JobDocuments(database)
         self._candidates = SetAside(self._jobs, _candidate)
+        self._waiting = SetAside(self._jobs, _waiting)
         self._clock = clock
 
     # --- which jobs wait
@@ -208,11 +219,8 @@ class JobQueue:
         found: list[Waiting] = []
         for reason in reasons:
             query: Document = {"waiting_reason": reason, "_id": {"$gt": after}, "lane": {"$gt": ""}}
-            documents = self._jobs.find(query, {"lane": 1, "spec": 1}, sort=[("_id", ASCENDING)], limit=limit)
-            found += [
-                Waiting(one["_id"], Partition.parse(one["lane"]), reason, protocol_of(one["spec"]))
-                for one in documents
-            ]
+            fields = {"lane": 1, "waiting_reason": 1}
+            found += self._waiting.many(self._jobs.find(query, fields, sort=[("_id", ASCENDING)], limit=limit))
         return sorted(found)[:limit]
 
     def blocked_for(self, limit: int, after: str = "") -> list[str]:
@@ -392,9 +400,13 @@ def avoiding(job: Job, node: str) -> list[str]:
 def _candidate(document: Document) -> Candidate:
     partition, avoid = Partition.parse(document["lane"]), tuple(document.get("avoid", ()))
     exclusive, attempt = document.get("exclusive"), document.get("attempt", 0)
-    prefer, protocol = document.get("prefer"), protocol_of(document["spec"])
     identity = document["rank"], document["_id"], attempt
-    return Candidate(partition, *identity, exclusive, avoid, prefer, protocol, document)
+    return Candidate(partition, *identity, exclusive, avoid, document.get("prefer"), document)
+
+
+def _waiting(document: Document) -> Waiting:
+    partition, reason = Partition.parse(document["lane"]), WaitingReason(document["waiting_reason"])
+    return Waiting(document["_id"], partition, reason)
 
 
 def _may_live(document: Document, attempt: int) -> bool:

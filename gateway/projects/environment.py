@@ -153,6 +153,11 @@ class ProjectStore:
     def all(self) -> list[ProjectConfig]:
         return self._documents.many(self._projects.find())
 
+    def configured(self) -> frozenset[str]:
+        """Names, in small letters, of the projects that give their crawls variables or settings."""
+        has_any = {"$or": [{"env": {"$ne": {}}}, {"settings_json": {"$ne": "{}"}}]}
+        return frozenset(one["_id"] for one in self._projects.find(has_any, {"_id": 1}))
+
     @state_change("projects.put")
     def put(self, config: ProjectConfig) -> bool:
         """Store the next revision; returns whether it was the next one."""

@@ -17,8 +17,7 @@ from attrs import define
 
 from gateway import errors
 from gateway.clock import Clock, utc_now
-from gateway.contract.crawl import protocol_of
-from gateway.dispatch.fair_queue import FairQueue, NodeChoice
+from gateway.dispatch.fair_queue import FairQueue, NodeChoice, configured_projects
 from gateway.dispatch.why_jobs_wait import why_waits
 from gateway.jobs.admission import Admission
 from gateway.jobs.job import Job, JobStatus, WaitingReason
@@ -27,6 +26,7 @@ from gateway.jobs.store import JobStore
 from gateway.jobs.submission import Order, Submission
 from gateway.nodes.store import NodeStore
 from gateway.projects.catalog import WorkCheck
+from gateway.projects.environment import ProjectStore
 from gateway.schedules.calendar import coming
 from gateway.schedules.next_run import Moment, preview
 from gateway.schedules.schedule import Schedule, ScheduleState
@@ -79,6 +79,7 @@ class Forecasts:
     _queries: JobQueries
     _admission: Admission
     _nodes: NodeStore
+    _projects: ProjectStore
     _fair: FairQueue
     _executor: Executor
     _dead_after: timedelta
@@ -138,11 +139,12 @@ class Forecasts:
         """As the dispatcher would find the job, if it looked now."""
         job = pinned.to_job("", self._clock())
         with mongo_errors():
-            choice = NodeChoice(self._nodes.all(attempts=False), self._clock(), self._dead_after)
-            needs, protocol = job.partition.requirements, protocol_of(vars(job.spec))
-            reason = why_waits(job.user_id, choice.reason(needs, protocol), self._fair.full())
+            nodes, needs = self._nodes.all(attempts=False), job.partition.requirements
+            configured = configured_projects(self._projects, nodes)
+            choice = NodeChoice(nodes, self._clock(), self._dead_after, configured)
+            reason = why_waits(job.user_id, choice.reason(needs), self._fair.full())
             position = self._queries.queue_position(job)
-        node = choice.place(needs, protocol=protocol) if reason is None else None
+        node = choice.place(needs) if reason is None else None
         return Place(node.id if node else None, reason, position)
 
     def _runs(self, when: When) -> list[Moment]:

@@ -20,14 +20,14 @@ from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
 from gateway.clock import Clock, seconds_ahead, utc_now
-from gateway.contract.crawl import protocol_of
-from gateway.dispatch.fair_queue import NodeChoice
+from gateway.dispatch.fair_queue import NodeChoice, configured_projects
 from gateway.jobs.job import Job, WaitingReason
 from gateway.jobs.queries import JobStatistics
 from gateway.nodes import health
 from gateway.nodes.node import EVERY_NODE, NodeList, NodeState
 from gateway.nodes.store import Node, NodeStore
 from gateway.projects.eggs import SpiderStore
+from gateway.projects.environment import ProjectStore
 from gateway.retention.retention import UnreadableStore
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.status.facts import MAX_DUE
@@ -226,6 +226,7 @@ class IdleSlots:
     """
 
     _statistics: JobStatistics
+    _projects: ProjectStore
     _dead_after: timedelta
     _clock: Clock
     _monotonic: Callable[[], float] = time.monotonic
@@ -251,12 +252,12 @@ class IdleSlots:
 
     def _waiting(self, nodes: Sequence[Node]) -> list[Job]:
         now = self._clock()
-        choice = NodeChoice(nodes, now, self._dead_after)
+        choice = NodeChoice(nodes, now, self._dead_after, configured_projects(self._projects, nodes))
         if choice.capacity() is None:
             return []
         due = self._statistics.waiting_since(now - DUE_FOR, BATCH)
         free = (job for job in due if job.waiting_reason is not WaitingReason.USER_QUOTA)
-        return [job for job in free if choice.suits(job.partition.requirements, protocol_of(vars(job.spec)))]
+        return [job for job in free if choice.suits(job.partition.requirements)]
 
 
 _BROKER_TIMEOUT = 2
@@ -309,7 +310,10 @@ class Health:
         self._nodes = NodeStore(database, clock, self._node_list)
         self._node_checks = NodeChecks(SpiderStore(database), self._node_list, self._dead_after)
         self._statistics = JobStatistics(database)
-        self._idle = IdleSlots(statistics=self._statistics, dead_after=self._dead_after, clock=clock)
+        projects = ProjectStore(database)
+        self._idle = IdleSlots(
+            statistics=self._statistics, projects=projects, dead_after=self._dead_after, clock=clock
+        )
         self._schedules, self._ledger = ScheduleStore(database, clock), LedgerStore(database)
         self._unreadable = UnreadableStore(database)
         self._heartbeats = health.HeartbeatStore(database, clock)

@@ -76,11 +76,12 @@ class Platform:
             publisher=publisher, waker=self, clock=self.clock,
         )  # fmt: skip
         self.keys = ["k" * 32]
-        self.environment = ProjectEnvironment(ProjectStore(self.database), SecretBox(lambda: self.keys), self.clock)
+        self.projects = ProjectStore(self.database)
+        self.environment = ProjectEnvironment(self.projects, SecretBox(lambda: self.keys), self.clock)
         self.dispatch = Dispatch(
             jobs=self.jobs, queue=self.queue, holds=self.holds, nodes=self.nodes, copies=EggCopies(self.database),
             scrapyd=self.scrapyd, environment=self.environment, completion=self.completion, fair=self.fair,
-            publisher=publisher,
+            publisher=publisher, projects=self.projects,
             probe=NodeProbe(self.nodes, self.scrapyd, self.clock), dead_after=DEAD_AFTER, clock=self.clock,
             calls=AtOnce(),
         )  # fmt: skip
@@ -90,8 +91,8 @@ class Platform:
         )  # fmt: skip
         self.sweeper = Sweeper(
             jobs=self.jobs, queue=self.queue, sweeps=self.sweeps, nodes=self.nodes, completion=self.completion,
-            holds=self.holds, fair=self.fair, reconciliation=self.reconciliation, publisher=publisher, waker=self,
-            dead_after=DEAD_AFTER, clock=self.clock, monotonic=self.monotonic,
+            holds=self.holds, fair=self.fair, projects=self.projects, reconciliation=self.reconciliation,
+            publisher=publisher, waker=self, dead_after=DEAD_AFTER, clock=self.clock, monotonic=self.monotonic,
         )  # fmt: skip
 
     def prepare(self) -> None:

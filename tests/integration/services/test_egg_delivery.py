@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from jobs import make_job
 from node_double import NodeDouble
 from stores import embedded_mongo
 
-from gateway.contract.crawl import CrawlSpec, Egg
+from gateway.contract.crawl import CrawlSpec, Egg, Expect
+from gateway.contract.outbox import PROTOCOLS
 from gateway.dispatch.egg_delivery import BATCH, EggDelivery, EggNeeds, EggWatch
 from gateway.jobs.job import Job
 from gateway.jobs.messages import BRING_EGG, EventPublisher
@@ -36,22 +37,27 @@ class Eggs:
             "clock": clock,
         }  # fmt: skip
         self.delivery = EggDelivery(**stores, scrapyd=platform.scrapyd, publisher=EventPublisher(platform.redis))
-        self.watch = EggWatch(**stores, waker=platform, dead_after=DEAD_AFTER, monotonic=platform.monotonic)
+        self.watch = EggWatch(
+            **stores, projects=platform.projects, waker=platform, dead_after=DEAD_AFTER, monotonic=platform.monotonic
+        )
 
     def keep(self, text: str = "one") -> None:
         file = self.folder / "shop.egg"
         file.write_bytes(teller(text, "shop"))
         assert self.eggs.put(EGG, self.eggs.write(file), self.eggs.get(EGG))
 
-    def node(self, name: str, *, slots: int, eggs: tuple[Egg, ...] = ()) -> None:
+    def node(
+        self, name: str, *, slots: int, eggs: tuple[Egg, ...] = (), protocols: Collection[int] = PROTOCOLS
+    ) -> None:
         now = self.platform.clock()
         self.platform.nodes.heartbeat(
             name, url=self.platform.double.url, max_slots=slots, alive=(), present=(),
-            beating_since=now - timedelta(hours=1), eggs=eggs,
+            beating_since=now - timedelta(hours=1), eggs=eggs, protocols=protocols,
         )  # fmt: skip
 
-    def job(self, **fields: Any) -> Job:
-        spec = CrawlSpec(project="shop", version="1.0", spider="teller", start_urls=("http://site.example/",))
+    def job(self, *, expect: Expect | None = None, **fields: Any) -> Job:
+        addresses = ("http://site.example/",)
+        spec = CrawlSpec(project="shop", version="1.0", spider="teller", start_urls=addresses, expect=expect)
         job = make_job(spec=spec, **fields)
         self.platform.jobs.insert(job)
         return job
@@ -107,6 +113,24 @@ def test_a_node_with_room_is_brought_what_only_a_full_one_has(eggs: Eggs) -> Non
     eggs.node("idle", slots=1)
     eggs.job()
     assert eggs.wanted() == ["idle"]
+
+
+@pytest.mark.parametrize("is_given", [False, True])
+def test_a_node_that_speaks_the_protocol_of_a_crawl_is_brought_what_only_an_older_one_has(
+    eggs: Eggs, *, is_given: bool
+) -> None:
+    eggs.keep()
+    eggs.node("n1", slots=9, eggs=(EGG,), protocols={1})
+    eggs.node("n2", slots=9, protocols={1})
+    eggs.node("n3", slots=1)
+    if is_given:
+        eggs.platform.environment.set("shop", "API_KEY", "x", secret=True)
+        eggs.job()
+    else:
+        eggs.job(expect=Expect(min_items=1))
+    assert eggs.wanted() == ["n3"]
+    eggs.node("n3", slots=1, eggs=(EGG,))
+    assert (eggs.wanted(), eggs.platform.dispatch.fill()) == ([], 1)
 
 
 def test_nothing_is_brought_that_was_deleted_or_never_kept(eggs: Eggs) -> None:

@@ -181,7 +181,7 @@ def test_a_holder_that_vanished_is_noticed_and_the_next_admitted_and_woken(platf
 def test_a_job_that_gets_no_slot_gives_back_what_it_took(platform: Platform) -> None:
     platform.heartbeat(slots=1)
     first, second = submitted(platform, 2, priority=1)
-    choice = NodeChoice(platform.nodes.all(), platform.clock(), DEAD_AFTER)
+    choice = NodeChoice(platform.nodes.all(), platform.clock(), DEAD_AFTER, frozenset())
     planned = platform.dispatch._plan(choice, platform.fair.look())
     # another worker is quicker to the slot, and meanwhile somebody is blocked by the site
     assert platform.take("node:n1", f"{'f' * 32}-1", 1)

@@ -72,7 +72,8 @@ def test_a_worker_that_sleeps_between_its_holds_and_its_assignment_can_assign_no
     platform: Platform,
 ) -> None:
     job = submitted(platform)
-    planned = platform.dispatch._plan(NodeChoice(platform.nodes.all(), platform.clock(), DEAD_AFTER), look(platform))
+    choice = NodeChoice(platform.nodes.all(), platform.clock(), DEAD_AFTER, frozenset())
+    planned = platform.dispatch._plan(choice, look(platform))
     assert platform.holds.take(planned[0].wishes(0), planned[0].assignment.token)
     platform.ahead += TAKEN_FOR
     platform.heartbeat()

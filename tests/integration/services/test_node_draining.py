@@ -145,7 +145,7 @@ def test_an_attempt_whose_answer_is_missing_leaves_a_node_that_has_not_got_it(pl
 
 def test_jobs_that_wait_beside_a_free_slot_are_told_unless_something_is_started(platform: Platform) -> None:
     idle = IdleSlots(
-        statistics=JobStatistics(platform.database), dead_after=DEAD_AFTER,
+        statistics=JobStatistics(platform.database), projects=platform.projects, dead_after=DEAD_AFTER,
         clock=platform.clock, monotonic=platform.monotonic,
     )  # fmt: skip
     submitted(platform, 3)
