@@ -80,7 +80,8 @@ class IdempotencyKeys:
     def claim(self, key: str, kind: Literal["job", "schedule"]) -> None:
         """Raises `IdempotencyConflictError` if the key belongs to the other kind."""
         try:
-            Repeating(self._claims).insert_one({"_id": key, "kind": kind, "claimed_at": self._clock()})
+            claim = {"_id": key, "kind": kind, "claimed_at": self._clock()}
+            Repeating(self._claims).insert_one(claim, ours=["kind"])
         except DuplicateKeyError:
             found = self._claims.find_one({"_id": key})
             if found and found["kind"] != kind:
@@ -113,7 +114,7 @@ class JobStore:
         if job.idempotency_key:
             self._keys.claim(job.idempotency_key, "job")
         try:
-            Repeating(self._jobs).insert_one(job.to_document())
+            Repeating(self._jobs).insert_one(job.to_document(), ours=["created_at"])
         except DuplicateKeyError as error:
             # query instead of parsing the error: servers differ in what a duplicate key error contains
             if self._jobs.find_one({"_id": job.id}, {"_id": 1}):

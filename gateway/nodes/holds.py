@@ -47,6 +47,8 @@ class Usage(NamedTuple):
     used: int
     #: How many ever took it: as long as this is unchanged, no attempt has taken it.
     taken: int
+    #: When an attempt that was over freed it last; `None` if none did.
+    freed_at: datetime | None = None
 
 
 class Held(NamedTuple):
@@ -60,7 +62,8 @@ class Held(NamedTuple):
 
 
 class HoldStore:
-    """The `holds` collection: `{_id: resource, used, taken, holders: {attempt: {token, at}}, closed}`.
+    """The `holds` collection: `{_id: resource, used, taken, freed_at, holders: {attempt: {token, at}},
+    closed}`.
 
     `used` is the number of holders: an update that adds a holder requires that it is missing, and one that removes a
     holder requires that it is there. So the number cannot drift, however often an update is repeated.
@@ -112,11 +115,9 @@ class HoldStore:
     @state_change("holds.free")
     def free(self, attempt: str, resources: Collection[str]) -> None:
         """Free what an attempt holds that is over, or that can no longer be started. Its number never comes again."""
+        freed = _removing(attempt) | {"$set": {"freed_at": self._clock()}}
         self._holds.bulk_write(
-            [
-                UpdateOne({"_id": resource, f"holders.{attempt}": {"$exists": True}}, _removing(attempt))
-                for resource in resources
-            ],
+            [UpdateOne({"_id": resource, f"holders.{attempt}": {"$exists": True}}, freed) for resource in resources],
             ordered=False,
         )
 
@@ -137,7 +138,7 @@ class HoldStore:
 
     def usage(self, resources: Iterable[str]) -> dict[str, Usage]:
         """The usage of those resources that an attempt has ever held."""
-        found = self._holds.find({"_id": {"$in": list(resources)}}, {"used": 1, "taken": 1})
+        found = self._holds.find({"_id": {"$in": list(resources)}}, {"used": 1, "taken": 1, "freed_at": 1})
         return {one["_id"]: _usage(one) for one in found}
 
     def used_by_kind(self, prefix: str) -> dict[str, int]:
@@ -156,11 +157,11 @@ class HoldStore:
         return wanted - {resource for resource, usage in self.usage(wanted).items() if usage.used}
 
     def all(self) -> list[Held]:
-        return [_held(one) for one in self._holds.find({}, {"holders": 1, "used": 1, "taken": 1})]
+        return [_held(one) for one in self._holds.find({}, {"holders": 1, "used": 1, "taken": 1, "freed_at": 1})]
 
 
 def _usage(document: Document) -> Usage:
-    return Usage(document["used"], document.get("taken", 0))
+    return Usage(document["used"], document.get("taken", 0), document.get("freed_at"))
 
 
 def _held(document: Document) -> Held:

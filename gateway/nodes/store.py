@@ -85,6 +85,8 @@ class Node(BaseModel, extra="ignore", populate_by_name=True):
     used_render_slots: int = 0
     #: How many attempts have ever held one of its slots.
     taken_slots: int = 0
+    #: When the last of them that is over gave its slot back.
+    freed_at: datetime | None = None
     #: Attempts whose started mark is locked: their processes are alive.
     alive: list[str] = Field(default_factory=list)
     #: Attempts on the node, alive or not, whose end MongoDB has not acknowledged.
@@ -172,8 +174,9 @@ class Node(BaseModel, extra="ignore", populate_by_name=True):
         waits = [f"crawls that run there: {self.used_slots}"] if self.used_slots else []
         if unshipped:
             waits.append(f"crawls that are not shipped in full: {unshipped}")
-        # what it said before is older than what was put there last
-        if self.draining_since is None or self.heartbeat_at <= self.draining_since:
+        # what it said before is older than what was put there last, or than the files that its last crawl has left
+        since = self.draining_since
+        if since is None or self.heartbeat_at <= max(since, self.freed_at or since):
             waits.append(f"a sign of life (the last one was at {to_iso(self.heartbeat_at)})")
         return waits
 
@@ -339,7 +342,7 @@ class NodeStore:
             "draining_since": {"$exists": False},
         }
         found = self._nodes.find(query, {"alive": 0, "present": 0})
-        return any(other.state(now, within) is NodeState.UP for other in self._documents.many(found))
+        return any(self._on_list(other).state(now, within) is NodeState.UP for other in self._documents.many(found))
 
     def names(self) -> set[str]:
         """The names of all nodes, also of those that cannot be read."""
@@ -362,6 +365,7 @@ class NodeStore:
         for node in documents:
             slots, browsers = (usage.get(of(node["_id"]), Usage(0, 0)) for of in (node_resource, browser_resource))
             node |= {"used_slots": slots.used, "used_render_slots": browsers.used, "taken_slots": slots.taken}
+            node["freed_at"] = slots.freed_at
             if trial := node.get("trial"):
                 node["is_tried"] = trial in holders.get(node_resource(node["_id"]), ())
         return documents
@@ -382,11 +386,22 @@ class NodeStore:
         )
 
     @state_change("nodes.forget")
-    def forget(self, node: Node) -> None:
-        """Delete the node, unless it has given a sign of life since it was read."""
-        # a new node of this name is not drained
+    def forget(self, node: Node) -> bool:
+        """Delete the node, unless it has given a sign of life since it was read; returns whether it is gone."""
+        # a new node of this name is not drained; first, because nobody would open it after a crash in between
         self._holds.open(node_resource(node.id))
         self._written.delete_one({"_id": node.id, "heartbeat_at": node.heartbeat_at})
+        if (found := self.get(node.id)) is None:
+            return True
+        if found.draining_since is not None:
+            self._close_again(node.id)
+        return False
+
+    def _close_again(self, node: str) -> None:
+        """Close what `forget` has opened, unless the node was resumed meanwhile."""
+        self._holds.close(node_resource(node))
+        if self._nodes.find_one({"_id": node, "draining_since": {"$exists": True}}, {"_id": 1}) is None:
+            self._holds.open(node_resource(node))
 
     @state_change("nodes.failed")
     def failed(self, node: Node, failure: Failure) -> bool:

@@ -340,8 +340,8 @@ class Retention:
         for node in self._nodes.all(attempts=False):
             if now - node.heartbeat_at < NODE_GONE_AFTER or node.used_slots or self._sweeps.running_on(node.id):
                 continue
-            log.info("node_forgotten", node=node.id, last_seen=node.heartbeat_at.isoformat())
-            self._nodes.forget(node)
+            if self._nodes.forget(node):
+                log.info("node_forgotten", node=node.id, last_seen=node.heartbeat_at.isoformat())
         # in this order: a node registers before it publishes, and publishes anew when it was not known
         published = self._spiders.nodes()
         for name in published - self._nodes.names():

@@ -26,7 +26,8 @@ CRAWLS = full_or_short(50, 20)
 RANDOM_KILLS = full_or_short(20, 8)
 VICTIMS = ("gateway", "worker", "tailer", "beat", "scrapyd")
 
-#: Crash points that this load cannot reach, and where they are tried instead.
+#: Crash points that this load cannot reach, and where they are tried instead: in these files of `tests/integration`,
+#: or of `tests` (`tests/unit/house` holds that they are there).
 ELSEWHERE = {
     "jobs.release": "needs a node that refuses: services/test_dispatch.py",
     "tailer.finish_removals": "needs folders that take long to remove: tailer/test_hostile_files.py",

@@ -255,7 +255,8 @@ def forget_node(node: NodeName, parts: Parts) -> Response:
             raise ConflictError(f"{node} still gives signs of life: stop its Scrapyd and its tailer first")
         if found.used_slots:
             raise ConflictError(f"crawls that ran on {node} have not ended; they are found to be lost within minutes")
-        store.forget(found)
+        if not store.forget(found):
+            raise ConflictError(f"{node} has just given a sign of life: stop its Scrapyd and its tailer first")
     return Response(status_code=204)
 
 
@@ -305,19 +306,10 @@ async def drain_node(
 
 async def _waited(name: str, parts: GatewayParts, until: float) -> NodeView:
     """The node once it is removable, or at `until`. Raises `NodeNotFoundError`, PyMongo's errors."""
-    seen_free: datetime | None = None
     while True:
-        node = _known(await parts.reads.run(parts[NodeStore].get, name), name)
-        view = _view(node, parts)
-        if seen_free is None and not node.used_slots:
-            seen_free = node.heartbeat_at
-        # a sign of life from before its last crawl's end knows nothing of the files that the crawl left
-        is_told = not view.healthy or (seen_free is not None and node.heartbeat_at > seen_free)
-        if view.removable and is_told:
+        view = _view(_known(await parts.reads.run(parts[NodeStore].get, name), name), parts)
+        if view.removable or (left := until - time.monotonic()) <= 0:
             return view
-        if (left := until - time.monotonic()) <= 0:
-            waits_for = view.waits_for or ["its next sign of life"]
-            return view.model_copy(update={"removable": False, "waits_for": waits_for})
         await asyncio.sleep(min(left, _LOOK_EVERY))
 
 

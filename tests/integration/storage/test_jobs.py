@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from jobs import assigned, make_job
 from killed import killed_everywhere
+from pymongo.collection import Collection
 from pymongo.database import Database
+from pymongo.errors import AutoReconnect
 from scheduled import make_schedule
 from stores import REAL_BACKENDS
 
@@ -199,6 +201,39 @@ def test_one_idempotency_key_is_of_a_job_or_of_a_schedule(served: Database[dict[
     with pytest.raises(IdempotencyConflictError):
         other()
     assert served["jobs"].count_documents({}) + served["schedules"].count_documents({}) == 1
+
+
+def breaks_once(monkeypatch: pytest.MonkeyPatch, name: str, *, after: bool) -> None:
+    """The connection breaks at the next insert into the collection, after it was carried out or before."""
+    insert, left = Collection.insert_one, [name]
+
+    def insert_one(self: Collection[Any], document: Any) -> Any:
+        if self.name not in left:
+            return insert(self, document)
+        left.clear()
+        if after:
+            insert(self, document)
+        raise AutoReconnect(name)
+
+    monkeypatch.setattr(Collection, "insert_one", insert_one)
+
+
+def test_an_insert_that_is_repeated_takes_nothing_of_others_for_its_own(
+    served: Database[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs, keys, job = JobStore(served), IdempotencyKeys(served), make_job()
+    breaks_once(monkeypatch, "jobs", after=True)
+    jobs.insert(job)
+    breaks_once(monkeypatch, "jobs", after=False)
+    with pytest.raises(JobExistsError):
+        jobs.insert(job.model_copy(update={"created_at": job.created_at + timedelta(seconds=1)}))
+    breaks_once(monkeypatch, "idempotency_keys", after=True)
+    keys.claim("ada:k", "schedule")
+    breaks_once(monkeypatch, "idempotency_keys", after=False)
+    keys.claim("ada:k", "schedule")
+    breaks_once(monkeypatch, "idempotency_keys", after=False)
+    with pytest.raises(IdempotencyConflictError):
+        keys.claim("ada:k", "job")
 
 
 def test_of_simultaneous_requests_with_one_key_one_is_carried_out(served: Database[dict[str, Any]]) -> None:

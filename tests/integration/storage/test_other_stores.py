@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
@@ -12,7 +13,7 @@ from pymongo.database import Database
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 from stores import REAL_BACKENDS
 
-from gateway.clock import utc_now
+from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import Egg
 from gateway.contract.log_line import Position
 from gateway.contract.records import ExitReport, SpiderInfo
@@ -25,6 +26,7 @@ from gateway.jobs.store import CANCEL_SECONDS, JobStore
 from gateway.logs.store import LineCounts, LogChunk, LogStore
 from gateway.nodes.health import BEAT, HeartbeatStore
 from gateway.nodes.holds import HoldStore, Wish
+from gateway.nodes.node import NodeList
 from gateway.nodes.store import Node, NodeStore
 from gateway.projects.eggs import SpiderStore
 
@@ -205,9 +207,55 @@ def test_a_node_shows_what_is_free(database: Documents) -> None:
 def test_a_node_that_lives_is_not_forgotten(database: Documents) -> None:
     nodes = NodeStore(database)
     old, alive = heartbeat(nodes, "old"), heartbeat(nodes, "alive")
-    nodes.forget(alive.model_copy(update={"heartbeat_at": utc_now() - timedelta(days=9)}))
-    nodes.forget(old)
+    assert not nodes.forget(alive.model_copy(update={"heartbeat_at": utc_now() - timedelta(days=9)}))
+    assert nodes.forget(old)
+    assert nodes.forget(old), "whoever did it"
     assert [node.id for node in nodes.all()] == ["alive"]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A second passes between two looks at it."""
+    began, seconds = utc_now(), itertools.count()
+    return lambda: began + timedelta(seconds=next(seconds))
+
+
+@on_servers
+def test_a_drained_node_that_lives_when_it_is_forgotten_stays_drained(database: Documents, clock: Clock) -> None:
+    nodes = NodeStore(database, clock)
+    heartbeat(nodes)
+    dead = nodes.drain("n1")
+    assert dead is not None
+    heartbeat(nodes)
+    assert not nodes.forget(dead)
+    assert not take(database, "node:n1", f"{JOB}-1")
+    nodes.resume("n1")
+    assert not nodes.forget(dead)
+    assert take(database, "node:n1", f"{JOB}-1"), "it was resumed meanwhile"
+
+
+@on_servers
+def test_a_drained_node_may_go_once_it_was_heard_of_after_the_end_of_its_last_crawl(
+    database: Documents, clock: Clock
+) -> None:
+    nodes = NodeStore(database, clock)
+    heartbeat(nodes)
+    assert take(database, "node:n1", f"{JOB}-1")
+    nodes.drain("n1")
+    assert heartbeat(nodes).waits_for == ["crawls that run there: 1"]
+    HoldStore(database, clock).free(f"{JOB}-1", ["node:n1", "browser:n1"])
+    (left,) = nodes.all()
+    assert [waits.partition(" (")[0] for waits in left.waits_for] == ["a sign of life"]
+    assert heartbeat(nodes).waits_for == []
+
+
+def test_a_node_that_gets_no_work_does_not_stand_in_for_one_that_rests(database: Documents) -> None:
+    nodes = NodeStore(database, node_list=NodeList(["http://n:6800"]))
+    rests = heartbeat(nodes)
+    nodes.heartbeat("n2", url="http://other:6800", max_slots=2, alive=(), present=(), beating_since=utc_now())
+    assert not nodes.is_another_up(rests, timedelta(seconds=30))
+    heartbeat(nodes, "n3")
+    assert nodes.is_another_up(rests, timedelta(seconds=30))
 
 
 @on_servers

@@ -210,6 +210,22 @@ def test_a_node_is_forgotten_once_it_is_gone_and_one_of_its_name_is_not_drained(
     assert holds.take([Wish("node:n1", "a-2", 4)], "t")
 
 
+def test_a_node_that_lives_again_while_it_is_forgotten_is_still_there(
+    door: httpx.Client, store: NodeStore, own: Database[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beat(store)
+    own["nodes"].update_one({"_id": "n1"}, {"$set": {"heartbeat_at": utc_now() - timedelta(hours=1)}})
+    forget = NodeStore.forget
+
+    def late(self: NodeStore, node: Node) -> bool:
+        beat(store)
+        return forget(self, node)
+
+    monkeypatch.setattr(NodeStore, "forget", late)
+    assert problem_of(door.delete("/nodes/n1")) == (409, "conflict")
+    assert told(door)["state"] == "up"
+
+
 def problem_of(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
 

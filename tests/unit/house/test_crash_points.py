@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from unit.house.sources import python_files, relative
+from unit.house.sources import ROOT, python_files, relative
 from unit.house.state_changes import crash_point_names, generators_with_crash_points, uncovered_writes
 
 WRITING_FOLDERS = (
@@ -77,6 +78,14 @@ def test_no_exception_has_outlived_its_reason() -> None:
         )
     }
     assert set(NEEDS_NONE) <= uncovered
+
+
+def test_where_a_crash_point_is_tried_elsewhere_there_is_such_a_test() -> None:
+    source = (ROOT / "tests/faults/test_crash_points.py").read_text(encoding="utf-8")
+    named = set(re.findall(r": ([a-z_0-9/]+/test_[a-z_0-9]+\.py)\"", source))
+    assert "crawler/test_site_rate.py" in named
+    folders = (ROOT / "tests/integration", ROOT / "tests")
+    assert not [path for path in named if not any((folder / path).is_file() for folder in folders)]
 
 
 def _packages() -> list[Path]:

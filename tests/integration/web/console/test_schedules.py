@@ -56,3 +56,17 @@ def test_the_form_of_a_schedule_shows_no_value_of_a_variable_and_sends_none_back
     assert found
     # what is still as it was shown is left out of the change
     assert (json.loads(unescape(found[1])), found[2]) == ({"SHOP_REGION": "***"}, "SHOP_REGION=***")
+
+
+def test_the_form_of_a_schedule_keeps_a_version_that_is_deployed_nowhere_now(
+    gateway: httpx.Client, make: Make, database: Database[Any]
+) -> None:
+    identity = make()["schedule_id"]
+    database["schedules"].update_one({"_id": identity}, {"$set": {"crawl.spec.version": "0.9-gone"}})
+    page = read(gateway, f"/console/schedules/{identity}/edit")
+    field = re.search(r'id="version-field"([^>]*)>', page)
+    assert field
+    assert "hidden" not in field[1]
+    # without it, whoever changes only the name would send "the latest at each run"
+    assert '<option value="0.9-gone" selected>0.9-gone (not deployed)</option>' in page
+    assert "not deployed" not in read(gateway, f"/console/schedules/{identity}/edit", spider="another")
