@@ -42,8 +42,6 @@ from gateway.stores.mongo import within
 
 #: Seconds that a crawl lives.
 LIFETIME = 1.0
-#: How often each page is asked for.
-LOOKS = 20
 #: Nodes of the platform on which jobs wait.
 WAITED_FOR = 10
 #: What is looked at: its name in the table, and its path.
@@ -73,13 +71,15 @@ class Size(NamedTuple):
     rate: float = 10.0
     #: Seconds for which each state is watched.
     seconds: float = 10.0
+    #: How often each page is asked for.
+    looks: int = 20
     #: Whether all slots are filled for each number of nodes, and all of `PAGES` looked at.
     thorough: bool = True
 
 
 FULL = Size()
 #: For the table of all benchmarks: a minute.
-SHORT = Size(nodes=(2, 20), waiting=(10, 3_000), slots=10, seconds=2.5, thorough=False)
+SHORT = Size(nodes=(2, 20), waiting=(10, 1_000), slots=5, seconds=2.0, looks=5, thorough=False)
 #: What must hardly grow from the first column to the last, and by how much it may.
 BY_NODES = {
     "a crawl: commands to mongo": 1.2,
@@ -338,7 +338,7 @@ def of_nodes(one: Fleet, size: Size, figures: Figures) -> None:
     one.wait_settled()
     rest = one.measure(lambda: time.sleep(size.seconds))
     put(figures, "a second of rest", column, rest.figures(rest.seconds))
-    looks(one, column, figures, rest, pages_of(size))
+    looks(one, column, figures, rest, pages_of(size), times=size.looks)
     crawls: list[int] = []
     spent = one.measure(lambda: crawls.append(one.post_until_settled(size.seconds)))
     put(figures, "a crawl", column, spent.figures(crawls[0], rest))
@@ -355,7 +355,7 @@ def of_waiting(one: Fleet, size: Size, figures: Figures) -> None:
         one.let_wait(waiting - known)
         known = waiting
         rest = full(one, size, f"{waiting:,}", figures)
-        looks(one, f"{waiting:,}", figures, rest, {**pages_of(size), **one.waiting()})
+        looks(one, f"{waiting:,}", figures, rest, {**pages_of(size), **one.waiting()}, times=size.looks)
 
 
 def full(one: Fleet, size: Size, column: str, figures: Figures) -> Spent:
@@ -376,13 +376,13 @@ def pages_of(size: Size) -> Mapping[str, str]:
     return PAGES if size.thorough else {HEALTH: HEALTH}
 
 
-def looks(one: Fleet, column: str, figures: Figures, rest: Spent, pages: Mapping[str, str]) -> None:
+def looks(one: Fleet, column: str, figures: Figures, rest: Spent, pages: Mapping[str, str], *, times: int) -> None:
     """The first look finds nothing that is kept of an earlier one."""
     for name, path in pages.items():
         if name in READ_FOR_ALL:
             time.sleep(KEPT)
         first = one.measure(partial(one.look, path, 1)).of(one.stack.pids["gateway"]).figures(1)
-        more = one.measure(partial(one.look, path, LOOKS)).figures(LOOKS, rest)
+        more = one.measure(partial(one.look, path, times)).figures(times, rest)
         found = {name: (more if name.startswith("ms") else first)[name] for name in first}
         put(figures, f"a look at {name}", column, found)
 
