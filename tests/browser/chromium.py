@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from machine import find_program
+from machine import find_headless_chromium
 from playwright.async_api import Page, async_playwright
 
 
@@ -21,7 +21,7 @@ class Tab(NamedTuple):
 
 @asynccontextmanager
 async def new_tab() -> AsyncIterator[Tab]:
-    chromium = find_program("chromium", "chromium-browser", "google-chrome")
+    chromium = find_headless_chromium()
     async with async_playwright() as playwright:
         # Chromium's sandbox refuses to run as root
         browser = await playwright.chromium.launch(

@@ -18,7 +18,7 @@ import pytest_asyncio
 from browser.console.platform import Console, opened
 from browser.console.tabs import DESK, Axe, OpenTab, Tab, check
 from integration.web.conftest import serve, settings
-from machine import find_program
+from machine import find_headless_chromium
 from playwright.async_api import Browser, async_playwright, expect
 
 from gateway.settings import Settings
@@ -52,7 +52,7 @@ def locked(serve: Any, settings: Settings, request: pytest.FixtureRequest) -> It
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def chromium() -> AsyncIterator[Browser]:
-    program = find_program("chromium", "chromium-browser", "google-chrome")
+    program = find_headless_chromium()
     async with async_playwright() as playwright:
         # Chromium's sandbox refuses to run as root
         options = ["--no-sandbox"] if os.geteuid() == 0 else []
