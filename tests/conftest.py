@@ -53,6 +53,14 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+#: Files that take long and stand at the end of the alphabet: begun last, they would run while other workers are idle.
+_BEFORE_OTHERS = {_TESTS / "unit/house/test_import_rules.py"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path not in _BEFORE_OTHERS)
+
+
 def pytest_make_parametrize_id(val: Any, argname: str) -> str | None:
     """Long bytes do not name a test: an egg holds the time it was packed, and all workers must collect the same."""
     return argname if isinstance(val, bytes) and len(val) > 100 else None
