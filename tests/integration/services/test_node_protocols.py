@@ -106,13 +106,6 @@ def test_a_job_that_no_node_may_have_holds_up_no_other_job_of_its_user(platform:
     assert platform.jobs.get(expecting.id).waiting_reason is WaitingReason.CAPACITY
 
 
-def _idle(platform: Platform) -> IdleSlots:
-    return IdleSlots(
-        statistics=JobStatistics(platform.database), projects=platform.projects, dead_after=DEAD_AFTER,
-        clock=platform.clock, monotonic=platform.monotonic,
-    )  # fmt: skip
-
-
 def _of_shop() -> CrawlSpec:
     return CrawlSpec(project="Shop", version="1.0", spider="teller", start_urls=("http://site.example/",))
 
@@ -140,11 +133,31 @@ def test_what_a_project_gives_its_crawls_counts_as_what_they_ask_for_themselves(
     platform.reconcile()
     assert (ENQUEUE_CRAWL,) not in platform.woken
     assert platform.jobs.get(job.id).waiting_reason is WaitingReason.NO_SUCH_PROJECT
-    assert _idle(platform)._waiting(platform.nodes.all()) == []
     _beats(platform, "n2", 1, 2, eggs=(SHOP,))
     platform.ahead += timedelta(seconds=2)
     assert platform.dispatch.fill() == 1
     assert running_on(platform, [before, job], "n2") == [job.id]
+
+
+def test_a_free_slot_that_a_waiting_job_may_not_have_is_not_held_against_the_workers(platform: Platform) -> None:
+    idle = IdleSlots(
+        statistics=JobStatistics(platform.database), projects=platform.projects, dead_after=DEAD_AFTER,
+        clock=platform.clock, monotonic=platform.monotonic,
+    )  # fmt: skip
+    submitted(platform, spec=_of_shop())
+    _has_a_secret(platform)
+
+    def is_well() -> bool:
+        checks = []
+        for _ in range(2):
+            platform.ahead += timedelta(seconds=6)
+            _beats(platform, "n1", 1, eggs=(SHOP,))
+            checks.append(idle.check(platform.nodes.all()).ok)
+        return all(checks)
+
+    assert is_well()
+    platform.environment.unset("shop", "API_KEY")
+    assert not is_well()
 
 
 def test_a_project_that_gets_variables_after_the_choice_of_an_older_node_has_its_crawl_wait(

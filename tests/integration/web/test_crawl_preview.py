@@ -123,7 +123,10 @@ def test_where_it_would_run_and_why_it_would_wait(serve: Serve, settings: Settin
         nobody = preview(board.http, body)["place"]
         assert nobody == {"node": None, "waiting_reason": "no_node", "queue_position": 1}
         url, now = "http://127.0.0.1:6800", utc_now()
-        NodeStore(board.database).heartbeat("n1", url=url, max_slots=2, alive=[], present=[], beating_since=now)
+        facts: Crawl = {"url": url, "max_slots": 2, "alive": [], "present": [], "beating_since": now}
+        NodeStore(board.database).heartbeat("n1", **facts, protocols={1})
+        # which a node of this protocol would leave out
+        assert preview(board.http, {**body, "expect": {"min_items": 1}})["place"] == nobody
         assert preview(board.http, body)["place"] == {"node": "n1", "waiting_reason": None, "queue_position": 1}
         job_id = board.http.post("/crawl", json=body).json()["job_id"]
         other = {**body, "start_urls": ["https://example.com/other"]}
