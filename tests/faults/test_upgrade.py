@@ -91,7 +91,7 @@ def _seen(front: Part, job_id: str) -> tuple[Any, ...]:
 def test_each_runs_and_shows_the_crawls_of_the_other(both: Both, site: Site) -> None:
     """Crawls are asked for at both gateways and followed at the other one; both tell the same of each."""
     with CrawlVerifier(both.old, site) as asked_old, CrawlVerifier(both.new, site) as asked_new:
-        count = full_or_short(100, 12)
+        count = full_or_short(100, 5)
         with ThreadPoolExecutor(4) as users:
             begun = [users.submit(one.begin, count) for one in (asked_old, asked_new)]
             for future in begun:
