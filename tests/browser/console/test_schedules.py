@@ -9,6 +9,7 @@ import pytest
 from browser.console.platform import HOSTILE, Console
 from browser.console.tabs import PHONE, Axe, OpenTab, Tab
 from playwright.async_api import Page, expect
+from stack import wait_until
 
 from gateway.clock import to_iso, utc_now
 from gateway.contract.records import SpiderInfo
@@ -195,13 +196,39 @@ async def test_what_is_not_shown_stays_and_another_spider_has_its_own_parameters
     tab.complaints.clear()
 
 
+async def test_of_two_other_spiders_the_last_one_counts_and_what_was_typed_stays(tab: Tab, console: Console) -> None:
+    identity = _schedule(console, "two others", interval="@daily", params={"words": 50})
+    colours = {"type": "object", "properties": {"words": {"type": "integer"}, "colour": {"type": "string"}}}
+    schemas = {"seo": PARAMS, "quick": colours}
+    spiders = [SpiderInfo(project="default", name=name, params_schema=schema) for name, schema in schemas.items()]
+    SpiderStore(console.database).publish("n1", spiders)
+    page, spider = tab.page, tab.page.get_by_label("Spider")
+    wait_until(lambda: console.http.get("/spiders?name=quick").json()["spiders"], what="that the gateway knows it")
+    # never answered: the next change ends it
+    await page.route("**/edit?*spider=slow*", lambda _: None)
+    await page.goto(f"/console/schedules/{identity}/edit")
+    await page.get_by_label("words").fill("77")
+    async with page.expect_request("**/edit?*spider=slow*"):
+        await spider.fill("slow")
+        await spider.press("Tab")
+    async with page.expect_event("requestfailed", lambda request: "spider=slow" in request.url):
+        await spider.fill("quick")
+        await spider.press("Tab")
+    await expect(page.get_by_label("colour")).to_be_visible()
+    await expect(page.get_by_label("words")).to_have_value("77")
+
+
 async def test_two_changes_at_once_do_not_undo_each_other(tab: Tab, console: Console, ids: dict[str, str]) -> None:
     await tab.page.goto(f"/console/schedules/{ids['often']}/edit")
     await expect(tab.page.get_by_label("Every", exact=True)).to_have_value("15m")
     patched = console.http.patch(f"/schedules/{ids['often']}", json={"name": "renamed"})
     assert patched.status_code == 200
-    await tab.page.get_by_label("Every", exact=True).fill("20m")
-    await tab.page.get_by_role("button", name="Save").press("Enter")
+    # the preview of what was typed is given up: it would take away what is said of the refusal
+    await tab.page.route("**/crawl/preview", lambda _: None)
+    async with tab.page.expect_event("requestfailed", lambda request: request.url.endswith("/crawl/preview")):
+        async with tab.page.expect_request("**/crawl/preview"):
+            await tab.page.get_by_label("Every", exact=True).fill("20m")
+        await tab.page.get_by_role("button", name="Save").press("Enter")
     await expect(tab.page.get_by_text("the schedule has changed")).to_be_visible()
     tab.expect_complaint("409")
     assert console.schedules.get(ids["often"]).timing.interval == "every 15m"

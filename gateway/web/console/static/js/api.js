@@ -57,8 +57,8 @@ export async function fetched(call, { body, query, headers = {}, signal } = {}) 
 }
 
 /** A page of the console as a document; undefined where the gateway refuses it. */
-export async function pageAt(url) {
-  const answer = await fetch(url, { headers: { Accept: "text/html", ...named }, credentials: "same-origin" });
+export async function pageAt(url, { signal } = {}) {
+  const answer = await fetch(url, { headers: { Accept: "text/html", ...named }, credentials: "same-origin", signal });
   if (answer.redirected && new URL(answer.url).pathname === "/console/sign-in") location.reload();
   else if (answer.ok) return new DOMParser().parseFromString(await answer.text(), "text/html");
   return undefined;

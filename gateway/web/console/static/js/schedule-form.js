@@ -15,13 +15,18 @@ const ASKED = [
 const SPIDERS = ["spider", "project", "version"];
 const form = document.getElementById("schedule");
 const touched = new Set();
-let waiting, underWay;
+let waiting, underWay, shownSoon;
 
 if (form) {
   form.addEventListener("input", ({ target }) => {
     touched.add(target.name);
     clearTimeout(waiting);
     waiting = setTimeout(look, PAUSE_MS);
+  });
+  // what is said of a change that was refused must stand: a preview takes it away
+  form.addEventListener("submit", () => {
+    clearTimeout(waiting);
+    underWay?.abort();
   });
   form.addEventListener("change", ({ target }) => SPIDERS.includes(target.name) && showSpider());
   look();
@@ -31,12 +36,29 @@ if (form) {
 async function showSpider() {
   const values = Object.fromEntries(SPIDERS.map((name) => [name, form.elements[name].value || null]));
   const here = new URLSearchParams(location.search);
-  const page = await pageAt(address(location.pathname, { ...values, user_id: here.get("user_id") }));
+  const page = await latestPage(address(location.pathname, { ...values, user_id: here.get("user_id") }));
   if (!page) return;
   const { value } = form.elements.start_urls;
+  const typed = [...form.elements].filter(({ name }) => touched.has(name) && name.startsWith("params"));
   for (const id of ["version-field", "parameters", "spiders"]) document.getElementById(id).replaceWith(document.adoptNode(page.getElementById(id)));
   form.elements.start_urls.value = value;
+  for (const old of typed) {
+    const field = form.elements[old.name];
+    if (field?.type === old.type) [field.value, field.checked] = [old.value, old.checked];
+  }
   look();
+}
+
+/** Undefined also if another one was asked for meanwhile: of two answers the later one may be the older. */
+async function latestPage(url) {
+  shownSoon?.abort();
+  shownSoon = new AbortController();
+  try {
+    return await pageAt(url, { signal: shownSoon.signal });
+  } catch (error) {
+    if (error.name === "AbortError") return undefined;
+    throw error;
+  }
 }
 
 async function look() {
