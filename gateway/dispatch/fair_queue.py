@@ -283,9 +283,13 @@ class NodeChoice:
         return self._capacity if self._able else None
 
     def _look(self) -> Capacity:
-        speaking = {protocol: [node for node in self._able if node.speaks(protocol)] for protocol in _NEWER}
-        newer = {protocol: _capacity_of(nodes) if nodes else None for protocol, nodes in speaking.items()}
-        return _capacity_of(self._able)._replace(newer=newer, configured=self._configured)
+        capacity, newer = _capacity_of(self._able), dict[int, Capacity | None]()
+        for protocol in _NEWER:
+            nodes = [node for node in self._able if node.speaks(protocol)]
+            # mostly all nodes speak it, and together they may have thousands of eggs
+            is_all = len(nodes) == len(self._able)
+            newer[protocol] = capacity if is_all else _capacity_of(nodes) if nodes else None
+        return capacity._replace(newer=newer, configured=self._configured)
 
     def place(
         self, requirements: Requirements, avoid: Collection[str] = (), prefer: str | None = None
