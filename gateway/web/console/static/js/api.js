@@ -64,6 +64,19 @@ export async function pageAt(url, { signal } = {}) {
   return undefined;
 }
 
+let latest;
+/** The same; undefined also if another was asked for in this way meanwhile: of two answers the later one may be the older. */
+export async function latestPageAt(url) {
+  latest?.abort();
+  latest = new AbortController();
+  try {
+    return await pageAt(url, { signal: latest.signal });
+  } catch (error) {
+    if (error.name === "AbortError") return undefined;
+    throw error;
+  }
+}
+
 async function refusal(answer, call) {
   const told = await answer.json().catch(() => ({}));
   const error = told.error ?? { code: "http_error", message: `the answer was ${answer.status}` };

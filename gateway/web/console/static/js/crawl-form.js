@@ -1,6 +1,6 @@
 // The form of a new crawl: what will happen is said as one types, and what the same request is for other programs.
 import { bodyOf, clearProblems, mark } from "./act.js";
-import { address, api, ApiError, pageAt } from "./api.js";
+import { address, api, ApiError, latestPageAt } from "./api.js";
 import { preview, refusal, verdictOf } from "./crawl-preview.js";
 import { commandLine, curl, python } from "./same-as.js";
 import { h, shown } from "./text.js";
@@ -16,6 +16,11 @@ let waiting, underWay, kind = "curl", exists = false;
 
 if (form) {
   form.addEventListener("input", ({ target }) => changed(target));
+  // what is said of a crawl that was refused must stand: a preview takes it away
+  form.addEventListener("submit", () => {
+    clearTimeout(waiting);
+    underWay?.abort();
+  });
   form.addEventListener("focusout", ({ target }) => target.value && touched.add(target.name));
   form.addEventListener("change", ({ target }) => ["spider", "project", "version"].includes(target.name) && showSpider());
   form.addEventListener("crawl-asked", ({ detail }) => goTo(detail));
@@ -98,7 +103,7 @@ async function showSpider() {
   const values = Object.fromEntries(["spider", "project", "version"].map((name) => [name, form.elements[name]?.value || null]));
   const here = new URLSearchParams(location.search);
   const url = address("/console/crawl", { ...values, from: here.get("from"), user_id: here.get("user_id") });
-  const page = await pageAt(url);
+  const page = await latestPageAt(url);
   if (!page) return;
   const typed = new Map([...form.elements].filter((field) => touched.has(field.name) && field.name.startsWith("params")).map((field) => [field.name, field]));
   for (const id of ["about", "version-field", "parameters", "spiders"]) place(id).replaceWith(document.adoptNode(page.getElementById(id)));

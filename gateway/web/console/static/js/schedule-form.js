@@ -1,6 +1,6 @@
 // The form that changes a schedule: its runs from now on are said as one types.
 import { bodyOf, clearProblems, mark } from "./act.js";
-import { address, api, pageAt } from "./api.js";
+import { address, api, latestPageAt } from "./api.js";
 import { problems, runs } from "./crawl-preview.js";
 import { h } from "./text.js";
 import "./when-fields.js";
@@ -15,7 +15,7 @@ const ASKED = [
 const SPIDERS = ["spider", "project", "version"];
 const form = document.getElementById("schedule");
 const touched = new Set();
-let waiting, underWay, shownSoon;
+let waiting, underWay;
 
 if (form) {
   form.addEventListener("input", ({ target }) => {
@@ -36,7 +36,7 @@ if (form) {
 async function showSpider() {
   const values = Object.fromEntries(SPIDERS.map((name) => [name, form.elements[name].value || null]));
   const here = new URLSearchParams(location.search);
-  const page = await latestPage(address(location.pathname, { ...values, user_id: here.get("user_id") }));
+  const page = await latestPageAt(address(location.pathname, { ...values, user_id: here.get("user_id") }));
   if (!page) return;
   const { value } = form.elements.start_urls;
   const typed = [...form.elements].filter(({ name }) => touched.has(name) && name.startsWith("params"));
@@ -47,18 +47,6 @@ async function showSpider() {
     if (field?.type === old.type) [field.value, field.checked] = [old.value, old.checked];
   }
   look();
-}
-
-/** Undefined also if another one was asked for meanwhile: of two answers the later one may be the older. */
-async function latestPage(url) {
-  shownSoon?.abort();
-  shownSoon = new AbortController();
-  try {
-    return await pageAt(url, { signal: shownSoon.signal });
-  } catch (error) {
-    if (error.name === "AbortError") return undefined;
-    throw error;
-  }
 }
 
 async function look() {
