@@ -235,18 +235,24 @@ class Dispatch:
         if not named and self._fair.is_empty():
             return []
         self._fair.named(named)
-        nodes = self._nodes.lately()
-        if any(node.eggs for node in nodes):
-            nodes = without_outdated(nodes, self._copies.outdated())
+        nodes = self._up_to_date(self._nodes.lately())
         configured = configured_projects(self._projects, nodes)
         choice = NodeChoice(nodes, self._clock(), self._dead_after, configured, busy)
         planned = self._plan(choice, look)
         assigned = self._take_and_assign(planned)
         self._is_asked |= len(planned) == BATCH
         self._passed_over = bool(busy)
-        if left := set(named) - {job.id for job, _ in assigned}:
+        started = {job.id for job, _ in assigned}
+        if refused := {one.candidate.job_id for one in planned} - started:
+            # a node gave no hold, so it is not any more as it was read: full, or drained
+            nodes = self._up_to_date(self._nodes.lately(anew=True))
+        if left := refused.union(named) - started:
             self._explain(left, NodeChoice(nodes, self._clock(), self._dead_after, configured))
         return assigned
+
+    def _up_to_date(self, nodes: list[Node]) -> list[Node]:
+        """The same nodes, without eggs that another deployment has replaced."""
+        return without_outdated(nodes, self._copies.outdated()) if any(node.eggs for node in nodes) else nodes
 
     def _plan(self, choice: NodeChoice, look: Selection) -> list[_Planned]:
         """Choose jobs and their nodes from what is known now; nothing is written."""

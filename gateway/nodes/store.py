@@ -306,15 +306,16 @@ class NodeStore:
         found = self._nodes.find({}, fields).sort("_id", ASCENDING)
         return [self._on_list(node) for node in self._documents.many(self._with_usage(found, known))]
 
-    def lately(self) -> list[Node]:
+    def lately(self, *, anew: bool = False) -> list[Node]:
         """All nodes as a worker chooses among them: as they were at most `KEPT` ago, read anew after a write of this
-        process, and with the slots that are used now. Fields that have no part in the choice are left out.
+        process or if `anew` is set, and with the slots that are used now. Fields that have no part in the choice are
+        left out.
 
         A choice by what has changed since does no harm: a full or a drained node gives no hold.
         """
         now = self._clock()
         kept = self._kept
-        if kept is None or not timedelta() <= now - kept[0] <= KEPT:
+        if anew or kept is None or not timedelta() <= now - kept[0] <= KEPT:
             found = self._nodes.find({}, _UNSEEN).sort("_id", ASCENDING)
             kept = self._kept = now, [self._on_list(node) for node in self._documents.many(found)]
         nodes = kept[1]

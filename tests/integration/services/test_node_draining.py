@@ -51,6 +51,21 @@ def test_a_node_that_was_drained_since_it_was_looked_at_gives_no_slot(platform: 
     assert platform.take(node_resource("n1"), f"{'a' * 32}-1")
 
 
+@pytest.mark.parametrize("named", [1, 0])
+def test_a_job_says_why_it_waits_where_a_node_was_drained_since_it_was_read(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch, named: int
+) -> None:
+    monkeypatch.setattr("gateway.nodes.store.KEPT", timedelta(hours=1))
+    platform.heartbeat()
+    submitted(platform)
+    assert platform.dispatch.fill() == 1
+    # by another process
+    assert NodeStore(platform.database, platform.clock).drain("n1") is not None
+    (waits,) = submitted(platform)
+    assert platform.dispatch.fill(*[waits.id] * named) == 0
+    assert platform.jobs.get(waits.id).waiting_reason is WaitingReason.NO_NODE
+
+
 def test_whoever_resumes_a_node_in_quarantine_has_it_probed_at_once(platform: Platform) -> None:
     platform.heartbeat()
     platform.double.mode = "broken"
