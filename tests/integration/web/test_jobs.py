@@ -101,10 +101,11 @@ def test_a_job_tells_who_was_told_of_its_end_and_why_others_were_not(
 
 
 def test_a_waiting_job_tells_its_place_in_the_queue(gateway: httpx.Client, keep: Keep, user: str) -> None:
-    # nobody else's jobs have such priorities
-    first = keep(make_job(user_id=user, priority=1000))
-    urgent = keep(make_job(user_id=user, priority=1001))
-    last = keep(make_job(user_id=user, priority=1000, created_at=utc_now() + timedelta(seconds=1)))
+    # nobody else's jobs have waited for so long, whatever their priorities
+    long_ago = utc_now() - timedelta(days=9000)
+    first = keep(make_job(user_id=user, created_at=long_ago))
+    urgent = keep(make_job(user_id=user, created_at=long_ago, priority=1))
+    last = keep(make_job(user_id=user, created_at=long_ago + timedelta(seconds=1)))
     places = [gateway.get(f"/jobs/{job.id}/status").json()["queue_position"] for job in (urgent, first, last)]
     # users take turns, and others may wait here too
     assert places[0] == 1
