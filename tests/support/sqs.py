@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import boto3
 import httpx
-from stores import StoreProcess, free_port
+from stores import StoreProcess, free_port, moto_server
 
 KEY, SECRET = "key-of-the-tests", "secret-of-the-tests"
 
@@ -18,23 +17,14 @@ KEY, SECRET = "key-of-the-tests", "secret-of-the-tests"
 @contextmanager
 def sqs_server(folder: Path) -> Iterator[StoreProcess]:
     """Its URL, as `BROKER_URL` has it."""
-    folder.mkdir(exist_ok=True)
     address = f"127.0.0.1:{(port := free_port())}"
-    command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    store = StoreProcess.at(f"sqs://{KEY}:{SECRET}@{address}", command, lambda: _ask(address), folder / "sqs.log")
-    store.start()
-    try:
-        yield store
-    finally:
-        store.stop()
+    url = f"sqs://{KEY}:{SECRET}@{address}"
+    with moto_server(url, port, lambda: _ask(address), folder / "sqs.log") as server:
+        yield server
 
 
-def _ask(address: str) -> None:
-    """Raises `ConnectionError` while the server is not there."""
-    try:
-        httpx.get(f"http://{address}/moto-api/", trust_env=False, timeout=30).raise_for_status()
-    except httpx.HTTPError as error:
-        raise ConnectionError(str(error)) from error
+def _ask(address: str) -> httpx.Response:
+    return httpx.get(f"http://{address}/moto-api/", trust_env=False, timeout=30)
 
 
 def client(url: str) -> Any:

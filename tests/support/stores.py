@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
+import httpx
 import pymongo
 import redis
 from pymongo.errors import PyMongoError
@@ -134,6 +135,23 @@ def embedded_mongo(tmp: Path, *, password_file: Path | None = None) -> Iterator[
     password = ("--password-file", str(password_file)) if password_file else ()
     command = (sys.executable, "-m", "embedded.mongo", *place, *password)
     yield from _running(StoreProcess.at(url, command, answers, tmp / "mongo.log"))
+
+
+@contextmanager
+def moto_server(url: str, port: int, answers: Callable[[], httpx.Response], log: Path) -> Iterator[StoreProcess]:
+    """What Amazon's services are on one machine, here under the `url` that a client of one of them takes. It forgets
+    all when it is stopped.
+    """
+    log.parent.mkdir(exist_ok=True)
+
+    def is_there() -> None:
+        try:
+            answers().raise_for_status()
+        except httpx.HTTPError as error:
+            raise ConnectionError(str(error)) from error
+
+    command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    yield from _running(StoreProcess.at(url, command, is_there, log))
 
 
 #: What is chosen from. The system gives the ports above to connections and to all who ask for any port, and the

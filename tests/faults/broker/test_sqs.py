@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import sqs
 from crawl_verifier import CrawlVerifier
-from sites.server import Site
 from stack import Stack, running_stack, wait_until
 from stores import StoreProcess
 
@@ -36,12 +35,6 @@ def stack(server: StoreProcess, tmp_path_factory: pytest.TempPathFactory) -> Ite
     }
     with running_stack(tmp_path_factory.mktemp("stack") / "home", **variables) as stack:
         yield stack
-
-
-@pytest.fixture
-def verifier(stack: Stack, site: Site) -> Iterator[CrawlVerifier]:
-    with CrawlVerifier(stack, site) as verifier:
-        yield verifier
 
 
 def check(stack: Stack) -> dict[str, Any]:
