@@ -13,10 +13,10 @@ router = Pages()
 
 #: What each scope is for, as the form says it.
 _SCOPES = {
-    Scope.READ: "see the user's crawls, items and logs",
-    Scope.CRAWL: "also make, change and end crawls",
+    Scope.READ: "see crawls, items and logs",
+    Scope.CRAWL: "also start and end crawls",
     Scope.ADMIN: "everything, for every user",
-    Scope.METRICS: "the platform's figures only, for Prometheus",
+    Scope.METRICS: "figures only, for Prometheus",
 }
 
 

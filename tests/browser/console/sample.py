@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
+from unittest.mock import patch
 
 from browser.console.platform import Console
 from eggs import teller
@@ -26,6 +27,9 @@ from gateway.jobs.job import Job, JobStatus, Trigger, WaitingReason
 from gateway.jobs.progress import Point, ProgressStore
 from gateway.logs.store import LogChunk, count_lines
 from gateway.nodes.health import HeartbeatStore
+from gateway.nodes.holds import HoldStore, Wish
+from gateway.nodes.node import node_resource
+from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import Load
 from gateway.projects.eggs import EggStore, SpiderStore
 from gateway.requests.store import RequestChunk, RequestStore
@@ -43,6 +47,13 @@ _OFFERS = {
         "with_reviews": {"type": "boolean", "title": "With reviews", "default": False},
         "max_price": {"type": "number", "title": "Highest price", "minimum": 0},
     },
+}
+#: What a node answers about a version's requirements.
+_INSTALLED = {
+    "state": "ready",
+    "packages": ["price-parser==0.4.0", "attrs==25.4.0", "itemloaders==1.3.2"],
+    "log": "Using Python 3.12\nResolved 3 packages in 41ms\nPrepared 1 package in 112ms\nInstalled 3 packages in 9ms\n"
+    " + attrs==25.4.0\n + itemloaders==1.3.2\n + price-parser==0.4.0\n",
 }
 _NAMES = ("Kettle", "Toaster", "Desk lamp", "Garden chair", "Bread knife", "Clock", "Kitchen scale", "Door mat")
 _SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 6"><rect width="9" height="6" fill="{}"/></svg>'
@@ -182,9 +193,10 @@ class Sample:
             began = now - timedelta(seconds=40 + 55 * number)
             self._job(JobStatus.PENDING, began, 0, spider="reviews", user_id="bert", waiting_reason=reason)
         for number in range(2):
-            self._job(
-                JobStatus.RUNNING, now - timedelta(seconds=50 + 90 * number), 0, spider="seo", pages=64 + 70 * number
-            )
+            began = now - timedelta(seconds=50 + 90 * number)
+            job = self._job(JobStatus.RUNNING, began, 0, spider="seo", pages=64 + 70 * number)
+            slot = Wish(node_resource("n1"), str(AttemptId(job.id, 1)), 8)
+            HoldStore(self.console.database).take([slot], "sample")
 
     def _crawl_in_full(self) -> Job:
         """A job with curves, a log, items, requests and files, as if it had ended just now."""
@@ -280,7 +292,7 @@ _COLORS = ("#3b6ea8", "#a8573b", "#d9b13b", "#4c8f5a", "#7c5aa0", "#888", "#c056
 
 @contextmanager
 def living(sample: Sample) -> Iterator[None]:
-    """Nodes, worker and beats give signs of life for as long as this lasts."""
+    """Nodes, worker and beats give signs of life for as long as this lasts, and nodes say what they have installed."""
     over = threading.Event()
 
     def beat() -> None:
@@ -290,7 +302,8 @@ def living(sample: Sample) -> Iterator[None]:
     thread = threading.Thread(target=beat)
     thread.start()
     try:
-        yield
+        with patch.object(ScrapydClient, "dependencies", lambda *_: _INSTALLED):
+            yield
     finally:
         over.set()
         thread.join(60)
