@@ -52,7 +52,7 @@ _OFFERS = {
 _INSTALLED = {
     "state": "ready",
     "packages": ["price-parser==0.4.0", "attrs==25.4.0", "itemloaders==1.3.2"],
-    "log": "Using Python 3.12\nResolved 3 packages in 41ms\nPrepared 1 package in 112ms\nInstalled 3 packages in 9ms\n"
+    "log": "Using Python 3.12\nResolved 3 packages in 41ms\nPrepared 1 package in 96ms\nInstalled 3 packages in 9ms\n"
     " + attrs==25.4.0\n + itemloaders==1.3.2\n + price-parser==0.4.0\n",
 }
 _NAMES = ("Kettle", "Toaster", "Desk lamp", "Garden chair", "Bread knife", "Clock", "Kitchen scale", "Door mat")
@@ -292,7 +292,7 @@ _COLORS = ("#3b6ea8", "#a8573b", "#d9b13b", "#4c8f5a", "#7c5aa0", "#888", "#c056
 
 @contextmanager
 def living(sample: Sample) -> Iterator[None]:
-    """Nodes, worker and beats give signs of life for as long as this lasts, and nodes say what they have installed."""
+    """Nodes, worker and beats give signs of life while this lasts, and nodes say what they have installed."""
     over = threading.Event()
 
     def beat() -> None:
