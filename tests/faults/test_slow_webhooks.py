@@ -36,9 +36,11 @@ def test_slow_receivers_of_one_user_hold_up_nobody_else(
             hook = slow.url(f"/{number}", host=f"127.0.1.{number}")
             verifier.begin(1, user_id="greedy", webhook_url=hook)
         wait_until(lambda: slow.open >= min(count, USER_ROUNDS), what="the slow calls")
+        busy = 0
         for number in range(OTHERS):
             check_one_of_another_user(verifier, quick, f"/{number}")
-        assert slow.open, "the slow ones were not slow"
+            busy += bool(slow.open)  # not always: a call ends after its time, and is repeated later
+        assert busy >= OTHERS // 2, "the slow ones were not slow"
         wait_until(lambda: platform.stack.check("webhooks")["message"] != UNTROUBLED, what="a word in /health")
         assert slow.most_open == USER_ROUNDS
         for _ in range(KILLS):
