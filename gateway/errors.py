@@ -86,6 +86,16 @@ class UnreadableError(DiscoveryBotError):
         )
 
 
+class NewerStoresError(DiscoveryBotError):
+    """The stores hold documents of a format that this version does not understand."""
+
+    def __init__(self, where: str, stored: int, understood: int, version: str) -> None:
+        super().__init__(
+            f"MONGO_URI: a newer version has written to {where}: documents there have format {stored}, and {version} "
+            f"understands {understood} at most. Start the newer version; docs/how-to/upgrade.md says how to go back"
+        )
+
+
 class NotFoundError(DiscoveryBotError):
     """There is no such thing, or it belongs to another user."""
 

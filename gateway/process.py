@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+#: Exit code of a process that does not understand what a newer version has stored. To start it again does not help.
+NEWER_STORES = 78
 #: The signal handlers that Python starts with.
 _HANDLERS: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,

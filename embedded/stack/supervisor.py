@@ -21,6 +21,7 @@ from embedded.stack.child import Child, StackLog
 from embedded.stack.parent_death import adopt_orphans
 from embedded.stack.process import Process
 from embedded.stack.zygote import Zygote
+from gateway.process import NEWER_STORES
 
 #: Seconds of the first pause before a restart; it doubles with each death.
 BACKOFF = 0.2
@@ -168,9 +169,10 @@ class Supervisor:
 
     def _hopeless(self, child: Child, deaths: int) -> bool:
         """Whether to give up: it keeps dying and the stack was never announced, so a restart does not help."""
-        if self._announced or deaths < GIVE_UP_AFTER:
+        if self._announced or (deaths < GIVE_UP_AFTER and child.exit_code != NEWER_STORES):
             return False
-        self._log.say(f"{_obituary(child)}, {deaths} times now: giving up. Its last lines:")
+        often = f", {deaths} times now" if deaths > 1 else ""
+        self._log.say(f"{_obituary(child)}{often}: giving up. Its last lines:")
         for line in child.tail:
             self._log.say(f"  {child.process.name} | {line}")
         self._failed = True

@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import timedelta
 from enum import Enum, StrEnum, auto
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Annotated, Any, NamedTuple
 
 import httpx
 import typer
+from pymongo.database import Database
 from pymongo.errors import PyMongoError
 from rich.text import Text
 
@@ -30,13 +32,13 @@ from gateway.contract.node_list import is_taken, read_place
 from gateway.nodes.health import BEAT, DEAD_AFTER, WORKER, HeartbeatStore
 from gateway.nodes.store import NodeStore
 from gateway.settings import Settings, SettingsError
-from gateway.stores.mongo import connect
+from gateway.stores.mongo import ServerClock, connect
 
 _PACKAGES = ("discoverybot", "scrapy", "scrapyd", "celery", "fastapi", "pymongo", "redis")
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _TIMEOUT = 5
 _LOW_DISK = 1 << 30
-#: Documents that cannot be read.
+#: Documents that cannot be read, and processes of an older version.
 _MOST_NAMED = 20
 _AT_LEAST = (3, 11)
 
@@ -183,7 +185,7 @@ def _store(name: str, check: Callable[[str], str], url: str) -> Finding:
 
 
 def documents(patient: Patient) -> Iterator[Finding]:
-    """Those that cannot be read, if it is known in which database they are."""
+    """Those that cannot be read, and versions side by side, if it is known in which database they are."""
     running = patient.running
     if not running and "mongo_uri" not in patient.settings.model_fields_set:
         return
@@ -195,10 +197,23 @@ def documents(patient: Patient) -> Iterator[Finding]:
         for found in UnreadableStore(database).all(_MOST_NAMED):
             remedy = f"a newer version may have made it: upgrade; or mend it in MongoDB ({found.collection})"
             yield Finding(Mark.BROKEN, "document", f"{found.collection}/{found.id}: {found.problem}", remedy)
+        yield from _outdated(database, patient.settings)
     except PyMongoError:
         return  # `stores` has said so
     finally:
         database.client.close()
+
+
+def _outdated(database: Database[dict[str, Any]], settings: Settings) -> Iterator[Finding]:
+    """Which processes are older than others: `/health` keeps the names of their machines to itself."""
+    from gateway.status.health import Signs, outdated  # noqa: PLC0415 - as with redis
+
+    dead_after = timedelta(seconds=settings.node_dead_after)
+    signs = Signs(NodeStore(database), HeartbeatStore(database), ServerClock(database)(), dead_after)
+    newest, older = outdated(signs.running())
+    for one in older[:_MOST_NAMED]:
+        text = f"{one.kind} {one.name.removeprefix(f'{one.kind}:')} runs {one.version}, others run {newest}"
+        yield Finding(Mark.INFO, "version", text)
 
 
 def scrapyd(patient: Patient) -> Iterator[Finding]:

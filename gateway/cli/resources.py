@@ -392,7 +392,8 @@ NODES = Resource(
     one="node",
     key="name",
     about="Crawl nodes.",
-    columns="NODE name, STATE state, >SLOTS slots, >FAILURES failures, >SEEN heartbeat_at:age, *URL url, *WHY why",
+    columns="NODE name, STATE state, >SLOTS slots, >FAILURES failures, >SEEN heartbeat_at:age, VERSION version, "
+    "*URL url, *WHY why",
     cells={
         "state": _styled("state", {"up": "green", "resting": "yellow", "draining": "yellow"}, "red"),
         "slots": lambda node: f"{node['used_slots']}/{node['max_slots']}",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from importlib.metadata import version
 from typing import NamedTuple
 
 import structlog
@@ -34,8 +37,17 @@ from gateway.stores.unanswered import Unanswered
 BEAT = "beat"
 #: Every worker's name begins with this.
 WORKER = "worker"
-#: Beats and workers give a sign of life every few seconds; one that was silent for so long is gone.
+#: Every gateway's name begins with this.
+GATEWAY = "gateway"
+#: Seconds between two signs of life of one of these processes.
+SIGN_SECONDS = 3.0
+#: One that was silent for so long is gone.
 DEAD_AFTER = timedelta(seconds=15)
+
+
+def process_name(kind: str) -> str:
+    """The name of this process; no other that lives has it."""
+    return f"{kind}:{socket.gethostname()}:{os.getpid()}"
 
 
 class Heartbeat(NamedTuple):
@@ -45,10 +57,18 @@ class Heartbeat(NamedTuple):
     clock_ahead: float = 0.0
     #: The calls of its process that were lately not answered, at that moment.
     unanswered: Sequence[Unanswered] = ()
+    #: Of its process. 0.1.0 does not say.
+    version: str = "0.1.0"
+
+    @property
+    def kind(self) -> str:
+        return self.name.partition(":")[0]
 
 
 class HeartbeatStore:
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
+        # as of the start: later another one may be installed beside the process that runs
+        self._version = version("discoverybot")
         self._heartbeats = database["heartbeats"]
         self._documents = Documents(self._heartbeats, read_heartbeat)
         self._clock = clock
@@ -58,6 +78,8 @@ class HeartbeatStore:
         """Note that `name` is alive now. One document per name: names of several beats differ after the prefix."""
         now = self._clock()
         said = {"at": now, "clock_ahead": seconds_ahead(now), "unanswered": [list(one) for one in unanswered]}
+        # a process of 0.1.0 that takes over the name sets neither: what stands there is not its own then
+        said |= {"version": self._version, "version_at": now}
         self._heartbeats.update_one({"_id": name}, {"$set": said}, upsert=True)
 
     @state_change("heartbeats.forget")
@@ -65,7 +87,7 @@ class HeartbeatStore:
         """Forget the processes that have given no sign of life since then."""
         Repeating(self._heartbeats).delete_many({"at": {"$lt": before}})
 
-    def all(self, name_prefix: str) -> list[Heartbeat]:
+    def all(self, name_prefix: str = "") -> list[Heartbeat]:
         """The last heartbeat of each process whose name begins with `name_prefix`, by name."""
         # U+FFFF sorts after every character that a name can hold
         found = self._heartbeats.find({"_id": {"$gte": name_prefix, "$lt": f"{name_prefix}\uffff"}})
@@ -75,7 +97,8 @@ class HeartbeatStore:
 def read_heartbeat(document: Document) -> Heartbeat:
     # heartbeats of older versions hold only their time
     unanswered = [Unanswered(*one) for one in document.get("unanswered", ())]
-    return Heartbeat(document["_id"], moment(document["at"]), document.get("clock_ahead", 0.0), unanswered)
+    found = Heartbeat(document["_id"], moment(document["at"]), document.get("clock_ahead", 0.0), unanswered)
+    return found._replace(version=str(document["version"])) if document.get("version_at") == found.at else found
 
 
 # --- watches heartbeats: a node is dead once this process saw its heartbeat stand still for long, again and again

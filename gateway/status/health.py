@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections import Counter
@@ -32,6 +33,7 @@ from gateway.retention.retention import UnreadableStore
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.status.facts import MAX_DUE
 from gateway.stores.broker import SQS, sqs_options
+from gateway.stores.document_format import OURS, stored_format
 from gateway.stores.mongo import Document
 from gateway.stores.unanswered import lately_unanswered
 
@@ -73,6 +75,15 @@ _NOT_HEARD = (
 _WHY = "GET /nodes says why, and what to do about each"
 
 
+NODE = "node"
+#: What is replaced after the nodes, in the order of `docs/how-to/upgrade.md`.
+_REPLACED = (health.WORKER, health.BEAT, health.GATEWAY)
+_UPGRADE = (
+    "if no upgrade is under way, one was left halfway: replace these too, first nodes, then workers and beats, then "
+    "gateways (docs/how-to/upgrade.md); `discoverybot doctor` names them"
+)
+
+
 class Signs:
     """The nodes and the last signs of life of all processes, as they were read for one report: a fleet has many, and
     nearly every check looks at them.
@@ -84,10 +95,39 @@ class Signs:
         self.now = now
         found = nodes.all(attempts=False)
         self.nodes = [(node, health.report_on(node, now, dead_after)) for node in found]
-        self.processes = {kind: heartbeats.all(kind) for kind in (health.WORKER, health.BEAT)}
+        signs = heartbeats.all()
+        self.processes = {kind: [sign for sign in signs if sign.kind == kind] for kind in _REPLACED}
 
     def living(self) -> list[Node]:
         return [node for node, report in self.nodes if _lives(report)]
+
+    def living_processes(self) -> list[health.Heartbeat]:
+        """In the order in which they are replaced."""
+        signs = (sign for of_kind in self.processes.values() for sign in of_kind)
+        return [sign for sign in signs if self.now - sign.at <= health.DEAD_AFTER]
+
+    def running(self) -> list[Running]:
+        """All that lives and says its version, in the order of an upgrade. A node's version is that of its tailer."""
+        nodes = [Running(NODE, node.id, node.version) for node in self.living() if node.version]
+        return nodes + [Running(sign.kind, sign.name, sign.version) for sign in self.living_processes()]
+
+
+class Running(NamedTuple):
+    #: `NODE`, or the kind of process.
+    kind: str
+    name: str
+    version: str
+
+
+def outdated(running: Sequence[Running]) -> tuple[str, list[Running]]:
+    """The newest version that runs, empty if nothing does, and what is older."""
+    newest = max((one.version for one in running), key=_release, default="")
+    return newest, [one for one in running if _release(one.version) < _release(newest)]
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Of two releases, the later one's is greater. Text that is no version is no error here."""
+    return tuple(map(int, re.findall(r"\d+", version)))
 
 
 #: Waits until the signs of life are read. Raises what reading them has raised.
@@ -268,6 +308,9 @@ _NO_MONGO = "start MongoDB, or set MONGO_URI; nothing is accepted until it answe
 _NO_REDIS = "start Redis, or set REDIS_URL; until then crawls are accepted, but live logs come late"
 _NO_WORKER = "start `celery -A celery_app worker`; without one, no job is handed to a node"
 _NO_BEAT = "start `celery -A celery_app beat`; without it, no schedule is fired and no lost job is found"
+_NEWER = (
+    "what runs goes on, but no process of this version starts again: upgrade, or go back (docs/how-to/upgrade.md)"
+)
 #: An occurrence that has been due for longer is late: a few ticks, and what a busy machine takes for them.
 LATE_AFTER = timedelta(seconds=5)
 #: Repeated calls that failed for `_LASTING` seconds, the last one up to `_RECENT` seconds ago, are no accident.
@@ -341,6 +384,7 @@ class Health:
             "webhooks": self._check_webhooks,
             "connections": partial(_check_connections, seen),
             "clocks": partial(_check_clocks, seen),
+            "versions": partial(_check_versions, seen),
         }
         running = {name: self._threads.submit(_known, check) for name, check in checks.items()}
         answered, _ = wait(running.values(), _PATIENCE)
@@ -380,6 +424,9 @@ class Health:
 
     def _check_documents(self) -> Check:
         """Whether all documents that were read lately could be read."""
+        if (stored := stored_format(self._database)) > OURS.understood:
+            message = f"a newer version has written some, of format {stored}; {OURS.understood} is understood here"
+            return Check("down", message, _NEWER)
         found = self._unreadable.all(MAX_DUE)
         if not found:
             return Check("ok", "every document could be read")
@@ -436,12 +483,25 @@ def _check_clocks(seen: Seen) -> Check:
     return Check("down", f"different from MongoDB's clock: {machines}", todo)
 
 
+def _check_versions(seen: Seen) -> Check:
+    """Which versions run. Two of them side by side are what an upgrade looks like, so this check never fails. Names
+    of processes tell on which machines they run, so they are only counted.
+    """
+    newest, older = outdated(seen().running())
+    if not older:
+        return Check("ok", f"every process runs {newest}" if newest else "no process has said its version yet")
+    nodes = [f"node {one.name} ({one.version})" for one in older if one.kind == NODE]
+    count = Counter((one.kind, one.version) for one in older if one.kind != NODE)
+    others = [f"{number} {kind}{'s' if number > 1 else ''} ({version})" for (kind, version), number in count.items()]
+    return Check("ok", f"older than {newest}, which runs beside them: {', '.join(nodes + others)}", _UPGRADE)
+
+
 def _living_signs(signs: Signs) -> Iterator[health.Heartbeat]:
     """The last sign of life of each living process, and one of this process, by names that are no secret."""
     now = signs.now
-    for kind, of_kind in signs.processes.items():
-        alive = [sign for sign in of_kind if now - sign.at <= health.DEAD_AFTER]
-        yield from (sign._replace(name=f"a {kind}") for sign in alive)
+    # of a gateway only this one, which is its own witness
+    processes = (sign for sign in signs.living_processes() if sign.kind != health.GATEWAY)
+    yield from (sign._replace(name=f"a {sign.kind}") for sign in processes)
     for node in signs.living():
         yield health.Heartbeat(node.id, node.heartbeat_at, node.clock_ahead, node.unanswered)
     yield health.Heartbeat("the gateway", now, seconds_ahead(now), lately_unanswered())

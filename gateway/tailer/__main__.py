@@ -30,6 +30,7 @@ from gateway.logging import configure
 from gateway.logs.store import LogStream
 from gateway.process import hide_process
 from gateway.settings import Settings, SettingsError
+from gateway.stores.document_format import refuse_newer_stores
 from gateway.stores.mongo import within
 from gateway.stores.redis import connect as connect_redis
 from gateway.tailer.eggs import EggShipper
@@ -232,6 +233,7 @@ def main() -> int:
     configure(settings.log_level)
     # spiders run on the same machine, often as the same user, and these are the passwords of the stores
     hide_process()
+    refuse_newer_stores(settings.mongo_uri, "tailer")
     # at "debug" it would log every line that a spider writes
     logging.getLogger("watchdog").setLevel(logging.WARNING)
     if settings.nodes_dir is not None:

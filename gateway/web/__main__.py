@@ -13,6 +13,7 @@ from gateway.access.key_store import KeyIssue
 from gateway.container import Container
 from gateway.errors import UnavailableError
 from gateway.settings import Settings, SettingsError
+from gateway.stores.document_format import refuse_newer_stores
 from gateway.stores.mongo import mongo_errors
 from gateway.web.http_protocol import BoundedProtocol
 
@@ -33,6 +34,7 @@ def main() -> int:
     host = settings.gateway_address
     if problem := _cannot_bind(host, settings.gateway_port):
         return _fail(f"GATEWAY_PORT: {host}:{settings.gateway_port} cannot be used ({problem}); choose another")
+    refuse_newer_stores(settings.mongo_uri, "gateway")
     if settings.serves_others and (problem := _without_key(settings)):
         return _fail(problem)
     logging.configure(settings.log_level)

@@ -9,21 +9,23 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 
 from pymongo.database import Database
+from pymongo.errors import PyMongoError
 
 from gateway.access.audit import AuditTrail
 from gateway.access.keys import Seal
 from gateway.access.request_counter import RequestCounter
-from gateway.clock import Clock
+from gateway.clock import VERDICT_SECONDS, Clock
 from gateway.container import Container, part, value
 from gateway.dispatch.deployment import Deployment
 from gateway.jobs.bulk import BulkActs
 from gateway.jobs.dedupe import Dedupe
 from gateway.jobs.submission import Submission
 from gateway.nodes.console import NodeConsole
+from gateway.nodes.health import GATEWAY, SIGN_SECONDS, HeartbeatStore, process_name
 from gateway.retention.retention import Deletion
 from gateway.settings import Settings
 from gateway.status.health import Health, SharedHealth
-from gateway.stores.mongo import HEARTBEAT_SECONDS, Document, connect
+from gateway.stores.mongo import HEARTBEAT_SECONDS, Document, connect, within
 from gateway.stores.redis import connect_shared
 from gateway.web.authentication import KeyRing
 from gateway.web.event_stream.streams import EventStreams
@@ -155,7 +157,7 @@ async def gateway_parts(settings: Settings) -> AsyncIterator[GatewayParts]:
     async with AsyncExitStack() as end:
         parts = GatewayParts(settings, end)
         end.callback(parts.close)
-        for work in (parts.readiness.watch(), parts.readiness.prepare()):
+        for work in (parts.readiness.watch(), parts.readiness.prepare(), _give_signs_of_life(parts)):
             end.callback(asyncio.create_task(work).cancel)
         await parts.readiness.wait(_START_PATIENCE)
         for kind in _AT_START:
@@ -166,6 +168,21 @@ async def gateway_parts(settings: Settings) -> AsyncIterator[GatewayParts]:
         await streams.start()
         end.push_async_callback(_stop, streams)
         yield parts
+
+
+async def _give_signs_of_life(parts: GatewayParts) -> None:
+    """Each process of a gateway gives its own: `/health` tells of all of them which version they run."""
+    await parts.readiness.wait()
+    signs, name = parts[HeartbeatStore], process_name(GATEWAY)
+
+    def give() -> None:
+        # without the calls that were not answered: those its own `/health` has
+        with suppress(PyMongoError), within(VERDICT_SECONDS):
+            signs.beat(name)
+
+    while True:
+        await asyncio.to_thread(give)
+        await asyncio.sleep(SIGN_SECONDS)
 
 
 async def _stop(streams: EventStreams) -> None:

@@ -21,7 +21,8 @@ from pymongo.errors import PyMongoError
 
 from gateway.access.keys import Caller
 from gateway.clock import Clock, utc_now
-from gateway.errors import TooManyError, UnavailableError
+from gateway.errors import NewerStoresError, TooManyError, UnavailableError
+from gateway.stores.document_format import enter
 from gateway.stores.indexes import ensure_indexes
 from gateway.stores.mongo import LOOK_SECONDS, Document, Presence, ServerClock, within
 
@@ -97,7 +98,7 @@ class MongoReadiness:
     def require(self) -> None:
         """Raises `UnavailableError` until the database has been prepared."""
         if not self._ready.is_set():
-            raise UnavailableError("the database has not been reached since the gateway was started")
+            raise UnavailableError("the database has not been prepared since the gateway was started")
 
     def refuse_if_away(self) -> None:
         """Raises `UnavailableError` while MongoDB is known to be away: a call would only wait for its time-out."""
@@ -118,7 +119,7 @@ class MongoReadiness:
         self._clock = self._server_clock
         self._ready.set()
 
-    async def wait(self, seconds: float) -> None:
+    async def wait(self, seconds: float | None = None) -> None:
         """Wait until the database is ready, but not longer than `seconds`."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._ready.wait(), seconds)
@@ -126,13 +127,14 @@ class MongoReadiness:
     async def _try_to_prepare(self) -> bool:
         try:
             await asyncio.to_thread(self._prepare_once)
-        except PyMongoError as error:
-            log.warning("database_not_ready", error=type(error).__name__)
+        except (PyMongoError, NewerStoresError) as error:
+            log.warning("database_not_ready", error=getattr(error, "message", type(error).__name__))
             await asyncio.sleep(_RETRY_SECONDS)
             return False
         return True
 
     def _prepare_once(self) -> None:
+        enter(self._database)
         ensure_indexes(self._database)
         self._server_clock.measure()
 

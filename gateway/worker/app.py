@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -29,19 +27,17 @@ from gateway.jobs import messages
 from gateway.jobs.completion import Completion
 from gateway.jobs.messages import about_message
 from gateway.jobs.store import JobStore
-from gateway.nodes.health import WORKER, HeartbeatStore
+from gateway.nodes.health import SIGN_SECONDS, WORKER, HeartbeatStore, process_name
 from gateway.retention.retention import Retention
 from gateway.settings import Settings
 from gateway.signals.webhooks import Webhooks
 from gateway.stores.broker import FAREWELL, HEADER, broker_settings
+from gateway.stores.document_format import enter, refuse_newer_stores
 from gateway.stores.indexes import ensure_indexes
 from gateway.stores.mongo import Document, connect, within
 from gateway.stores.unanswered import lately_unanswered, note_unanswered
 
 log = structlog.get_logger()
-
-#: Seconds between two signs of life.
-_PACE = 3.0
 
 
 class SignOfLife(bootsteps.StartStopStep):
@@ -50,7 +46,8 @@ class SignOfLife(bootsteps.StartStopStep):
     def __init__(self, parent: Any, **options: Any) -> None:
         super().__init__(parent, **options)
         self._parts: Container = parent.app.parts
-        self._name = f"{WORKER}:{socket.gethostname()}:{os.getpid()}"
+        refuse_newer_stores(self._parts.mongo_uri, WORKER)
+        self._name = process_name(WORKER)
         self._ended = threading.Event()
 
     def start(self, _parent: Any) -> None:
@@ -74,7 +71,7 @@ class SignOfLife(bootsteps.StartStopStep):
                 self._parts[Webhooks].look()
             except Exception as error:  # noqa: BLE001 - after any failure the next sign of life may get through
                 log.warning("sign_of_life_failed", error=str(error), kind=type(error).__name__)
-            self._ended.wait(_PACE)
+            self._ended.wait(SIGN_SECONDS)
 
 
 # --- the base of all tasks: their log lines carry the correlation id of the message
@@ -233,6 +230,7 @@ class WorkerParts(Container):
     def database(self) -> Database[Document]:
         database = connect(self.mongo_uri)
         try:
+            enter(database)
             ensure_indexes(database)
         except BaseException:
             # the next caller connects anew

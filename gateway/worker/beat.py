@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -16,10 +14,11 @@ from gateway.clock import VERDICT_SECONDS
 from gateway.container import Container
 from gateway.dispatch.egg_delivery import EggWatch
 from gateway.dispatch.reconciliation import Sweeper, Upcoming
-from gateway.nodes.health import BEAT, HeartbeatStore
+from gateway.nodes.health import BEAT, SIGN_SECONDS, HeartbeatStore, process_name
 from gateway.schedules.firing import Scheduling
 from gateway.schedules.store import StaticEntryStore
 from gateway.sites.edits import SiteUpkeep
+from gateway.stores.document_format import refuse_newer_stores
 from gateway.stores.mongo import within
 from gateway.stores.unanswered import lately_unanswered
 
@@ -28,8 +27,6 @@ Result = TypeVar("Result")
 
 #: The shortest pause between two ticks, in seconds: what becomes due within it is fired together.
 SHORTEST_PAUSE = 0.02
-#: Seconds between two signs of life; a beat that gave none for `DEAD_AFTER` counts as dead.
-BEAT_SECONDS = 3.0
 
 
 class MongoScheduler(Scheduler):
@@ -45,8 +42,9 @@ class MongoScheduler(Scheduler):
     def setup_schedule(self) -> None:
         self._parts: Container = self.app.parts
         self._parts.process = BEAT
+        refuse_newer_stores(self._parts.mongo_uri, BEAT)
         self._interval: float = self.app.conf.beat_max_loop_interval
-        self._name = f"{BEAT}:{socket.gethostname()}:{os.getpid()}"
+        self._name = process_name(BEAT)
         self._swept_at = self._beat_at = float("-inf")
         #: When a job must be looked at before the next regular sweep.
         self._next_at: datetime | None = None
@@ -101,7 +99,7 @@ class MongoScheduler(Scheduler):
             return None
         self._swept_at = time.monotonic()
         # first, so that it happens even if the sweep fails
-        if self._swept_at - self._beat_at >= BEAT_SECONDS:
+        if self._swept_at - self._beat_at >= SIGN_SECONDS:
             self._beat_at = self._swept_at
             self._try("heartbeat_failed", lambda parts: parts[HeartbeatStore].beat(self._name, lately_unanswered()))
         ahead = timedelta(seconds=self._interval)

@@ -110,6 +110,7 @@ ELSEWHERE = {
     "tailer.remove_plain_logs": "comes weeks later: tailer/test_rare_crash_points.py",
     "tailer.remove_attempt": "comes a day later: tailer/test_rare_crash_points.py",
     "tailer.withdraw": "comes three minutes later: tailer/test_rare_crash_points.py",
+    "document_format.raise": "comes at the first start of a newer version: storage/test_document_format.py",
     "counters.next": "needs a site: services/test_site_kills.py",
     "sites.insert": "needs a site: services/test_site_kills.py",
     "sites.replace": "needs a site: services/test_site_kills.py",

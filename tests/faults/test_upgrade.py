@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +17,7 @@ from event_source import Event, log_text, read_events
 from fault_table import FULL, full_or_short, record
 from releases import FRONT, NODE, TODAY, Part, Release, last_release, parts, shared_stores
 from sites.server import Site
-from stack import wait_until
+from stack import ROOT, wait_until
 
 from gateway.contract.outbox import PROTOCOLS
 from gateway.nodes.store import NodeStore
@@ -25,6 +27,11 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 #: So that it is under way while processes are replaced.
 SLOWLY: dict[str, float] = {"min_pause_seconds": 0.2, "max_pause_seconds": 0.3}
 EVERY_SECOND = {"interval": "every 1s", "jitter": 0, "overlap": "queue", "ignore_cache": True}
+
+
+#: The processes that the steps of the page mean, by a word of each.
+STEPS = {"one node": NODE, "workers": ("worker",), "beats": ("beat",), "gateways": ("gateway",)}
+PAGE = ROOT / "docs/how-to/upgrade.md"
 
 
 class Both(NamedTuple):
@@ -86,6 +93,17 @@ def _follow(front: Part, job_id: str) -> list[Event]:
 def _seen(front: Part, job_id: str) -> tuple[Any, ...]:
     status = front.status(job_id)
     return status["status"], status["completed_pages"], front.items(job_id), front.log(job_id)
+
+
+def test_the_newer_gateway_names_what_is_older(both: Both) -> None:
+    today = version("discoverybot")
+    old = both.release.version
+    expected = f"older than {today}, which runs beside them: node old-node ({old}), 1 worker ({old}), 1 beat ({old})"
+    wait_until(lambda: _versions(both.new) == expected, what=expected)
+
+
+def _versions(front: Part) -> str:
+    return str(front.http.get(f"{front.url}/health").json()["checks"]["versions"]["message"])
 
 
 def test_each_runs_and_shows_the_crawls_of_the_other(both: Both, site: Site) -> None:
@@ -167,7 +185,10 @@ def _wait_for_protocols(both: Both, **expected: set[int] | frozenset[int]) -> No
 
 @pytest.mark.skipif(not FULL, reason="every process is replaced twice: `make faults` does it")
 def test_a_roll_out_and_its_way_back_lose_and_double_nothing(tmp_path: Path, release: Release, site: Site) -> None:
-    """Every process is replaced while crawls run, by today's and then by the old one's, in the same folders."""
+    """Every process is replaced while crawls run, by today's in the order of the page, and by the old one's in the
+    opposite order; in the same folders.
+    """
+    order = _order_of_the_page()
     with (
         shared_stores(tmp_path / "stores") as stores,
         parts(tmp_path, stores, front=(release, FRONT), node=(release, NODE)) as (front, node),
@@ -176,8 +197,10 @@ def test_a_roll_out_and_its_way_back_lose_and_double_nothing(tmp_path: Path, rel
         _wait_for_nodes(front, 1)
         body = {"user_id": "tester", "spider": "seo", "start_urls": [f"{site.url}/tree/2"], **EVERY_SECOND}
         schedule = str(front.http.post(f"{front.url}/crawl", json=body).raise_for_status().json()["job_id"])
-        for another in (TODAY, release):
-            _roll_out(another, front, node, verifier)
+        _roll_out(TODAY, order, front, node, verifier)
+        newest = f"every process runs {version('discoverybot')}"
+        wait_until(lambda: _versions(front) == newest, what=newest)
+        _roll_out(release, order[::-1], front, node, verifier)
         front.http.post(f"{front.url}/schedules/{schedule}/pause").raise_for_status()
         fired = _fired(front, f"/schedules/{schedule}")
         for _, job_id in fired:
@@ -189,17 +212,19 @@ def test_a_roll_out_and_its_way_back_lose_and_double_nothing(tmp_path: Path, rel
            doubled=verdict["doubled"] + doubled, recovered=None)  # fmt: skip
 
 
-def _roll_out(another: Release, front: Part, node: Part, verifier: CrawlVerifier) -> None:
-    """First what serves people, then the node: its tailer while crawls run, and Scrapyd, which ends them."""
-    steps = [
-        (front, ("gateway",)),
-        (front, ("worker",)),
-        (front, ("beat",)),
-        (node, ("tailer",)),
-        (node, ("scrapyd",)),
-    ]
-    for where, names in steps:
+def test_the_page_has_every_process_in_its_order() -> None:
+    assert sorted(_order_of_the_page()) == sorted((*FRONT, *NODE))
+
+
+def _order_of_the_page() -> list[str]:
+    steps = re.findall(r"^\d\. Replace (.*)", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    return [process for step in steps for word, processes in STEPS.items() if word in step for process in processes]
+
+
+def _roll_out(another: Release, order: Sequence[str], front: Part, node: Part, verifier: CrawlVerifier) -> None:
+    """One after the other while crawls run, which end where it is Scrapyd."""
+    for process in order:
         crawls = verifier.begin(full_or_short(20, 2), at_once=2, fetch=SLOWLY)
         verifier.wait_for_visit(crawls, after=0.0)
-        where.replace(another, *names)
+        (node if process in NODE else front).replace(another, process)
     verifier.wait()

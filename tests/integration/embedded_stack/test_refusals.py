@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 import warm
-from stores import free_port
+from stores import embedded_mongo, free_port
 
 from embedded.stack.state import only_stack
+from gateway.stores.document_format import Format, enter
+from gateway.stores.mongo import connect
 
 Up = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -72,3 +74,15 @@ def test_a_wrong_setting_is_named(up: Up) -> None:
     done = up(GATEWAY_PORT="many")
     assert done.returncode == 2
     assert done.stderr.startswith("error: GATEWAY_PORT: ")
+
+
+def test_stores_that_a_newer_version_has_written_end_it_with_their_line(up: Up, tmp_path: Path) -> None:
+    with embedded_mongo(tmp_path / "newer") as mongo:
+        database = connect(str(mongo))
+        enter(database, Format(2, 2))
+        done = up("--free-ports", "--quiet", MONGO_URI=str(mongo))
+        assert done.returncode == 1
+        assert "MONGO_URI: a newer version has written to discoverybot at 127.0.0.1:" in done.stdout
+        assert "starting it again" not in done.stdout
+        assert database.list_collection_names() == ["counters"]
+        database.client.close()

@@ -32,6 +32,7 @@ from gateway.projects.eggs import EggCopies, EggStore, SpiderStore
 from gateway.requests.store import RequestChunk, RequestStore
 from gateway.retention.retention import UnreadableStore
 from gateway.schedules.store import StaticEntryStore
+from gateway.stores.document_format import Format, enter, stored_format
 from gateway.stores.mongo import Document, connect
 
 EGG = Egg("shop", "1.0")
@@ -52,6 +53,7 @@ def tell(url: str, folder: str) -> None:
     database = connect(url)
     for name in database.list_collection_names():
         database[name].delete_many({})  # of one who told it before, and was refused
+    begins(database)
     ships(database, FileStore(database, FileBytes(FilesPlace(folder))))
     corrects(database)
     attends(database)
@@ -62,6 +64,12 @@ def tell(url: str, folder: str) -> None:
     reads_what_it_cannot(database)
     remembers_who_did_what(database)
     database.client.close()
+
+
+def begins(database: Database[Document]) -> None:
+    """The start of a newer version."""
+    until_answered(lambda: enter(database, Format(2, 2)))
+    assert stored_format(database) == 2
 
 
 def running(**fields: Any) -> Job:

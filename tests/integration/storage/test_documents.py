@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -369,6 +370,20 @@ def test_doctor_names_what_cannot_be_read(uri: str, tmp_path: Path) -> None:
     database.client.drop_database(database.name)
     database.client.close()
     assert (done.returncode, "sites/bad: number: Input should be" in done.stdout) == (1, True), done.stdout
+
+
+def test_doctor_names_the_processes_that_an_upgrade_has_left(uri: str, tmp_path: Path) -> None:
+    database = connect(uri)
+    for name in ("worker:left:1", "beat:new:2"):
+        HeartbeatStore(database).beat(name)
+    # as 0.1.0 does
+    database["heartbeats"].update_one({"_id": "worker:left:1"}, {"$unset": {"version": "", "version_at": ""}})
+    variables = {**os.environ, "MONGO_URI": uri, "DISCOVERYBOT_HOME": str(tmp_path), "COLUMNS": "200"}
+    done = warm.run("gateway.cli.main", "doctor", env=variables)
+    database.client.drop_database(database.name)
+    database.client.close()
+    assert f"worker left:1 runs 0.1.0, others run {version('discoverybot')}" in done.stdout
+    assert "beat new:2" not in done.stdout
 
 
 def test_a_time_that_no_calendar_holds_keeps_no_other_from_being_read(uri: str) -> None:

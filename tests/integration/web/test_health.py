@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import httpx
 import pytest
 from jobs import make_job
 from pymongo.database import Database
+from stack import wait_until
 from stores import embedded_mongo
 
 from gateway.clock import utc_now
@@ -23,6 +25,7 @@ from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import SpiderStore
 from gateway.retention.retention import UnreadableStore
 from gateway.settings import Settings
+from gateway.stores.document_format import Format, enter
 from gateway.stores.mongo import connect
 from gateway.stores.unanswered import Unanswered
 
@@ -44,7 +47,7 @@ def test_health_is_ok_once_everything_gives_a_sign_of_life(
     assert health.json()["status"] == "ok"
     assert set(health.json()["checks"]) == {
         "mongo", "redis", "broker", "nodes", "node_list", "node_states", "disk", "files", "waiting", "schedules",
-        "workers", "beat", "documents", "webhooks", "connections", "clocks",
+        "workers", "beat", "documents", "webhooks", "connections", "clocks", "versions",
     }  # fmt: skip
 
 
@@ -106,6 +109,74 @@ def test_machines_whose_clocks_are_not_mongodbs_are_named(
     assert (clocks["status"], clocks["message"]) == ("down", "different from MongoDB's clock: a beat 600 s behind")
     HeartbeatStore(database).beat("beat:a:1")
     assert gateway.get("/health").json()["checks"]["clocks"]["status"] == "ok"
+
+
+def test_what_is_older_than_the_newest_is_named_and_is_no_fault(
+    gateway: httpx.Client, nodes: NodeStore, database: Database[dict[str, Any]]
+) -> None:
+    def check() -> dict[str, Any]:
+        told: dict[str, Any] = gateway.get("/health").json()["checks"]["versions"]
+        return told
+
+    for collection in ("nodes", "heartbeats"):
+        database[collection].delete_many({})
+    today = version("discoverybot")
+    # the gateway's own sign of life
+    wait_until(lambda: check()["message"] == f"every process runs {today}", what="the gateway's version")
+    facts = {"url": "http://127.0.0.1:6800", "max_slots": 4, "alive": [], "present": [], "beating_since": utc_now()}
+    nodes.heartbeat("n1", version="0.1.0", **facts)
+    nodes.heartbeat("n2", version=today, **facts)
+    for name in ("worker:secret.example:1", "worker:secret.example:2", "beat:secret.example:3"):
+        HeartbeatStore(database).beat(name)
+    # a process of 0.1.0 takes over the name, and says nothing of its version
+    database["heartbeats"].update_many({"_id": {"$regex": "^worker"}}, {"$set": {"at": utc_now()}})
+    found = check()
+    assert found["status"] == "ok"
+    assert found["message"] == (f"older than {today}, which runs beside them: node n1 (0.1.0), 2 workers (0.1.0)")
+    assert "first nodes, then workers and beats, then gateways (docs/how-to/upgrade.md)" in found["todo"]
+    assert "secret" not in str(found)
+    # a release of two digits, of which one lived here until lately
+    HeartbeatStore(database, lambda: utc_now() - timedelta(minutes=1)).beat("beat:gone:1")
+    for name in ("beat:gone:1", "beat:secret.example:3"):
+        database["heartbeats"].update_one({"_id": name}, {"$set": {"version": "0.10.0"}})
+    assert check()["message"].startswith("older than 0.10.0, which runs beside them: node n1 (0.1.0), node n2 (")
+    database["heartbeats"].delete_many({})
+
+
+def test_documents_of_a_newer_version_are_told_of(gateway: httpx.Client, database: Database[dict[str, Any]]) -> None:
+    """Who runs goes on: one start of a newer version must not end a platform."""
+    try:
+        enter(database, Format(2, 2))
+        health = gateway.get("/health")
+        assert health.status_code == 200
+        documents = health.json()["checks"]["documents"]
+        assert documents["status"] == "down"
+        assert "format 2" in documents["message"]
+        assert "docs/how-to/upgrade.md" in documents["todo"]
+    finally:
+        database["counters"].delete_many({"_id": "document_format"})
+    assert gateway.get("/health").json()["checks"]["documents"]["status"] == "ok"
+
+
+def test_a_gateway_that_was_there_before_stores_it_does_not_understand_takes_nothing(
+    serve: Serve, settings: Settings, crawl: dict[str, Any], tmp_path: Path
+) -> None:
+    with embedded_mongo(tmp_path) as mongo:
+        database = connect(str(mongo))
+        enter(database, Format(2, 2))
+        mongo.stop()
+        with serve(settings.model_copy(update={"mongo_uri": str(mongo)})) as gateway:
+            mongo.start()
+            wait_until(
+                lambda: "format 2" in gateway.get("/health").json()["checks"]["documents"]["message"],
+                what="word of the format",
+            )
+            assert_refused(gateway.post("/crawl", json=crawl))
+            # as many as `prepare` needs to try again
+            time.sleep(2)
+            assert_refused(gateway.post("/crawl", json=crawl))
+            assert "jobs" not in database.list_collection_names()
+        database.client.close()
 
 
 def test_what_cannot_be_read_is_counted_and_left_out(

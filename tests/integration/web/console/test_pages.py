@@ -10,9 +10,11 @@ from urllib.parse import quote
 import httpx
 import pytest
 from integration.web.signed_in import SignIn, anne, impatient, keys, own, own_settings, sign_in, url
+from pymongo.database import Database
 
 from gateway.access.key_store import Issued, KeyIssue, KeyStore
 from gateway.access.keys import Scope
+from gateway.clock import utc_now
 from gateway.web.console.static_files import POLICY, STATIC
 
 __all__ = ["anne", "impatient", "keys", "own", "own_settings", "sign_in", "url"]
@@ -32,6 +34,21 @@ def test_a_page_is_html_under_a_strict_policy_and_no_copy_is_kept(gateway: httpx
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["referrer-policy"] == "same-origin"
+
+
+def test_the_overview_shows_an_upgrade_that_was_left_halfway(
+    gateway: httpx.Client, database: Database[dict[str, Any]]
+) -> None:
+    database["heartbeats"].update_one({"_id": "worker:left:1"}, {"$set": {"at": utc_now()}}, upsert=True)
+    try:
+        told = gateway.get("/health").json()["checks"]["versions"]
+        page = unescape(get(gateway, "/").text)
+        assert "1 worker (0.1.0)" in told["message"]
+        assert f"<bdi>{told['message']}</bdi>" in page
+        assert f"To do: <bdi>{told['todo']}</bdi>" in page
+    finally:
+        database["heartbeats"].delete_one({"_id": "worker:left:1"})
+    assert "1 worker (0.1.0)" not in get(gateway, "/").text
 
 
 def test_files_are_kept_for_ever_under_an_address_that_changes_with_them(gateway: httpx.Client) -> None:

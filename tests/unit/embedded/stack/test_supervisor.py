@@ -11,6 +11,7 @@ import pytest
 from stores import free_port
 
 from embedded.stack.supervisor import STOP_SECONDS
+from gateway.process import NEWER_STORES
 
 if TYPE_CHECKING:
     from conftest import Stack
@@ -204,6 +205,14 @@ def test_a_stack_that_cannot_start_says_why_and_gives_up(start: Start) -> None:
     assert "giving up. Its last lines:\n" in stack.log
     assert "broken | no such thing" in stack.log
     assert not stack.survivors()
+
+
+def test_a_process_that_refuses_its_stores_is_started_once(start: Start) -> None:
+    stack = start([{"name": "old", "code": f"print('too new'); raise SystemExit({NEWER_STORES})", "port": 1}])
+    assert stack.ended() == 1
+    assert stack.log.count("starting old") == 1
+    assert f"old ended with exit code {NEWER_STORES}: giving up. Its last lines:\n" in stack.log
+    assert "old | too new" in stack.log
 
 
 def test_what_is_awaited_is_said_when_it_takes_long_and_not_before(start: Start, port: int) -> None:

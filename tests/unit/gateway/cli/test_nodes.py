@@ -13,6 +13,7 @@ UP: dict[str, Any] = {
     "failures": 0,
     "used_slots": 2,
     "max_slots": 4,
+    "version": "0.1.0",
     "heartbeat_at": "2027-06-01T09:00:00.000Z",
 }
 BAD = {
@@ -36,6 +37,7 @@ def test_nodes_are_listed_with_what_is_to_be_done_about_them(gateway: StandIn, r
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[1].split()[:4] == ["n1", "up", "2/4", "0"]
+    assert "0.1.0" in lines[1]
     assert "quarantined" in lines[2]
     assert "n 2: look there" in done.stderr
     assert "no node is registered at http://10.0.0.7:6800: start it" in done.stderr

@@ -1,0 +1,84 @@
+"""The number of the documents' format: a version does not start on stores that hold documents of a format that it
+does not understand (`docs/decisions/0030-the-documents-format.md`).
+
+Fields that an older version may ignore are no new format. Any version reads what earlier ones have written.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version
+from typing import NamedTuple
+
+from pymongo.database import Database
+from pymongo.errors import PyMongoError
+
+from gateway.crash_points import state_change
+from gateway.errors import NewerStoresError
+from gateway.process import NEWER_STORES
+from gateway.stores.mongo import Document, connect
+
+
+class Format(NamedTuple):
+    #: The highest one that this version understands. A release understands a format before the next one writes it, so
+    #: that both run side by side, and so that one can go back.
+    understood: int
+    #: That of the documents that this version writes.
+    written: int
+
+
+OURS = Format(understood=1, written=1)
+#: The format of stores that do not name any.
+_FIRST = 1
+#: The document, among the running numbers.
+_ID = "document_format"
+#: Seconds that the start of a process may wait for MongoDB.
+_PATIENCE = 2.0
+
+
+def stored_format(database: Database[Document]) -> int:
+    """The highest format that any version has written. Raises PyMongo's errors."""
+    found = database["counters"].find_one({"_id": _ID})
+    return _FIRST if found is None else int(found["value"])
+
+
+def enter(database: Database[Document], ours: Format = OURS) -> None:
+    """Note the format that this version writes, before it writes any of it.
+
+    Raises `NewerStoresError` if it does not understand what is stored, and PyMongo's errors.
+    """
+    stored = stored_format(database)
+    if stored > ours.understood:
+        raise NewerStoresError(_where(database), stored, ours.understood, version("discoverybot"))
+    if stored < ours.written:
+        _raise_to(database, ours.written)
+
+
+@state_change("document_format.raise")
+def _raise_to(database: Database[Document], number: int) -> None:
+    # never lower: another start may have raised it further since it was read
+    database["counters"].update_one({"_id": _ID}, {"$max": {"value": number}}, upsert=True)
+
+
+def _where(database: Database[Document]) -> str:
+    """The URI may hold a password."""
+    return f"{database.name} at " + ", ".join(f"{host}:{port}" for host, port in sorted(database.client.nodes))
+
+
+def refuse_newer_stores(uri: str, process: str) -> None:
+    """End this process, with one line, if it does not understand what is stored. If MongoDB does not answer now, its
+    start goes on: what it then does first is `enter`.
+
+    Raises `SystemExit`.
+    """
+    try:
+        database = connect(uri, timeout=_PATIENCE)
+        try:
+            enter(database)
+        finally:
+            database.client.close()
+    except NewerStoresError as error:
+        sys.stderr.write(f"{process}: {error.message}\n")
+        raise SystemExit(NEWER_STORES) from None
+    except PyMongoError:
+        return
