@@ -17,7 +17,9 @@ from typing import Any
 
 import httpx
 import psutil
+import warm
 from stores import free_port
+from warm import WarmProcess
 
 ROOT = Path(__file__).parents[2]
 #: Where the spiders that have no need of Scrapy are.
@@ -62,6 +64,9 @@ class Node:
 
     #: What starts the command that starts it.
     before: tuple[str, ...] = ()
+    #: Whether Scrapyd is forked from a process that has imported it. What others see of a process that was forked is
+    #: not what they would see of Scrapyd: its environment is another.
+    forked = True
 
     def __init__(self, home: Path, folder: Path, **environ: str) -> None:
         self.home, self.folder = home, folder
@@ -86,7 +91,7 @@ class Node:
             trust_env=False,
             verify=False,  # plain HTTP: no need to load every authority on earth
         )
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | WarmProcess | None = None
 
     @property
     def outbox(self) -> Path:
@@ -94,11 +99,23 @@ class Node:
 
     def start(self) -> Node:
         self.home.mkdir(parents=True, exist_ok=True)
-        command = [*self.before, str(Path(sys.executable).with_name("scrapyd")), "--pidfile="]
-        with (self.home / "scrapyd.log").open("ab") as log:
-            self.process = subprocess.Popen(command, cwd=self.folder, env=self.environ, stdout=log, stderr=log)
+        if self.forked and not self.before and not self._customized():
+            log, env = self.home / "scrapyd.log", self.environ
+            self.process = warm.start("scrapyd.__main__", "--pidfile=", env=env, cwd=self.folder, stdout=log)
+        else:
+            self.process = self._started()
         wait_for(self.answers)
         return self
+
+    def _customized(self) -> bool:
+        """Whether there is a module that a process imports before all else."""
+        places = filter(None, self.environ["PYTHONPATH"].split(os.pathsep))
+        return any(Path(place, "sitecustomize.py").exists() for place in places)
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        command = [*self.before, str(Path(sys.executable).with_name("scrapyd")), "--pidfile="]
+        with (self.home / "scrapyd.log").open("ab") as log:
+            return subprocess.Popen(command, cwd=self.folder, env=self.environ, stdout=log, stderr=log)
 
     def answers(self) -> bool:
         assert self.process is not None
@@ -108,7 +125,7 @@ class Node:
         except httpx.TransportError:
             return False
 
-    def end(self, signal_number: int = signal.SIGTERM) -> float:
+    def end(self, signal_number: signal.Signals = signal.SIGTERM) -> float:
         """Signal Scrapyd and wait for its end; how long that took."""
         assert self.process is not None
         begin = time.monotonic()

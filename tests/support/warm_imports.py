@@ -15,6 +15,8 @@ for stream in (sys.stdout, sys.stderr):
     os.dup2(_null, stream.fileno())
     stream.reconfigure(encoding="utf-8")  # type: ignore[union-attr]  # as the interpreter has made them
 
-for module in ("gateway.cli.main", *importlib.import_module("embedded.stack.up").IMPORTS):
+# httpx imports its transport with the first client; of Scrapyd this is what imports no reactor
+_lately = ("httpcore", "scrapyd.__main__", "scrapyd.app")
+for module in ("gateway.cli.main", *importlib.import_module("embedded.stack.up").IMPORTS, *_lately):
     importlib.import_module(module)
 importlib.import_module("crawler.node.runner").preload()

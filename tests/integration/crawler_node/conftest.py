@@ -52,6 +52,7 @@ def node(
     """A running node that most tests share; its stand-in spiders do as their names say."""
     home = tmp_path_factory.mktemp("home")
     shared = Node(home, stand_in_project, CRAWL_MEMORY_LIMIT=str(250 << 20), NODE_FORK=request.param)
+    shared.forked = False
     try:
         yield shared.start()
     finally:

@@ -223,7 +223,12 @@ def test_the_reason_of_a_stop_is_written_before_the_signal(
     assert (folder / "stopping").read_text() == "cancel"
 
 
-def test_scrapyds_password_is_read_neither_from_its_process_nor_from_its_zygote(node: Any) -> None:
+def test_scrapyds_password_is_read_neither_from_its_process_nor_from_its_zygote(
+    new_node: Callable[..., Any],
+) -> None:
+    node = new_node()
+    node.forked = False
+    node.start()
     code = """
 import ctypes, subprocess, sys
 from gateway.process import hide_process

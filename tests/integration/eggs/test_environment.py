@@ -62,6 +62,7 @@ SETTINGS = 'import os\nSPIDER_MODULES = ["teller.spiders"]\nTOKEN = os.environ["
 @pytest.fixture(scope="module")
 def variables_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EggNode]:
     node = new_node(tmp_path_factory.mktemp("variables"), NODE_SLOTS="1")
+    node.forked = False
     try:
         node.start()
         for project in ("teller", "rival"):
