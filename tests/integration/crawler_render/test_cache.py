@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from integration.crawler.conftest import Run
 from integration.crawler_render.test_rendering import script
 from sites.server import Site
 from stores import valkey_server
 
 
-@pytest.mark.usefixtures("chromium")
 def test_rendered_and_plain_crawls_share_the_document_and_nothing_else(run: Run, tmp_path: Path) -> None:
     with valkey_server(tmp_path) as cache, Site({"/": script("document.title = 'made'", title="sent")}) as site:
         environ = {"HTTP_CACHE_REDIS_URL": cache, "HTTP_CACHE_TTL": "60"}

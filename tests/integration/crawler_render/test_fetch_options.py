@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from integration.crawler.conftest import Run
 from sites.server import Site, html
 
 JS_SHOP = Path(__file__).parent / "js_shop"
 FETCH = {"user_agent": "Ours/1", "headers": {"X-Key": "k3y"}, "cookies": {"session": "c00kie"}}
-
-pytestmark = pytest.mark.usefixtures("chromium")
 
 
 def told(site: Site, path: str) -> tuple[str | None, ...]:

@@ -12,7 +12,12 @@ from sites.server import Site, html
 JS_SHOP = Path(__file__).parent / "js_shop"
 
 
-@pytest.mark.usefixtures("chromium")
+@pytest.fixture(scope="session")
+def browser(chromium: str) -> str:
+    """The whole Chromium."""
+    return chromium
+
+
 def test_it_runs_and_cannot_get_past_the_proxy(run: Run) -> None:
     made = html("<script>document.body.insertAdjacentHTML('beforeend', '<h1>made</h1>')</script>")
     with Canary() as canary, Site(dict.fromkeys(("/", "/two", "/?plain"), made)) as site:

@@ -11,8 +11,6 @@ from sites.job_board import PER_PAGE, JobBoard, Markup, Pagination, job_board
 
 POSTINGS = 50
 
-pytestmark = pytest.mark.usefixtures("chromium")
-
 
 @pytest.fixture(scope="module")
 def board() -> Iterator[JobBoard]:

@@ -50,7 +50,12 @@ try { importScripts("http://{inside}/import.js") } catch {}
 """
 
 
-@pytest.mark.usefixtures("chromium")
+@pytest.fixture(scope="session")
+def browser(chromium: str) -> str:
+    """The whole Chromium."""
+    return chromium
+
+
 def test_nothing_reaches_what_crawls_may_not_reach(run: Run) -> None:
     with Canary() as canary, Site() as site:
         inside = f"{ADDRESS}:{canary.port}"
@@ -72,7 +77,6 @@ def test_nothing_reaches_what_crawls_may_not_reach(run: Run) -> None:
     assert {"is not a public address" in error["reason"] for error in crawl.report["errors"]} == {True}
 
 
-@pytest.mark.usefixtures("chromium")
 def test_the_canary_would_have_heard_them(run: Run) -> None:
     with Canary() as canary, Site() as site:
         inside = f"{ADDRESS}:{canary.port}"

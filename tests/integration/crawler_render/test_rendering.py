@@ -18,8 +18,6 @@ DEADLINE = 30
 RENDERED = {"render": True}
 PATIENT = {**RENDERED, "wait_for": ".ready"}
 
-pytestmark = pytest.mark.usefixtures("chromium")
-
 
 def script(code: str, body: str = "", title: str = "") -> str:
     return html(f"{body}<script>{code}</script>", title)
@@ -166,7 +164,7 @@ def test_wait_for_and_scroll_bring_all_of_an_endless_page(run: Run) -> None:
     assert few.progress["errors_count"] == 0
 
 
-def test_pages_that_misbehave_cost_themselves_alone(run: Run) -> None:
+def test_pages_that_misbehave_cost_themselves_alone(run: Run, chromium: str) -> None:
     pages = {
         "/never": html("<h1>never</h1><img src=/slow/60>"),
         "/stuck": script("addEventListener('load', () => { for (;;) {} })"),
@@ -186,7 +184,8 @@ def test_pages_that_misbehave_cost_themselves_alone(run: Run) -> None:
         site.pages.update({f"/good?{i}": "popped" for i in range(20)})
         site.pages.update({f"/chases?{i}": script(f"location = '/chases?{i + 1}'") for i in range(20)})
         crawl = run("seo", *(site.url + path for path in pages), depth=0, params=RENDERED,
-                    environ={"CRAWL_MAX_PAGE_SECONDS": "8", "CRAWL_MAX_PAGE_BYTES": "2000000"})  # fmt: skip
+                    environ={"CRAWL_MAX_PAGE_SECONDS": "8", "CRAWL_MAX_PAGE_BYTES": "2000000",
+                             "CHROMIUM_PATH": chromium})  # fmt: skip
     told = errors(crawl)
     assert "was not ready within 8 s" in told.pop("/stuck")
     assert "CRAWL_MAX_PAGE_BYTES" in told.pop("/huge")
