@@ -220,11 +220,15 @@ class Dispatch:
         """Newly assigned jobs with their nodes, and jobs whose nodes are to be asked again. These nodes are busy
         until they have answered.
         """
-        named, self._named = self._named, []
         is_overdue, self._is_asked, self._is_overdue, self._passed_over = self._is_overdue, False, False, False
         overdue = self._overdue() if is_overdue else []
         busy = self._busy | {node for _, node in overdue}
-        assigned = self._assign_batch(named, busy)
+        named, self._named = self._named, []
+        try:
+            assigned = self._assign_batch(named, busy)
+        except PyMongoError:
+            self._named += named
+            raise
         # not earlier: if an error is raised before this line, the look is repeated with all nodes
         self._busy |= {node.id for _, node in assigned} | {node for _, node in overdue}
         return assigned, overdue
@@ -239,16 +243,27 @@ class Dispatch:
         configured = configured_projects(self._projects, nodes)
         choice = NodeChoice(nodes, self._clock(), self._dead_after, configured, busy)
         planned = self._plan(choice, look)
-        assigned = self._take_and_assign(planned)
-        self._is_asked |= len(planned) == BATCH
+        taken, tried = self._take(planned)
+        jobs = {job.id: job for job in self._queue.assign([(one.candidate, one.assignment) for one in tried])}
+        # there may be more; and if some jobs no longer wait, others may go in their place
+        self._is_asked |= len(planned) == BATCH or len(jobs) < len(tried)
         self._passed_over = bool(busy)
-        started = {job.id for job, _ in assigned}
-        if refused := {one.candidate.job_id for one in planned} - started:
-            # a node gave no hold, so it is not any more as it was read: full, or drained
-            nodes = self._up_to_date(self._nodes.lately(anew=True))
-        if left := refused.union(named) - started:
-            self._explain(left, NodeChoice(nodes, self._clock(), self._dead_after, configured))
-        return assigned
+        left = {one.candidate.job_id for one in planned}.union(named) - jobs.keys()
+        try:
+            self._give_back(planned, tried, taken, jobs)
+            if jobs.keys() < {one.candidate.job_id for one in planned}:
+                # a node gave no hold, so it is not any more as it was read: full, or drained
+                nodes = self._up_to_date(self._nodes.lately(anew=True))
+            if left:
+                self._explain(left, NodeChoice(nodes, self._clock(), self._dead_after, configured))
+        except PyMongoError as error:
+            if not jobs:
+                raise
+            # what is assigned goes to its node all the same, and another look does the rest after that
+            log.warning("rest_of_look_failed", error=str(error), kind=type(error).__name__)
+            self._named += left
+            self._is_asked = True
+        return [(jobs[one.candidate.job_id], one.node) for one in planned if one.candidate.job_id in jobs]
 
     def _up_to_date(self, nodes: list[Node]) -> list[Node]:
         """The same nodes, without eggs that another deployment has replaced."""
@@ -278,31 +293,34 @@ class Dispatch:
             planned.append(_Planned(candidate, node, assignment))
         return planned
 
-    def _take_and_assign(self, planned: Sequence[_Planned]) -> list[tuple[Job, Node]]:
-        """Take all holds first, then assign: so an assigned attempt never lacks a hold. The holds of an attempt that
-        is not assigned are given back.
+    def _take(self, planned: Sequence[_Planned]) -> tuple[set[tuple[str, str]], list[_Planned]]:
+        """Take the holds, before anything is assigned: so an assigned attempt never lacks one. Returns which were
+        taken, as resource and attempt, and what may be assigned.
         """
         if not planned:
-            return []
-        token = planned[0].assignment.token
+            return set(), []
         wishes = {one.attempt: one.wishes(self._fair.most) for one in planned}
-        taken = self._holds.take([wish for group in wishes.values() for wish in group], token)
+        taken = self._holds.take([wish for group in wishes.values() for wish in group], planned[0].assignment.token)
         lacking = {wish.attempt for group in wishes.values() for wish in group if wish[:2] not in taken}
-        complete = [one for one in planned if one.attempt not in lacking and self._may_try(one)]
-        tried = [(one.candidate, one.assignment) for one in complete]
-        jobs = {job.id: job for job in self._queue.assign(tried)}
-        # some jobs no longer wait: look again, because others may go in their place
-        self._is_asked |= len(jobs) < len(complete)
-        assigned = [(jobs[one.candidate.job_id], one.node) for one in planned if one.candidate.job_id in jobs]
-        kept = {str(AttemptId(job.id, job.attempt)) for job, _ in assigned}
+        return taken, [one for one in planned if one.attempt not in lacking and self._may_try(one)]
+
+    def _give_back(
+        self,
+        planned: Sequence[_Planned],
+        tried: Sequence[_Planned],
+        taken: set[tuple[str, str]],
+        assigned: Collection[str],
+    ) -> None:
+        """Give back the holds of the attempts that are not assigned."""
+        missing = [one for one in tried if one.candidate.job_id not in assigned]
         # another worker may have taken over what this one has assigned: then that attempt needs its holds
-        without = self._queue.without([one for one in tried if one[0].job_id not in jobs])
-        unsure = {one.attempt for one in complete if one.candidate.job_id not in {*jobs, *without}}
-        self._holds.give_back([pair for pair in taken if pair[1] not in kept | unsure], token)
+        without = self._queue.without([(one.candidate, one.assignment) for one in missing])
+        kept = {one.attempt for one in tried if one.candidate.job_id not in without}
+        if taken:
+            self._holds.give_back([pair for pair in taken if pair[1] not in kept], planned[0].assignment.token)
         for one in planned:
-            if one.attempt not in kept:
+            if one.candidate.job_id not in assigned:
                 self._hindered(one, taken)
-        return assigned
 
     def _may_try(self, one: _Planned) -> bool:
         """A node on probation gets one attempt at a time, until one succeeds."""

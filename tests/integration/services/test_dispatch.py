@@ -131,6 +131,41 @@ def test_a_look_that_fails_leaves_no_node_without_work(platform: Platform, monke
     assert {platform.jobs.get(job.id).status for job in jobs} == {JobStatus.RUNNING}
 
 
+@pytest.mark.parametrize("call", ["note_waiting", "without"])
+def test_what_is_assigned_goes_to_its_node_although_the_rest_of_the_look_fails(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    whole, failed = getattr(platform.queue, call), list[str]()
+
+    def once(*given: Any) -> Any:
+        if not failed:
+            failed.append(call)
+            raise AutoReconnect("connection closed")
+        return whole(*given)
+
+    platform.heartbeat(slots=1)
+    running, waiting = submitted(platform, priority=5) + submitted(platform)
+    monkeypatch.setattr(platform.queue, call, once)
+    assert platform.dispatch.fill(running.id, waiting.id) == 1
+    assert failed
+    assert platform.double.posted == [f"{running.id}-1"]
+    assert platform.jobs.get(running.id).status is JobStatus.RUNNING
+    assert platform.jobs.get(waiting.id).waiting_reason is WaitingReason.CAPACITY
+
+
+def test_a_look_that_fails_forgets_no_job_that_was_named(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: Any) -> None:
+        raise AutoReconnect("connection closed")
+
+    (job,) = submitted(platform)
+    with monkeypatch.context() as broken:
+        broken.setattr(platform.queue, "note_waiting", away)
+        with pytest.raises(AutoReconnect):
+            platform.dispatch.fill(job.id)
+    platform.dispatch.fill()
+    assert platform.jobs.get(job.id).waiting_reason is WaitingReason.NO_NODE
+
+
 def test_an_attempt_whose_node_died_before_answering_goes_elsewhere_only_when_it_can_no_longer_start(
     platform: Platform,
 ) -> None:

@@ -186,7 +186,9 @@ def test_a_job_that_gets_no_slot_gives_back_what_it_took(platform: Platform) -> 
     # another worker is quicker to the slot, and meanwhile somebody is blocked by the site
     assert platform.take("node:n1", f"{'f' * 32}-1", 1)
     platform.queue.block(second.id, WaitingReason.SITE_BUSY)
-    assert platform.dispatch._take_and_assign(planned) == []
+    taken, tried = platform.dispatch._take(planned)
+    assert tried == []
+    platform.dispatch._give_back(planned, tried, taken, assigned=())
     assert platform.held() == {"node:n1": [f"{'f' * 32}-1"]}
     assert platform.jobs.get(second.id).blocked is None
     assert platform.jobs.get(first.id).assignment is None
