@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from twisted.internet.base import DelayedCall
+from twisted.internet.defer import Deferred
 from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
-from twisted.internet.protocol import Factory, ProcessProtocol, connectionDone
+from twisted.internet.protocol import Factory, ProcessProtocol, Protocol, connectionDone
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.protocols.basic import Int32StringReceiver
@@ -27,7 +28,7 @@ from twisted.python.failure import Failure
 from crawler.node.accounts import Account
 from crawler.node.attempt_files import fault_of
 from crawler.node.reactor import reactor
-from crawler.node.spawn import SpawnedProcess, Usage, ended_reason, readable, spawn, watch
+from crawler.node.spawn import MAX_OUTPUT, SpawnedProcess, Usage, ended_reason, readable, spawn, watch
 from crawler.node.started_mark import StartedMark, read_mark
 from crawler.node.zygote import MAX_FRAME
 from gateway.contract.outbox import Fault, is_locked, open_file
@@ -100,6 +101,14 @@ class ForkServer:
         if self._current.forks >= self._renew_after:
             self.renew()
         return True
+
+    def list_spiders(self, lister: str, env: Mapping[str, str]) -> ForkedListing | None:
+        """Have the module `lister` list the spiders of the project that `env` names; `None` if there is no zygote."""
+        if self._current is None:
+            return None
+        listing = ForkedListing([self._python, "-m", lister], env, self.account)
+        self._current.list_spiders(listing)
+        return listing
 
     def renew(self) -> None:
         """Replace the zygote by one that has read the code anew. The old one forks until the new one is warm."""
@@ -200,6 +209,10 @@ class WarmVenvs:
 WARM_UP = 60.0
 #: Seconds between two questions whether it is still there; each has to be answered before the next.
 PULSE = 10.0
+#: Seconds that a listing may take, the imports of a zygote that is not warm yet among them. Then one is started.
+LISTED_WITHIN = 20.0
+#: The number of a request that is no crawl's.
+_LISTING = 0
 
 
 class ZygoteProcess(Int32StringReceiver):
@@ -213,8 +226,8 @@ class ZygoteProcess(Int32StringReceiver):
         self._process = process
         self._retired = False
         #: With the descriptors that are closed once it has answered.
-        self._asked: dict[int, tuple[ForkedProcess, ExitStack]] = {}
-        self._running: dict[int, ForkedProcess] = {}
+        self._asked: dict[int, tuple[ForkedProcess | ForkedListing, ExitStack]] = {}
+        self._running: dict[int, ForkedProcess | ForkedListing] = {}
         self._heard = True
         self._pulse: DelayedCall = reactor.callLater(WARM_UP, self.kill)
 
@@ -223,14 +236,11 @@ class ZygoteProcess(Int32StringReceiver):
         """Start one. Raises `OSError`."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            ours.setblocking(False)  # noqa: FBT003 - takes no keyword
             # it says what there is to say where Scrapyd does
             pid = owner.account.start(command, env, {0: theirs.fileno(), 1: 2, 2: 2})
             # in its group are, for a moment, what it has just forked
             zygote = cls(owner, watch(pid, ProcessProtocol(), owner.account, ends_group=False))
-            factory = Factory.forProtocol(lambda: zygote)
-            factory.noisy = False
-            reactor.adoptStreamConnection(ours.fileno(), socket.AF_UNIX, factory)
+            _connect(ours, zygote)
         return zygote
 
     @property
@@ -251,7 +261,19 @@ class ZygoteProcess(Int32StringReceiver):
             # they are sent some time later
             self._asked[self.forks] = process, ends.pop_all()
         has_variables = bool(start.variables)
-        request = {"id": self.forks, "command": start.args, "env": dict(start.env), "variables": has_variables}
+        self._send(fds, id=self.forks, command=start.args, env=dict(start.env), variables=has_variables)
+
+    def list_spiders(self, listing: ForkedListing) -> None:
+        """Ask for a fork that lists spiders. It does not count among those of crawls, and there is one at a time."""
+        ours, theirs = socket.socketpair()
+        with ours, ExitStack() as ends:
+            ends.enter_context(theirs)
+            _connect(ours, listing)
+            self._asked[_LISTING] = listing, ends.pop_all()
+        # what it complains of is said where Scrapyd does
+        self._send([2, theirs.fileno()], id=_LISTING, command=listing.command, env=dict(listing.env), lists=True)
+
+    def _send(self, fds: list[int], **request: Any) -> None:
         for fd in fds:
             self.transport.sendFileDescriptor(fd)
         self.sendString(json.dumps(request).encode())
@@ -306,7 +328,7 @@ class ZygoteProcess(Int32StringReceiver):
             self._running.pop(message["id"]).exited(message["status"], usage)
         self._leave()
 
-    def _answered(self, number: int) -> ForkedProcess:
+    def _answered(self, number: int) -> ForkedProcess | ForkedListing:
         process, fds = self._asked.pop(number)
         fds.close()
         return process
@@ -323,6 +345,57 @@ class ZygoteProcess(Int32StringReceiver):
     def _leave(self) -> None:
         if self._retired and not self._asked and not self._running:
             self.transport.loseConnection()
+
+
+def _connect(ours: socket.socket, protocol: Protocol) -> None:
+    """Have what comes from the other end handed to `protocol`. The caller may close its own descriptor."""
+    ours.setblocking(False)  # noqa: FBT003 - takes no keyword
+    factory = Factory.forProtocol(lambda: protocol)
+    factory.noisy = False
+    reactor.adoptStreamConnection(ours.fileno(), socket.AF_UNIX, factory)
+
+
+class ForkedListing(Protocol):
+    """A fork that lists spiders. `answer` is what it has written: nothing if there was no fork, or it failed."""
+
+    transport: Any
+
+    def __init__(self, command: list[str], env: Mapping[str, str], account: Account) -> None:
+        self.command, self.env = command, env
+        self.answer: Deferred[bytes] = Deferred()
+        self._account = account
+        self._written = bytearray()
+        self._pid: int | None = None
+        self._timer: DelayedCall = reactor.callLater(LISTED_WITHIN, self.kill)
+
+    def kill(self, _why: str = "") -> None:
+        """End it. What it has written so far is its answer."""
+        if self._pid is not None:
+            with suppress(ProcessLookupError):
+                self._account.kill_group(self._pid)
+        self.transport.loseConnection()
+
+    def dataReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
+        self._written += data
+        if len(self._written) > MAX_OUTPUT:
+            self.kill()
+
+    def connectionLost(self, _reason: Failure = connectionDone) -> None:  # noqa: N802 - Twisted's name
+        if self._timer.active():
+            self._timer.cancel()
+        self.answer.callback(bytes(self._written))
+
+    def forked(self, pid: int) -> None:
+        self._pid = pid
+
+    def exited(self, _status: int, _usage: Usage) -> None:
+        self._pid = None
+
+    def lose_zygote(self) -> None:
+        """Its own end of the socket tells how far it came."""
+
+    def start_plainly(self) -> None:
+        """There is no process: by now the other end of the socket is closed."""
 
 
 # --- one crawl that is forked from a zygote, from the moment at which it was asked for

@@ -48,7 +48,7 @@ class NodeLauncher(Launcher):
         #: By job id: variables of attempts that wait for a slot. They are kept here and nowhere else.
         self.environments: dict[str, dict[str, str]] = {}
         #: What crawls are forked from, with all imported that every crawl needs; and what else starts them.
-        self._warm: ForkServer | None = None
+        self.warm: ForkServer | None = None
         self._starter: ForkServer | None = None
         most = self.settings.project_warm_processes if self.settings.node_fork else 0
         self._warm_venvs = WarmVenvs(most, self._fork_server)
@@ -62,8 +62,8 @@ class NodeLauncher(Launcher):
         env, account = self.environment.for_project(OWN_PROJECT), self.accounts.of(OWN_PROJECT)
         renew_after = self.settings.node_fork_renew_after
         if self.settings.node_fork:
-            self._warm = ForkServer(self.runner, env, renew_after, account)
-            self._warm.start()
+            self.warm = ForkServer(self.runner, env, renew_after, account)
+            self.warm.start()
         if account.uid is None:  # else the keeper starts what is not forked, and is small
             self._starter = ForkServer(None, env, renew_after, account)
             self._starter.start()
@@ -73,7 +73,7 @@ class NodeLauncher(Launcher):
         """Ask every spider to stop and wait for them: no longer than the grace, for then they are killed."""
         self.app.getComponent(IPoller).stop()
         self._warm_venvs.stop()
-        for forks in filter(None, (self._warm, self._starter)):
+        for forks in filter(None, (self.warm, self._starter)):
             forks.stop()
         super().stopService()
         running = [*self.processes.values(), *self.orphans.values()]
@@ -204,7 +204,7 @@ class NodeLauncher(Launcher):
 
     def _warm_for(self, code: ProjectCode, start: Start) -> ForkServer | None:
         if code.venv is None:
-            return self._warm
+            return self.warm
         # a project's own user has no process but for its crawls, so that nothing of it is left when they have ended
         return self._warm_venvs.get(code.venv) if start.account.uid is None else None
 

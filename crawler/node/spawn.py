@@ -169,7 +169,7 @@ def ended_reason(status: int) -> ProcessDone | ProcessTerminated:
 #: Seconds after which a command that imports a project is taken for hanging.
 COMMAND_TIMEOUT = 60.0
 #: Bytes kept of what it writes: a listing of ten thousand spiders, or the end of a traceback.
-_MAX_OUTPUT = 8 << 20
+MAX_OUTPUT = 8 << 20
 _MAX_COMPLAINT = 64 << 10
 
 
@@ -214,7 +214,7 @@ class Command(ProcessProtocol):
 
     def outReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
         self._out += data
-        if len(self._out) > _MAX_OUTPUT:
+        if len(self._out) > MAX_OUTPUT:
             self.kill("it says too much")
 
     def errReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name

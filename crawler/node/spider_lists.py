@@ -32,6 +32,7 @@ from crawler.node.accounts import Account, Accounts
 from crawler.node.attempt_files import NodeUnfitError
 from crawler.node.config import NodeConfig, allowed
 from crawler.node.eggs import EggContents, EggStorage, stored_version
+from crawler.node.fork import ForkedListing, ForkServer
 from crawler.node.projects import OWN_PROJECT, ProjectCode
 from crawler.node.reactor import reactor
 from crawler.node.spawn import Command
@@ -102,7 +103,7 @@ class SpiderLists(Service):
         self._own: list[SpiderInfo] | None = None
         self._own_listed_at = float("-inf")
         self._retry: DelayedCall | None = None
-        self._running: set[Command] = set()
+        self._running: set[Command | ForkedListing] = set()
         self._waiting: dict[str, list[Deferred[list[SpiderInfo]]]] = {}
         self._turn = DeferredSemaphore(_AT_ONCE)
 
@@ -283,10 +284,28 @@ class SpiderLists(Service):
                 self.write_catalog()
 
     async def _list_own(self) -> list[SpiderInfo]:
-        self._own = (await self._list([], OWN_PROJECT, None, None)).spiders
+        listing = await self._list_warm() or await self._list([], OWN_PROJECT, None, None)
+        self._own = listing.spiders
         self._own_listed_at = time.monotonic()
         self.write_catalog()
         return self._own
+
+    async def _list_warm(self) -> Listing | None:
+        """At Scrapyd's start, by a fork of what crawls are forked from: it has just imported what a listing needs.
+        Later the files may be newer. `None` where it cannot.
+        """
+        services: Any = IServiceCollection(self._app)
+        forks: ForkServer | None = services.getServiceNamed("launcher").warm
+        env = self._environment(OWN_PROJECT, None, self._accounts.of(OWN_PROJECT), None)
+        if self._own is not None or forks is None or (forked := forks.list_spiders(self._lister, env)) is None:
+            return None
+        self._running.add(forked)
+        try:
+            return Listing.model_validate_json(await forked.answer)
+        except ValueError:
+            return None
+        finally:
+            self._running.discard(forked)
 
     async def _list_egg(self, project: str, version: str) -> list[SpiderInfo]:
         with self.examining():
@@ -321,13 +340,18 @@ class SpiderLists(Service):
         self, args: list[str], project: str, version: str | None, folder: Path | None, venv: Path | None = None
     ) -> Listing:
         account, code = self._accounts.of(project), ProjectCode(venv=venv)
-        env = self._app.getComponent(IEnvironment).for_project(project, version)
-        env = {**env, **(account.environment(folder) if folder else {}), "PYTHONIOENCODING": "UTF-8"}
+        env = self._environment(project, version, account, folder)
         output = await self._run([self._lister, *args], {**env, **code.environment}, folder, account, code.python)
         try:
             return Listing.model_validate_json(output)
         except ValueError:
             raise RunnerError("it ended before it could tell its spiders") from None
+
+    def _environment(
+        self, project: str, version: str | None, account: Account, folder: Path | None
+    ) -> dict[str, str]:
+        env: dict[str, str] = self._app.getComponent(IEnvironment).for_project(project, version)
+        return {**env, **(account.environment(folder) if folder else {}), "PYTHONIOENCODING": "UTF-8"}
 
     async def _run(
         self,

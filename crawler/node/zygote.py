@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import random
+import runpy
 import select
 import signal
 import socket
@@ -75,7 +76,7 @@ class Zygote:
             return
         signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
         try:
-            pid = self._divide(request)
+            pid = self._divide_for_listing(request) if request.lists else self._divide(request)
         except OSError as error:
             self._channel.send(id=request.id, error=str(error))
         else:
@@ -91,6 +92,13 @@ class Zygote:
         pid = os.fork()
         if pid == 0:
             become(request, self._channel, self._main)
+        return pid
+
+    def _divide_for_listing(self, request: ForkRequest) -> int:
+        """As `_divide`. It changes no state."""
+        pid = os.fork()
+        if pid == 0:
+            run_and_end(lambda: _list(request, self._channel))
         return pid
 
     def _reap(self) -> None:
@@ -153,6 +161,13 @@ def become(request: ForkRequest, channel: ForkChannel, main: Callable[[], object
     run_and_end(run)
 
 
+def _list(request: ForkRequest, channel: ForkChannel) -> None:
+    """Run the module that lists spiders; the answer goes to where a crawl's mark would be."""
+    _detach(request, channel)
+    os.dup2(int(os.environ.pop("DISCOVERYBOT_MARK_FD")), 1)
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
 def _detach(request: ForkRequest, channel: ForkChannel) -> None:
     """A session, descriptors, an environment and signals of its own."""
     os.setsid()
@@ -189,6 +204,8 @@ class ForkRequest(NamedTuple):
     #: An interpreter, `-m`, a module and its arguments.
     command: list[str]
     env: dict[str, str]
+    #: Whether its command lists the project's spiders, and is no crawl.
+    lists: bool
     output_fd: int
     mark_fd: int
     variables_fd: int | None = None
@@ -225,7 +242,8 @@ class ForkChannel:
                 self.send(pong=True)
                 continue
             fds = [self._fds.popleft() for _ in range(FDS + bool(message.get("variables")))]
-            yield ForkRequest(message["id"], message["command"], message["env"], *fds)
+            lists = message.get("lists", False)
+            yield ForkRequest(message["id"], message["command"], message["env"], lists, *fds)
 
     def is_deserted(self) -> bool:
         """Whether nobody is at the other end any more, though there may still be something to read."""

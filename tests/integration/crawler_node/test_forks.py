@@ -79,6 +79,37 @@ def test_a_forked_process_is_like_a_started_one(node: Any, new_node: Callable[..
     assert psutil.Process(zygote).num_threads() == 1
 
 
+def test_the_spiders_are_listed_by_a_fork_too_and_without_one_by_a_process_of_its_own(
+    new_node: Callable[..., Any],
+) -> None:
+    warm, starting, dying = (new_node(NODE_FORK=fork) for fork in ("true", "false", "true"))
+    dying.home.mkdir()
+    (dying.home / "no-zygote").touch()
+    for node in (warm, starting, dying):
+        node.start()
+        node.wait_for((node.home / "node" / "catalog.json").exists)
+    assert listers(warm) == zygotes(warm)
+    assert listers(starting) == [starting.process.pid]
+    assert listers(dying) == [dying.process.pid]
+    spiders = [json.loads((node.home / "node" / "catalog.json").read_bytes()) for node in (warm, starting, dying)]
+    assert spiders[0] == spiders[1] == spiders[2] != []
+
+
+def test_a_lister_that_dies_in_a_fork_is_followed_by_one_that_is_started(new_node: Callable[..., Any]) -> None:
+    node = new_node()
+    node.home.mkdir()
+    (node.home / "no-forked-listing").touch()
+    node.start()
+    node.wait_for((node.home / "node" / "catalog.json").exists)
+    assert listers(node) == [*zygotes(node), node.process.pid]
+    assert portrait(node)["parent"] in zygotes(node)
+
+
+def listers(node: Any) -> list[int]:
+    """The parents of the processes that have listed the project's spiders."""
+    return [int(line) for line in (node.home / "listers").read_text().splitlines()]
+
+
 def test_exit_code_signal_and_use_are_the_kernels(node: Any) -> None:
     dead, left = node.run("dies"), node.run("exits")
     assert node.exit_of(dead)["signal"] == signal.SIGUSR1
@@ -124,6 +155,7 @@ def test_what_a_zygote_had_not_forked_when_it_died_is_started_once(node: Any) ->
 
 def test_one_that_is_cancelled_before_it_is_forked_never_runs(node: Any) -> None:
     (zygote,) = zygotes(node)
+    portrait(node)  # it is warm
     os.kill(zygote, signal.SIGSTOP)
     folder = node.run("quick")
     node.wait_for((folder / "started").exists)
