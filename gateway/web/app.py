@@ -73,7 +73,9 @@ class DescribedAPI(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         document = super().openapi()
-        document["components"]["securitySchemes"] = {_SCHEME: _KEY, _SESSION: _COOKIE}
+        components = document["components"]
+        components["schemas"] = dict(sorted({**components["schemas"], **errors.schemas()}.items()))
+        components["securitySchemes"] = {_SCHEME: _KEY, _SESSION: _COOKIE}
         for path, methods in document["paths"].items():
             for method, operation in methods.items():
                 operation["security"] = _security(f"{method.upper()} {path}")

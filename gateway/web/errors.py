@@ -64,6 +64,15 @@ _MEANINGS = {
 Responses = dict[int | str, dict[str, Any]]
 
 
+_REFERENCE = "#/components/schemas/{model}"
+
+
+def schemas() -> dict[str, Any]:
+    """What the answers of `problems` refer to, for the components of the OpenAPI document."""
+    described = Problem.model_json_schema(mode="serialization", ref_template=_REFERENCE)
+    return {**described.pop("$defs", {}), "Problem": described}
+
+
 def problems(*statuses: int) -> Responses:
     """For `responses=` of a route: these refusals, in our format."""
     return {status: _response(status) for status in statuses}
@@ -72,10 +81,10 @@ def problems(*statuses: int) -> Responses:
 def _response(status: int) -> dict[str, Any]:
     error: dict[str, Any] = {"code": _EXAMPLE_CODES[status], "message": _MEANINGS[status], "detail": None}
     example = {"error": error, "request_id": "0b9f6f1c2f0e4c3d9a4f5e6d7c8b9a01"}
+    # a `model` would be compiled anew for each status of each route, which took most of a gateway's start
     response: dict[str, Any] = {
-        "model": Problem,
         "description": _MEANINGS[status],
-        "content": {"application/json": {"example": example}},
+        "content": {"application/json": {"example": example, "schema": {"$ref": _REFERENCE.format(model="Problem")}}},
     }
     if status in {429, 503}:
         response["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}}

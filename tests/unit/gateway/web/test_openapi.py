@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -116,6 +117,11 @@ PATHS = {
 
 def test_what_is_not_there_yet_is_not_promised() -> None:
     assert set(DOCUMENT["paths"]) == PATHS
+
+
+def test_every_reference_leads_to_a_schema() -> None:
+    referred = set(re.findall(r"'#/components/schemas/(\w+)'", str(DOCUMENT)))
+    assert {"Problem", "ErrorBody"} <= referred <= DOCUMENT["components"]["schemas"].keys()
 
 
 def test_the_request_and_its_answer_have_examples() -> None:
