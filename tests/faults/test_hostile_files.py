@@ -5,6 +5,8 @@ They run on the one node there is, beside crawls of others.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,8 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(720)]
 #: Of files that one of the two crawls replaces; the other hides its items alone.
 NAMES = ("crawl.log", "report.json", "progress.json", "active", "stopping", "started", "shipped.json", "exit.json")
 KINDS_PLANTED = tuple(KINDS) if FULL else ("fifo", "link to an environment", "file without end")
-ROUNDS = full_or_short(3, 1)
+#: Kinds that are there at the same time, one after the other; in short all at once.
+ROUNDS = [(kind,) for kind in KINDS_PLANTED] * 3 if FULL else [KINDS_PLANTED]
 BYSTANDERS = full_or_short(10, 4)
 #: Seconds within which others' crawls begin meanwhile.
 PROMPT = full_or_short(5.0, 20.0)
@@ -76,31 +79,43 @@ def stack(platform: Platform) -> Stack:
     return stack
 
 
-def plant(stack: Stack, site: Site, gate: Path, kind: str, files: str) -> str:
-    """The job of a crawl that does so."""
-    path = f"/plant/{gate.parent.name}/{len(files)}"
-    site.pages |= {path: html("plant")}
-    params = {"kind": kind, "files": files, "gate": str(gate)}
-    return stack.crawl(site.url + path, project="planter", spider="planter", params=params, max_retries=0)
+def plant(stack: Stack, site: Site, gate: Path, kind: str) -> tuple[str, str]:
+    """The jobs of two crawls that do so: one with its items alone."""
+
+    def crawl(files: str) -> str:
+        path = f"/plant/{gate.parent.name}/{KINDS_PLANTED.index(kind)}/{len(files)}"
+        site.pages |= {path: html("plant")}
+        params = {"kind": kind, "files": files, "gate": str(gate)}
+        return stack.crawl(site.url + path, project="planter", spider="planter", params=params, max_retries=0)
+
+    return crawl("items.jsonl"), crawl(" ".join(NAMES))
+
+
+def wait_until_named(stack: Stack, jobs: Sequence[str]) -> None:
+    def named() -> bool:
+        message = stack.check("files")["message"]
+        return all(f"{job}-1: items.jsonl " in message for job in jobs)
+
+    wait_until(named, what="a word in /health")
 
 
 def test_a_hostile_file_of_any_kind_costs_nobody_else_anything(
     stack: Stack, site: Site, verifier: CrawlVerifier, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     slowest = 0.0
-    for kind in [*KINDS_PLANTED] * ROUNDS:
+    for kinds in ROUNDS:
         gate = tmp_path_factory.mktemp("gate") / "open"
-        planted = {files: plant(stack, site, gate, kind, files) for files in ("items.jsonl", " ".join(NAMES))}
+        planted = [plant(stack, site, gate, kind) for kind in kinds]
         slowest = max(slowest, verifier.begun(BYSTANDERS))
-        unread = f"{planted['items.jsonl']}-1: items.jsonl "
-        wait_until(lambda unread=unread: unread in stack.check("files")["message"], what="a word in /health")
+        wait_until_named(stack, [items_alone for items_alone, _ in planted])
         gate.touch()
         slowest = max(slowest, verifier.begun())
-        for job in planted.values():
+        for job in chain(*planted):
             stack.wait_final(job, timeout=PATIENCE)
             assert b"PATH=" not in stack.log(job)
-        facts = stack.job(planted["items.jsonl"])["attempts"][0]["exit"]
-        assert facts["items_lost"].startswith("items.jsonl ")
+        for items_alone, _ in planted:
+            facts = stack.job(items_alone)["attempts"][0]["exit"]
+            assert facts["items_lost"].startswith("items.jsonl ")
     wait_until(lambda: stack.check("files")["status"] == "ok", what="the end of it in /health")
     verifier.wait()
     assert slowest < PROMPT
