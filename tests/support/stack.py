@@ -26,16 +26,19 @@ Value = TypeVar("Value")
 
 
 def wait_until(question: Callable[[], Value | None], *, timeout: float = 60.0, what: str = "it") -> Value:
-    """The first truthy answer. Asks again while it is refused or false; fails loudly when time runs out."""
-    deadline = time.monotonic() + timeout
+    """The first truthy answer. Asks again while it is refused or false; fails loudly when time runs out.
+
+    The longer it has waited, the longer it waits to ask again: each question costs a processor that others share.
+    """
+    began = time.monotonic()
     last: object = None
-    while time.monotonic() < deadline:
+    while (waited := time.monotonic() - began) < timeout:
         try:
             if last := question():
                 return last  # type: ignore[return-value]  # truthy, so not None
         except (httpx.TransportError, OSError) as error:
             last = error
-        time.sleep(0.05)
+        time.sleep(min(0.05 + waited / 20, 0.25))
     raise AssertionError(f"{what} did not happen within {timeout} s; last: {last!r}")
 
 
