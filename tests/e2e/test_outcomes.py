@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm
 from sites.server import Site, html
-from stack import ROOT, Stack, wait_until
+from stack import Stack, wait_until
 
 from .test_deploy import deploy
 
@@ -16,8 +17,7 @@ pytestmark = [pytest.mark.stack]
 
 
 def crawl(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gateway.cli.main", "crawl", *arguments, "--user", "ada", "--url", stack.url]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    return warm.run("gateway.cli.main", "crawl", *arguments, "--user", "ada", "--url", stack.url, env=os.environ)
 
 
 def test_a_crawl_whose_start_url_is_missing_fails_once_and_works_when_it_is_there(stack: Stack, site: Site) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +15,7 @@ from urllib.parse import urlsplit
 import httpx
 import pymongo
 import pytest
+import warm
 from crawl_verifier import CrawlVerifier
 from fault_table import FULL, full_or_short, record
 from relay import LOSE
@@ -64,15 +63,7 @@ def told(stores: Stores, folder: Path, fault: str, *, numbered: bool) -> dict[st
 def carried_out(module: str, *arguments: str) -> dict[str, Any]:
     """What its `main` has printed; fails if a story did not come to its end."""
     paths = (str(ROOT / STORIES), str(ROOT / "tests/support"), str(ROOT / "tests"), str(ROOT))
-    done = subprocess.run(
-        [sys.executable, "-c", f"import {module} as stories; stories.main()", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        capture_output=True,
-        text=True,
-        timeout=800,
-        check=False,
-    )
+    done = warm.run(module, *arguments, env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}, patience=800)
     assert done.returncode == 0, done.stderr[-4000:]
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert not told["broken"], "\n".join(told["broken"].values())

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import warm
 from stores import ROOT
+
+#: Seconds.
+_PATIENCE = 300
+
+
+def main() -> None:
+    """For the process that `killed_everywhere` starts. Its arguments are the story and those of `tell`."""
+    scope: dict[str, Callable[..., object]] = {}
+    exec(sys.argv.pop(1), scope)
+    tell_until_nobody_is_killed(scope["tell"])
 
 
 def tell_until_nobody_is_killed(tell: Callable[..., object]) -> None:
-    """For the process that `killed_everywhere` starts: prints how many were killed, and how the last one ended."""
+    """Prints how many were killed, and how the last one ended."""
     killed = 0
     while True:
         if (pid := os.fork()) == 0:
@@ -44,25 +54,9 @@ def killed_everywhere(
         for side in ("before", "after"):
             (plan / f"{point}.{side}").touch()
     paths = (str(Path(beside).parent), str(ROOT / "tests/support"), str(ROOT))
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            f"{story}\nfrom killed import tell_until_nobody_is_killed\ntell_until_nobody_is_killed(tell)",
-            *arguments,
-        ],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            **variables,
-            "PYTHONPATH": os.pathsep.join(paths),
-            "DISCOVERYBOT_CRASH_PLAN": str(plan),
-        },
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
+    own = {"PYTHONPATH": os.pathsep.join(paths), "DISCOVERYBOT_CRASH_PLAN": str(plan)}
+    done = warm.run("killed", story, *arguments, env={**os.environ, **variables, **own}, patience=_PATIENCE)
+    assert done.returncode == 0, done.stderr
     left = sorted(path.name for path in plan.iterdir())
     assert not left, (left, done.stderr)
     # before it, what was logged

@@ -12,8 +12,10 @@ from typing import Any
 
 import httpx
 import psutil
+import warm
 from stack import ROOT, START_TIMEOUT, Stack, wait_until
 from stores import free_port
+from warm import WarmProcess
 
 from crawler.node.started_mark import read_mark
 from gateway.contract.outbox import is_locked
@@ -33,7 +35,7 @@ class ExtraNode:
         own = {"NODE_NAME": name, "SCRAPYD_PORT": str(self.port), "DISCOVERYBOT_HOME": str(self.home)}
         self._environment = {**stack.environment(), **own, **variables}
         self.scrapyd: subprocess.Popen[bytes] | None = None
-        self.tailer: subprocess.Popen[bytes] | None = None
+        self.tailer: WarmProcess | subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -52,7 +54,11 @@ class ExtraNode:
         self.scrapyd = self._started("scrapyd", "--pidfile=")
 
     def start_tailer(self) -> None:
-        self.tailer = self._started("gateway.tailer")
+        if "PYTHONPATH" in self._environment:  # with modules that it has to find when it starts
+            self.tailer = self._started("gateway.tailer")
+        else:
+            log = self.home / "gateway.tailer.log"
+            self.tailer = warm.start("gateway.tailer.__main__", env=self._environment, cwd=ROOT, stdout=log)
 
     def _started(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
         with (self.home / f"{module}.log").open("ab") as log:

@@ -96,15 +96,17 @@ def start(
     """
     variables = {name: str(value) for name, value in env.items()}
     network = Path(f"/proc/{os.getpid()}/task/{threading.get_native_id()}/ns/net")
-    told = Told(module, arguments, variables, cwd, stdin, stdout, stderr or stdout, network)
+    told = Told(module, tuple(map(str, arguments)), variables, cwd, stdin, stdout, stderr or stdout, network)
     return WarmProcess(_fork_server().Process(target=_become, args=(told,), name=module, daemon=True))
 
 
-def run(module: str, *arguments: str, env: Mapping[str, str], cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+def run(
+    module: str, *arguments: str, env: Mapping[str, str], cwd: Path = ROOT, patience: float = _PATIENCE
+) -> subprocess.CompletedProcess[str]:
     """As `subprocess.run` that captures the output, of what `start` starts."""
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder) / "stdout", Path(folder) / "stderr"
-        code = start(module, *arguments, env=env, cwd=cwd, stdout=out, stderr=err).wait(_PATIENCE)
+        code = start(module, *arguments, env=env, cwd=cwd, stdout=out, stderr=err).wait(patience)
         return subprocess.CompletedProcess(arguments, code, out.read_text("utf-8"), err.read_text("utf-8"))
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+import warm
 from busy_worker import BusyWorker
 from celery import Celery
 from crawl_verifier import CrawlVerifier
@@ -21,6 +20,7 @@ from fault_table import full_or_short, record
 from rabbitmq import RabbitMQ
 from stack import ROOT, Stack, wait_until
 from structlog.testing import capture_logs
+from warm import WarmProcess
 from worker_kills import kill_workers
 
 from gateway.jobs.messages import CeleryWaker, create_producer
@@ -261,12 +261,10 @@ def test_who_starts_while_the_broker_is_away_waits_for_it(
 
 
 @contextmanager
-def _worker(environment: dict[str, str], home: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "celery", "--quiet", "-A", "poisoned_worker", "worker"]
-    with (home / "worker.log").open("ab") as log:
-        worker = subprocess.Popen(
-            command, cwd=ROOT / "tests/support", env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-        )
+def _worker(environment: dict[str, str], home: Path) -> Iterator[WarmProcess]:
+    command = ("--quiet", "-A", "poisoned_worker", "worker")
+    log, folder = home / "worker.log", ROOT / "tests/support"
+    worker = warm.start("celery.__main__", *command, env=environment, cwd=folder, stdout=log)
     try:
         yield worker
     finally:
