@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 import psutil
-from playwright.async_api import Error as PlaywrightError
-from playwright.async_api._context_manager import PlaywrightContextManager
 
-from crawler.render.page_view import RenderError
 from gateway.contract.outbox import BROWSER, PROTOCOLS, write_atomically
 from gateway.crash_points import state_change
 
@@ -23,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from playwright.async_api import Browser, BrowserContext, BrowserType
+    from playwright.async_api._context_manager import PlaywrightContextManager
 
     from crawler.net.egress_proxy import EgressProxy
 
@@ -91,6 +89,9 @@ class Chromium:
 
     async def start(self) -> None:
         """Again, too, once it is no longer alive."""
+        # Scrapyd, too, imports this file, to find the browser: it need not wait for Playwright
+        from playwright.async_api._context_manager import PlaywrightContextManager  # noqa: PLC0415
+
         _remove_forgotten()
         self._remove_folder()
         self._folder = _make_folder()
@@ -102,6 +103,8 @@ class Chromium:
     async def launch_browser(self) -> Browser:
         if self._type is None:
             raise RuntimeError("the provider has not been started")
+        from playwright.async_api import Error as PlaywrightError  # noqa: PLC0415 - as above
+
         self._count_start()
         try:
             return await self._type.launch(**self._launch_options())
@@ -128,6 +131,8 @@ class Chromium:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _count_start(self) -> None:
+        from crawler.render.page_view import RenderError  # noqa: PLC0415 - as above
+
         if self._starts >= MAX_STARTS:
             raise RenderError(f"the browser has ended {MAX_STARTS} times and is not started again")
         self._starts += 1
