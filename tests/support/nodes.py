@@ -34,7 +34,7 @@ class ExtraNode:
         self._stack = stack
         own = {"NODE_NAME": name, "SCRAPYD_PORT": str(self.port), "DISCOVERYBOT_HOME": str(self.home)}
         self._environment = {**stack.environment(), **own, **variables}
-        self.scrapyd: subprocess.Popen[bytes] | None = None
+        self.scrapyd: WarmProcess | subprocess.Popen[bytes] | None = None
         self.tailer: WarmProcess | subprocess.Popen[bytes] | None = None
 
     @property
@@ -54,17 +54,16 @@ class ExtraNode:
         self.scrapyd = self._started("scrapyd", "--pidfile=")
 
     def start_tailer(self) -> None:
-        if "PYTHONPATH" in self._environment:  # with modules that it has to find when it starts
-            self.tailer = self._started("gateway.tailer")
-        else:
-            log = self.home / "gateway.tailer.log"
-            self.tailer = warm.start("gateway.tailer.__main__", env=self._environment, cwd=ROOT, stdout=log)
+        self.tailer = self._started("gateway.tailer")
 
-    def _started(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
-        with (self.home / f"{module}.log").open("ab") as log:
+    def _started(self, module: str, *arguments: str) -> WarmProcess | subprocess.Popen[bytes]:
+        log = self.home / f"{module}.log"
+        if "PYTHONPATH" not in self._environment:  # else it has to find a module there when it starts
+            return warm.start(f"{module}.__main__", *arguments, env=self._environment, cwd=ROOT, stdout=log)
+        with log.open("ab") as file:
             return subprocess.Popen(
                 (sys.executable, "-m", module, *arguments), cwd=ROOT, env=self._environment,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True,
             )  # fmt: skip
 
     def wait_until_ready(self) -> None:
