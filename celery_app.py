@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from gateway.settings import Settings
+import sys
+
+from gateway.settings import Settings, SettingsError
 from gateway.worker.app import create_celery
 
-app = create_celery(Settings.load())
+try:
+    app = create_celery(Settings.load())
+except SettingsError as error:
+    # Celery would bury it in a traceback
+    sys.stderr.write(f"celery: {error}\n")
+    sys.exit(2)

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Self, cast
 from urllib.parse import quote, urlsplit
 
 from pydantic import BeforeValidator, Field, HttpUrl, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from gateway.clock import VERDICT_SECONDS
@@ -193,8 +194,7 @@ def _load(model: type[_Base], _environment: frozenset[tuple[str, str]], secrets:
         _check_files(secrets)
         return model(_secrets_dir=secrets or None)
     except ValidationError as error:
-        lines = (f"{_name(problem['loc'])}: {problem['msg']}" for problem in error.errors())
-        raise SettingsError("; ".join(lines)) from None
+        raise SettingsError("; ".join(_in_words(problem) for problem in error.errors())) from None
     except OSError as error:
         raise SettingsError(f"DISCOVERYBOT_SECRETS: {error.filename} cannot be read: {error.strerror}") from None
 
@@ -206,8 +206,10 @@ def _check_files(secrets: str | None) -> None:
         raise SettingsError(f"DISCOVERYBOT_SECRETS: no settings have the names of these files: {', '.join(unknown)}")
 
 
-def _name(location: tuple[int | str, ...]) -> str:
-    return str(location[0]).upper() if location else "settings"
+def _in_words(problem: ErrorDetails) -> str:
+    """`NODE_SLOTS: …`; a check of several settings names them itself."""
+    said = problem["msg"].removeprefix("Value error, ")
+    return f"{str(problem['loc'][0]).upper()}: {said}" if problem["loc"] else said
 
 
 def _unknown(environ: Mapping[str, str]) -> list[str]:

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -50,6 +54,15 @@ def test_an_empty_endpoint_of_traces_is_none(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_malformed_setting_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=f"^{name}: "):
         load(monkeypatch, **{name: value})
+
+
+@pytest.mark.parametrize("process", ["gateway.web", "gateway.tailer", "celery -A celery_app worker"])
+def test_a_process_with_a_malformed_setting_ends_with_one_line(process: str) -> None:
+    command = [sys.executable, "-m", *process.split()]
+    environment = {**os.environ, "MONGO_URI": "localhost:27017"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert re.fullmatch(r"\w+: MONGO_URI must begin with .+\n", done.stderr)
 
 
 def test_an_unknown_setting_with_a_prefix_of_ours_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
