@@ -244,7 +244,7 @@ def test_the_script_for_a_shell_is_shown(run: Run) -> None:
 )
 def test_a_reader_that_has_seen_enough_is_no_error(gateway: StandIn, command: tuple[str, ...]) -> None:
     line = {"ts": "2027-06-01T09:00:01.250Z", "level": "INFO", "logger": "seo", "msg": "x" * 80}
-    gateway.says("GET /jobs", Answer(200, {"jobs": [SUMMARY] * 3000, "next": None}))
+    gateway.says("GET /jobs", Answer(200, {"jobs": [SUMMARY] * 1500, "next": None}))  # more than a pipe takes
     gateway.says(f"GET /jobs/{JOB}/items", Answer(200, b'{"a": 1}\n' * 200_000))
     gateway.says(f"GET /jobs/{JOB}/status", Answer(200, {}))
     gateway.says(f"GET /jobs/{JOB}/logs", Answer(200, f"{json.dumps(line)}\n".encode() * 3000))
