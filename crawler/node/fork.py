@@ -16,6 +16,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from scrapyd.exceptions import RunnerError
 from twisted.internet.base import DelayedCall
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
@@ -28,7 +29,16 @@ from twisted.python.failure import Failure
 from crawler.node.accounts import Account
 from crawler.node.attempt_files import fault_of
 from crawler.node.reactor import reactor
-from crawler.node.spawn import MAX_OUTPUT, SpawnedProcess, Usage, ended_reason, readable, spawn, watch
+from crawler.node.spawn import (
+    COMMAND_TIMEOUT,
+    MAX_OUTPUT,
+    SpawnedProcess,
+    Usage,
+    ended_reason,
+    readable,
+    spawn,
+    watch,
+)
 from crawler.node.started_mark import StartedMark, read_mark
 from crawler.node.zygote import MAX_FRAME
 from gateway.contract.outbox import Fault, is_locked, open_file
@@ -102,13 +112,12 @@ class ForkServer:
             self.renew()
         return True
 
-    def list_spiders(self, lister: str, env: Mapping[str, str]) -> ForkedListing | None:
-        """Have the module `lister` list the spiders of the project that `env` names; `None` if there is no zygote."""
+    def list_spiders(self, listing: ForkedListing) -> bool:
+        """Have the listing forked; false if there is no zygote now."""
         if self._current is None:
-            return None
-        listing = ForkedListing([self._python, "-m", lister], env, self.account)
+            return False
         self._current.list_spiders(listing)
-        return listing
+        return True
 
     def renew(self) -> None:
         """Replace the zygote by one that has read the code anew. The old one forks until the new one is warm."""
@@ -209,10 +218,6 @@ class WarmVenvs:
 WARM_UP = 60.0
 #: Seconds between two questions whether it is still there; each has to be answered before the next.
 PULSE = 10.0
-#: Seconds that a listing may take, the imports of a zygote that is not warm yet among them. Then one is started.
-LISTED_WITHIN = 20.0
-#: The number of a request that is no crawl's.
-_LISTING = 0
 
 
 class ZygoteProcess(Int32StringReceiver):
@@ -221,6 +226,8 @@ class ZygoteProcess(Int32StringReceiver):
 
     def __init__(self, owner: ForkServer, process: SpawnedProcess) -> None:
         self.forks = 0
+        #: Counted downwards: their numbers are none of a crawl's.
+        self._listings = 0
         self.ready = False
         self._owner = owner
         self._process = process
@@ -264,14 +271,19 @@ class ZygoteProcess(Int32StringReceiver):
         self._send(fds, id=self.forks, command=start.args, env=dict(start.env), variables=has_variables)
 
     def list_spiders(self, listing: ForkedListing) -> None:
-        """Ask for a fork that lists spiders. It does not count among those of crawls, and there is one at a time."""
+        """Ask for a fork that lists spiders. It does not count among those of crawls."""
         ours, theirs = socket.socketpair()
         with ours, ExitStack() as ends:
             ends.enter_context(theirs)
+            ends.callback(os.close, silence := os.open(os.devnull, os.O_WRONLY))
             _connect(ours, listing)
-            self._asked[_LISTING] = listing, ends.pop_all()
-        # what it complains of is said where Scrapyd does
-        self._send([2, theirs.fileno()], id=_LISTING, command=listing.command, env=dict(listing.env), lists=True)
+            self._listings -= 1
+            self._asked[self._listings] = listing, ends.pop_all()
+        fds, folder = [silence, theirs.fileno()], listing.folder
+        self._send(
+            fds, id=self._listings, command=listing.command, env=dict(listing.env), lists=True,
+            folder=str(folder) if folder else None,
+        )  # fmt: skip
 
     def _send(self, fds: list[int], **request: Any) -> None:
         for fd in fds:
@@ -356,37 +368,49 @@ def _connect(ours: socket.socket, protocol: Protocol) -> None:
 
 
 class ForkedListing(Protocol):
-    """A fork that lists spiders. `answer` is what it has written: nothing if there was no fork, or it failed."""
+    """A fork that lists spiders: `command`, in `folder` if that is not where Scrapyd was started.
+
+    `result` is what it has written, nothing if there was no fork or it failed; or `RunnerError` if it was killed.
+    """
 
     transport: Any
 
-    def __init__(self, command: list[str], env: Mapping[str, str], account: Account) -> None:
-        self.command, self.env = command, env
-        self.answer: Deferred[bytes] = Deferred()
+    def __init__(self, command: list[str], env: Mapping[str, str], folder: Path | None, account: Account) -> None:
+        self.command, self.env, self.folder = command, env, folder
+        self.result: Deferred[bytes] = Deferred()
         self._account = account
         self._written = bytearray()
         self._pid: int | None = None
-        self._timer: DelayedCall = reactor.callLater(LISTED_WITHIN, self.kill)
+        self._killed: str | None = None
+        late = f"it took longer than {COMMAND_TIMEOUT:g} seconds"
+        self._timer: DelayedCall = reactor.callLater(COMMAND_TIMEOUT, self.kill, late)
 
-    def kill(self, _why: str = "") -> None:
-        """End it. What it has written so far is its answer."""
+    def kill(self, why: str = "stopped") -> None:
+        """End it, and what it has started in its group."""
+        self._killed = self._killed or why
         if self._pid is not None:
             with suppress(ProcessLookupError):
                 self._account.kill_group(self._pid)
-        self.transport.loseConnection()
+        if self.transport is not None:
+            self.transport.loseConnection()
 
     def dataReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
         self._written += data
         if len(self._written) > MAX_OUTPUT:
-            self.kill()
+            self.kill("it says too much")
 
     def connectionLost(self, _reason: Failure = connectionDone) -> None:  # noqa: N802 - Twisted's name
         if self._timer.active():
             self._timer.cancel()
-        self.answer.callback(bytes(self._written))
+        if self._killed is None:
+            self.result.callback(bytes(self._written))
+        else:
+            self.result.errback(RunnerError(self._killed))
 
     def forked(self, pid: int) -> None:
         self._pid = pid
+        if self._killed is not None:
+            self.kill()
 
     def exited(self, _status: int, _usage: Usage) -> None:
         self._pid = None

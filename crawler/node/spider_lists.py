@@ -23,7 +23,7 @@ from scrapyd.interfaces import IEggStorage, IEnvironment, IPoller
 from twisted.application.service import IServiceCollection, Service
 from twisted.internet import task
 from twisted.internet.base import DelayedCall
-from twisted.internet.defer import Deferred, DeferredSemaphore, ensureDeferred
+from twisted.internet.defer import Deferred, DeferredSemaphore, ensureDeferred, succeed
 from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
@@ -284,28 +284,10 @@ class SpiderLists(Service):
                 self.write_catalog()
 
     async def _list_own(self) -> list[SpiderInfo]:
-        listing = await self._list_warm() or await self._list([], OWN_PROJECT, None, None)
-        self._own = listing.spiders
+        self._own = (await self._list([], OWN_PROJECT, None, None)).spiders
         self._own_listed_at = time.monotonic()
         self.write_catalog()
         return self._own
-
-    async def _list_warm(self) -> Listing | None:
-        """At Scrapyd's start, by a fork of what crawls are forked from: it has just imported what a listing needs.
-        Later the files may be newer. `None` where it cannot.
-        """
-        services: Any = IServiceCollection(self._app)
-        forks: ForkServer | None = services.getServiceNamed("launcher").warm
-        env = self._environment(OWN_PROJECT, None, self._accounts.of(OWN_PROJECT), None)
-        if self._own is not None or forks is None or (forked := forks.list_spiders(self._lister, env)) is None:
-            return None
-        self._running.add(forked)
-        try:
-            return Listing.model_validate_json(await forked.answer)
-        except ValueError:
-            return None
-        finally:
-            self._running.discard(forked)
 
     async def _list_egg(self, project: str, version: str) -> list[SpiderInfo]:
         with self.examining():
@@ -340,18 +322,37 @@ class SpiderLists(Service):
         self, args: list[str], project: str, version: str | None, folder: Path | None, venv: Path | None = None
     ) -> Listing:
         account, code = self._accounts.of(project), ProjectCode(venv=venv)
-        env = self._environment(project, version, account, folder)
+        env = self._app.getComponent(IEnvironment).for_project(project, version)
+        env = {**env, **(account.environment(folder) if folder else {}), "PYTHONIOENCODING": "UTF-8"}
+        if venv is None and (forks := self._forks_for(project, account)) is not None:
+            forked = await self._turn.run(self._fork, forks, args, env, folder)
+            with suppress(ValueError):  # what is wrong is told by one that is started
+                return Listing.model_validate_json(forked)
         output = await self._run([self._lister, *args], {**env, **code.environment}, folder, account, code.python)
         try:
             return Listing.model_validate_json(output)
         except ValueError:
             raise RunnerError("it ended before it could tell its spiders") from None
 
-    def _environment(
-        self, project: str, version: str | None, account: Account, folder: Path | None
-    ) -> dict[str, str]:
-        env: dict[str, str] = self._app.getComponent(IEnvironment).for_project(project, version)
-        return {**env, **(account.environment(folder) if folder else {}), "PYTHONIOENCODING": "UTF-8"}
+    def _forks_for(self, project: str, account: Account) -> ForkServer | None:
+        """What can have a listing forked: it has imported Scrapy."""
+        services: Any = IServiceCollection(self._app)
+        forks: ForkServer | None = services.getServiceNamed("launcher").warm
+        if forks is None or forks.account is not account:
+            return None
+        if project == OWN_PROJECT:
+            # but for Scrapyd's start, its files may be newer than what was imported
+            return forks if self._own is None else None
+        return forks if forks.is_warm else None
+
+    def _fork(self, forks: ForkServer, args: list[str], env: dict[str, str], folder: Path | None) -> Deferred[bytes]:
+        if not self.running:
+            raise RunnerError("Scrapyd is shut down")
+        listing = ForkedListing([sys.executable, "-m", self._lister, *args], env, folder, forks.account)
+        if not forks.list_spiders(listing):
+            return succeed(b"")
+        self._running.add(listing)
+        return listing.result.addBoth(self._ended, listing)
 
     async def _run(
         self,
@@ -371,12 +372,11 @@ class SpiderLists(Service):
             raise RunnerError("Scrapyd is shut down")
         command = Command.start(args, env, account, folder, python=python)
         self._running.add(command)
+        return command.result.addBoth(self._ended, command)
 
-        def ended(result: Any) -> Any:
-            self._running.discard(command)
-            return result
-
-        return command.result.addBoth(ended)
+    def _ended(self, result: Any, command: Command | ForkedListing) -> Any:
+        self._running.discard(command)
+        return result
 
     def _in_background(self, work: Any, what: str) -> None:
         ensureDeferred(work).addErrback(self._report, what)

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple, NoReturn
 
+from crawler.node.projects import leave_working_directory
 from crawler.node.started_mark import note_own_pid
 from gateway.crash_points import state_change
 from gateway.process import (
@@ -164,7 +165,11 @@ def become(request: ForkRequest, channel: ForkChannel, main: Callable[[], object
 def _list(request: ForkRequest, channel: ForkChannel) -> None:
     """Run the module that lists spiders; the answer goes to where a crawl's mark would be."""
     _detach(request, channel)
-    os.dup2(int(os.environ.pop("DISCOVERYBOT_MARK_FD")), 1)
+    os.dup2(answer := int(os.environ.pop("DISCOVERYBOT_MARK_FD")), 1)
+    os.close(answer)
+    if request.folder is not None:
+        leave_working_directory()
+        os.chdir(request.folder)
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 
@@ -204,8 +209,9 @@ class ForkRequest(NamedTuple):
     #: An interpreter, `-m`, a module and its arguments.
     command: list[str]
     env: dict[str, str]
-    #: Whether its command lists the project's spiders, and is no crawl.
+    #: Whether its command lists a project's spiders, and is no crawl; and where, if not where Scrapyd was started.
     lists: bool
+    folder: str | None
     output_fd: int
     mark_fd: int
     variables_fd: int | None = None
@@ -242,8 +248,8 @@ class ForkChannel:
                 self.send(pong=True)
                 continue
             fds = [self._fds.popleft() for _ in range(FDS + bool(message.get("variables")))]
-            lists = message.get("lists", False)
-            yield ForkRequest(message["id"], message["command"], message["env"], lists, *fds)
+            lists, folder = message.get("lists", False), message.get("folder")
+            yield ForkRequest(message["id"], message["command"], message["env"], lists, folder, *fds)
 
     def is_deserted(self) -> bool:
         """Whether nobody is at the other end any more, though there may still be something to read."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 from eggs import egg, source
 
 from .conftest import EggNode
@@ -44,6 +46,15 @@ class Base(scrapy.Spider):
     async def start(self):
         yield {"ran": self.name}
 """
+#: Says of the process that lists it whose child it is, what lies in its folder, and where it finds modules.
+TELLING = """
+import json, os, sys
+import scrapy
+
+class Telling(scrapy.Spider):
+    __doc__ = json.dumps([os.getppid(), os.listdir(), os.getcwd(), sys.path])
+    name = "telling"
+"""
 SPIDERS, MODULES = 5000, 1000
 #: Seconds.
 FIRST, FOUR = 2.0, 6.0
@@ -54,6 +65,18 @@ def project(package: str, settings: str = "") -> bytes:
     spiders = {f"{package}/spiders/{name}.py": TELLS.format(package=package, name=name) for name in names}
     files = source(package, settings=f"SPIDER_MODULES = ['{package}.spiders']\n{settings}") | spiders
     return egg({**files, f"{package}/spiders/__init__.py": "REGISTRY = {}\n"})
+
+
+def test_an_egg_is_listed_by_a_fork_in_an_empty_folder_and_finds_nothing_of_scrapyds(node: EggNode) -> None:
+    assert node.catalog("default")  # what it is forked from is warm
+    assert node.deploy("telling", "1.0", egg(source("telling", spiders=TELLING)))["status"] == "ok"
+    (info,) = node.catalog("telling")
+    parent, names, folder, path = json.loads(info["description"])
+    assert psutil.Process(parent).cmdline()[-2:] == ["crawler.node.zygote", "crawler.node.runner"]
+    assert names == []
+    assert folder not in path
+    # where it is installed from may come later
+    assert path[0] != str(node.folder)
 
 
 def told(node: EggNode, package: str) -> dict[str, list[str]]:
