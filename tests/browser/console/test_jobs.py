@@ -103,6 +103,25 @@ async def test_all_that_match_are_cancelled_after_an_exact_count(tab: Tab, conso
     assert console.jobs.get(other.id).status is JobStatus.PENDING
 
 
+async def test_an_act_on_all_says_how_many_it_leaves_out_and_why(tab: Tab, console: Console) -> None:
+    user, page = "left-out", tab.page
+    for status in (JobStatus.FINISHED, JobStatus.ERROR, JobStatus.RUNNING, JobStatus.PENDING):
+        console.job(status, user_id=user)
+    console.job(JobStatus.RUNNING, user_id=user, cancel_requested_at=utc_now())
+    console.job(JobStatus.FINISHED, user_id=user, settled=False)
+    for statuses, act, words in (
+        ([], "Delete…", "2 of these 6 jobs can be deleted: 3 have not ended, 1 has only just ended. Filter: user id"),
+        ([], "Retry…", "3 of these 6 jobs can be run again: 3 have not ended. Filter"),
+        ([], "Cancel…", "2 of these 6 jobs can be cancelled: 3 have ended, 1 is being cancelled already. Filter"),
+        (["error", "pending"], "Delete…", "1 of these 2 jobs can be deleted: 1 has not ended. Filter"),
+        (["running"], "Retry…", "No job that matches can be run again: 2 have not ended."),
+        (["error"], "Retry…", "1 job matches: user id left-out, status error."),
+    ):
+        await page.goto(f"/console/jobs?user_id={user}{''.join(f'&status={one}' for one in statuses)}")
+        await page.get_by_role("button", name=act).press("Enter")
+        await expect(page.get_by_role("dialog")).to_contain_text(words)
+
+
 async def test_dragging_over_a_time_asks_for_the_jobs_that_started_then(tab: Tab, console: Console, axe: Axe) -> None:
     user, page = "brush", tab.page
     old, new = (console.job(JobStatus.FINISHED, user_id=user, age=age) for age in (36_000, 600))

@@ -11,6 +11,17 @@ const ACTS = {
   dismiss: ["Dismiss", "dismissed", "They leave this list. The jobs, their items and logs stay."],
 };
 
+const LIVE = ["scheduled", "pending", "running", "paused"];
+const FINAL = ["finished", "partial", "error", "cancelled"];
+const NOT_ENDED = [LIVE, "has not ended", "have not ended"];
+const ONLY_JUST = ["has only just ended", "have only just ended"];
+// which jobs an act leaves out: by their status; and the others
+const LEFT_OUT = {
+  cancel: [[FINAL, "has ended", "have ended"], ["is being cancelled already", "are being cancelled already"]],
+  retry: [NOT_ENDED, ONLY_JUST],
+  delete: [NOT_ENDED, ONLY_JUST],
+};
+
 /** Ask, and act. `onDone` is called when something was done, while the dialog still says what. */
 export function bulk(action, filter, onDone) {
   new Bulk(action, filter, onDone).open();
@@ -42,21 +53,41 @@ class Bulk {
     this.dialog.remove();
   }
 
-  async count() {
+  async count(before = "") {
     try {
       const { matched } = await this.call({});
-      this.offer(matched, "");
+      await this.offer(matched, before);
     } catch (error) {
       this.words.textContent = shown(error.message, 500);
     }
   }
 
-  offer(matched, before) {
+  async offer(matched, before) {
+    const left = await this.leftOut(matched);
     this.matched = matched;
     this.go.hidden = !matched;
     this.go.textContent = `${this.verb} ${jobs(matched)}`;
-    this.words.textContent = before + (matched ? `${jobs(matched)} ${matched === 1 ? "matches" : "match"}${said(this.filter)}.` : `No job that matches can be ${this.past}.`);
+    this.words.textContent = before + this.offered(matched, left);
     if (matched) this.go.focus();
+  }
+
+  offered(matched, { total, why }) {
+    if (!matched) return `No job that matches can be ${this.past}${why ? `: ${why}` : ""}.`;
+    if (!why) return `${jobs(matched)} ${matched === 1 ? "matches" : "match"}: ${said(this.filter) || "all there are"}.`;
+    const some = total ? `${count(matched)} of these ${jobs(total)}` : jobs(matched);
+    return `${some} can be ${this.past}: ${why}.${said(this.filter) && ` Filter: ${said(this.filter)}.`}`;
+  }
+
+  /** How many match, where that is counted exactly, and why some of them are left out, if any. */
+  async leftOut(matched) {
+    if (!LEFT_OUT[this.action]) return {};
+    const [[statuses, ...byStatus], others] = LEFT_OUT[this.action];
+    const wanted = this.filter.status?.length ? statuses.filter((one) => this.filter.status.includes(one)) : statuses;
+    const all = await counted(this.filter);
+    if (!all.is_exact) return { why: `those are left out that ${byStatus[1]}` };
+    const unfit = wanted.length ? (await counted({ ...this.filter, status: wanted })).count : 0;
+    const parts = [[unfit, byStatus], [all.count - matched - unfit, others]].filter(([number]) => number > 0);
+    return { total: all.count, why: parts.map(([number, words]) => `${count(number)} ${words[number === 1 ? 0 : 1]}`).join(", ") };
   }
 
   call(more) {
@@ -73,7 +104,7 @@ class Bulk {
     try {
       await this.work();
     } catch (error) {
-      this.fail(error);
+      await this.fail(error);
     }
     this.bar.hidden = true;
     this.close.textContent = "Close";
@@ -94,9 +125,9 @@ class Bulk {
     this.say(".");
   }
 
-  fail(error) {
+  async fail(error) {
     if (error.code === "count_changed") {
-      this.offer(error.detail.matched, "Their number has changed. ");
+      await this.count("Their number has changed. ");
       return;
     }
     this.words.textContent = `${this.sum()}. It stopped: ${shown(error.message, 500)}`;
@@ -123,8 +154,10 @@ class Bulk {
 
 const jobs = (number) => `${count(number)} job${number === 1 ? "" : "s"}`;
 
-/** The filter in words. */
+const counted = (filter) => api("GET /jobs/count", { query: filter });
+
+/** The filter in words; empty if all jobs match. */
 function said(filter) {
-  const words = Object.entries(filter).map(([name, value]) => `${name.replaceAll("_", " ")} ${[value].flat().join(" or ")}`);
-  return words.length ? `: ${shown(words.join(", "), 400)}` : ": all there are";
+  const given = Object.entries(filter).filter(([, value]) => value != null);
+  return shown(given.map(([name, value]) => `${name.replaceAll("_", " ")} ${[value].flat().join(" or ")}`).join(", "), 400);
 }
