@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 from gateway.access.keys import Caller
 from gateway.clock import to_iso, utc_now
 from gateway.jobs.advice import WAITS_FOR
-from gateway.jobs.job import JobStatus, WaitingReason
+from gateway.jobs.job import LIVE_STATUSES, JobStatus, WaitingReason
 from gateway.web.authorisation import Called
 from gateway.web.console.pages import Pages, page
 from gateway.web.dependencies import Parts
@@ -45,12 +45,14 @@ _SAID = {
     "finished_since": "ended from",
     "finished_until": "ended before",
 }
+#: Lists that a chip leads to. Their names mean the same as on the overview: a partial run has found something.
 _VIEWS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("All", {"sort": "newest"}),
     ("Running", {"status": ["running"]}),
-    ("Waiting", {"status": ["pending", "scheduled", "paused"]}),
-    ("Failed", {"status": ["error", "partial"]}),
-    ("Failed in 24 h", {"status": ["error", "partial"], "last": "24h"}),
+    ("Waiting", {"status": ["pending"]}),
+    ("Not ended", {"status": sorted(LIVE_STATUSES)}),
+    ("Failed", {"status": ["error"]}),
+    ("Failed in 24 h", {"status": ["error"], "last": "24h"}),
 )
 
 

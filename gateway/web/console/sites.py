@@ -56,7 +56,7 @@ async def sites(query: Annotated[ListQuery, Query()], request: Request, parts: P
 
 
 async def _still(name: str, parts: GatewayParts, caller: Called) -> int:
-    """How many runs of the site wait or run."""
+    """How many runs of the site have not ended."""
     return (await count_jobs(JobsFilter(site=name, status=sorted(LIVE_STATUSES)), parts, caller)).count
 
 

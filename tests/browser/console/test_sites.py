@@ -69,7 +69,7 @@ async def test_a_site_is_run_has_targets_and_is_deleted(
     await page.goto("/console/sites")
     await page.get_by_role("button", name="Disable second").press("Enter")
     await expect(page.get_by_role("row").filter(has_text="second")).to_contain_text("disabled")
-    await page.get_by_role("link", name="1 still waits or runs").press("Enter")
+    await page.get_by_role("link", name="1 has not ended").press("Enter")
     await page.get_by_role("button", name="Cancel it too…").press("Enter")
     await page.get_by_role("dialog").get_by_role("button", name="Cancel 1 job").press("Enter")
     await expect(page.get_by_role("button", name="Cancel it too…")).to_have_count(0)

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from datetime import timedelta
 from html import unescape
 from typing import Any
+from urllib.parse import parse_qs
 
 import httpx
 from jobs import make_job
 
 from gateway.clock import utc_now
+from gateway.contract.crawl import CrawlSpec
 from gateway.contract.records import Progress
 from gateway.jobs.job import Job, JobStatus, WaitingReason
 
@@ -52,6 +54,30 @@ def test_the_list_is_that_of_the_api_and_empty_fields_of_the_form_are_nothing(
     several = read(gateway, "/console/jobs", user_id=user, status=["error", "partial"])
     assert listed(several) == [failed.id]
     assert filter_of(several) == {"user_id": user, "status": ["error", "partial"]}
+
+
+def linked(page: str, words: str) -> set[str]:
+    """The statuses that the link with these words asks for."""
+    found = re.search(rf'<a [^>]*href="/console/jobs\?([^"]*)"[^>]*>(?:\s*<span class="label">)?{words}<', page)
+    assert found, words
+    return set(parse_qs(unescape(found[1]))["status"])
+
+
+def test_a_word_means_the_same_jobs_on_each_page(gateway: httpx.Client, keep: Keep) -> None:
+    body = {"name": "words", "search_url": "https://example.com/?q={keywords}", "spider": "seo"}
+    made = gateway.post("/sites", json=body)
+    assert made.status_code == 201, made.text
+    spec = {"spider": "seo", "site": "words", "start_urls": ["https://example.com/"]}
+    keep(make_job(status=JobStatus.PAUSED, spec=CrawlSpec.model_validate(spec)))
+    overview, jobs = read(gateway, "/"), read(gateway, "/console/jobs")
+    for words, statuses in (("Running", {"running"}), ("Waiting", {"pending"}), ("Failed", {"error"})):
+        assert linked(overview, words) == linked(jobs, words) == statuses
+    not_ended = {"scheduled", "pending", "running", "paused"}
+    assert linked(jobs, "Not ended") == not_ended
+    site = "/console/sites/words"
+    assert linked(read(gateway, site), "Those that have not ended") == not_ended
+    assert gateway.patch("/sites/words", json={"enabled": False}).status_code == 200
+    assert "1 job of it has not ended" in read(gateway, site)
 
 
 def test_a_span_that_ends_now_is_a_filter_by_time(gateway: httpx.Client, keep: Keep, user: str) -> None:

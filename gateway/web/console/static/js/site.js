@@ -1,4 +1,4 @@
-// The page of a site: what still waits or runs is cancelled with one button.
+// The page of a site: what has not ended is cancelled with one button.
 import { bulk } from "./bulk.js";
 import { renewPart } from "./parts.js";
 
