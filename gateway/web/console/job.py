@@ -108,7 +108,7 @@ def _places(job: Job, advised: Advice, viewer: Viewer) -> dict[Place, str]:
         Place.NODES: link("/console/nodes"),
         Place.PROJECT: link(f"/console/projects/{job.spec.project}"),
         Place.SCHEDULE: link(f"/console/schedules/{job.schedule_id}"),
-        Place.OF_USER: link("/console/jobs", user_id=job.user_id, status="running"),
+        Place.OF_USER: link("/console/jobs", user=job.user_id, status="running"),
         Place.OF_SITE: link("/console/jobs", site=job.spec.site, status=["running", "paused"]),
         Place.RUNNING: link("/console/jobs", status="running"),
         Place.OVERVIEW: link("/"),

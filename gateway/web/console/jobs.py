@@ -21,7 +21,7 @@ from gateway.web.parts import GatewayParts
 from gateway.web.routes.jobs import DeadLettersQuery, list_dead_letters, list_jobs
 from gateway.web.routes.schedules import schedules_page
 from gateway.web.schemas.schedule import SchedulesQuery
-from gateway.web.schemas.types import JobsFilter, JobsQuery, QueryModel
+from gateway.web.schemas.types import JobsFilter, JobsQuery, QueryModel, UserId
 
 router = Pages()
 
@@ -32,6 +32,7 @@ WAITING = {reason: f"waits {WAITS_FOR[reason]}" for reason in WaitingReason}
 #: Fields that a filter says in words, in this order.
 _SAID = {
     "q": "text",
+    "user": "user",
     "spider": "spider",
     "project": "project",
     "site": "site",
@@ -57,12 +58,16 @@ _VIEWS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 class JobsPageQuery(JobsQuery):
-    """That of `GET /jobs`, and a span that ends now."""
+    """That of `GET /jobs`, a user whose jobs these are (`user_id` in a page's address is the user as whom an admin
+    looks), and a span that ends now.
+    """
 
+    user: UserId | None = Field(default=None)
     last: Literal["1h", "24h", "7d", "30d"] | None = Field(default=None)
 
     def resolved(self) -> JobsQuery:
-        query = JobsQuery(**self.model_dump(exclude={"last"}))
+        query = JobsQuery(**self.model_dump(exclude={"last", "user"}))
+        query.user_id = self.user or query.user_id
         if self.last is not None and query.since is None:
             query.since = utc_now() - LAST[self.last]
         return query

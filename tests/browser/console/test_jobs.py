@@ -53,6 +53,30 @@ async def test_filters_views_and_hostile_text(tab: Tab, console: Console, axe: A
     await expect(page.get_by_role("link", name="Mine")).to_have_count(0)
 
 
+async def test_a_filter_by_user_is_only_a_filter(tab: Tab, console: Console, axe: Axe) -> None:
+    page = tab.page
+    of_one, of_other = (console.job(JobStatus.FINISHED, user_id=user, tags=["users"]) for user in ("one", "other"))
+    await page.goto("/console/jobs?tag=users")
+    await expect(rows(page)).to_have_count(2)
+    await page.get_by_label("User", exact=True).fill("one")
+    await expect(rows(page)).to_have_count(1)
+    await expect(rows(page)).to_have_attribute("data-job", of_one.id)
+    await expect(page.get_by_text("You see what")).to_have_count(0)
+    await axe(tab)
+    # the filter that follows is not only of this user's jobs
+    await page.get_by_label("User", exact=True).fill("")
+    await expect(rows(page)).to_have_count(2)
+    console.change(of_other, status="partial")
+    await expect(rows(page).first.locator(".status")).to_have_text("partial")
+    await rows(page).first.get_by_role("link", name="other").press("Enter")
+    await expect(rows(page)).to_have_count(1)
+    await page.keyboard.press("Control+k")
+    await page.keyboard.type("see what other")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_text("You see what other sees.")).to_be_visible()
+    await expect(page.get_by_role("link", name="Nodes")).to_have_count(0)
+
+
 async def test_rows_follow_their_jobs_and_new_ones_wait_until_they_are_asked_for(tab: Tab, console: Console) -> None:
     user, page = "live", tab.page
     job = console.job(JobStatus.RUNNING, user_id=user)

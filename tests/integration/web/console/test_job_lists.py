@@ -80,6 +80,23 @@ def test_a_word_means_the_same_jobs_on_each_page(gateway: httpx.Client, keep: Ke
     assert "1 job of it has not ended" in read(gateway, site)
 
 
+def test_the_name_of_a_user_filters_the_list_and_to_look_as_the_user_is_offered_by_name(
+    gateway: httpx.Client, keep: Keep, user: str
+) -> None:
+    job = keep(make_job(user_id=user, waiting_reason=WaitingReason.USER_QUOTA))
+    keep(make_job())
+    assert f'<td data-label="User"><a href="/console/jobs?user={user}">' in read(gateway, "/console/jobs")
+    assert f'"/console/jobs?user={user}&amp;status=running"' in read(gateway, f"/console/jobs/{job.id}/log")
+    page = read(gateway, "/console/jobs", user=user)
+    assert listed(page) == [job.id]
+    assert filter_of(page) == {"user_id": user}
+    assert "You see what" not in page
+    assert 'href="/console/nodes"' in page
+    (offered,) = re.findall(r'<a [^>]*href="([^"]*)" data-offered>', page)
+    assert f"See what <bdi>{user}</bdi> sees" in page
+    assert "You see what" in read(gateway, offered)
+
+
 def test_a_span_that_ends_now_is_a_filter_by_time(gateway: httpx.Client, keep: Keep, user: str) -> None:
     keep(make_job(user_id=user, created_at=utc_now() - timedelta(days=2)))
     new = keep(make_job(user_id=user))

@@ -137,7 +137,13 @@ def test_who_may_not_see_a_page_is_told_so_in_a_page(sign_in: SignIn, keys: KeyS
     assert 'href="/console/nodes' not in as_anne
     assert 'href="/console/jobs?user_id=anne"' in as_anne
     assert "anne" in as_anne
-    # a user who asks to look as another one stays what it is
+    assert get(admin, "/console/jobs?user_id=anne&user=bert").status_code == 403
+    # who filters by a user stays what it is, and so does a user who asks to look as another one
+    by_anne = get(admin, "/console/jobs?user=anne").text
+    assert 'href="/console/nodes"' in by_anne
+    assert "data-offered" in by_anne
+    assert "data-offered" not in get(admin, "/console/jobs?user=root").text
+    assert get(sign_in(anne).http, "/console/jobs?user=bert").status_code == 403
     assert "You see what" not in get(sign_in(anne).http, "/?user_id=bert").text
 
 

@@ -25,9 +25,7 @@ function wanted() {
 
 /** Show the list that the form asks for now. */
 function ask() {
-  // a user's list has a banner, and links of its own
-  if (form.elements.user_id?.type === "text" && form.elements.user_id.value) location.assign(wanted());
-  else renewPart("#results", wanted, { push: true });
+  renewPart("#results", wanted, { push: true });
 }
 
 let typing;
@@ -113,6 +111,6 @@ function refresh() {
 document.addEventListener("htmx:after:swap", sayCount);
 sayCount();
 if (!isDeadLetters) {
-  const followed = { onStranger: lookForNews, onChange: lookForNews, onGap: lookForNews };
-  followRows({ user: filter().user_id, ...followed });
+  // the filter by user may change, the user as whom an admin looks not
+  followRows({ user: document.body.dataset.user, onStranger: lookForNews, onChange: lookForNews, onGap: lookForNews });
 }

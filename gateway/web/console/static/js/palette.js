@@ -27,7 +27,7 @@ function link(path, query = {}) {
 /** What the page itself offers: its places, and the buttons beside its heading. */
 function offered() {
   const places = [...document.querySelectorAll("#menu a")].slice(1).map((one) => choice("Go to", one.textContent.trim(), () => one.click(), one.dataset.key));
-  const buttons = [...document.querySelectorAll("main .head .actions :is(a, button), #menu .foot button")];
+  const buttons = [...document.querySelectorAll("main .head .actions :is(a, button), main [data-offered], #menu .foot button")];
   const acts = buttons.filter((one) => !one.disabled).map((one) => choice("Do", one.textContent.trim(), () => one.click(), one.dataset.key));
   return [...acts, ...places];
 }
