@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -13,12 +14,14 @@ from pathlib import Path
 import httpx
 import pytest
 from eggs import teller
+from node import ROOT
 
 from gateway.contract.outbox import CLOCK, DEPLOYED, NOTED
 from gateway.contract.records import Deployments, NotedDeployment, read_record
 
 from .conftest import EggNode, new_node
 
+LISTING = "crawler.node.listing"
 #: Replaces an egg, and is killed when half of the new one is written.
 KILLED_UPLOAD = """
 import io, os, signal, sys
@@ -39,10 +42,32 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("plan")
 
 
+#: Lists eggs as ever, and of our own project nothing: to import all of it at each start takes half a second.
+LISTER = """
+import sys
+if sys.argv[1:]:
+    from crawler.node.listing import main
+    main()
+print('{"spiders": []}')
+"""
+
+
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory, plan: Path) -> Iterator[EggNode]:
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What Scrapyd is started in."""
+    folder = tmp_path_factory.mktemp("quick")
+    (folder / "scrapyd.conf").write_text((ROOT / "scrapyd.conf").read_text().replace(LISTING, "quick_lister"))
+    (folder / "scrapy.cfg").write_bytes((ROOT / "scrapy.cfg").read_bytes())
+    (folder / "quick_lister.py").write_text(LISTER)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory, plan: Path, quick: Path) -> Iterator[EggNode]:
     # without a warm process, which each start after a kill would have to warm again
-    node = new_node(tmp_path_factory.mktemp("home"), DISCOVERYBOT_CRASH_PLAN=str(plan), NODE_FORK="false")
+    environ = {"DISCOVERYBOT_CRASH_PLAN": str(plan), "NODE_FORK": "false", "PYTHONPATH": str(quick)}
+    node = new_node(tmp_path_factory.mktemp("home"), **environ)
+    node.folder = quick
     try:
         yield node.start()
     finally:
@@ -66,6 +91,16 @@ def stored(node: EggNode) -> dict[str, bytes]:
     return {str(path.relative_to(eggs)): path.read_bytes() for path in eggs.rglob("*.egg")}
 
 
+def is_listed(node: EggNode) -> bool:
+    """Whether the node has looked at the egg that it has, so that no crash point is passed by that later."""
+    egg = node.home / "node/eggs/shop/1.egg"
+    listing = egg.with_suffix(".spiders.json")
+    if not egg.exists():
+        return True
+    stamp = egg.stat()
+    return listing.exists() and json.loads(listing.read_bytes())["egg"] == [stamp.st_size, stamp.st_mtime_ns]
+
+
 @pytest.mark.parametrize(
     ("point", "counts"),
     [
@@ -86,6 +121,7 @@ def test_a_deployment_is_made_wholly_or_not_at_all(node: EggNode, plan: Path, po
     node.wait_for(lambda: not [*(node.home / "node/eggs").glob(".incoming*")])
     assert stored(node) == ({"shop/1.egg": new} if counts else before)
     node.wait_for(lambda: [info["name"] for info in node.catalog("shop")] == ["teller"] * len(stored(node)))
+    node.wait_for(lambda: is_listed(node))
 
 
 @pytest.mark.parametrize("side", ["before", "after"])
