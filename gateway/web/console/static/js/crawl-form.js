@@ -3,7 +3,7 @@ import { bodyOf, clearProblems, mark } from "./act.js";
 import { address, api, ApiError, latestPageAt } from "./api.js";
 import { preview, refusal, verdictOf } from "./crawl-preview.js";
 import { commandLine, curl, python } from "./same-as.js";
-import { h, shown } from "./text.js";
+import { h, prose, shown } from "./text.js";
 import { toast, toastAfterLoad } from "./toast.js";
 import "./when-fields.js";
 
@@ -40,7 +40,7 @@ function changed(field) {
 // --- what will happen
 
 async function look() {
-  const { isAgain: again, kind: when } = form.querySelector("when-fields");
+  const { isAgain: again, kind: when, missing } = form.querySelector("when-fields");
   const button = form.querySelector("button[data-words]");
   button.textContent = when === "now" ? button.dataset.words : button.dataset.wordsLater;
   form.dataset.api = again ? "POST /schedules" : "POST /crawl";
@@ -61,6 +61,11 @@ async function look() {
   }
   showSame(body);
   if (!body.spider) return;
+  if (missing) {
+    say(h("p", {}, prose(missing.message)), "");
+    showFaults([missing]);
+    return;
+  }
   const { name: _, ...asked } = body;
   try {
     const seen = await api("POST /crawl/preview", { body: asked, signal: underWay.signal });

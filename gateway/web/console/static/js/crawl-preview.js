@@ -40,14 +40,14 @@ function existing({ job_id: id, status, cached_at: since, scheduled }) {
 
 function fresh({ answer, place: where }) {
   if (answer.scheduled) return [verdict("good", "It will be scheduled")];
-  const words = place(where);
-  return [verdict(where.waiting_reason ? "warn" : "good", where.waiting_reason ? "It will wait for its turn" : "It will start at once"), h("p", {}, words)];
+  return where.waiting_reason ? [verdict("warn", "It will wait for its turn"), h("p", {}, place(where))] : [verdict("good", place(where))];
 }
 
 function place({ node, waiting_reason: reason, queue_position: position }) {
-  const ahead = position > 1 ? ` ${position - 1} ${position === 2 ? "crawl goes" : "crawls go"} first.` : "";
-  if (!reason) return `It starts on ${shown(node, 60)}.${ahead}`;
-  return `It ${waits[reason] ?? `waits: ${reason}`}.${ahead}`;
+  const ahead = position > 1 ? `${position - 1} ${position === 2 ? "crawl" : "crawls"}` : "";
+  const goes = position === 2 ? "goes" : "go";
+  if (!reason) return ahead ? `It starts on ${shown(node, 60)}, after ${ahead} that ${goes} first.` : `It starts at once, on ${shown(node, 60)}.`;
+  return `It ${waits[reason] ?? `waits: ${reason}`}.${ahead && ` ${ahead} ${goes} first.`}`;
 }
 
 const zoneOf = (seen) => (seen.schedule.interval ? seen.schedule.timezone : null);

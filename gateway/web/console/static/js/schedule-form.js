@@ -52,20 +52,28 @@ async function showSpider() {
 async function look() {
   underWay?.abort();
   underWay = new AbortController();
-  let found;
+  const { missing } = form.querySelector("when-fields");
+  if (missing) say(problems([missing]));
+  const found = missing ? [missing] : await preview();
+  if (!found) return;
+  clearProblems(form);
+  mark(form, found.filter(({ field }) => field && [...touched].some((name) => field === name || field.startsWith(`${name}.`))));
+}
+
+/** Says the runs to come, and returns what is wrong; undefined if something else is asked for meanwhile. */
+async function preview() {
   try {
     const body = { user_id: form.dataset.user, ...asked(bodyOf(form)) };
     const seen = await api("POST /crawl/preview", { body, signal: underWay.signal });
     // that it exists already is no news: it is this one
-    found = seen.problems;
-    say(found.length ? problems(found) : runs(seen.runs, seen.schedule.timezone));
+    say(seen.problems.length ? problems(seen.problems) : runs(seen.runs, seen.schedule.timezone));
+    return seen.problems;
   } catch (error) {
-    if (error.name === "AbortError") return;
-    found = error.detail?.problems ?? [{ field: error.field, message: error.message }];
+    if (error.name === "AbortError") return undefined;
+    const found = error.detail?.problems ?? [{ field: error.field, message: error.message }];
     say(problems(found.map(({ field, message }) => ({ message: field && !message.startsWith(field) ? `${field}: ${message}` : message }))));
+    return found;
   }
-  clearProblems(form);
-  mark(form, found.filter(({ field }) => field && [...touched].some((name) => field === name || field.startsWith(`${name}.`))));
 }
 
 function asked(body) {
