@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import threading
@@ -51,6 +52,12 @@ def _is_gone(connection: socket.socket, seconds: float) -> bool:
     return True
 
 
+def _has_other_side(connection: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(connection, getattr(select, "POLLRDHUP", 0))  # macOS has none
+    return not poll.poll(0)
+
+
 def endlessly(first: bytes, again: bytes) -> Behaviour:
     def send(connection: socket.socket) -> None:
         connection.sendall(first)
@@ -83,6 +90,7 @@ class Receiver:
         self.calls: list[Call] = []
         #: Connections that are open, and the most there ever were.
         self.open = self.most_open = 0
+        self._connections: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._socket = socket.create_server((address, 0), backlog=200)
         self.port: int = self._socket.getsockname()[1]
@@ -113,21 +121,24 @@ class Receiver:
             # with the first byte that is read, so that a failure is one of those below
             connection = self._tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
         # the other side may go at any time
-        with closing(connection), suppress(OSError), self._counted():
+        with closing(connection), suppress(OSError), self._counted(connection):
             if self._reads:
                 self.calls.append(_read(connection))
             self.behaviour(connection)
 
     @contextmanager
-    def _counted(self) -> Iterator[None]:
+    def _counted(self, connection: socket.socket) -> Iterator[None]:
         with self._lock:
             self.open += 1
-            self.most_open = max(self.most_open, self.open)
+            self._connections.add(connection)
+            # one whose other side has gone is none of them, also where its thread has had no time to notice
+            self.most_open = max(self.most_open, sum(map(_has_other_side, self._connections)))
         try:
             yield
         finally:
             with self._lock:
                 self.open -= 1
+                self._connections.remove(connection)
 
 
 def _read(connection: socket.socket) -> Call:
