@@ -278,6 +278,14 @@ class JobQueries:
         last = self._jobs.find_one({"$and": span}, {"created_at": 1}, sort=order, skip=size - 1)
         return cursor_of(last["created_at"], last["_id"]) if last else None
 
+    def last_ended(self, limit: int, user_id: str | None = None, since: datetime = _BEGINNING) -> list[Job]:
+        """The jobs of everybody or of a user that ended at `since` or later, the last end first. All ends since then
+        are read until there are as many of the user as wanted.
+        """
+        of_user = [] if user_id is None else [_only_checked([{"user_id": user_id}])]
+        query = {"$and": [{"finished_at": {"$gte": since}}, _DECIDED, *of_user]}
+        return self._documents.find(query, limit, [("finished_at", DESCENDING)])
+
     def latest_run(self, schedule_id: str) -> Job | None:
         """The newest run of the schedule, whether it is under way or has ended."""
         query = {"schedule_id": schedule_id, **_DECIDED}

@@ -93,6 +93,10 @@ async def test_rows_follow_their_jobs_and_new_ones_wait_until_they_are_asked_for
     console.change(job, status="partial", message="3 of 9 requests failed", finished_at=utc_now())
     await expect(rows(page).locator(".status")).to_have_text("partial")
     await expect(rows(page)).to_contain_text("3 of 9 requests failed")
+    # it is asked of the API how long the job ran
+    began = utc_now() - timedelta(seconds=90)
+    console.change(job, status="cancelled", message="", started_at=began, finished_at=utc_now())
+    await expect(rows(page).locator('[data-field="ran"]')).to_have_text("1 min 30 s")
     news = page.get_by_role("button", name="Show 1 new")
     new = console.job(JobStatus.PENDING, user_id=user, age=0)
     console.publisher.status(new)

@@ -149,8 +149,10 @@ def test_what_few_jobs_have_started_or_ended_in_is_the_time_in_which_they_are_lo
         (lambda database: list(ExpiryStore(database).settled(NOW)), "finished"),
         (lambda database: JobSweeps(database).running_on("n1"), "status_newest"),
         (lambda database: JobSweeps(database).live_attempts(), "status_newest"),
+        (lambda database: JobQueries(database).last_ended(8), "finished"),
+        (lambda database: JobQueries(database).last_ended(8, "many", NOW), "finished"),
     ],
-    ids=["settled", "running on a node", "live"],
+    ids=["settled", "running on a node", "live", "last ended", "last ended of a user"],
 )
 def test_what_is_swept_is_led_by_an_index_that_others_need_too(
     database: Database[dict[str, Any]], asked: Asked, ask: Callable[[Database[dict[str, Any]]], Any], leading: str

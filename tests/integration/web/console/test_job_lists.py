@@ -97,6 +97,28 @@ def test_the_name_of_a_user_filters_the_list_and_to_look_as_the_user_is_offered_
     assert "You see what" in read(gateway, offered)
 
 
+def test_the_jobs_that_ended_last_stand_first_on_the_overview(gateway: httpx.Client, keep: Keep, user: str) -> None:
+    now = utc_now()
+    # asked for in this order, in minutes before now, and ended in another one, one of them long ago
+    times = ((300, 90), (240, 1), (200, 30), (100, 2), (50, 40))
+    jobs = {}
+    for asked, ended in times:
+        made, end = (now - timedelta(minutes=minutes) for minutes in (asked, ended))
+        jobs[ended] = keep(make_job(user_id=user, created_at=made, started_at=made, finished_at=end, **ENDED)).id
+    wanted = [jobs[ended] for ended in sorted(jobs)]
+    assert listed(read(gateway, "/", user_id=user)) == wanted
+    of_all = listed(read(gateway, "/"))
+    assert [job for job in of_all if job in wanted] == wanted[: len([job for job in of_all if job in wanted])]
+    assert jobs[1] in of_all
+
+
+def test_the_list_says_how_long_a_cancelled_job_ran(gateway: httpx.Client, keep: Keep, user: str) -> None:
+    end = utc_now()
+    cancelled = {**ENDED, "status": JobStatus.CANCELLED, "finished_at": end}
+    keep(make_job(user_id=user, started_at=end - timedelta(minutes=2), **cancelled))
+    assert 'data-field="ran">2 min<' in read(gateway, "/console/jobs", user_id=user)
+
+
 def test_a_span_that_ends_now_is_a_filter_by_time(gateway: httpx.Client, keep: Keep, user: str) -> None:
     keep(make_job(user_id=user, created_at=utc_now() - timedelta(days=2)))
     new = keep(make_job(user_id=user))

@@ -68,6 +68,9 @@ function update(row, type, job) {
     tickRow(row);
     delete row.dataset.started;
   }
+  // it may never have been seen running
+  const ran = new Date(job.finished_at) - new Date(job.started_at);
+  if (job.started_at && job.finished_at && field("ran")) field("ran").textContent = duration(ran / 1000);
   const why = field("message");
   if (why && (changed || job.message || job.waiting_reason)) why.textContent = said(job, row);
   return changed;
