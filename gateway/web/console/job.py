@@ -16,7 +16,7 @@ from gateway.jobs.advice import Advice, Place, advice
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.queries import JobQueries
 from gateway.schedules.store import JobOrSchedule, RunOf
-from gateway.web.console.job_view import not_begun, parameters, runs, start_urls, story
+from gateway.web.console.job_view import no_log, parameters, runs, start_urls, story
 from gateway.web.console.pages import Pages, Viewer, page
 from gateway.web.dependencies import JobId, Parts
 from gateway.web.schemas.job import JobDetail
@@ -41,7 +41,8 @@ def job_page(request: Request, job_id: JobId, parts: Parts) -> Response:
 
 @router.page("/console/jobs/{job_id}/log", like="GET /jobs/{job_id}/logs")
 def log_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
-    return tab(request, job_id, parts, "log")
+    found = parts[JobOrSchedule].job(job_id)
+    return tab(request, job_id, parts, "log", no_log=no_log(found) if found else None)
 
 
 @router.page("/console/jobs/{job_id}/runs", like="GET /jobs/{job_id}/runs")
@@ -63,7 +64,6 @@ def tab(request: Request, job_id: str, parts: Parts, name: str, **context: Any) 
         job=JobDetail.of(named, parts[JobQueries].queue_position(named)),
         may=_possible(named),
         story=story(named, parts.clock()),
-        not_begun=not_begun(named),
         parameters=parameters(named.spec),
         start_urls=start_urls(named.spec),
         now=parts.clock(),

@@ -31,10 +31,21 @@ _ICONS = {
 }
 
 
-def not_begun(job: Job) -> str | None:
-    """Why it has no log, if no attempt has been made."""
-    if job.attempts:
-        return None
+def no_log(job: Job) -> str:
+    """Why its log has no lines, if it has none."""
+    if job.logs_removed_at is not None:
+        return "The log was removed: it is kept for a time only (LOG_RETENTION_DAYS)."
+    if not job.attempts:
+        return _not_begun(job)
+    if not job.is_final or job.settled is False:
+        return "Nothing is logged yet."
+    # where an attempt does not know its end, nobody can say that it was silent
+    if all(attempt.log_end == 0 for attempt in job.attempts.values()):
+        return "It has written no log."
+    return "No log was kept."
+
+
+def _not_begun(job: Job) -> str:
     if job.status is JobStatus.PENDING:
         return f"Nothing is logged yet: it waits {WAITS_FOR[job.waiting_reason]}."
     return "Nothing was logged: it never began." if job.is_final else "Nothing is logged yet: it has not begun."

@@ -99,7 +99,7 @@ async def test_the_whole_log_is_searched_by_keyboard_alone(tab: Tab, logged: tup
     await expect(log.current).to_contain_text("line 1234")
     await until(log.has_current_in_sight, wanted=True)
     await expect(log.current.locator("mark")).to_have_text("line 1234")
-    assert int(await tab.page.locator(".log-marks").get_attribute("data-marks") or 0) == 2
+    assert int(await tab.page.locator(".log-marks").get_attribute("data-marks") or 0) == 11
     for key, hit, line in (("Enter", 2, 12340), ("Enter", 3, 12341), ("Shift+Enter", 2, 12340)):
         await tab.page.keyboard.press(key)
         await expect(log.hits).to_have_text(f"{hit} of 11")
@@ -119,6 +119,39 @@ async def test_the_whole_log_is_searched_by_keyboard_alone(tab: Tab, logged: tup
     await tab.page.keyboard.press("/")
     await tab.page.keyboard.type("nowhere")
     await expect(log.hits).to_have_text("Not found")
+
+
+#: Where the marks beside the scroll bar begin, as shares of its height, and how much of it they cover.
+MARKS = """canvas => {
+  const { data } = canvas.getContext('2d').getImageData(0, 0, 1, canvas.height);
+  const isMarked = Array.from({ length: canvas.height }, (_, y) => data[4 * y + 3] > 0);
+  const begin = isMarked.flatMap((is, y) => (is && !isMarked[y - 1] ? [y / canvas.height] : []));
+  return [begin, isMarked.filter(Boolean).length / canvas.height];
+}"""
+
+
+async def test_each_hit_has_a_thin_mark_at_its_place_and_escape_ends_the_search_anywhere(
+    tab: Tab, console: Console
+) -> None:
+    job = console.job()
+    hits = {0, 100, 450, 898}
+    # lines of a hit are long: its place is that of its row, not of its byte
+    said = [f"Kettle {n} {'x' * 900}" if n in hits else f"line {n}" for n in range(899)]
+    console.log(job, [f"2027-06-01 09:00:01 [seo] INFO: {one}" for one in said])
+    log = LogPage(tab.page)
+    await log.open(job.id)
+    await tab.page.keyboard.press("Control+f")
+    await tab.page.keyboard.type("kettle")
+    await expect(log.hits).to_have_text("4 of 4")
+    await expect(log.current).to_contain_text("Kettle 898")
+    begin, covered = await tab.page.locator(".log-marks").evaluate(MARKS)
+    assert begin == pytest.approx([number / 899 for number in sorted(hits)], abs=0.005)
+    assert covered < 0.02
+    # the log has the focus now
+    await log.box.click(position={"x": 300, "y": 200})
+    await tab.page.keyboard.press("Escape")
+    await expect(log.search).to_be_hidden()
+    await expect(tab.page.locator(".log-marks")).to_have_attribute("data-marks", "0")
 
 
 async def test_a_long_search_goes_on_by_itself_until_the_text_is_changed(
@@ -199,6 +232,34 @@ async def test_levels_and_loggers_are_shown_alone_counted_and_downloaded(
     await tab.page.get_by_role("button", name=re.compile("^All")).click()
     await tab.page.get_by_role("combobox", name="Logger").select_option("")
     await expect(log.box).to_have_attribute("aria-rowcount", str(LINES + 5))
+
+
+async def test_a_log_without_lines_says_why_until_there_are_some(tab: Tab, console: Console, axe: Axe) -> None:
+    log = LogPage(tab.page)
+    ended = console.job()
+    for changes, words in (
+        ({"attempts.1.log_end": 0}, "It has written no log."),
+        ({"attempts.1.log_end": 700}, "No log was kept."),
+        ({"logs_removed_at": ended.finished_at}, "The log was removed"),
+    ):
+        console.change(ended, **changes)
+        await tab.page.goto(f"/console/jobs/{ended.id}/log")
+        await expect(tab.page.get_by_text(words)).to_be_visible()
+        await expect(log.box).to_be_hidden()
+    await axe(tab)
+    play = Play(console.database, console.redis)
+    play.start()
+    await tab.page.goto(f"/console/jobs/{play.id}/log")
+    await expect(tab.page.get_by_text("Nothing is logged yet.")).to_be_visible()
+    play.write(lines(1, 3))
+    await expect(log.row("line 3")).to_be_visible()
+    await expect(tab.page.get_by_text("Nothing is logged yet.")).to_be_hidden()
+    # a filter that leaves no line says so
+    await tab.page.get_by_role("button", name="Errors 0").click()
+    await expect(tab.page.get_by_text("No line is of this level and logger.")).to_be_visible()
+    play.write(ERROR)
+    await expect(log.row("ValueError: no price")).to_be_visible()
+    await expect(tab.page.get_by_text("No line is of this level and logger.")).to_be_hidden()
 
 
 async def test_it_scrolls_to_any_place_on_a_phone(

@@ -20,6 +20,17 @@ export const position = (id) => id.split("-").map(Number);
 
 export const compare = ([attempt, offset], [other, place]) => attempt - other || offset - place;
 
+/** How many of these lines end at this position or before it. */
+function linesBefore(lines, place) {
+  let [low, high] = [0, lines.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (compare(position(lines[middle].id), place) <= 0) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
 const atLeast = (level, lowest) => LEVELS.indexOf(level) >= LEVELS.indexOf(lowest);
 
 /**
@@ -51,6 +62,16 @@ export class LogRows {
 
   get filter() {
     return this.#filter;
+  }
+
+  /** Whether there is a line of this level and logger. */
+  get hasLines() {
+    return this.#segments.some(({ note, lines }) => !note && lines);
+  }
+
+  /** Whether the log has no line at all, as far as is known. */
+  get isEmpty() {
+    return !this.hasLines && !this.counts.lines;
   }
 
   get segments() {
@@ -127,7 +148,10 @@ export class LogRows {
   share([attempt, offset]) {
     const segment = this.#segments.find((one) => !one.note && compare([one.attempt, one.end], [attempt, offset]) > 0);
     if (!segment) return 1;
-    const inside = Math.max(0, (offset - segment.start) / (segment.end - segment.start)) * segment.lines;
+    const lines = this.#held.get(segment);
+    const share = Math.max(0, (offset - segment.start) / (segment.end - segment.start));
+    // of lines that were not read nobody knows how long each is
+    const inside = lines ? linesBefore(lines, [attempt, offset]) : share * segment.lines;
     return (segment.first + inside) / Math.max(1, this.count);
   }
 

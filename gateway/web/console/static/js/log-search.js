@@ -53,9 +53,15 @@ export class LogSearch {
     return this.isOpen ? this.#text.toLowerCase() : "";
   }
 
-  /** [attempt, start, end, number] of the parts of the log that have some. */
-  get segments() {
-    return this.isOpen ? (this.#found?.segments ?? []).filter(([, , , number]) => number) : [];
+  /** [attempt, offset] of each hit; of those beyond the first thousand [attempt, start, end] of the parts that have some. */
+  get marks() {
+    if (!this.isOpen || !this.#found) return [];
+    const { positions, segments, lines } = this.#found;
+    const hits = positions.map(position);
+    if (lines <= hits.length) return hits;
+    const last = hits.at(-1);
+    const others = segments.filter(([attempt, , end, number]) => number && compare([attempt, end], last) > 0);
+    return [...hits, ...others.map(([attempt, start, end]) => [attempt, compare([attempt, start], last) < 0 ? last[1] : start, end])];
   }
 
   open() {
@@ -81,6 +87,7 @@ export class LogSearch {
     if (this.#added && last[0] === attempt) [last[2], last[3]] = [end, last[3] + 1];
     else this.#found.segments.push([attempt, start, end, 1]);
     this.#added += 1;
+    if (this.#found.positions.length < POSITIONS) this.#found.positions.push(id);
     this.#found.lines += 1;
     this.#found.end = id;
     this.#pages.delete(this.#found.segments.length - 1);
@@ -137,12 +144,14 @@ export class LogSearch {
 
   /** An answer tells what it found in two seconds; its `next` goes on, until the text is changed. */
   async #findAll(generation) {
-    const query = { ...this.#filter(), q: this.#text, limit: 0 };
+    const query = { ...this.#filter(), q: this.#text };
     for (let from; from !== null; from = this.#found.next) {
-      const found = await api(`GET /jobs/${this.#job}/logs/search`, { query: { ...query, from } });
+      const { lines = 0, segments = [], positions = [] } = this.#found ?? {};
+      const limit = POSITIONS - positions.length;
+      const found = await api(`GET /jobs/${this.#job}/logs/search`, { query: { ...query, from, limit } });
       if (generation !== this.#generation) return;
-      const { lines = 0, segments = [] } = this.#found ?? {};
-      this.#found = { ...found, lines: lines + found.lines, segments: [...segments, ...found.segments] };
+      const all = { segments: [...segments, ...found.segments], positions: [...positions, ...found.positions] };
+      this.#found = { ...found, ...all, lines: lines + found.lines };
       if (found.next) this.#tell();
     }
   }

@@ -89,12 +89,13 @@ class LogView extends HTMLElement {
     parts.state = h("span", { class: "log-state small muted", role: "status" });
     parts.box = h("div", { class: "log-box", tabindex: 0, role: "table", "aria-label": "Log" });
     parts.marks = h("canvas", { class: "log-marks", "aria-hidden": "true" });
+    parts.none = h("p", { class: "log-none", hidden: true }, "No line is of this level and logger.");
     parts.new = h("button", { type: "button", class: "button primary small log-new", hidden: true, onclick: () => this.#setFollowing(true) });
     parts.announced = h("p", { class: "visually-hidden", role: "status" });
     this.replaceChildren(
       h("div", { class: "log-bar row" }, parts.levels, parts.logger, parts.error, parts.wrap, parts.follow, parts.find, this.#downloads(), parts.state),
       this.#search.element,
-      h("div", { class: "log-frame" }, parts.box, parts.marks, parts.new),
+      h("div", { class: "log-frame" }, parts.box, parts.marks, parts.none, parts.new),
       parts.announced,
     );
     this.#view = new VirtualRows(parts.box, (number, element) => this.#draw(number, element), (where) => this.#scrolled(where));
@@ -189,8 +190,16 @@ class LogView extends HTMLElement {
       this.#counting = undefined;
       this.#tellCounts();
     }, COUNTED);
+    this.#tellNothing();
     this.#tellNew();
     this.#mark();
+  }
+
+  /** Without a line of the log the page says why; without one that the filter lets through, the log does. */
+  #tellNothing() {
+    const { hasLines, isEmpty } = this.#rows;
+    if (this.hasAttribute("empty") !== isEmpty) this.toggleAttribute("empty", isEmpty);
+    this.#parts.none.hidden = hasLines || isEmpty;
   }
 
   // --- following
@@ -326,6 +335,7 @@ class LogView extends HTMLElement {
     if (event.defaultPrevented || document.querySelector("dialog[open]")) return;
     const isFind = (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "f" && event.target !== this.#search.input;
     if (isFind) this.#search.open();
+    else if (event.key === "Escape" && this.#search.isOpen) this.#search.close();
     else if (event.target !== this.#parts.box || event.ctrlKey || event.altKey || event.metaKey || !this.#act(event.key)) return;
     event.preventDefault();
     event.stopPropagation();
@@ -376,19 +386,22 @@ class LogView extends HTMLElement {
 
   #mark() {
     const { marks, box } = this.#parts;
-    const { segments } = this.#search;
-    if (!segments.length && marks.dataset.marks === "0") return;
+    const found = this.#search.marks;
+    if (!found.length && marks.dataset.marks === "0") return;
     const ratio = devicePixelRatio;
     const [width, height] = [8, box.clientHeight];
     if (marks.width !== width * ratio || marks.height !== height * ratio) [marks.width, marks.height] = [width * ratio, height * ratio];
     const pen = marks.getContext("2d");
     pen.clearRect(0, 0, marks.width, marks.height);
     pen.fillStyle = getComputedStyle(this).getPropertyValue("--accent");
-    for (const [attempt, start, end] of segments) {
-      const [top, bottom] = [this.#rows.share([attempt, start]), this.#rows.share([attempt, end])];
-      pen.fillRect(0, Math.floor(top * marks.height), marks.width, Math.max(2 * ratio, (bottom - top) * marks.height));
+    const thin = 2 * ratio;
+    for (const [attempt, start, end] of found) {
+      // a hit is named by where its line ends
+      const top = this.#rows.share([attempt, end ? start : start - 1]);
+      const bottom = end ? this.#rows.share([attempt, end]) : top;
+      pen.fillRect(0, Math.min(Math.floor(top * marks.height), marks.height - thin), marks.width, Math.max(thin, (bottom - top) * marks.height));
     }
-    marks.dataset.marks = segments.length;
+    marks.dataset.marks = found.length;
   }
 }
 

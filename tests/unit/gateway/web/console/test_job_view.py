@@ -11,7 +11,7 @@ from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec, FetchOptions
 from gateway.contract.records import Progress
 from gateway.jobs.job import Attempt, JobStatus, PastStep, StepKind, WaitingReason
-from gateway.web.console.job_view import not_begun, parameters, pretty, runs, start_urls, story
+from gateway.web.console.job_view import no_log, parameters, pretty, runs, start_urls, story
 
 NOW = utc_now()
 
@@ -93,7 +93,19 @@ def test_the_longest_bar_is_that_of_the_greatest_value() -> None:
 
 def test_a_job_that_no_attempt_was_made_for_says_what_it_waits_for() -> None:
     waits = make_job(status=JobStatus.PENDING, waiting_reason=WaitingReason.CAPACITY)
-    assert not_begun(waits) == "Nothing is logged yet: it waits for a free slot."
-    assert "never began" in str(not_begun(make_job(status=JobStatus.CANCELLED, finished_at=NOW)))
-    attempt = Attempt(attempt=1, node="n1", dispatched_at=ago(9))
-    assert not_begun(make_job(status=JobStatus.RUNNING, attempts={"1": attempt})) is None
+    assert no_log(waits) == "Nothing is logged yet: it waits for a free slot."
+    assert "never began" in no_log(make_job(status=JobStatus.CANCELLED, finished_at=NOW))
+
+
+def test_why_a_log_has_no_lines_is_said_as_far_as_it_is_known() -> None:
+    def said(end: int | None, status: JobStatus = JobStatus.FINISHED, **fields: Any) -> str:
+        attempt = Attempt(attempt=1, node="n1", dispatched_at=ago(9), log_end=end)
+        return no_log(make_job(status=status, attempts={"1": attempt}, **fields))
+
+    assert said(None, JobStatus.RUNNING) == "Nothing is logged yet."
+    # its last lines may still be on their way
+    assert said(None, settled=False) == "Nothing is logged yet."
+    assert said(0, settled=True) == "It has written no log."
+    assert said(700, settled=True) == "No log was kept."
+    assert said(None, settled=True) == "No log was kept."
+    assert "LOG_RETENTION_DAYS" in said(700, settled=True, logs_removed_at=NOW)
