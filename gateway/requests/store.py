@@ -68,6 +68,10 @@ class RequestStore:
             yield from found
             first, after = found[-1].id, "$gt"
 
+    def has_any(self, job_id: str) -> bool:
+        first, end = _range(job_id, None)
+        return self._requests.find_one({"_id": {"$gte": first, "$lt": end}}, {"_id": 1}) is not None
+
     @state_change("requests.delete")
     def delete(self, job_id: str) -> None:
         """Delete in batches: other writes must not wait for long."""

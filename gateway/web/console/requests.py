@@ -11,7 +11,9 @@ from pydantic import ValidationError
 
 from gateway.errors import InvalidRequestError
 from gateway.jobs.job import FINAL_STATUSES, Job, JobStatus
+from gateway.requests.store import RequestStore
 from gateway.schedules.store import JobOrSchedule
+from gateway.web.console.formats import count
 from gateway.web.console.job import tab
 from gateway.web.console.pages import Pages
 from gateway.web.dependencies import JobId, Parts
@@ -83,7 +85,7 @@ def requests_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
         columns=_columns(given, has_failures=_has_failures(found)),
         choices=[Choice(words, {**query, **kept}, query == wanted) for words, query in _CHOICES],
         attempts=_attempts(found, given.get("attempt"), {**wanted, **kept}),
-        nothing=_why_nothing(found, wanted),
+        nothing=_why_nothing(found, parts[RequestStore], is_filtered=bool(wanted)),
         is_live=found is not None and not found.settled,
         source=_address(job_id, given),
         downloads={words: _address(job_id, {**given, "format": form}) for form, words in _DOWNLOADS.items()},
@@ -126,12 +128,14 @@ def _attempts(job: Job | None, current: str | None, kept: dict[str, str]) -> lis
     return [Choice(words, {**kept, "attempt": value}, value == (current or counts)) for words, value in every]
 
 
-def _why_nothing(job: Job | None, wanted: dict[str, str]) -> str:
-    if wanted:
+def _why_nothing(job: Job | None, requests: RequestStore, *, is_filtered: bool) -> str:
+    if is_filtered and job is not None and requests.has_any(job.id):
         return "No request is like that"
     if job is None or job.status not in FINAL_STATUSES:
         runs = job is not None and job.status is JobStatus.RUNNING
         return "No requests yet: each is here when its page has been dealt with" if runs else "No requests yet"
+    asked = job.progress.requested_pages if job.progress else 0
+    made = f"It requested {count(asked)} {'page' if asked == 1 else 'pages'}. " if asked else ""
     if job.items_removed_at is not None:
-        return "The record was removed: it is kept as long as the items (ITEM_RETENTION_DAYS)"
-    return "This crawl has recorded no request"
+        return f"{made}The record was removed: it is kept as long as the items (ITEM_RETENTION_DAYS)"
+    return f"{made}No record of that is stored" if made else "This crawl has recorded no request"

@@ -10,6 +10,7 @@ from gateway.contract.written_files import MAX_NAME
 from gateway.jobs.job import FINAL_STATUSES, Job, JobStatus
 from gateway.schedules.store import JobOrSchedule
 from gateway.web.authorisation import Called
+from gateway.web.console.formats import count
 from gateway.web.console.job import tab
 from gateway.web.console.pages import Pages, page
 from gateway.web.dependencies import JobId, Parts
@@ -91,10 +92,15 @@ def why_nothing(job: Job | None, what: Literal["items", "files"]) -> Nothing:
     """Why there are none of these, and what to do."""
     if job is None or job.status not in FINAL_STATUSES:
         return _nothing_yet(job, what)
+    found = job.progress.items_count if job.progress and what == "items" else 0
     if job.items_removed_at is not None:
-        return Nothing(f"The {what} were removed: they are kept for a time only (ITEM_RETENTION_DAYS).")
+        removed = f"The {what} were removed: they are kept for a time only"
+        words = f"{_found(found)}; none is kept any more" if found else removed
+        return Nothing(f"{words} (ITEM_RETENTION_DAYS).")
     if what == "files":
         return Nothing("This crawl has written no files.", "Files of Scrapy's pipelines and feeds would be here.")
+    if found:
+        return Nothing(f"{_found(found)}; none is stored.", job.message, "Read its log", "log")
     failed = job.status is JobStatus.ERROR or (job.progress and job.progress.errors_count)
     more = "Its pages may have none, or the spider looks for something that the pages do not have (any more)."
     if failed:
@@ -102,6 +108,10 @@ def why_nothing(job: Job | None, what: Literal["items", "files"]) -> Nothing:
             "This crawl has found no items.", job.message, "Find the first error in its log", "log", "ERROR"
         )
     return Nothing("This crawl has found no items.", job.message or more, "Read its log", "log")
+
+
+def _found(items: int) -> str:
+    return f"It found {count(items)} {'item' if items == 1 else 'items'}"
 
 
 def _nothing_yet(job: Job | None, what: str) -> Nothing:

@@ -52,7 +52,7 @@ async def test_items_are_shown_with_how_full_their_fields_are(tab: Tab, console:
 
 
 async def test_an_empty_tab_says_why_and_what_to_do(tab: Tab, console: Console, axe: Axe) -> None:
-    failed = console.job(JobStatus.ERROR, message="5 of 5 requests failed")
+    failed = console.job(JobStatus.ERROR, message="5 of 5 requests failed", progress={"items_count": 0})
     await tab.page.goto(f"/console/jobs/{failed.id}/items")
     await expect(tab.page.get_by_text("This crawl has found no items.")).to_be_visible()
     await expect(tab.page.get_by_role("link", name="Find the first error in its log")).to_be_visible()

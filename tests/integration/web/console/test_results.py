@@ -1,0 +1,60 @@
+"""What the tabs of a job say whose items and requests are not stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from jobs import make_job
+
+from gateway.clock import utc_now
+from gateway.contract.records import Progress
+from gateway.jobs.job import Attempt, Job, JobStatus
+from gateway.requests.store import RequestChunk, RequestStore
+
+Keep = Callable[[Job], Job]
+
+
+def ended(user: str, *, is_removed: bool, items: int = 1680, pages: int = 56) -> Job:
+    now = utc_now()
+    attempt = Attempt(attempt=1, node="n1", dispatched_at=now, started_at=now, ended_at=now)
+    return make_job(
+        user_id=user, status=JobStatus.FINISHED, settled=True, live_key=None, finished_at=now, attempt=1,
+        attempts={"1": attempt}, progress=Progress(items_count=items, requested_pages=pages),
+        items_removed_at=now if is_removed else None,
+    )  # fmt: skip
+
+
+def read(gateway: httpx.Client, job: Job, tab: str) -> str:
+    return gateway.get(f"/console/jobs/{job.id}/{tab}", headers={"Accept": "text/html"}).raise_for_status().text
+
+
+@pytest.mark.parametrize(
+    ("is_removed", "items", "requests"),
+    [
+        (True, "It found 1,680 items; none is kept any more", "It requested 56 pages. The record was removed"),
+        (False, "It found 1,680 items; none is stored", "It requested 56 pages. No record of that is stored"),
+    ],
+)
+def test_what_was_counted_and_is_not_stored_is_said_without_wrong_advice(
+    gateway: httpx.Client, keep: Keep, user: str, *, is_removed: bool, items: str, requests: str
+) -> None:
+    job = keep(ended(user, is_removed=is_removed))
+    said = read(gateway, job, "items")
+    assert items in said
+    assert "looks for something" not in said
+    # a filter is not to blame
+    for query in ("", "?failed=true"):
+        assert requests in read(gateway, job, f"requests{query}")
+
+
+def test_where_nothing_was_found_and_where_a_filter_leaves_nothing_is_said_as_before(
+    gateway: httpx.Client, keep: Keep, user: str, database: Any
+) -> None:
+    job = keep(ended(user, is_removed=False, items=0, pages=0))
+    assert "looks for something" in read(gateway, job, "items")
+    assert "This crawl has recorded no request" in read(gateway, job, "requests?failed=true")
+    RequestStore(database).append(RequestChunk(job.id, 1, 0, 3, b"{}\n"))
+    assert "No request is like that" in read(gateway, job, "requests?failed=true")
