@@ -125,6 +125,17 @@ def moment(value: datetime | None) -> Markup:
     return Markup('<time datetime="{}" data-exact>{}</time>').format(to_iso(value), exact(value))
 
 
+def clock(value: datetime | None) -> Markup:
+    """`<time>` of something soon, such as `Tue 09:00`; `js/times.js` writes the same in the user's zone."""
+    if value is None:
+        return escape("")
+    soon = abs(value - utc_now()) < timedelta(days=6)
+    tag = Markup('<time datetime="{}" title="{}" data-clock>{}</time>')
+    return tag.format(to_iso(value), exact(value), f"{value:%a %H:%M} UTC" if soon else f"{value:%Y-%m-%d %H:%M} UTC")
+
+
+_EVERY = re.compile(r"every\s+(\d+)\s*([smhdw])", re.IGNORECASE)
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _CRON_AT = re.compile(r"(\d{1,2}) (\d{1,2}) \* \* (\*|1-5|mon-fri)", re.IGNORECASE)
 _CRON_NAMES = {"@hourly": "every hour", "@daily": "every day at 00:00", "@midnight": "every day at 00:00"}
 
@@ -137,7 +148,20 @@ def cron_words(interval: str) -> str:
     return _CRON_NAMES.get(interval.strip().lower(), "")
 
 
+def every_words(interval: str) -> str:
+    """`every 12 h`, from `every 720m`; empty for cron, and where it would be rounded."""
+    found = _EVERY.fullmatch(interval.strip())
+    if found is None:
+        return ""
+    seconds = int(found[1]) * _SECONDS[found[2].lower()]
+    words = duration(seconds).split()
+    sizes = {unit: size for size, unit in _UNITS}
+    said = sum(int(number) * sizes[unit] for number, unit in zip(words[::2], words[1::2], strict=True))
+    return f"every {' '.join(words)}" if said == seconds else ""
+
+
 FILTERS = {
+    "every_words": every_words,
     "cron_words": cron_words,
     "plain": plain,
     "shown": shown,

@@ -133,7 +133,9 @@ def _environment() -> Environment:
     )
     environment.filters.update(formats.FILTERS)
     environment.globals.update(waits_for=WAITS_FOR)
-    environment.globals.update(static=STATIC.address, icon=_icon, when=formats.when, moment=formats.moment)
+    environment.globals.update(
+        static=STATIC.address, icon=_icon, when=formats.when, moment=formats.moment, clock=formats.clock
+    )
     return environment
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -97,6 +98,11 @@ async def test_a_schedule_is_found_paused_and_resumed(
     await page.goto("/console/schedules")
     await expect(page.get_by_role("link", name="\\u202e")).to_be_visible()
     await axe(tab)
+    # an interval and its words are a line each, and the next run is there as a time of the clock, too
+    cell = page.get_by_role("row").filter(has_text="mornings").get_by_role("cell").nth(2)
+    lines = "element => element.getBoundingClientRect().height / parseFloat(getComputedStyle(element).lineHeight)"
+    assert await cell.evaluate(lines) < 3
+    await expect(page.locator("[data-clock]").first).to_have_text(re.compile(r"^[A-Z][a-z]{2} \d\d:\d\d$"))
     await page.get_by_label("Name, spider").fill("morn")
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("row")).to_have_count(2)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from html import unescape
 from typing import Any
 
 import httpx
 from pymongo.database import Database
 
-from gateway.clock import utc_now
+from gateway.clock import to_iso, utc_now
+from gateway.web.console.formats import exact
 
 Make = Callable[..., dict[str, Any]]
 
@@ -41,6 +42,18 @@ def test_a_schedule_says_how_far_its_runs_are_moved(gateway: httpx.Client, make:
         assert words in read(gateway, f"/console/schedules/{made['schedule_id']}")
     exact = make(interval="every 3h", timezone=None, jitter=0)
     assert "(jitter)" not in read(gateway, f"/console/schedules/{exact['schedule_id']}")
+
+
+def test_the_list_says_an_interval_as_other_times_and_the_clock_of_the_next_run(
+    gateway: httpx.Client, make: Make, user: str
+) -> None:
+    made = make(interval="every 720m", timezone=None, jitter=0, schedule_at=to_iso(utc_now() + timedelta(hours=5)))
+    page = read(gateway, "/console/schedules", user_id=user)
+    assert '<span class="nowrap" title="every 720m">every 12 h</span>' in page
+    due = datetime.fromisoformat(made["next_run"])
+    assert f'title="{exact(due)}" data-clock>{due:%a %H:%M} UTC<' in page
+    # where it is changed, it is as it was written
+    assert 'value="every 720m"' in read(gateway, f"/console/schedules/{made['schedule_id']}/edit")
 
 
 def test_the_form_of_a_schedule_shows_no_value_of_a_variable_and_sends_none_back(

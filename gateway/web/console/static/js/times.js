@@ -1,4 +1,5 @@
-// Times: `<time datetime data-ago>` says how long ago, kept fresh; `data-exact` says when, in the user's zone.
+// Times: `<time datetime data-ago>` says how long ago, kept fresh; `data-exact` says when, in the
+// user's zone; `data-clock` says the same of something soon in a few letters.
 import { h } from "./text.js";
 
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
@@ -6,6 +7,7 @@ const EXACT = new Intl.DateTimeFormat("en-CA", {
   year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
   hourCycle: "h23", timeZoneName: "short",
 });
+const DAY = new Intl.DateTimeFormat("en", { weekday: "short" });
 
 /** `3 min ago`, `in 2 h`. */
 export function ago(date, now = Date.now()) {
@@ -23,6 +25,13 @@ export function exact(date) {
   return `${part.year}-${part.month}-${part.day} ${part.hour}:${part.minute}:${part.second} ${part.timeZoneName}`;
 }
 
+/** `Tue 09:00` of what is less than six days away, else `2027-06-01 09:00`. */
+export function clock(date, now = Date.now()) {
+  const part = Object.fromEntries(EXACT.formatToParts(date).map(({ type, value }) => [type, value]));
+  const isSoon = Math.abs(now - date) < 6 * 86_400_000;
+  return `${isSoon ? DAY.format(date) : `${part.year}-${part.month}-${part.day}`} ${part.hour}:${part.minute}`;
+}
+
 /** `<time>` for a time of the API; a dash for none. */
 export function time(iso) {
   if (!iso) return document.createTextNode("–");
@@ -31,12 +40,12 @@ export function time(iso) {
 }
 
 export function refresh(root = document) {
-  for (const element of root.querySelectorAll("time[data-ago], time[data-exact]")) {
+  for (const element of root.querySelectorAll("time[data-ago], time[data-exact], time[data-clock]")) {
     const date = new Date(element.dateTime);
     const words = exact(date);
-    const said = "ago" in element.dataset ? ago(date) : words;
+    const said = "ago" in element.dataset ? ago(date) : "clock" in element.dataset ? clock(date) : words;
     if (element.textContent !== said) element.textContent = said;
-    if ("ago" in element.dataset && element.title !== words) element.title = words;
+    if (!("exact" in element.dataset) && element.title !== words) element.title = words;
   }
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.web.console.formats import cron_words, prose
+from gateway.web.console.formats import cron_words, every_words, prose
 
 WORDS = {
     "0 9 * * *": "every day at 09:00",
@@ -18,6 +18,23 @@ WORDS = {
 @pytest.mark.parametrize(("interval", "words"), WORDS.items())
 def test_simple_cron_is_said_in_words(interval: str, words: str) -> None:
     assert cron_words(interval) == words
+
+
+@pytest.mark.parametrize(
+    ("interval", "words"),
+    {
+        "every 720m": "every 12 h",
+        "EVERY 15 m": "every 15 min",
+        "every 2w": "every 14 d",
+        "every 5s": "every 5 s",
+        "every 90m": "every 1 h 30 min",
+        # with two units it would be another time
+        "every 90061s": "",
+        "0 9 * * *": "",
+    }.items(),
+)
+def test_an_interval_is_said_in_the_units_of_all_times(interval: str, words: str) -> None:
+    assert every_words(interval) == words
 
 
 @pytest.mark.parametrize(
