@@ -101,6 +101,18 @@ async def test_keys_lead_everywhere_but_not_while_somebody_types(tab: Tab, axe: 
     assert page.url.endswith("/")
 
 
+async def test_the_list_of_keys_says_once_what_a_key_does_here(tab: Tab, console: Console) -> None:
+    job = console.job()
+    console.log(job, ["2027-06-01 09:00:01 [seo] INFO: Spider opened"])
+    await tab.page.goto(f"/console/jobs/{job.id}/log")
+    await expect(tab.page.get_by_text("Spider opened")).to_be_visible()
+    await tab.page.keyboard.press("?")
+    listed = tab.page.get_by_role("dialog", name="Shortcuts").locator("dl > div")
+    told = [" ".join(text.split()) for text in await listed.all_inner_texts()]
+    assert {"/ Search in the log", "Ctrl F Search in the log", "Ctrl K Search, or go to a page"} <= set(told)
+    assert [one for one in told if one.startswith("/ ")] == ["/ Search in the log"]
+
+
 async def test_a_phone_searches_from_the_menu(open_tab: OpenTab, console: Console) -> None:
     async with open_tab(console.url, **PHONE) as tab:
         await tab.page.goto("/")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from browser.console.platform import HOSTILE, Console
 from browser.console.tabs import PHONE, Axe, OpenTab, Tab
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from gateway.access.keys import Scope
 from gateway.clock import utc_now
@@ -89,6 +90,64 @@ async def test_each_filter_leads_to_its_requests(tab: Tab, job: Job) -> None:
     await expect(page.get_by_text("No request is like that")).to_be_visible()
     await page.goto(f"/console/jobs/{job.id}/requests?status=tall")
     await expect(page.get_by_role("alert")).to_contain_text("status")
+
+
+#: Where the page is when it was drawn twice.
+WHERE = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(scrollY))))"
+
+
+async def test_a_filter_and_an_order_keep_the_place_on_the_page(tab: Tab, job: Job) -> None:
+    page = tab.page
+    await page.goto(f"/console/jobs/{job.id}/requests#tab")
+    await expect(rows(page).first).to_contain_text("/refused")
+    await page.get_by_role("link", name="4xx").click()
+    await expect(rows(page)).to_have_count(1)
+    assert "status=4xx" in page.url
+    assert abs(await page.locator("#tab").evaluate("tab => tab.getBoundingClientRect().top")) < 20
+    # an order also where the address does not lead to the tabs
+    await page.goto(f"/console/jobs/{job.id}/requests")
+    await expect(rows(page).first).to_contain_text("/refused")
+    before = await page.evaluate("() => { scrollTo(0, 9999); return scrollY; }")
+    assert before > 100
+    places = []
+
+    async def look(route: Route) -> None:
+        places.append(await page.evaluate(WHERE))
+        await route.continue_()
+
+    await page.route("**/requests?*sort=-bytes*", look)
+    await page.get_by_role("button", name="Size").click()
+    await expect(rows(page).first).to_contain_text("9.0 kB")
+    await expect(page.get_by_role("button", name="Size")).to_be_focused()
+    assert "sort=-bytes" in page.url
+    assert [*places, await page.evaluate("scrollY")] == [before, before]
+
+
+async def test_the_choice_of_columns_stays_on_the_screen(tab: Tab, job: Job) -> None:
+    page = tab.page
+    await page.goto(f"/console/jobs/{job.id}/requests")
+    await expect(rows(page).first).to_contain_text("/refused")
+    columns = page.get_by_text("Columns", exact=True).first
+    for place in ("end", "start"):
+        await columns.evaluate("(button, block) => button.scrollIntoView({ block })", place)
+        await columns.press("Enter")
+        box = page.locator("fieldset.panel")
+        await expect(box.get_by_label("Retries")).to_be_visible()
+        edges = await box.bounding_box()
+        assert edges
+        assert 0 <= edges["y"] <= edges["y"] + edges["height"] <= 800, place
+        await page.keyboard.press("Escape")
+        await expect(box).to_be_hidden()
+
+
+async def test_a_request_in_full_has_its_time_as_the_table_has(tab: Tab, job: Job) -> None:
+    page = tab.page
+    await page.goto(f"/console/jobs/{job.id}/requests")
+    await page.get_by_role("button", name="Record 1 in full").press("Enter")
+    time = page.get_by_role("dialog", name="Record 1").locator("time")
+    await expect(time).to_have_attribute("datetime", re.compile(r"Z$"))
+    # in the browser's zone
+    await expect(time).to_have_attribute("title", re.compile(r"^2027-06-01 \d\d:\d\d:01 (?!Z)"))
 
 
 async def test_what_a_site_calls_itself_changes_nothing_but_itself(

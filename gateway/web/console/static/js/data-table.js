@@ -130,7 +130,7 @@ class DataTable extends HTMLElement {
     const attributes = { class: "scroll data-box", role: "region", "aria-label": this.getAttribute("label"), tabindex: "0" };
     this.#box = h("div", attributes, this.#earlier, this.#table, h("div", { class: "data-end" }, this.#more));
     this.#said = h("p", { class: "muted small", role: "status" });
-    this.#drawer = new Drawer((by) => this.#neighbour(by));
+    this.#drawer = new Drawer((by) => this.#neighbour(by), (name) => this.#columns.get(name)?.kind === "time");
     this.#news = this.#button("Show what is new", () => this.#restart());
     this.#bar = h("div", { class: "row data-bar" }, this.#searchField(), this.#said, this.#news, this.#columnMenu(), this.#downloads());
     this.append(this.#bar, this.#problem, this.#box, this.#drawer.element);
@@ -264,7 +264,9 @@ class DataTable extends HTMLElement {
 
   #drawHead() {
     const numbered = h("th", { scope: "col", class: "number" }, h("span", { class: "visually-hidden" }, "Record"), "#");
+    const focused = [...this.#head.children].findIndex((heading) => heading.contains(document.activeElement));
     this.#head.replaceChildren(numbered, ...this.#chosen.map((name) => this.#heading(this.#columns.get(name) ?? { label: name, sorts: [] })));
+    this.#head.children[focused]?.querySelector("button")?.focus({ preventScroll: true });
   }
 
   #heading({ label, sorts, kind, hasNumbers }) {
@@ -338,6 +340,8 @@ class DataTable extends HTMLElement {
       return taken;
     };
     this.#pages = new Pages(async (after) => (!after && take()) || this.#read(after, signal));
+    // a page that gets shorter for a moment would jump
+    if (this.#window.size) this.#box.style.minHeight = `${this.#box.offsetHeight}px`;
     for (const { body } of this.#window.values()) body.remove();
     this.#window.clear();
     this.#current = 0;
@@ -404,6 +408,7 @@ class DataTable extends HTMLElement {
     } finally {
       if (pages === this.#pages) {
         this.#coming = null;
+        this.#box.style.minHeight = "";
         this.#sayWhatThereIs();
       }
     }
@@ -620,14 +625,27 @@ function inOrder(names) {
   return names.toSorted((one, other) => place(one) - place(other));
 }
 
-/** A button with a panel below it, which Escape and a click elsewhere close. */
+/** Pixels that a panel needs, and between it and the edge of the window. */
+const LEAST = 240;
+const EDGE = 16;
+
+/** A button with a panel below it, or above where there is more room; Escape and a click elsewhere close it. */
 function dropdown(symbol, words, panel) {
-  const box = h("details", { class: "dropdown" }, h("summary", { class: "button small" }, icon(symbol), words), panel);
+  const button = h("summary", { class: "button small" }, icon(symbol), words);
+  const box = h("details", { class: "dropdown" }, button, panel);
   box.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || !box.open) return;
     event.stopPropagation();
     box.open = false;
-    box.querySelector("summary").focus();
+    button.focus();
+  });
+  // before it opens: the toggle event comes when it was drawn already
+  button.addEventListener("click", () => {
+    const { top, bottom } = button.getBoundingClientRect();
+    const [above, below] = [top - EDGE, innerHeight - bottom - EDGE];
+    const isAbove = below < LEAST && above > below;
+    panel.classList.toggle("above", isAbove);
+    panel.style.maxHeight = `min(60vh, ${Math.round(isAbove ? above : below)}px)`;
   });
   document.addEventListener("click", (event) => {
     if (!box.contains(event.target)) box.open = false;

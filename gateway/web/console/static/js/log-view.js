@@ -85,7 +85,7 @@ class LogView extends HTMLElement {
     parts.error = this.#button("First error", "next", () => this.#firstError(), { "data-key": "e" });
     parts.wrap = this.#button("Wrap", "wrap", () => this.#wrap(), { "aria-pressed": "true", "data-key": "w" });
     parts.follow = this.#button("Follow", "down-arrow", () => this.#setFollowing(!this.#isFollowing), { "aria-pressed": "true", "data-key": "f" });
-    parts.find = this.#button("Search", "search", () => this.#search.open(), { title: "Ctrl+F, or /", "data-key": "/", "data-key-words": "Search the whole log" });
+    parts.find = this.#button("Search", "search", () => this.#search.open(), { title: "Ctrl+F, or /", "data-key": "/", "data-key-too": "Ctrl F", "data-key-words": "Search in the log" });
     parts.state = h("span", { class: "log-state small muted", role: "status" });
     parts.box = h("div", { class: "log-box", tabindex: 0, role: "table", "aria-label": "Log" });
     parts.marks = h("canvas", { class: "log-marks", "aria-hidden": "true" });

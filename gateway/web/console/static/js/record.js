@@ -1,5 +1,6 @@
 // Values that a spider has scraped, as elements: short in a cell, whole as a tree, and one record in a drawer.
 import { count, h, icon, shown } from "./text.js";
+import { time } from "./times.js";
 
 /** Characters from which on a text needs a wide column. */
 const LONG = 24;
@@ -100,15 +101,15 @@ function counted(value) {
   return `${count(entries)} ${entries === 1 ? "entry" : "entries"}`;
 }
 
-/** A list or an object with all that is in it, a part at a time. */
-export function tree(value, depth = 0) {
+/** A list or an object with all that is in it, a part at a time; `isTime(name)`: whether a field of it is a time. */
+export function tree(value, depth = 0, isTime = () => false) {
   const entries = Array.isArray(value) ? value.map((one, place) => [place, one]) : Object.entries(value);
   if (!entries.length) return h("p", { class: "muted" }, Array.isArray(value) ? "an empty list" : "an empty object");
   const list = h("ul", { class: "tree" });
   const more = h("button", { class: "button small", type: "button" });
   let done = 0;
   const add = () => {
-    for (const [name, one] of entries.slice(done, done + ENTRIES)) list.append(branch(name, one, depth));
+    for (const [name, one] of entries.slice(done, done + ENTRIES)) list.append(branch(name, one, depth, isTime(name)));
     done += ENTRIES;
     more.textContent = `${count(entries.length - done)} more`;
     more.hidden = done >= entries.length;
@@ -118,14 +119,14 @@ export function tree(value, depth = 0) {
   return h("div", {}, list, more);
 }
 
-function branch(name, value, depth) {
+function branch(name, value, depth, isTime) {
   const label = h("bdi", { class: "name" }, shown(name, IN_CELL));
   if (isNested(value)) {
     const size = Array.isArray(value) ? value.length : Object.keys(value).length;
     const isOpen = depth < OPEN_DEPTH && size <= 20;
     return h("li", { class: "nested" }, label, folded(value, preview(value), depth + 1, isOpen));
   }
-  return h("li", {}, label, h("span", { class: "value" }, ...whole(value)));
+  return h("li", {}, label, h("span", { class: "value" }, ...(isTime ? [time(value)] : whole(value))));
 }
 
 /** A value in full; of a long text its beginning, and the rest on demand. */
@@ -142,16 +143,21 @@ function whole(value) {
 
 // --- one record in a drawer
 
-/** Shows a record beside its table. `step(1)` and `step(-1)` go to its neighbours and say what they are. */
+/**
+ * Shows a record beside its table. `step(1)` and `step(-1)` go to its neighbours and say what they are; `isTime(name)`
+ * says whether a field is a time.
+ */
 export class Drawer {
   #step;
+  #isTime;
   #title = h("h2", { id: "drawer-title", tabindex: "-1" });
   #content = h("div", { class: "drawer-content" });
   #record;
   #dialog;
 
-  constructor(step) {
+  constructor(step, isTime) {
     this.#step = step;
+    this.#isTime = isTime;
     const button = (name, words, act) => {
       const made = h("button", { class: "button quiet small", type: "button", "aria-label": words, title: words }, icon(name));
       made.addEventListener("click", act);
@@ -182,7 +188,7 @@ export class Drawer {
   open(title, record) {
     this.#record = record;
     this.#title.textContent = title;
-    this.#content.replaceChildren(tree(record));
+    this.#content.replaceChildren(tree(record, 0, this.#isTime));
     this.#content.scrollTop = 0;
     if (!this.#dialog.open) this.#dialog.showModal();
     this.#title.focus();

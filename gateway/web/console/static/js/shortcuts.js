@@ -1,6 +1,7 @@
 // Keys: an element with `data-key="g j"` is clicked, or focused if it is a field, when these keys are pressed one after
-// the other. An element of the page's own content goes before one of the frame. Nothing is done while somebody types or
-// a dialog is open, nor, but for Ctrl-K, once the user has switched single keys off.
+// the other. `data-key-too` names keys that do the same; who has the element listens to them. An element of the page's
+// own content goes before one of the frame. Nothing is done while somebody types or a dialog is open, nor, but for
+// Ctrl-K, once the user has switched single keys off.
 import { open } from "./palette.js";
 import { h } from "./text.js";
 
@@ -63,8 +64,9 @@ function openPalette() {
 
 /** What each key does, in a dialog. */
 function listKeys() {
-  const everywhere = [...document.querySelectorAll("body > :not(main) [data-key]")];
   const here = [...document.querySelectorAll("main [data-key]")];
+  const taken = new Set(here.map(({ dataset }) => dataset.key));
+  const everywhere = [...document.querySelectorAll("body > :not(main) [data-key]")].filter(({ dataset }) => !taken.has(dataset.key));
   const off = h("input", { type: "checkbox", id: "keys-on", onchange: () => switchKeys(off.checked) });
   off.checked = !areOff();
   const dialog = h(
@@ -75,7 +77,7 @@ function listKeys() {
       { method: "dialog" },
       h("h2", { id: "keys-title" }, "Shortcuts"),
       keys("On this page", here),
-      keys("Everywhere", everywhere, h("div", {}, h("dt", {}, h("kbd", {}, "Ctrl"), " ", h("kbd", {}, "K")), h("dd", {}, "Search, or go to a page"))),
+      keys("Everywhere", everywhere, line("Ctrl K", "Search, or go to a page")),
       h("div", { class: "field tick" }, off, h("label", { for: "keys-on" }, "Single keys do this (Ctrl K always does)")),
       h("div", { class: "buttons" }, h("button", { class: "button", autofocus: true }, "Close")),
     ),
@@ -87,12 +89,12 @@ function listKeys() {
 
 function keys(title, elements, more) {
   if (!elements.length) return null;
-  const rows = elements.map((element) => {
-    const typed = element.dataset.key.split(" ").flatMap((key) => [h("kbd", {}, key), " "]);
-    return h("div", {}, h("dt", {}, ...typed), h("dd", {}, wordsOf(element)));
-  });
+  const typed = (element) => [element.dataset.key, element.dataset.keyToo].filter(Boolean);
+  const rows = elements.flatMap((element) => typed(element).map((names) => line(names, wordsOf(element))));
   return h("section", {}, h("h3", {}, title), h("dl", {}, more, ...rows));
 }
+
+const line = (names, words) => h("div", {}, h("dt", {}, ...names.split(" ").flatMap((key) => [h("kbd", {}, key), " "])), h("dd", {}, words));
 
 const wordsOf = (element) =>
   element.dataset.keyWords ?? element.getAttribute("aria-label") ?? (element.textContent.trim() || element.labels?.[0]?.textContent.trim() || "");
