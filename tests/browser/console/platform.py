@@ -34,7 +34,7 @@ from gateway.stores.mongo import connect
 
 #: What a spider, a user or a site may call something: markup, a turn of direction, a control, and no end.
 HOSTILE = "<script>alert(1)</script><b>bold</b>\u202egnp.exe\x07" + "x" * 5000
-_RAN = frozenset({JobStatus.RUNNING, JobStatus.PAUSED, JobStatus.FINISHED, JobStatus.PARTIAL, JobStatus.ERROR})
+_RAN = frozenset(JobStatus) - {JobStatus.PENDING, JobStatus.SCHEDULED}
 
 
 class Console:

@@ -7,11 +7,13 @@ import random
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from importlib import metadata
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 from unittest.mock import patch
+from zoneinfo import ZoneInfo
 
 from browser.console.platform import Console
 from eggs import teller
@@ -23,7 +25,7 @@ from gateway.contract.log_line import split_entries
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, FilesKept, SpiderInfo
 from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
-from gateway.jobs.job import Job, JobStatus, Trigger, WaitingReason
+from gateway.jobs.job import Job, JobStatus, Occurrence, Trigger, WaitingReason
 from gateway.jobs.progress import Point, ProgressStore
 from gateway.logs.store import LogChunk, count_lines
 from gateway.nodes.health import HeartbeatStore
@@ -55,6 +57,13 @@ _INSTALLED = {
     "log": "Using Python 3.12\nResolved 3 packages in 41ms\nPrepared 1 package in 96ms\nInstalled 3 packages in 9ms\n"
     " + attrs==25.4.0\n + itemloaders==1.3.2\n + price-parser==0.4.0\n",
 }
+#: Lines of the log of the job in full, the seconds between them, and the errors among them.
+_LINES, _LINE_SECONDS = 900, 0.26
+_ERROR_LINES = tuple(range(170, _LINES, 180))
+_ERRORS = len(_ERROR_LINES)
+#: Its items, and its requests that failed: the first errors of the log. The others are of the spider.
+_ITEMS = 240
+_FAILED, _FIRST_FAILED, _FAILED_EACH = 3, 40, 97
 _NAMES = ("Kettle", "Toaster", "Desk lamp", "Garden chair", "Bread knife", "Clock", "Kitchen scale", "Door mat")
 _SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 6"><rect width="9" height="6" fill="{}"/></svg>'
 
@@ -110,8 +119,9 @@ class Sample:
     def beat(self) -> None:
         """Two nodes, a worker and two beats give a sign of life."""
         eggs = [Egg("shop", "1.3"), Egg("shop", "1.4")]
+        same = {"eggs": eggs, "max_render_slots": 2, "version": metadata.version("discoverybot")}
         for node, slots, load, free in (("n1", 8, Load(0.46, 0.58), 212), ("n2", 4, Load(0.12, 0.31), 96)):
-            self.console.node(node, slots=slots, load=load, free_bytes=free << 30, eggs=eggs, max_render_slots=2)
+            self.console.node(node, slots=slots, load=load, free_bytes=free << 30, **same)
         beats = HeartbeatStore(self.console.database)
         for name in ("worker:host-1:4711", "beat:host-1:4712", "beat:host-2:815"):
             beats.beat(name)
@@ -131,17 +141,19 @@ class Sample:
 
     def _note_the_past(self) -> None:
         """What became of the occurrences of the last days."""
-        today = utc_now().replace(hour=7, minute=0, second=0, microsecond=0)
+        today = utc_now().astimezone(ZoneInfo("Europe/Paris")).replace(hour=9, minute=0, second=0, microsecond=0)
         entries = []
         for days in range(1, 9):
-            due = today - timedelta(days=days)
+            # nine o'clock there, also where the clocks have changed in between
+            due = (today - timedelta(days=days)).astimezone(UTC)
             late, kind = 0.4, LedgerKind.FIRED
             if days == 3:
                 kind = LedgerKind.SKIPPED
             elif days == 5:
                 late = 340.0
             status = JobStatus.ERROR if days == 2 else JobStatus.FINISHED
-            ran = self._job(status, due, 300 + 9 * days, spider="offers", schedule_id=self.ids["offers"])
+            run = {"schedule_id": self.ids["offers"], "slot": Occurrence(rev=1, at=due, due=due, fired_at=due)}
+            ran = self._job(status, due, 300 + 9 * days, spider="offers", **run)
             entries.append(self._entry(ran.id, due, kind, late))
         LedgerStore(self.console.database).record(entries)
 
@@ -189,12 +201,13 @@ class Sample:
             user = ("anne", "bert", "anne")[number % 3]
             ran = self.random.uniform(20, 120)
             self._job(status, began, ran, spider=spider, user_id=user, dead=number in {4, 24}, **site, **failed)
+        # as many of bert's run as one user may have
         for number, reason in enumerate((WaitingReason.USER_QUOTA,) * 3):
             began = now - timedelta(seconds=40 + 55 * number)
             self._job(JobStatus.PENDING, began, 0, spider="reviews", user_id="bert", waiting_reason=reason)
         for number in range(2):
             began = now - timedelta(seconds=50 + 90 * number)
-            job = self._job(JobStatus.RUNNING, began, 0, spider="seo", pages=64 + 70 * number)
+            job = self._job(JobStatus.RUNNING, began, 0, spider="seo", user_id="bert", pages=64 + 70 * number)
             slot = Wish(node_resource("n1"), str(AttemptId(job.id, 1)), 8)
             HoldStore(self.console.database).take([slot], "sample")
 
@@ -202,16 +215,20 @@ class Sample:
         """A job with curves, a log, items, requests and files, as if it had ended just now."""
         began = utc_now() - timedelta(seconds=260)
         params = {"params": {"category": "kitchen", "with_reviews": True}, "schedule_id": self.ids["offers"]}
-        job = self._job(JobStatus.FINISHED, began, 240, spider="offers", pages=380, tags=["prices"], **params)
+        params["message"] = f"{_ERRORS} of {380 + _ERRORS} requests failed (the first: no answer within 30 seconds)"
+        job = self._job(JobStatus.PARTIAL, began, 240, spider="offers", pages=380, tags=["prices"], **params)
         store = ProgressStore(self.console.database)
         series = store.get(AttemptId(job.id, 1))
         for second in range(0, 241, 4):
             done = round(380 * min(1, (second / 240) ** 0.9))
-            series.add(Point(began + timedelta(seconds=second), min(384, 40 + 2 * done), done, 3 * done, 0, done))
+            items, errors = round(done * _ITEMS / 380), sum(line * _LINE_SECONDS <= second for line in _ERROR_LINES)
+            point = Point(began + timedelta(seconds=second), min(384, 40 + 2 * done), done, items, errors, done)
+            series.add(point)
         store.save(series)
         self._write_log(job, began)
+        self.console.change(job, **{"progress.errors_count": _ERRORS, "progress.items_count": _ITEMS})
         self._record_requests(job, began)
-        self.console.results(job, [self._item(number) for number in range(240)])
+        self.console.results(job, [self._item(number) for number in range(_ITEMS)])
         self._keep_files(job)
         return job
 
@@ -228,17 +245,20 @@ class Sample:
         }
 
     def _write_log(self, job: Job, began: datetime) -> None:
-        lines = [self._line(number, began) for number in range(900)]
+        lines = [self._line(number, began) for number in range(_LINES)]
         data = "".join(lines).encode()
         counts = count_lines(split_entries(data, 0)[0], None)
         self.console.logs.append(LogChunk(job.id, 1, 0, len(data), "INFO", data, None, counts))
         self.console.database["jobs"].update_one({"_id": job.id}, {"$set": {"attempts.1.log_end": len(data)}})
 
     def _line(self, number: int, began: datetime) -> str:
-        at = f"{began + timedelta(seconds=number * 0.26):%Y-%m-%d %H:%M:%S}"
+        at = f"{began + timedelta(seconds=number * _LINE_SECONDS):%Y-%m-%d %H:%M:%S}"
         if number == 0:
             return f"{at} [scrapy.core.engine] INFO: Spider opened\n"
-        if number % 180 == 170:
+        if number in _ERROR_LINES[:_FAILED]:
+            url = f"{_SHOP}/p/{_FIRST_FAILED + _FAILED_EACH * _ERROR_LINES.index(number)}"
+            return f"{at} [scrapy.core.scraper] ERROR: Error downloading <GET {url}>: no answer within 30 seconds\n"
+        if number in _ERROR_LINES:
             return (
                 f"{at} [scrapy.core.scraper] ERROR: Spider error processing <GET {_SHOP}/p/{number}>\n"
                 'Traceback (most recent call last):\n  File "shop/spiders/offers.py", line 41, in parse\n'
@@ -258,7 +278,7 @@ class Sample:
 
     def _request(self, number: int, start: int) -> dict[str, Any]:
         known = {"url": f"{_SHOP}/p/{number}", "at": start + 800 * number, "attempt": 1, "parent": f"{_SHOP}/offers"}
-        if number % 97 == 40:
+        if number % _FAILED_EACH == _FIRST_FAILED:
             return {**known, "ms": 30_000, "failed": True, "reason": "no answer within 30 seconds", "retries": 2}
         status = 404 if number % 60 == 33 else 200
         return {**known, "status": status, "ms": 80 + number * 37 % 700, "bytes": 20_000 + number * 911 % 60_000}
