@@ -382,6 +382,9 @@ class ForkedListing(Protocol):
         self._written = bytearray()
         self._pid: int | None = None
         self._killed: str | None = None
+        self._is_closed = False
+        #: Whether there is no process, or not any more.
+        self._is_over = False
         late = f"it took longer than {COMMAND_TIMEOUT:g} seconds"
         self._timer: DelayedCall = reactor.callLater(COMMAND_TIMEOUT, self.kill, late)
 
@@ -393,6 +396,7 @@ class ForkedListing(Protocol):
                 self._account.kill_group(self._pid)
         if self.transport is not None:
             self.transport.loseConnection()
+        self._end()
 
     def dataReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
         self._written += data
@@ -400,6 +404,17 @@ class ForkedListing(Protocol):
             self.kill("it says too much")
 
     def connectionLost(self, _reason: Failure = connectionDone) -> None:  # noqa: N802 - Twisted's name
+        self._is_closed = True
+        self._tell()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._tell()
+
+    def _tell(self) -> None:
+        """Not before its end: until then it holds the egg that it has listed, which may have to go."""
+        if self.result.called or not (self._is_closed and self._is_over):
+            return
         if self._timer.active():
             self._timer.cancel()
         if self._killed is None:
@@ -414,12 +429,15 @@ class ForkedListing(Protocol):
 
     def exited(self, _status: int, _usage: Usage) -> None:
         self._pid = None
+        self._end()
 
     def lose_zygote(self) -> None:
         """Its own end of the socket tells how far it came."""
+        self._end()
 
     def start_plainly(self) -> None:
         """There is no process: by now the other end of the socket is closed."""
+        self._end()
 
 
 # --- one crawl that is forked from a zygote, from the moment at which it was asked for

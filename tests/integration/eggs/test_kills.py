@@ -122,6 +122,8 @@ def test_a_deployment_is_made_wholly_or_not_at_all(node: EggNode, plan: Path, po
     assert stored(node) == ({"shop/1.egg": new} if counts else before)
     node.wait_for(lambda: [info["name"] for info in node.catalog("shop")] == ["teller"] * len(stored(node)))
     node.wait_for(lambda: is_listed(node))
+    # it answers once it is past the point after the listing, too
+    node.client.get("/daemonstatus.json")
 
 
 @pytest.mark.parametrize("side", ["before", "after"])

@@ -191,7 +191,7 @@ def test_a_worker_that_tries_again_leaves_no_connection_behind(monkeypatch: pyte
         raise AutoReconnect
 
     monkeypatch.setattr("gateway.worker.app.connect", connect_nowhere)
-    monkeypatch.setattr("gateway.worker.app.ensure_indexes", fail)
+    monkeypatch.setattr("gateway.worker.app.enter", fail)
     parts = WorkerParts(Settings())
     for _ in range(2):
         with pytest.raises(AutoReconnect):
