@@ -25,8 +25,8 @@ def test_fake_nodes_tell_the_truth_of_what_they_were_posted(tmp_path: Path) -> N
         }  # fmt: skip
         with fake_nodes(2, environment) as order:
             order(slots=3)
+            wait_until(lambda: [node.max_slots for node in store.all()] == [3, 3])
             first, second = store.all()
-            assert [first.max_slots, second.max_slots] == [3, 3]
             assert post(first, "schedule.json", "wrong").status_code == 401
             for _ in range(2):
                 assert post(first, "schedule.json").json()["status"] == "ok"
