@@ -248,10 +248,11 @@ class Dispatch:
         # there may be more; and if some jobs no longer wait, others may go in their place
         self._is_asked |= len(planned) == BATCH or len(jobs) < len(tried)
         self._passed_over = bool(busy)
-        left = {one.candidate.job_id for one in planned}.union(named) - jobs.keys()
+        refused = {one.candidate.job_id for one in planned} - jobs.keys()
+        left = refused.union(named) - jobs.keys()
         try:
             self._give_back(planned, tried, taken, jobs)
-            if jobs.keys() < {one.candidate.job_id for one in planned}:
+            if refused:
                 # a node gave no hold, so it is not any more as it was read: full, or drained
                 nodes = self._up_to_date(self._nodes.lately(anew=True))
             if left:

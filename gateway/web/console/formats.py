@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 import orjson
 from markupsafe import Markup, escape
 
 from gateway.clock import to_iso, utc_now
+from gateway.errors import InvalidRequestError
+from gateway.schedules.next_run import Every, parse_interval
 
 #: Controls, and characters that change the direction or the place of the text around them; half surrogate pairs.
 _INVISIBLE = re.compile(
@@ -134,8 +137,6 @@ def clock(value: datetime | None) -> Markup:
     return tag.format(to_iso(value), exact(value), f"{value:%a %H:%M} UTC" if soon else f"{value:%Y-%m-%d %H:%M} UTC")
 
 
-_EVERY = re.compile(r"every\s+(\d+)\s*([smhdw])", re.IGNORECASE)
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _CRON_AT = re.compile(r"(\d{1,2}) (\d{1,2}) \* \* (\*|1-5|mon-fri)", re.IGNORECASE)
 _CRON_NAMES = {"@hourly": "every hour", "@daily": "every day at 00:00", "@midnight": "every day at 00:00"}
 
@@ -150,14 +151,16 @@ def cron_words(interval: str) -> str:
 
 def every_words(interval: str) -> str:
     """`every 12 h`, from `every 720m`; empty for cron, and where it would be rounded."""
-    found = _EVERY.fullmatch(interval.strip())
-    if found is None:
+    try:
+        found = parse_interval(interval, "UTC")
+    except InvalidRequestError:
         return ""
-    seconds = int(found[1]) * _SECONDS[found[2].lower()]
-    words = duration(seconds).split()
-    sizes = {unit: size for size, unit in _UNITS}
-    said = sum(int(number) * sizes[unit] for number, unit in zip(words[::2], words[1::2], strict=True))
-    return f"every {' '.join(words)}" if said == seconds else ""
+    if not isinstance(found, Every):
+        return ""
+    seconds = round(found.gap.total_seconds())
+    # a duration is said in its largest unit and the next one
+    last = next((following for (size, _), (following, _) in pairwise(_UNITS) if seconds >= size), 1)
+    return "" if seconds % last else f"every {duration(seconds)}"
 
 
 FILTERS = {

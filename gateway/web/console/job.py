@@ -41,8 +41,7 @@ def job_page(request: Request, job_id: JobId, parts: Parts) -> Response:
 
 @router.page("/console/jobs/{job_id}/log", like="GET /jobs/{job_id}/logs")
 def log_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
-    found = parts[JobOrSchedule].job(job_id)
-    return tab(request, job_id, parts, "log", no_log=no_log(found) if found else None)
+    return tab(request, job_id, parts, "log")
 
 
 @router.page("/console/jobs/{job_id}/runs", like="GET /jobs/{job_id}/runs")
@@ -64,6 +63,7 @@ def tab(request: Request, job_id: str, parts: Parts, name: str, **context: Any) 
         job=JobDetail.of(named, parts[JobQueries].queue_position(named)),
         may=_possible(named),
         story=story(named, parts.clock()),
+        no_log=no_log(named),
         parameters=parameters(named.spec),
         start_urls=start_urls(named.spec),
         now=parts.clock(),

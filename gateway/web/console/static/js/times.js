@@ -19,15 +19,18 @@ export function ago(date, now = Date.now()) {
   return seconds > 0 ? `${whole} ${unit} ago` : `in ${whole} ${unit}`;
 }
 
+/** Year, month and so on in the user's zone, by name. */
+const partsOf = (date) => Object.fromEntries(EXACT.formatToParts(date).map(({ type, value }) => [type, value]));
+
 /** `2027-06-01 09:00:01 CEST`. */
 export function exact(date) {
-  const part = Object.fromEntries(EXACT.formatToParts(date).map(({ type, value }) => [type, value]));
+  const part = partsOf(date);
   return `${part.year}-${part.month}-${part.day} ${part.hour}:${part.minute}:${part.second} ${part.timeZoneName}`;
 }
 
 /** `Tue 09:00` of what is less than six days away, else `2027-06-01 09:00`. */
 export function clock(date, now = Date.now()) {
-  const part = Object.fromEntries(EXACT.formatToParts(date).map(({ type, value }) => [type, value]));
+  const part = partsOf(date);
   const isSoon = Math.abs(now - date) < 6 * 86_400_000;
   return `${isSoon ? DAY.format(date) : `${part.year}-${part.month}-${part.day}`} ${part.hour}:${part.minute}`;
 }
