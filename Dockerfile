@@ -20,7 +20,7 @@ RUN --mount=type=cache,target=/var/cache/uv uv sync --locked --no-dev $EXTRAS
 FROM python:3.14-slim-trixie AS runtime
 LABEL org.opencontainers.image.title="DiscoveryBot" \
       org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.version="0.2.0"
+      org.opencontainers.image.version="0.3.0"
 # eggs are other people's code: no root, and nothing of ours that they could write to
 RUN useradd --system --uid 10001 --home-dir /data --no-create-home discoverybot \
     && install --directory --owner=discoverybot --group=discoverybot --mode=0750 /data /files

@@ -98,7 +98,8 @@ def _seen(front: Part, job_id: str) -> tuple[Any, ...]:
 def test_the_newer_gateway_names_what_is_older(both: Both) -> None:
     today = version("discoverybot")
     old = both.release.version
-    expected = f"older than {today}, which runs beside them: node old-node ({old}), 1 worker ({old}), 1 beat ({old})"
+    processes = ", ".join(f"1 {kind} ({old})" for kind in ("worker", "beat", "gateway"))
+    expected = f"older than {today}, which runs beside them: node old-node ({old}), {processes}"
     wait_until(lambda: _versions(both.new) == expected, what=expected)
 
 
@@ -168,14 +169,15 @@ def test_a_tailer_ships_what_it_finds_of_another_release(both: Both, site: Site)
         both.old_node.replace(TODAY, "tailer")
         both.new_node.replace(both.release, "tailer")
         verifier.check_each_once()
-        # of each the older one, be it Scrapyd or the tailer
-        _wait_for_protocols(both, old_node={1}, new_node={1})
+        # of each what both speak, Scrapyd and the tailer
+        common = both.release.protocols & PROTOCOLS
+        _wait_for_protocols(both, old_node=common, new_node=common)
         both.old_node.replace(both.release, "tailer")
         both.new_node.replace(TODAY, "tailer")
-    _wait_for_protocols(both, old_node={1}, new_node=PROTOCOLS)
+    _wait_for_protocols(both, old_node=both.release.protocols, new_node=PROTOCOLS)
 
 
-def _wait_for_protocols(both: Both, **expected: set[int] | frozenset[int]) -> None:
+def _wait_for_protocols(both: Both, **expected: frozenset[int]) -> None:
     """What today's workers take the nodes to speak."""
     with pymongo.MongoClient[dict[str, Any]](both.new.environment()["MONGO_URI"], tz_aware=True) as client:
         nodes = NodeStore(client.get_default_database())

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import signal
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -45,6 +43,14 @@ class Release(NamedTuple):
     version: str
     tree: Path
 
+    @property
+    def protocols(self) -> frozenset[int]:
+        """Those that its nodes speak, by its source."""
+        contract = (self.tree / "gateway/contract/outbox.py").read_text(encoding="utf-8")
+        found = re.search(r"^PROTOCOLS = frozenset\(\{(.*)\}\)$", contract, re.MULTILINE)
+        assert found, "the release does not say which protocols it speaks"
+        return frozenset(map(int, found[1].split(",")))
+
 
 def last_release(folder: Path) -> Release:
     """The last one in CHANGELOG, by the commit that it names or else by its tag, in `folder`. Today's packages
@@ -56,8 +62,8 @@ def last_release(folder: Path) -> Release:
     packed = subprocess.run(("git", "archive", commit), cwd=ROOT, check=False, capture_output=True)
     if packed.returncode:
         _not_here(f"the last release, {commit}, is not in this clone: git fetch --unshallow")
-    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
-        archive.extractall(folder, filter="data")
+    # `tar`, because Python 3.11.2, Debian 12's own, has no `filter` for `extractall` yet
+    subprocess.run(("tar", "--extract", "--directory", folder), input=packed.stdout, check=True)
     # what the source says of its version is asked of the installed package: today's, without this one before it
     metadata = folder / f"discoverybot-{found['version']}.dist-info" / "METADATA"
     metadata.parent.mkdir()

@@ -175,7 +175,7 @@ _INVITATION: JsonDict = {
     "warnings": [],
 }
 _JOINED: JsonDict = {
-    "version": "0.2.0",
+    "version": "0.3.0",
     "variables": {
         "MONGO_URI": "mongodb://discoverybot:…@10.0.0.2:27017/discoverybot?authSource=admin",
         "REDIS_URL": "redis://:…@10.0.0.2:6379/0",
