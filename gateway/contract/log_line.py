@@ -19,10 +19,11 @@ LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
 HEADLESS_LEVEL = "ERROR"
 
 # Ours (`LOG_FORMAT` of the outbox), and Scrapy's default, which has neither zone nor milliseconds (taken as UTC).
+# Digits and white space are those of ASCII, as in bytes: text in Unicode has more of both, and the two must agree.
 _HEAD = re.compile(
     r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{3}))?(?:Z|[+-]\d\d:?\d\d)? "
     r"\[([^\]\s]+)\] (DEBUG|INFO|WARNING|ERROR|CRITICAL): (.*)",
-    re.DOTALL,
+    re.DOTALL | re.ASCII,
 )
 
 
@@ -30,9 +31,9 @@ _HEAD = re.compile(
 _TIME = rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{3})?(?:Z|[+-]\d\d:?\d\d)? "
 _LOGGER, _LEVEL = rb"[^\]\s]+", b"|".join(name.encode() for name in LEVELS)
 _HEAD_BYTES = re.compile(rb"%b\[(%b)\] (%b): " % (_TIME, _LOGGER, _LEVEL))
-#: From the newline before it on.
+#: From the newline before it on. It is not repeated possessively: Python before 3.11.5 goes wrong with such a group.
 _LINE_WITHOUT_HEAD = rb"\n(?!%b\[%b\] (?:%b): )[^\n]*+" % (_TIME, _LOGGER, _LEVEL)
-_LINES_BEFORE_HEAD = re.compile(rb"(?:%b)*+" % _LINE_WITHOUT_HEAD)
+_LINES_BEFORE_HEAD = re.compile(rb"(?:%b)*" % _LINE_WITHOUT_HEAD)
 _POSITION = re.compile(r"(\d{1,6})-(\d{1,15})", re.ASCII)
 
 
@@ -105,7 +106,7 @@ def lines_owned_by(logger: bytes | None, level: int, *, others: bool = False) ->
     owner = rb"\[%b\] (?:%b): " % (_LOGGER if logger is None else re.escape(logger), levels)
     if others:
         owner = rb"(?!%b)\[%b\] (?:%b): " % (owner, _LOGGER, _LEVEL)
-    return re.compile(rb"\n%b%b[^\n]*+(?:%b)*+" % (_TIME, owner, _LINE_WITHOUT_HEAD))
+    return re.compile(rb"\n%b%b[^\n]*+(?:%b)*" % (_TIME, owner, _LINE_WITHOUT_HEAD))
 
 
 def _parse_line(raw: bytes, start: int, end: int, head_level: str) -> LogEntry:
