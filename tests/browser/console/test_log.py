@@ -154,6 +154,31 @@ async def test_each_hit_has_a_thin_mark_at_its_place_and_escape_ends_the_search_
     await expect(tab.page.locator(".log-marks")).to_have_attribute("data-marks", "0")
 
 
+async def test_a_late_answer_to_a_search_does_not_touch_the_next_one(tab: Tab, logged: tuple[Job, list[str]]) -> None:
+    is_held, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        # where the nearest of very many hits is
+        is_held.set()
+        await may_go_on.wait()
+        await route.continue_()
+
+    await tab.page.route("**/logs/search?*q=LINE&*to=*", hold)
+    log = LogPage(tab.page)
+    await log.open(logged[0].id)
+    await tab.page.keyboard.press("Control+f")
+    await tab.page.keyboard.type("LINE")
+    await is_held.wait()
+    await log.search.fill("LINE 1234")
+    await expect(log.hits).to_have_text("1 of 11")
+    async with tab.page.expect_response("**/logs/search?*q=LINE&*to=*"):
+        may_go_on.set()
+    await tab.page.evaluate("() => new Promise((done) => setTimeout(done))")
+    await expect(log.hits).to_have_text("1 of 11")
+    await tab.page.keyboard.press("Enter")
+    await expect(log.hits).to_have_text("2 of 11")
+
+
 async def test_a_long_search_goes_on_by_itself_until_the_text_is_changed(
     tab: Tab, logged: tuple[Job, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

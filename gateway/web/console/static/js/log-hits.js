@@ -1,0 +1,109 @@
+// What one search of a log finds. Each search has an object of its own, so a late answer never mixes with the next one.
+import { api } from "./api.js";
+import { compare, position } from "./log-rows.js";
+
+const POSITIONS = 1000;
+
+export class LogHits {
+  /** How many there are, as far as the log was searched; `undefined` before the first answer. */
+  lines;
+  /** Whether all of the log was searched. */
+  isWhole = false;
+  /** The number of the hit that is shown; the first one is 0, and -1 stands for none. */
+  current = -1;
+  #job;
+  #query;
+  #end;
+  #segments = [];
+  #positions = [];
+  #pages = new Map();
+  #added = 0;
+
+  constructor(job, filter, text) {
+    this.#job = job;
+    this.#query = { ...filter, q: text };
+    this.text = text;
+  }
+
+  /** An answer tells what it found in two seconds; its `next` goes on, for as long as `isWanted()`. */
+  async findAll(isWanted, onPart) {
+    for (let from; from !== null && isWanted(); ) {
+      const limit = POSITIONS - this.#positions.length;
+      const found = await this.#ask({ from, limit });
+      this.#segments.push(...found.segments);
+      this.#positions.push(...found.positions);
+      this.lines = (this.lines ?? 0) + found.lines;
+      this.#end = found.end;
+      from = found.next;
+      this.isWhole = from === null;
+      if (!this.isWhole) onPart();
+    }
+  }
+
+  /** A line has come. Returns whether it is a hit more; what comes during the search is in its last answer. */
+  add({ msg, logger = "", level, id, start }) {
+    if (!this.isWhole || !`[${logger}] ${level}: ${msg}`.toLowerCase().includes(this.text.toLowerCase())) return false;
+    const [attempt, end] = position(id);
+    if (compare([attempt, end], position(this.#end)) <= 0) return false;
+    const last = this.#segments.at(-1);
+    if (this.#added && last[0] === attempt) [last[2], last[3]] = [end, last[3] + 1];
+    else this.#segments.push([attempt, start, end, 1]);
+    this.#added += 1;
+    if (this.#positions.length < POSITIONS) this.#positions.push(id);
+    this.lines += 1;
+    this.#end = id;
+    this.#pages.delete(this.#segments.length - 1);
+    return true;
+  }
+
+  /** [attempt, offset] of each hit; of those beyond the first thousand [attempt, start, end] of the parts that have some. */
+  get marks() {
+    const hits = this.#positions.map(position);
+    if (!this.lines || this.lines <= hits.length) return hits;
+    const last = hits.at(-1);
+    const others = this.#segments.filter(([attempt, , end, number]) => number && compare([attempt, end], last) > 0);
+    return [...hits, ...others.map(([attempt, start, end]) => [attempt, compare([attempt, start], last) < 0 ? last[1] : start, end])];
+  }
+
+  /** The number of the first hit at or after a place, or of the first of all. */
+  async nearest(place) {
+    let before = 0;
+    for (const [index, [attempt, , end, number]] of this.#segments.entries()) {
+      if (number && compare([attempt, end], place) >= 0) {
+        const inside = (await this.#inside(index)).findIndex((id) => compare(position(id), place) >= 0);
+        if (inside >= 0) return before + inside;
+      }
+      before += number;
+    }
+    return 0;
+  }
+
+  /** The place of the current hit. */
+  async place() {
+    let before = 0;
+    for (const [index, [, , , inside]] of this.#segments.entries()) {
+      const number = this.current - before;
+      if (number < inside) return (await this.#inside(index, number))[number];
+      before += inside;
+    }
+    return undefined;
+  }
+
+  /** Of the hits in one part of the log; as many as are needed for number `wanted`. */
+  async #inside(index, wanted = 0) {
+    const known = this.#pages.get(index) ?? [];
+    const [attempt, start, end, number] = this.#segments[index];
+    let from = known.at(-1) ?? `${attempt}-${start}`;
+    while (from && known.length <= wanted && known.length < number) {
+      const { positions, next } = await this.#ask({ from, to: `${attempt}-${end}`, limit: POSITIONS });
+      known.push(...positions);
+      from = positions.length === POSITIONS ? positions.at(-1) : next;
+    }
+    this.#pages.set(index, known);
+    return known;
+  }
+
+  #ask(part) {
+    return api(`GET /jobs/${this.#job}/logs/search`, { query: { ...this.#query, ...part } });
+  }
+}
