@@ -175,12 +175,12 @@ def _shown(value: Any) -> str:
 
 # --- projects, their versions and their spiders
 
-_REFRESH_SECONDS = 2.0
-#: Our own spiders change only with a release of the platform.
-_OURS_SECONDS = 30.0
-#: Oldest list, in seconds, that a refusal may rest on: what has just been deployed must not be called unknown, but a
-#: client that asks for nonsense must not cost a query each time.
-_REFUSAL_MAX_AGE = 0.2
+#: Seconds after which all is read again though nothing was deployed: nodes of 0.2.0 and older do not increase the
+#: revision when they publish their spiders.
+_REFRESH_SECONDS = 30.0
+#: Oldest list, in seconds, that a refusal may rest on: what such a node has just published must not be called
+#: unknown, but a client that asks for nonsense must not make everything be read each time.
+_REFUSAL_MAX_AGE = 2.0
 #: Names in one refusal.
 _MOST_NAMES = 50
 
@@ -202,6 +202,64 @@ class Project(NamedTuple):
     versions: tuple[str, ...]
 
 
+class _Listing:
+    """All that can be run, as of one moment, by its names. Exactly one version is each project's latest, whatever the
+    nodes report.
+    """
+
+    def __init__(self, infos: Sequence[SpiderInfo] = (), known: Mapping[str, ProjectVersions] | None = None) -> None:
+        self._known = known or {}
+        versions: defaultdict[str, set[str]] = defaultdict(set)
+        for info in infos:
+            versions[info.project].update([info.version] if info.version else ())
+        self._projects = {name: self._project(name, there) for name, there in versions.items()}
+        self.infos = [self._with_latest(info) for info in infos]
+        self._by_key = {(info.project, info.version, info.name): info for info in self.infos}
+        self._by_name: defaultdict[str, list[SpiderInfo]] = defaultdict(list)
+        for info in self.infos:
+            self._by_name[info.name].append(info)
+
+    def _project(self, name: str, there: Iterable[str]) -> Project:
+        known = self.remembered(name)
+        versions = known.order(there)
+        return Project(name, known.latest(versions), known.previous(versions), tuple(versions))
+
+    def _with_latest(self, info: SpiderInfo) -> SpiderInfo:
+        is_latest = info.version is None or info.version == self._projects[info.project].latest
+        return info if info.latest == is_latest else info.model_copy(update={"latest": is_latest})
+
+    def remembered(self, project: str) -> ProjectVersions:
+        return self._known.get(project) or ProjectVersions(project)
+
+    @property
+    def has_ours(self) -> bool:
+        return DEFAULT_PROJECT in self._projects
+
+    @property
+    def projects(self) -> list[Project]:
+        """By name."""
+        return [self._projects[name] for name in sorted(self._projects)]
+
+    def project(self, name: str) -> Project | None:
+        """If none has exactly this name, the first one that differs in case only."""
+        alike = (one for one in sorted(self._projects) if one.lower() == name.lower())
+        return self._projects.get(name if name in self._projects else next(alike, name))
+
+    def find(self, spec: CrawlSpec) -> SpiderInfo | None:
+        """What a pinned `spec` would run."""
+        return self._by_key.get((spec.project, spec.version, spec.spider))
+
+    def having(self, spider: str, version: str | None = None) -> list[str]:
+        """The projects that have the spider in this version, or in their latest."""
+        found = self._by_name.get(spider, ())
+        return sorted(
+            {info.project for info in found if (_match(version, (info.version or "",)) if version else info.latest)}
+        )
+
+    def names(self, project: str, version: str | None) -> list[str]:
+        return sorted(name for of, its, name in self._by_key if (of, its) == (project, version))
+
+
 @define(eq=False, repr=False, slots=False)
 class SpiderCatalog:
     _store: SpiderStore
@@ -211,19 +269,16 @@ class SpiderCatalog:
     _parameters: ParameterCheck = field(init=False)
     _lock: threading.Lock = field(init=False, factory=threading.Lock)
     _read_at: float = field(init=False, default=float("-inf"))
-    _infos: list[SpiderInfo] = field(init=False, factory=list)
-    _known: dict[str, ProjectVersions] = field(init=False, factory=dict)
-    _own_names: frozenset[str] = field(init=False, default=frozenset())
-    #: Which deployments the list has.
+    _listing: _Listing = field(init=False, factory=_Listing)
+    #: Which deployments the listing has.
     _revision: int = field(init=False, default=-1)
     _failed_at: float = field(init=False, default=float("-inf"))
 
     def __attrs_post_init__(self) -> None:
         self._parameters = ParameterCheck(self._allowed_networks)
 
-    def all(self, *, max_age: float = _REFRESH_SECONDS) -> list[SpiderInfo]:
-        """Every known spider of every version, as of at most `max_age` seconds ago. Exactly one version is each
-        project's latest, whatever the nodes report.
+    def _at_most(self, max_age: float) -> _Listing:
+        """Every known spider of every version, as of at most `max_age` seconds ago.
 
         A caller that waits for another caller's read fails with it: otherwise each, one after the other, would wait
         as long.
@@ -233,30 +288,29 @@ class SpiderCatalog:
             if self._monotonic() - self._read_at > max_age:
                 if self._failed_at > asked_at:
                     raise ConnectionFailure("the spiders could not be read")
-                self._infos = self._read()
-                self._own_names = frozenset(info.name for info in self._infos if info.project == DEFAULT_PROJECT)
+                self._listing = self._read()
                 # read for each request until a node has published our own spiders: it may be the first to see them
-                self._read_at = self._monotonic() if _has_ours(self._infos) else float("-inf")
-            return self._infos
+                self._read_at = self._monotonic() if self._listing.has_ours else float("-inf")
+            return self._listing
 
-    def current(self) -> list[SpiderInfo]:
+    def _current(self) -> _Listing:
         """The same, with every deployment that was answered before this call. Raises PyMongo's errors."""
         revision = self._versions.revision()
         with self._lock:
             if self._revision != revision:
                 self._read_at = float("-inf")
-        return self.all()
+        return self._at_most(_REFRESH_SECONDS)
 
-    def _read(self) -> list[SpiderInfo]:
+    def _read(self) -> _Listing:
         try:
             # the number first: what is deployed while the rest is read makes the list be read again
             revision = self._versions.revision()
-            infos, self._known = self._store.all(), self._versions.all()
-            self._revision = revision
-            return _with_one_latest(infos, self._known)
+            listing = _Listing(self._store.all(), self._versions.all())
         except PyMongoError:
             self._failed_at = self._monotonic()
             raise
+        self._revision = revision
+        return listing
 
     def select(
         self, *, project: str | None = None, version: str | None = None, name: str | None = None
@@ -264,7 +318,7 @@ class SpiderCatalog:
         """The spiders that fit."""
         return [
             info
-            for info in self.current()
+            for info in self._current().infos
             if (project is None or info.project.lower() == project.lower())
             and (version is None or _match(version, (info.version or "",)))
             and (name is None or info.name == name)
@@ -272,25 +326,19 @@ class SpiderCatalog:
 
     def projects(self) -> list[Project]:
         """All projects, by name."""
-        infos = self.current()
-        return [self._project(name, infos) for name in sorted({info.project for info in infos})]
+        return self._current().projects
 
     def project(self, name: str) -> Project:
         """Raises `ProjectNotFoundError`, `StartingError`, `UnavailableError`."""
         try:
             with mongo_errors():
-                return self._find_project(project_name(name))
+                return self._find_project(project_name(name))[0]
         except InvalidRequestError:
             raise ProjectNotFoundError(name) from None
 
-    def _project(self, name: str, infos: Iterable[SpiderInfo]) -> Project:
-        known = self._known.get(name) or ProjectVersions(name)
-        versions = known.order({info.version for info in infos if info.project == name and info.version})
-        return Project(name, known.latest(versions), known.previous(versions), tuple(versions))
-
     def has_own(self, spider: str) -> bool:
         """Whether our own project has the spider, as far as is known without asking MongoDB."""
-        return spider in self._own_names
+        return DEFAULT_PROJECT in self._listing.having(spider)
 
     def project_of(self, spider: str, version: str | None = None) -> str:
         """The project of a request that names none: ours if it has the spider; else the only one that has it, in this
@@ -300,9 +348,9 @@ class SpiderCatalog:
         `StartingError`, `UnavailableError`.
         """
         with mongo_errors():
-            found = _having(spider, version, self.current()) or _having(spider, version, self._fresh())
+            found = self._current().having(spider, version) or self._fresh().having(spider, version)
             # a version that is not there is refused by its own name
-            found = found or _having(spider, None, self._infos)
+            found = found or self._listing.having(spider)
             if not found:
                 raise self._unknown_anywhere(spider)
         if DEFAULT_PROJECT in found:
@@ -313,14 +361,15 @@ class SpiderCatalog:
             raise InvalidRequestError("project", message, detail=detail)
         return found[0]
 
-    def _fresh(self) -> list[SpiderInfo]:
-        return self.all(max_age=_REFUSAL_MAX_AGE)
+    def _fresh(self) -> _Listing:
+        return self._at_most(_REFUSAL_MAX_AGE)
 
     def _unknown_anywhere(self, spider: str) -> InvalidRequestError:
-        self._require_published(self._infos)
-        known = {info.name for info in self._infos if info.latest} - self._own_names
+        self._require_published(self._listing)
+        infos = [info for info in self._listing.infos if info.latest]
+        own = {info.name for info in infos if info.project == DEFAULT_PROJECT}
         # ours first: there may be thousands of others
-        return _unknown("spider", spider, [*sorted(self._own_names), *sorted(known)])
+        return _unknown("spider", spider, [*sorted(own), *sorted({info.name for info in infos} - own)])
 
     def pin(self, spec: CrawlSpec) -> CrawlSpec:
         """`spec` with its project's name as it is spelled there, and with the exact version to run. So every attempt
@@ -334,11 +383,11 @@ class SpiderCatalog:
                 raise InvalidRequestError("version", "the platform's own project has no versions: leave this out")
             return spec
         with mongo_errors():
-            project = self._find_project(spec.project)
+            project, remembered = self._find_project(spec.project)
             version = _match(spec.version, project.versions) if spec.version else project.latest
             if version is None:
                 raise _unknown("version", str(spec.version), project.versions, f" of project {project.name!r}")
-            replaced = self._known.get(project.name, ProjectVersions(project.name)).replaced_times(version)
+            replaced = remembered.replaced_times(version)
         return spec.model_copy(update={"project": project.name, "version": version, "replaced": replaced})
 
     def check(self, spec: CrawlSpec) -> None:
@@ -358,82 +407,43 @@ class SpiderCatalog:
 
     def require(self, spec: CrawlSpec) -> SpiderInfo:
         """What a pinned `spec` would run. Raises `InvalidRequestError` as `check` does."""
-        max_age = _OURS_SECONDS if spec.project == DEFAULT_PROJECT else _REFRESH_SECONDS
-        info = _find(spec, self.all(max_age=max_age)) or _find(spec, self._fresh())
+        info = self._at_most(_REFRESH_SECONDS).find(spec) or self._fresh().find(spec)
         if info is None:
             raise self._refusal(spec)
         return info
 
-    def _find_project(self, name: str) -> Project:
-        for read in (self.current, self._fresh):
-            infos = read()
-            names = {info.project for info in infos}
-            alike = [one for one in sorted(names) if one.lower() == name.lower()]
-            if alike:
-                return self._project(name if name in names else alike[0], infos)
-        self._require_published(infos)
-        raise _unknown("project", name, sorted(names))
+    def _find_project(self, name: str) -> tuple[Project, ProjectVersions]:
+        for read in (self._current, self._fresh):
+            listing = read()
+            if found := listing.project(name):
+                return found, listing.remembered(found.name)
+        self._require_published(listing)
+        raise _unknown("project", name, [one.name for one in listing.projects])
 
-    def _require_published(self, infos: Iterable[SpiderInfo]) -> None:
+    def _require_published(self, listing: _Listing) -> None:
         """Raises `StartingError` if no node has published spiders yet: until then no name is called unknown."""
         # spiders of our own project are on nodes only; those of kept eggs may be known before there are any nodes
-        if not _has_ours(infos) and not self._store.nodes():
+        if not listing.has_ours and not self._store.nodes():
             raise StartingError
 
     def _refusal(self, spec: CrawlSpec) -> InvalidRequestError:
-        infos = self._infos
-        self._require_published(infos)
-        of_project = [info for info in infos if info.project == spec.project]
-        if infos and not of_project:
-            return _unknown("project", spec.project, sorted({info.project for info in infos}))
-        versions = {info.version for info in of_project if info.version}
+        listing = self._listing
+        self._require_published(listing)
+        project = listing.project(spec.project)
+        if project is None and listing.infos:
+            return _unknown("project", spec.project, [one.name for one in listing.projects])
+        versions = project.versions if project else ()
         where = "" if spec.project == DEFAULT_PROJECT else f" of project {spec.project!r}"
         if spec.version and spec.version not in versions:
             return _unknown("version", spec.version, sorted(versions), where)
         where += f", version {spec.version!r}" if spec.version else ""
-        known = {info.name for info in of_project if info.version == spec.version}
-        return _unknown("spider", spec.spider, sorted(known), where)
-
-
-def _has_ours(infos: Iterable[SpiderInfo]) -> bool:
-    return any(info.project == DEFAULT_PROJECT for info in infos)
-
-
-def _with_one_latest(infos: list[SpiderInfo], known: Mapping[str, ProjectVersions]) -> list[SpiderInfo]:
-    versions: defaultdict[str, set[str]] = defaultdict(set)
-    for info in infos:
-        if info.version:
-            versions[info.project].add(info.version)
-    latest = {
-        project: (known.get(project) or ProjectVersions(project)).latest(sorted(there))
-        for project, there in versions.items()
-    }
-    return [
-        info.model_copy(update={"latest": info.version == latest[info.project]}) if info.project in latest else info
-        for info in infos
-    ]
-
-
-def _having(spider: str, version: str | None, infos: Iterable[SpiderInfo]) -> list[str]:
-    """The projects that have the spider in this version, or in their latest."""
-    return sorted(
-        {
-            info.project
-            for info in infos
-            if info.name == spider and (_match(version, (info.version or "",)) if version else info.latest)
-        }
-    )
+        return _unknown("spider", spec.spider, listing.names(spec.project, spec.version), where)
 
 
 def _match(version: str, versions: Iterable[str]) -> str | None:
     """The one of `versions` that is meant: a node replaces characters that do not belong in a file's name by `_`."""
     spellings = (version, re.sub(r"[^A-Za-z0-9_.+-]", "_", version))
     return next((one for one in spellings if one in versions), None)
-
-
-def _find(spec: CrawlSpec, infos: list[SpiderInfo]) -> SpiderInfo | None:
-    wanted = (spec.project, spec.version, spec.spider)
-    return next((info for info in infos if (info.project, info.version, info.name) == wanted), None)
 
 
 def _unknown(field: str, name: str, known: Iterable[str], where: str = "") -> InvalidRequestError:

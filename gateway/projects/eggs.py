@@ -113,7 +113,8 @@ class EggDamagedError(Exception):
 
 class DescribedEgg(NamedTuple):
     egg: Egg
-    is_deleted: bool
+    #: `None`: the version was deleted.
+    content_id: str | None
     spiders: list[SpiderInfo]
 
 
@@ -187,10 +188,16 @@ class EggStore:
         found = self._eggs.find({"_id": {"$in": [_egg_name(egg) for egg in eggs]}})
         return {kept.egg: kept for kept in self._kept.many(found)}
 
-    def described(self) -> list[DescribedEgg]:
-        """Every version, with its spiders as far as they are known."""
+    def described(self, known: Collection[DescribedEgg] = ()) -> list[DescribedEgg]:
+        """Every version, with its spiders as far as they are known. What an earlier call has returned is not read
+        again: one content always has the same spiders, and there may be thousands.
+        """
+        by_content = {one.content_id: one for one in known if one.spiders}
+        same = list(self._eggs.find({"content.id": {"$in": list(by_content)}}, {"content.id": 1})) if known else []
+        kept = [by_content[one["content"]["id"]] for one in same]
+        other = {"$nin": [one["_id"] for one in same]}
         fields = {"project": 1, "version": 1, "content": 1, "spiders": 1}
-        return self._described.many(self._eggs.find({}, fields))
+        return [*kept, *self._described.many(self._eggs.find({"_id": other}, fields))]
 
     def any(self) -> bool:
         return self._eggs.find_one({}, {"_id": 1}) is not None
@@ -242,7 +249,8 @@ def read_egg(document: Document) -> KeptEgg:
 def read_described(document: Document) -> DescribedEgg:
     spiders: str | None = document.get("spiders")
     infos = _INFOS.validate_json(spiders, extra="ignore") if spiders else []
-    return DescribedEgg(_egg(document), document["content"] is None, infos)
+    content: Any = document["content"]
+    return DescribedEgg(_egg(document), content["id"] if content else None, infos)
 
 
 def _dumped(spiders: Sequence[SpiderInfo]) -> str | None:
@@ -412,11 +420,38 @@ def _leased(copy: EggCopy) -> Document:
 
 
 # --- what can be run: each node's catalogue of spiders and the schemas of their parameters; and what kept eggs have
+
+#: The document of the collection `project_versions` that counts changes. No project can have a slash in its name.
+REVISION = "/"
+
+
+class Revision:
+    """A number that every change of what can be run raises. Who has read the spiders can tell by it, with one small
+    query, whether anything was deployed or published since: so a deployment that has been answered counts at once, in
+    every process.
+    """
+
+    def __init__(self, database: Database[Document]) -> None:
+        self._projects = database["project_versions"]
+
+    def number(self) -> int:
+        found = self._projects.find_one({"_id": REVISION})
+        return found["rev"] if found else 0
+
+    @state_change("revision.increase")
+    def increase(self) -> None:
+        self._projects.update_one({"_id": REVISION}, {"$inc": {"rev": 1}}, upsert=True)
+
+
 class SpiderStore:
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._spiders = database["spiders"]
-        self._documents = Documents(self._spiders, read_spider)
+        self._documents = Documents(self._spiders, self._read)
         self._eggs = EggStore(database)
+        #: What was read last, so that what has not changed is not parsed again: by its text, and by its content.
+        self._read_before: dict[str, SpiderInfo] = {}
+        self._described_before: list[DescribedEgg] = []
+        self._revision = Revision(database)
         self._clock = clock
 
     @state_change("spiders.publish")
@@ -425,7 +460,7 @@ class SpiderStore:
         node publishes all of them when it starts, and again if it was cut short. Schemas are kept as they are: their
         `$ref` and `$defs` keys may be stored since MongoDB 5, but not in every tool, hence the JSON text.
         """
-        now = self._clock()
+        now, has_changed = self._clock(), False
         stored = {one["_id"]: one.get("info") for one in self._spiders.find({"node": node}, {"info": 1})}
         for info in infos:
             name = f"{node}/{info.project}/{info.version or ''}/{info.name}"
@@ -433,10 +468,13 @@ class SpiderStore:
             if stored.pop(name, None) != text:
                 described = {"node": node, "project": info.project, "name": info.name, "info": text}
                 self._spiders.update_one({"_id": name}, {"$set": {**described, "published_at": now}}, upsert=True)
+                has_changed = True
         if stored:
             Repeating(self._spiders).delete_many({"_id": {"$in": list(stored)}})
         # also where the text is the same: another node, which is older, may have published its own since
         Repeating(self._spiders).update_many({"node": node}, {"$set": {"published_at": now}})
+        if has_changed or stored:
+            self._revision.increase()
 
     def all(self) -> list[SpiderInfo]:
         """Every spider once, by the description that was published last: a dead node may have an older release of
@@ -444,14 +482,19 @@ class SpiderStore:
         to another node. The spiders of a deleted version are left out, though a dead node may have it. By project,
         name and version.
         """
-        kept = self._eggs.described()
-        deleted = {described.egg for described in kept if described.is_deleted}
+        kept = self._described_before = self._eggs.described(self._described_before)
+        deleted = {described.egg for described in kept if described.content_id is None}
         found = self._spiders.find().sort([("project", ASCENDING), ("name", ASCENDING), ("published_at", ASCENDING)])
+        read = [(document["info"], info) for document, info in self._documents.each(found) if info is not None]
+        self._read_before = dict(read)
         infos = [info for described in kept for info in described.spiders]
-        infos += self._documents.many(found)
+        infos += [info for _, info in read]
         by_name = {(info.project, info.version, info.name): info for info in infos}
         alive = (info for info in by_name.values() if (info.project, info.version) not in deleted)
         return sorted(alive, key=lambda info: (info.project, info.name, info.version or ""))
+
+    def _read(self, document: Document) -> SpiderInfo:
+        return self._read_before.get(document["info"]) or read_spider(document)
 
     def nodes(self) -> set[str]:
         """The nodes that have published something."""

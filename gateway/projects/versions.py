@@ -15,12 +15,10 @@ from gateway.contract.crawl import Egg
 from gateway.contract.records import SpiderInfo
 from gateway.crash_points import state_change
 from gateway.errors import ConflictError, VersionNotFoundError
-from gateway.projects.eggs import Content, EggCopies, EggStore, KeptEgg
+from gateway.projects.eggs import REVISION, Content, EggCopies, EggStore, KeptEgg, Revision
 from gateway.stores.documents import Documents
 from gateway.stores.mongo import Document
 
-#: The document that counts changes. No project can have a slash in its name.
-_REVISION = "/"
 #: Versions of one project that are remembered; those of longer ago are in the order of their names.
 _REMEMBERED = 1000
 #: Rounds in which two deployments may change the same project.
@@ -98,22 +96,20 @@ def oldest_first(versions: Iterable[str]) -> list[str]:
 
 
 class VersionStore:
-    """Every change also raises one number. Who has read the spiders can tell by it, with one small query, whether
-    anything was deployed since: so a deployment that has been answered counts at once, in every process.
-    """
+    """Every change also increases the `Revision`."""
 
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._projects = database["project_versions"]
         self._documents = Documents(self._projects, _read)
+        self._revision = Revision(database)
         self._eggs = database["eggs"]
         self._clock = clock
 
     def revision(self) -> int:
-        found = self._projects.find_one({"_id": _REVISION})
-        return found["rev"] if found else 0
+        return self._revision.number()
 
     def all(self) -> dict[str, ProjectVersions]:
-        found = self._documents.many(self._projects.find({"_id": {"$ne": _REVISION}}))
+        found = self._documents.many(self._projects.find({"_id": {"$ne": REVISION}}))
         return {one.project: one for one in found}
 
     def get(self, project: str) -> ProjectVersions:
@@ -129,7 +125,7 @@ class VersionStore:
             known = self._documents.optional(self._projects.find_one({"_id": project}))
             changed = decide(known or self._of_before(project))
             if self._write(changed, known):
-                self._projects.update_one({"_id": _REVISION}, {"$inc": {"rev": 1}}, upsert=True)
+                self._revision.increase()
                 return changed
         raise ConflictError(f"versions of {project!r} are being deployed over and over; ask again")
 

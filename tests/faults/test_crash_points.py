@@ -79,6 +79,7 @@ ELSEWHERE = {
     "egg_copies.forget": "needs a node that is gone: services/test_egg_kills.py",
     "egg_copies.outdate": "replaces an egg: services/test_egg_kills.py",
     "versions.change": "deploys an egg: services/test_egg_kills.py",
+    "revision.increase": "deploys an egg: services/test_egg_kills.py",
     "nodes.took_egg": "one write that the next heartbeat repeats: e2e/test_deploy.py",
     "node.tell_deployment": "deploys an egg: eggs/test_kills.py",
     "tailer.note_deployment": "deploys an egg: tailer/test_rare_crash_points.py",

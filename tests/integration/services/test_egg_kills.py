@@ -18,6 +18,7 @@ POINTS = (
     *("eggs.write", "eggs.put", "eggs.describe", "eggs.delete", "eggs.discard", "eggs.lose", "eggs.sweep"),
     *("egg_copies.agree", "egg_copies.mark_outdated", "egg_copies.gone", "egg_copies.begin", "egg_copies.brought"),
     *("egg_copies.failed", "egg_copies.forget", "egg_copies.outdate", "egg_needs.tell", "versions.change"),
+    "revision.increase",
 )
 
 

@@ -148,6 +148,34 @@ async def test_a_start_url_elsewhere_is_refused_with_the_domains(platform: Platf
     assert caught.value.message == "start_urls.0: spider 'offers' keeps to shop.example, shop.test"
 
 
+class Counted(SpiderStore):
+    reads = 0
+
+    def all(self) -> list[SpiderInfo]:
+        self.reads += 1
+        return super().all()
+
+
+def test_what_can_be_run_is_read_again_only_when_it_has_changed(platform: Platform) -> None:
+    store, seconds = Counted(platform.database), [0.0]
+    catalog = SpiderCatalog(store, VersionStore(platform.database), monotonic=lambda: seconds[0])
+    deploy(platform, *(SpiderInfo(project="Large", version="1", name=f"s{number}") for number in range(200)))
+    for seconds[0] in range(20):
+        assert catalog.project_of("s7") == "Large"
+    assert store.reads == 1
+    deploy(platform, offers("1"), node="n2")
+    assert catalog.project_of("offers") == "Shop"
+    assert store.reads == 2
+    # a node of 0.2.0 changes no revision when it publishes
+    with platform.database["project_versions"].find({}) as found:
+        before = list(found)
+    deploy(platform, offers("2"), node="n2")
+    platform.database["project_versions"].replace_one({"_id": before[0]["_id"]}, before[0])
+    assert catalog.project("Shop").latest == "1"
+    seconds[0] += 31
+    assert catalog.project("Shop").latest == "2"
+
+
 def test_one_version_is_the_latest_though_a_node_missed_it(platform: Platform, catalog: SpiderCatalog) -> None:
     deploy(platform, offers("9"), node="n2")
     deploy(platform, offers("9", latest=False), offers("10"), node="n1")
