@@ -18,7 +18,15 @@ from scrapy.utils.misc import load_object
 from crawler import extras, setting_names
 from crawler.closing import Closing
 from crawler.frontier.scheduler import ResumableScheduler, follows_requests
-from crawler.net.egress import EgressCheck, EgressDownloadHandler, EgressResolver, MetaProxy, is_allowed_handler
+from crawler.net.egress import (
+    EgressCheck,
+    EgressDownloadHandler,
+    EgressResolver,
+    HandlerRefusedError,
+    MetaProxy,
+    is_allowed_handler,
+    may_be_replaced,
+)
 from crawler.net.fetch_options import FetchIdentity, FetchProxy, apply_fetch_options
 from crawler.net.response_limits import AttributeLimit, ResponseLimits, at_most
 from crawler.orders import NodeRules, node_rules
@@ -56,6 +64,7 @@ _DOWNLOADER_MIDDLEWARES = {
     EgressCheck: 898,
     ResponseLimits: 899,
 }
+_CACHE_STORAGE = "crawler.http_cache.RedisCacheStorage"
 _LOCKED_OUT = (
     "scrapy.extensions.remote_control.RemoteControl",
     "scrapy.extensions.telnet.TelnetConsole",
@@ -159,6 +168,8 @@ def _lock_out(settings: BaseSettings) -> None:
 def _close_schemes(settings: BaseSettings) -> None:
     """Leave http and https, through our own handler: any other might ask a resolver of its own. Handlers that the
     operator allows stay.
+
+    Raises `HandlerRefusedError`: a project that goes through a service of its own would ask the sites themselves.
     """
     handlers: dict[str, Any] = settings.getdict("DOWNLOAD_HANDLERS")
     for scheme in _CLOSED_SCHEMES:
@@ -169,6 +180,8 @@ def _close_schemes(settings: BaseSettings) -> None:
             logger.info("%s is used for %s: this node's operator allows it", replaced, scheme)
             continue
         rendering = browser_handler(settings, replaced)
+        if not rendering and not may_be_replaced(replaced):
+            raise HandlerRefusedError(replaced, scheme)
         if not rendering and replaced not in (None, EgressDownloadHandler):
             logger.warning("%s is not used for %s: its connections cannot be checked", replaced, scheme)
         handlers[scheme] = rendering or EgressDownloadHandler
@@ -176,18 +189,22 @@ def _close_schemes(settings: BaseSettings) -> None:
 
 
 def _use_cache(settings: BaseSettings, node: NodeRules) -> None:
+    """The node's cache in the place of the project's, if the project asks for one. It is not put into others: what a
+    page says may be old then, or a form's token be used up.
+    """
+    if not settings.getbool("HTTPCACHE_ENABLED"):
+        return
     if node.http_cache_redis_url and node.http_cache_ttl and extras.has("redis", "zstandard"):
         # by name: the Redis client takes a tenth of a second to import
         cache = {
-            "HTTPCACHE_ENABLED": True,
-            "HTTPCACHE_STORAGE": "crawler.http_cache.RedisCacheStorage",
+            "HTTPCACHE_STORAGE": _CACHE_STORAGE,
             "HTTPCACHE_POLICY": "crawler.http_cache.CachePolicy",
             "HTTPCACHE_EXPIRATION_SECS": node.http_cache_ttl,
             setting_names.HTTPCACHE_REDIS_URL: node.http_cache_redis_url,
         }
         _set(settings, _FORCED, cache)
-    elif settings.getbool(setting_names.HTTPCACHE_REFRESH):
-        # a cache that the project brought knows no way to be renewed
+    elif settings.getbool(setting_names.HTTPCACHE_REFRESH) or settings["HTTPCACHE_STORAGE"] == _CACHE_STORAGE:
+        # a cache that the project brought knows no way to be renewed, and ours is nothing without a Redis
         settings.set("HTTPCACHE_ENABLED", value=False, priority=_FORCED)
 
 

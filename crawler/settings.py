@@ -13,6 +13,10 @@ ADDONS = {"crawler.addon.DiscoveryBot": 500}
 USER_AGENT = f"DiscoveryBot/{version('discoverybot')} (Scrapy/{version('scrapy')})"
 ROBOTSTXT_OBEY = True
 
+# pages that the same user's crawls fetched a moment ago; a deployed project asks for them by the same setting
+HTTPCACHE_ENABLED = True
+HTTPCACHE_STORAGE = "crawler.http_cache.RedisCacheStorage"
+
 CONCURRENT_REQUESTS = 16
 CONCURRENT_REQUESTS_PER_DOMAIN = 8
 DOWNLOAD_DELAY = 0

@@ -122,6 +122,24 @@ def is_allowed_handler(settings: BaseSettings, handler: Any) -> bool:
     return bool(allowed and handler) and _loaded(handler) in [_loaded(name) for name in allowed]
 
 
+def may_be_replaced(handler: Any) -> bool:
+    """Whether a crawl does the same with ours in its place: it is Scrapy's own, or there is none."""
+    kind = _loaded(handler) if handler else None
+    name = kind if isinstance(kind, str) else getattr(kind, "__module__", "")
+    return not handler or kind is EgressDownloadHandler or str(name).startswith("scrapy.core.downloader.handlers.")
+
+
+class HandlerRefusedError(Exception):
+    """The project has a download handler that this node does not run; the message says which, and what to do."""
+
+    def __init__(self, handler: Any, scheme: str) -> None:
+        path = handler if isinstance(handler, str) else f"{handler.__module__}.{handler.__qualname__}"
+        super().__init__(
+            f"the project fetches {scheme} by {path}, whose connections cannot be checked; the node's operator can "
+            f"allow it: CRAWL_ALLOW_HANDLERS={path}"
+        )
+
+
 def _loaded(handler: Any) -> Any:
     """The class, which may be imported under several names; the name itself if there is no such class."""
     try:

@@ -26,6 +26,7 @@ _FOR_GOOD = re.compile(
     r"((ModuleNotFound|Syntax|Indentation|Tab)Error\b|ImportError: cannot import name"
     r"|NotSupported: Unsupported URL scheme|HTTP 4(?!29)\d\d|KeyError: .Spider not found"
     r"|.{1,300} is not a public address|KeyError: '\w+' \(there is no such variable"
+    r"|crawler\.net\.egress\.HandlerRefusedError: "
     r"|TypeError: .*(unexpected keyword argument|missing \d+ required|positional arguments? but|multiple values for))"
 )
 

@@ -13,6 +13,7 @@ from scrapy.settings import BaseSettings, Settings
 from scrapy.utils.conf import build_component_list
 
 from crawler.addon import DiscoveryBot
+from crawler.net.egress import EgressDownloadHandler, HandlerRefusedError
 from crawler.project_guard import OUR_ADDONS, ProjectGuard, ProjectSettings, in_folder
 from crawler.setting_names import ALLOWED_HANDLERS, ATTEMPT_DIR, NODE_LOG_LEVEL
 
@@ -49,24 +50,49 @@ PAID = f"{Paid.__module__}.{Paid.__qualname__}"
 Other = Paid
 
 
+def _with_handler(handler: Any, scheme: str) -> Any:
+    """The handler that the scheme gets in a project which has chosen this one."""
+    settings = ProjectSettings()
+    # a project cannot allow it to itself
+    settings.set(ALLOWED_HANDLERS, [PAID], "project")
+    settings.set("DOWNLOAD_HANDLERS", {scheme: handler}, "project")
+    for addon in (ProjectGuard, DiscoveryBot):
+        addon.update_pre_crawler_settings(settings)
+    for addon in (ProjectGuard(), DiscoveryBot()):
+        addon.update_settings(settings)
+    return settings.getdict("DOWNLOAD_HANDLERS")[scheme]
+
+
 @pytest.mark.parametrize("handler", [Paid, PAID, f"{Paid.__module__}.Other"])
 @pytest.mark.parametrize("scheme", ["https", "s3", "paid"])
 def test_a_handler_is_used_only_if_the_operator_allows_it(
     handler: Any, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = {}
-    for allowed in ("", PAID, "somebody.elses.Handler"):
+    monkeypatch.setenv("CRAWL_ALLOW_HANDLERS", PAID)
+    assert _with_handler(handler, scheme) == handler
+    for allowed in ("", "somebody.elses.Handler"):
         monkeypatch.setenv("CRAWL_ALLOW_HANDLERS", allowed)
-        settings = ProjectSettings()
-        # a project cannot allow it to itself
-        settings.set(ALLOWED_HANDLERS, [PAID], "project")
-        settings.set("DOWNLOAD_HANDLERS", {scheme: handler}, "project")
-        for addon in (ProjectGuard, DiscoveryBot):
-            addon.update_pre_crawler_settings(settings)
-        for addon in (ProjectGuard(), DiscoveryBot()):
-            addon.update_settings(settings)
-        left[allowed] = settings.getdict("DOWNLOAD_HANDLERS")[scheme] == handler
-    assert left == {"": False, PAID: True, "somebody.elses.Handler": False}
+        if scheme == "https":
+            # the site would be asked from the node's own address
+            with pytest.raises(HandlerRefusedError, match=r"fetches https by .*CRAWL_ALLOW_HANDLERS="):
+                _with_handler(handler, scheme)
+        else:
+            assert _with_handler(handler, scheme) is None
+
+
+def test_ours_does_the_same_as_a_handler_of_scrapys() -> None:
+    handler = "scrapy.core.downloader.handlers.http2.H2DownloadHandler"
+    assert _with_handler(handler, "https") is EgressDownloadHandler
+
+
+@pytest.mark.parametrize("chosen", [{}, {"HTTPCACHE_ENABLED": False}, {"HTTPCACHE_ENABLED": True}])
+def test_the_cache_is_for_projects_that_ask_for_one(chosen: dict[str, bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_CACHE_REDIS_URL", "redis://127.0.0.1:1/0")
+    settings = ProjectSettings()
+    settings.setdict(chosen, "project")
+    DiscoveryBot().update_settings(settings)
+    is_ours = settings["HTTPCACHE_STORAGE"] == "crawler.http_cache.RedisCacheStorage"
+    assert settings.getbool("HTTPCACHE_ENABLED") == is_ours == chosen.get("HTTPCACHE_ENABLED", False)
 
 
 # --- add-ons
