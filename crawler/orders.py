@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from gateway.contract.outbox import SPEC, read_file
+from gateway.contract.outbox import SPEC, AttemptId, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,6 +92,11 @@ class CrawlOrder:
     user_id: str = ""
     correlation_id: str | None = None
     left_on: str | None = None
+
+    @property
+    def scrapyds_id(self) -> str:
+        """Of the attempt, by which Scrapyd knows it."""
+        return str(AttemptId(self.job_id, self.attempt))
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> Self:

@@ -227,6 +227,7 @@ def _of_an_egg(spider: type[Spider]) -> dict[str, Any]:
         "own_start": _has_own_start(spider),
         "module": spider.__module__,
         "needs_urls": _needs_urls(spider),
+        "arguments": _named_arguments(spider),
     }
 
 
@@ -254,6 +255,12 @@ def _declared_params(spider: type[Spider]) -> dict[str, Any] | None:
     except Exception:  # noqa: BLE001 - what is wrong with it shows when the spider is built
         return None
     return {**schema, "properties": properties, "required": required}
+
+
+def _named_arguments(spider: type[Spider]) -> list[str]:
+    from crawler.node.arguments import named_arguments  # noqa: PLC0415 - Scrapy is there by now
+
+    return sorted(name for name in named_arguments(spider) if _PARAMETER.fullmatch(name))
 
 
 def _may_be_given(name: str) -> bool:

@@ -8,7 +8,6 @@ own runner (`list`, plain Scrapyd jobs), with our add-on put into the project.
 from __future__ import annotations
 
 import importlib
-import inspect
 import logging
 import os
 import re
@@ -16,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from scrapy import Spider
 from scrapy.crawler import Crawler
@@ -29,25 +28,25 @@ from crawler import extras, setting_names
 from crawler.closing import hurry
 from crawler.frontier.journal import attempt_to_continue
 from crawler.net.egress import EgressBlockedError, require_guard
+from crawler.node.arguments import Arguments, complete, for_constructor, replaced
 from crawler.node.projects import EGG, OWN_PROJECT, PROJECTS_PYTHON, SPIDER_MODULE, activate, canonical
 from crawler.orders import CrawlOrder, node_rules, read_order
 from crawler.project_guard import OVERRULED, ProjectSettings, choices, project_settings
 from crawler.scrapy_versions import (
     AsyncCrawlerProcess,
-    forgets_start_requests,
     prepare_process,
     refuse_older,
     walk_modules_iter,
 )
 from gateway.contract.outbox import FILES
-from gateway.contract.param_formats import RESERVED_PARAMS, SCRAPYS_PARAMS
+from gateway.contract.param_formats import SCRAPYS_PARAMS
 from gateway.contract.written_files import SCRAPY_CFG
 from gateway.crash_points import state_change
 from gateway.process import hide_process
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
     from scrapy import Request
     from scrapy.settings import Settings
@@ -75,9 +74,20 @@ def main() -> None:
     _keep_mark()
     _take_variables(alone=rules.alone)
     spec = read_order(Path(folder))
-    os.environ["SCRAPY_PROJECT"] = canonical(spec.project)
+    _tell_environment(spec)
     _activate()
     _leave(crawl(spec, folder, rules.log_level))
+
+
+def _tell_environment(spec: CrawlOrder) -> None:
+    """The variables by which code asks where it runs: those of Scrapyd, and those of Scrapy Cloud."""
+    project, attempt = canonical(spec.project), spec.scrapyds_id
+    os.environ |= {
+        "SCRAPY_PROJECT": project,
+        "SCRAPY_SPIDER": spec.spider,
+        "SCRAPY_JOB": attempt,
+        "SHUB_JOBKEY": f"{project}/{spec.spider}/{attempt}",
+    }
 
 
 def _keep_mark() -> None:
@@ -241,6 +251,8 @@ def _arguments(spec: CrawlOrder, spider: type[Spider]) -> Arguments:
     platforms = {**depth, **({"start_urls": list(spec.start_urls)} if spec.start_urls else {})}
     if has_model:
         return Arguments({**spec.params, **platforms}, {})
+    # as from Scrapyd
+    platforms["_job"] = spec.scrapyds_id
     if (declared := _declared(spider)) is not None:
         # its model may refuse what it does not know
         given = {name: value for name, value in platforms.items() if name in declared}
@@ -327,84 +339,6 @@ def _with_lazy_loader(settings: ProjectSettings) -> ProjectSettings:
         settings.set(setting_names.LISTED_MODULE, module, priority="default")
         settings.set("SPIDER_LOADER_CLASS", LazySpiderLoader, priority="default")
     return settings
-
-
-# --- how URLs and parameters reach a spider, whatever its constructor takes
-
-
-class Arguments(NamedTuple):
-    #: For the constructor.
-    given: dict[str, Any]
-    #: What it does not take, to be set as attributes once the spider is built.
-    left: dict[str, Any]
-
-
-def for_constructor(spider: type[Spider], arguments: Mapping[str, Any]) -> Arguments:
-    """Only what `from_crawler` and every constructor on the way to Scrapy's takes: a strict one would raise."""
-    taken = [names for names in (_taken(spider, "from_crawler"), _taken(spider, "__init__")) if names is not None]
-    given = {name: value for name, value in arguments.items() if all(name in names for names in taken)}
-    return Arguments(given, {name: value for name, value in arguments.items() if name not in given})
-
-
-def replaced(spider: type[Spider], names: Iterable[str]) -> set[str]:
-    """Those of them that would take the place of what the spider does, or may do."""
-    return {name for name in names if name in RESERVED_PARAMS or name.startswith("_") or _does(spider, name)}
-
-
-def _does(spider: type[Spider], name: str) -> bool:
-    """Whether it is a method, a property or their like; one that a constructor names is for the asking."""
-    own = inspect.getattr_static(spider, name, None)
-    if not callable(own) and not hasattr(own, "__get__"):
-        return False
-    constructors = (vars(cls).get(method) for cls in spider.__mro__ for method in ("from_crawler", "__init__"))
-    return not any(
-        name in inspect.signature(getattr(one, "__func__", one)).parameters for one in constructors if one is not None
-    )
-
-
-def complete(spider: Spider, arguments: Arguments) -> None:
-    """Set what the constructor did not take. Start URLs that the constructor has made itself stay."""
-    for name, value in arguments.left.items():
-        if name != "start_urls":
-            _set(spider, name, value)
-    start_urls = {**arguments.given, **arguments.left}.get("start_urls")
-    if start_urls and not vars(spider).get("start_urls"):
-        _set(spider, "start_urls", start_urls)
-    if forgets_start_requests(type(spider)):
-        _start_as_before(spider)
-
-
-def _set(spider: Spider, name: str, value: Any) -> None:
-    with suppress(AttributeError):  # a property of the spider's
-        setattr(spider, name, value)
-
-
-def _taken(spider: type[Spider], method: str) -> Collection[str] | None:
-    """Names that it takes; `None` if it takes any."""
-    names: set[str] = set()
-    for cls in spider.__mro__:
-        function = vars(cls).get(method)
-        if function is None:
-            continue
-        parameters = inspect.signature(getattr(function, "__func__", function)).parameters.values()
-        names.update(parameter.name for parameter in parameters if parameter.kind in _BY_NAME)
-        if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
-            return names - {"self", "cls", "crawler"}
-    return None
-
-
-_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-
-
-def _start_as_before(spider: Any) -> None:
-    """Scrapy has stopped calling `start_requests()`; a spider that has nothing else would crawl something else."""
-
-    async def start() -> AsyncIterator[Any]:
-        for request in spider.start_requests():
-            yield request
-
-    logger.info("%s has start_requests() and no start(): it is called as Scrapy used to", type(spider).__name__)
-    spider.start = start
 
 
 # --- what the zygote imports: all that a crawl of our own project would

@@ -155,6 +155,8 @@ class SpiderInfo(_Record):
     module: str | None = None
     #: It has no start URLs of its own: a crawl of it must name some.
     needs_urls: bool = True
+    #: What its constructor takes by name, those of its base classes included. Nodes of 0.2.0 do not say.
+    arguments: list[str] = Field(default_factory=list)
 
 
 class NotedDeployment(_Record):

@@ -7,7 +7,7 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import urlsplit, urlunsplit
@@ -400,7 +400,7 @@ class SpiderCatalog:
         _check_expectations(spec)
         _check_start(spec, info)
         if info.params_schema is None or info.project != DEFAULT_PROJECT:
-            _check_free_form(spec.params, declared=(info.params_schema or {}).get("properties", {}))
+            _check_free_form(spec.params, info)
         if info.params_schema is not None:
             self._parameters.check(spec.params, info.params_schema)
         _check_domains(spec.start_urls, info)
@@ -491,9 +491,10 @@ def _check_start(spec: CrawlSpec, info: SpiderInfo) -> None:
         raise InvalidRequestError(where, "is sent to the hosts of the request's start_urls alone: name some")
 
 
-def _check_free_form(params: dict[str, Any], *, declared: Collection[str] = ()) -> None:
+def _check_free_form(params: dict[str, Any], info: SpiderInfo) -> None:
+    declared = (info.params_schema or {}).get("properties", {})
     for name, value in params.items():
-        if name in RESERVED_PARAMS or name.startswith("_"):
+        if name not in info.arguments and (name in RESERVED_PARAMS or name.startswith("_")):
             raise InvalidRequestError(f"params.{name}", "this name is taken by Scrapy, the spider or the platform")
         if name not in declared and not isinstance(value, str):
             raise InvalidRequestError(f"params.{name}", "a deployed spider's parameters are strings")

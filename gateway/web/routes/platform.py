@@ -47,6 +47,7 @@ _EGG_SPIDER: JsonDict = {
     "allowed_domains": ["shop.example.com"],
     "own_start": False,
     "needs_urls": False,
+    "arguments": ["category"],
 }
 _OWN_SPIDER: JsonDict = {
     "project": "default",
@@ -58,6 +59,7 @@ _OWN_SPIDER: JsonDict = {
     "allowed_domains": [],
     "own_start": False,
     "needs_urls": True,
+    "arguments": [],
 }
 
 
@@ -132,6 +134,9 @@ class SpiderView(BaseModel, json_schema_extra={"examples": [_OWN_SPIDER, _EGG_SP
     )
     own_start: bool = Field(description="The spider makes its own start requests and may ignore the start URLs.")
     needs_urls: bool = Field(description="Whether a crawl must name start URLs, because the spider has none.")
+    arguments: list[str] = Field(
+        description="What the constructor of a deployed spider takes by name, as `params`. Others become attributes."
+    )
 
 
 class ProjectView(BaseModel, json_schema_extra={"examples": [_PROJECT]}):

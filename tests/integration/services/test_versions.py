@@ -70,6 +70,16 @@ async def test_a_parameter_that_would_break_the_constructor_or_replace_what_the_
     assert caught.value.field == f"params.{name}"
 
 
+async def test_a_parameter_that_the_constructor_takes_may_have_any_name(
+    platform: Platform, submission: Submission
+) -> None:
+    deploy(platform, offers("1", arguments=["start", "log"]))
+    receipt = await submission.submit(shop(spec={"params": {"start": "2026-01-01", "log": "x"}}))
+    assert platform.jobs.get(receipt.job_id).spec.params == {"start": "2026-01-01", "log": "x"}
+    with pytest.raises(InvalidRequestError, match="taken by Scrapy"):
+        await submission.submit(shop(spec={"params": {"close": "x"}}))
+
+
 async def test_after_a_deployment_the_same_request_is_another_crawl(
     platform: Platform, submission: Submission, catalog: SpiderCatalog
 ) -> None:

@@ -117,9 +117,23 @@ def test_an_egg_goes_to_every_living_node_and_its_spiders_can_be_asked_for(
         "nodes": [{"node": "n1", **accepted}, {"node": "n2", **accepted}],
     }
     listed = door.get("/spiders?project=Shop").json()["spiders"]
-    known = {"project": "shop", "version": "1.4", "latest": True, "name": "offers", "description": ""}
+    known = {
+        "project": "shop",
+        "version": "1.4",
+        "latest": True,
+        "name": "offers",
+        "description": "",
+        "arguments": [],
+    }
     assert listed == [
-        {**known, "params_schema": None, "allowed_domains": ["shop.test"], "own_start": False, "needs_urls": True},
+        {
+            **known,
+            "params_schema": None,
+            "allowed_domains": ["shop.test"],
+            "own_start": False,
+            "needs_urls": True,
+            "arguments": [],
+        },
     ]
     body = {"user_id": user, "project": "shop", "spider": "offers", "start_urls": ["https://shop.test/"]}
     job_id = door.post("/crawl", json={**body, "max_items": 5}).json()["job_id"]

@@ -78,9 +78,18 @@ def test_spiders_are_listed_by_project_version_and_name(
 
 def test_a_spider_is_told_with_all_that_is_known_of_it(door: httpx.Client) -> None:
     listed = door.get("/spiders", params={"project": "shop", "version": "2", "name": "offers"}).json()
-    known = {"project": "Shop", "version": "2", "latest": True, "name": "offers", "description": ""}
+    known = {"project": "Shop", "version": "2", "latest": True, "name": "offers", "description": "", "arguments": []}
     assert listed == {
-        "spiders": [{**known, "params_schema": None, "allowed_domains": [], "own_start": True, "needs_urls": True}],
+        "spiders": [
+            {
+                **known,
+                "params_schema": None,
+                "allowed_domains": [],
+                "own_start": True,
+                "needs_urls": True,
+                "arguments": [],
+            }
+        ],
         "projects": [{"name": "Shop", "latest": "2", "previous": "1", "versions": ["1", "2"]}],
         "next": None,
     }

@@ -7,9 +7,10 @@ from scrapy import Spider
 from scrapy.crawler import Crawler
 from scrapy.spiders import CrawlSpider, SitemapSpider
 
-from crawler.node.runner import _arguments, complete, for_constructor, replaced
+from crawler.node.arguments import complete, for_constructor, named_arguments, replaced
+from crawler.node.runner import _arguments
+from crawler.orders import CrawlOrder
 from gateway.contract.param_formats import RESERVED_PARAMS
-from gateway.contract.records import NodeSpec
 
 ALL = {"category": "books", "depth": 1, "start_urls": ["http://a/"]}
 
@@ -108,7 +109,7 @@ class Declares(Spider):
 
 @pytest.mark.parametrize("start_urls", [["http://a/"], []])
 def test_declared_arguments_keep_their_types_and_their_model_is_given_no_others(start_urls: list[str]) -> None:
-    spec = NodeSpec.model_construct(params={"pages": 5}, depth=1, start_urls=start_urls)
+    spec = CrawlOrder("0" * 32, 1, "shop", "offers", params={"pages": 5}, depth=1, start_urls=start_urls)
     arguments = _arguments(spec, Declares)
     built = Declares.from_crawler(Crawler(Declares), **arguments.given)
     complete(built, arguments)
@@ -123,7 +124,7 @@ class Listed(Spider):
 
 @pytest.mark.parametrize(("asked", "expected"), [(["http://a/"], ["http://a/"]), ([], ["http://own/"])])
 def test_start_urls_of_the_class_stand_unless_the_crawl_names_others(asked: list[str], expected: list[str]) -> None:
-    arguments = _arguments(NodeSpec.model_construct(params={}, depth=None, start_urls=asked), Listed)
+    arguments = _arguments(CrawlOrder("0" * 32, 1, "shop", "offers", params={}, depth=None, start_urls=asked), Listed)
     built = Listed.from_crawler(Crawler(Listed), **arguments.given)
     complete(built, arguments)
     assert built.start_urls == expected
@@ -161,6 +162,38 @@ def test_no_parameter_takes_the_place_of_what_a_spider_does_or_may(name: str) ->
     assert replaced(Theirs, [name, "category"]) == {name}
 
 
+class Window(Spider):
+    """Its base class takes what Scrapy has methods for."""
+
+    name = "window"
+
+    def __init__(self, start: str = "", log: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.window = (start, log)
+
+
+class Derived(Window):
+    def __init__(self, *args: Any, close: str = "", name: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.until = close
+
+
+class Closed(Window):
+    def __init__(self) -> None:
+        super().__init__(start="then")
+
+
+def test_a_constructor_may_take_any_name_for_itself() -> None:
+    assert named_arguments(Derived) == {"start", "log", "close"}
+    params = {"start": "1", "log": "2", "close": "3"}
+    assert not replaced(Derived, params)
+    built = Derived.from_crawler(Crawler(Derived), **for_constructor(Derived, params).given)
+    assert (built.window, built.until) == (("1", "2"), "3")
+    assert replaced(Derived, ["name", "settings", "rules", "_job"]) == {"name", "settings", "rules", "_job"}
+    # nothing hands it on to the one that would take it
+    assert replaced(Closed, params) == set(params)
+
+
 def test_what_a_constructor_asks_for_and_plain_attributes_may_be_given() -> None:
     assert not replaced(Theirs, ["follow", "pages", "category"])
     assert not replaced(Strict, ["category"])
@@ -173,6 +206,14 @@ def test_every_method_of_scrapys_spiders_is_refused_by_the_gateway_already(base:
 
 
 def test_a_node_refuses_them_whatever_the_gateway_let_through() -> None:
-    spec = NodeSpec.model_construct(params={"allowed_domains": "evil.example"}, depth=None, start_urls=["http://a/"])
+    spec = CrawlOrder(
+        "0" * 32,
+        1,
+        "shop",
+        "offers",
+        params={"allowed_domains": "evil.example"},
+        depth=None,
+        start_urls=["http://a/"],
+    )
     with pytest.raises(ValueError, match="not to be used as parameters: allowed_domains"):
         _arguments(spec, Theirs)

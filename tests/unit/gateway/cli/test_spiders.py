@@ -7,8 +7,23 @@ from unit.gateway.cli.conftest import Answer, Run, StandIn
 
 
 def spider(name: str, **more: Any) -> dict[str, Any]:
-    known = {"project": "default", "version": None, "latest": True, "name": name, "description": "Looks."}
-    return {**known, "params_schema": None, "allowed_domains": [], "own_start": False, "needs_urls": True, **more}
+    known = {
+        "project": "default",
+        "version": None,
+        "latest": True,
+        "name": name,
+        "description": "Looks.",
+        "arguments": [],
+    }
+    return {
+        **known,
+        "params_schema": None,
+        "allowed_domains": [],
+        "own_start": False,
+        "needs_urls": True,
+        "arguments": [],
+        **more,
+    }
 
 
 def test_spiders_are_listed_in_the_latest_version(gateway: StandIn, run: Run) -> None:

@@ -1,0 +1,113 @@
+"""How URLs and parameters reach a spider, whatever its constructor takes."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from crawler.scrapy_versions import forgets_start_requests
+from gateway.contract.param_formats import RESERVED_PARAMS, SCRAPYS_PARAMS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping
+
+    from scrapy import Spider
+
+# by the name of what the process runs
+logger = logging.getLogger("crawler.node.runner")
+
+
+class Arguments(NamedTuple):
+    #: For the constructor.
+    given: dict[str, Any]
+    #: What it does not take, to be set as attributes once the spider is built.
+    left: dict[str, Any]
+
+
+class _Taken(NamedTuple):
+    """What a constructor takes, with those that it hands the rest on to."""
+
+    by_name: frozenset[str]
+    #: Whether all of them take any other name, too.
+    takes_any: bool
+
+    def takes(self, name: str) -> bool:
+        return self.takes_any or name in self.by_name
+
+
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def _taken(spider: type[Spider], method: str) -> _Taken:
+    names: set[str] = set()
+    for cls in spider.__mro__:
+        function = vars(cls).get(method)
+        if function is None:
+            continue
+        parameters = inspect.signature(getattr(function, "__func__", function)).parameters.values()
+        names.update(parameter.name for parameter in parameters if parameter.kind in _BY_NAME)
+        if not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+            return _Taken(frozenset(names - {"self", "cls", "crawler"}), takes_any=False)
+    return _Taken(frozenset(names), takes_any=True)
+
+
+def for_constructor(spider: type[Spider], arguments: Mapping[str, Any]) -> Arguments:
+    """Only what `from_crawler` and every constructor on the way to Scrapy's takes: a strict one would raise."""
+    ways = _taken(spider, "from_crawler"), _taken(spider, "__init__")
+    given = {name: value for name, value in arguments.items() if all(way.takes(name) for way in ways)}
+    return Arguments(given, {name: value for name, value in arguments.items() if name not in given})
+
+
+def named_arguments(spider: type[Spider]) -> set[str]:
+    """The arguments that it takes by their names, in its own constructors or those of its base classes. Whatever a
+    name means elsewhere, such a constructor keeps it from Scrapy, which would make an attribute of it.
+    """
+    ways = _taken(spider, "from_crawler"), _taken(spider, "__init__")
+    names = {name for way in ways for name in way.by_name if all(other.takes(name) for other in ways)}
+    return {name for name in names - SCRAPYS_PARAMS if not name.startswith("_")}
+
+
+def replaced(spider: type[Spider], names: Iterable[str]) -> set[str]:
+    """Those of them that would take the place of what the spider does, or may do."""
+    taken = named_arguments(spider)
+    return {name for name in names if name not in taken and (_is_reserved(name) or _does(spider, name))}
+
+
+def _is_reserved(name: str) -> bool:
+    return name in RESERVED_PARAMS or name.startswith("_")
+
+
+def _does(spider: type[Spider], name: str) -> bool:
+    """Whether it is a method, a property or their like."""
+    own = inspect.getattr_static(spider, name, None)
+    return callable(own) or hasattr(own, "__get__")
+
+
+def complete(spider: Spider, arguments: Arguments) -> None:
+    """Set what the constructor did not take. Start URLs that the constructor has made itself stay."""
+    for name, value in arguments.left.items():
+        if name != "start_urls":
+            _set(spider, name, value)
+    start_urls = {**arguments.given, **arguments.left}.get("start_urls")
+    if start_urls and not vars(spider).get("start_urls"):
+        _set(spider, "start_urls", start_urls)
+    if forgets_start_requests(type(spider)):
+        _start_as_before(spider)
+
+
+def _set(spider: Spider, name: str, value: Any) -> None:
+    with suppress(AttributeError):  # a property of the spider's
+        setattr(spider, name, value)
+
+
+def _start_as_before(spider: Any) -> None:
+    """Scrapy has stopped calling `start_requests()`; a spider that has nothing else would crawl something else."""
+
+    async def start() -> AsyncIterator[Any]:
+        for request in spider.start_requests():
+            yield request
+
+    logger.info("%s has start_requests() and no start(): it is called as Scrapy used to", type(spider).__name__)
+    spider.start = start
