@@ -343,8 +343,9 @@ class ScrapydSettings(NodeSettings):
     project_build_sources: bool = False
     #: Seconds that an installation may take.
     project_build_seconds: float = Field(default=600, gt=0)
-    #: How many virtual environments have a warm process from which crawls are forked; 0: none.
-    project_warm_processes: int = Field(default=4, ge=0, le=100)
+    #: How many virtual environments have a warm process from which crawls are forked; 0: none. Without a number
+    #: as many as an eighth of the machine's memory has room for.
+    project_warm_processes: int | None = Field(default=None, ge=0, le=1000)
     #: Largest environment, in bytes.
     project_max_installed_bytes: int = Field(default=2 << 30, ge=1 << 20)
 

@@ -20,7 +20,7 @@ from twisted.logger import Logger
 from crawler.node.accounts import Account, Accounts
 from crawler.node.attempt_files import NodeUnfitError, fault_of, write_refusal
 from crawler.node.config import NodeConfig, NodeEnvironment
-from crawler.node.fork import ForkServer, Start, WarmVenvs
+from crawler.node.fork import ForkServer, Start, WarmVenvs, room_for_warm
 from crawler.node.projects import OWN_PROJECT, ProjectCode
 from crawler.node.reactor import reactor
 from crawler.node.spawn import spawn
@@ -51,7 +51,7 @@ class NodeLauncher(Launcher):
         self.warm: ForkServer | None = None
         self._starter: ForkServer | None = None
         most = self.settings.project_warm_processes if self.settings.node_fork else 0
-        self._warm_venvs = WarmVenvs(most, self._fork_server)
+        self._warm_venvs = WarmVenvs(room_for_warm() if most is None else most, self._fork_server)
 
     def startService(self) -> None:  # noqa: N802 - Twisted's name
         for orphan in find_orphans(self.settings, self.accounts):
