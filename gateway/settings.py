@@ -263,6 +263,8 @@ class NodeSettings(_Base):
     crawl_stop_grace: float = Field(default=10, ge=0)
     #: Bytes of memory, a browser's included, at which a spider is stopped; 0 is no limit.
     crawl_memory_limit: int = Field(default=2 << 30, ge=0)
+    #: Processes, a browser's included, that an attempt may have at a time; 0 is no limit.
+    crawl_max_processes: int = Field(default=256, ge=0)
     #: Largest page, in bytes, that a spider takes.
     crawl_max_page_bytes: int = Field(default=32 << 20, ge=1024)
     #: Longest time, in seconds, that a spider may wait for one page; a project cannot raise it.

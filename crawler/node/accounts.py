@@ -20,14 +20,14 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Protocol
 
-import psutil
+from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
 from crawler.node import process_tree
 from crawler.node.building import VENVS
-from crawler.node.keeper import KEEPER, MOST
+from crawler.node.keeper import KEEPER, MORE, MOST
 from crawler.node.reactor import reactor
 from crawler.node.unpacking import UNPACKED
 from gateway.contract.outbox import remove_tree, write_atomically
@@ -38,10 +38,10 @@ log = Logger()
 
 #: Which user each project has: `{"bookshop": 20001}`.
 _USERS, _LOCK = "uids.json", "uids.lock"
-#: Seconds in which the keeper answers; it is asked while everything else waits.
-_ANSWER = 15.0
 #: Seconds between two looks at what the tailer could not remove.
 _SWEEP = 60.0
+#: In an attempt's folder: where its processes are to leave what nobody needs once it has ended.
+TEMPORARY = "tmp"
 #: Beginning of the name of a folder that is to be removed (the tailer's have it, too), and of one that is in use.
 _REMOVED, _WORK = ".removed-", ".work-"
 #: Python ignores these, and a shell's background job SIGINT; a spider must start with none ignored.
@@ -94,11 +94,12 @@ class Account:
     def kill_group(self, pid: int) -> None:
         process_tree.kill_group(pid)
 
-    def kill_rest(self, pid: int, folder: Path) -> None:
+    def kill_rest(self, pid: int | None, folder: Path) -> None:
         process_tree.kill_rest(pid, folder)
 
-    def uses_more_than(self, limit: int, pid: int, folder: Path) -> bool:
-        return process_tree.uses_more_than(limit, pid, folder)
+    def weigh(self, limit: int, family: list[process_tree.Share]) -> Deferred[bool]:
+        """Whether these processes hold more bytes than `limit`."""
+        return deferToThread(process_tree.use_more_than, limit, family)
 
     def find_leader(self, folder: Path) -> int | None:
         return process_tree.find_leader(folder)
@@ -106,6 +107,10 @@ class Account:
     def make_folder(self, folder: Path) -> None:
         """Where an attempt can write. Raises `OSError`."""
         folder.mkdir(parents=True, exist_ok=True)
+
+    def remove(self, folder: Path) -> None:
+        """Have a folder of its own removed, which nobody waits for. Raises `OSError`."""
+        deferToThread(remove_tree, folder)
 
     @contextmanager
     def folder_for_a_moment(self) -> Iterator[Path]:
@@ -118,14 +123,17 @@ class Account:
 
 
 class KeeperClient:
-    """Scrapyd's end of the way to the keeper. Without a keeper there is no node: Scrapyd ends with it."""
+    """Scrapyd's end of the way to the keeper. Without a keeper there is no node: Scrapyd ends with it.
+
+    A question is waited for, however long that takes: what was asked for may have happened, and must not happen
+    twice. It is never long: the keeper itself does nothing that depends on what a project does.
+    """
 
     def __init__(self, questions: int, ends: int) -> None:
         self._questions, self._ends = socket.socket(fileno=questions), socket.socket(fileno=ends)
         self._waiting: dict[int, Ended] = {}
         for end in (self._questions, self._ends):
             end.set_inheritable(False)
-            end.settimeout(_ANSWER)
         self._ends.setblocking(False)  # noqa: FBT003 - takes no keyword
 
     def ask(self, uid: int, do: str, fds: tuple[int, ...] = (), **args: Any) -> Any:
@@ -169,6 +177,17 @@ class KeeperClient:
         os._exit(70)
 
 
+class _Weighing:
+    """Answered by how the process has ended; one that was ended could not be answered: then it is not too much."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.answer: Deferred[bool] = Deferred()
+
+    def ended(self, status: int, _cpu_seconds: float, _peak_memory_bytes: int) -> None:
+        self.answer.callback(os.waitstatus_to_exitcode(status) == MORE)
+
+
 class KeptAccount(Account):
     """A user of `NODE_UIDS`."""
 
@@ -197,16 +216,19 @@ class KeptAccount(Account):
         self._ask("signal", pid=pid, number=number)
 
     def kill_group(self, pid: int) -> None:
-        self._ask("kill_group", pid=pid)
+        """Its minder kills the rest: there always is one, for its user is root."""
+        with suppress(ProcessLookupError):
+            self.signal(pid, signal.SIGKILL)
 
-    def kill_rest(self, pid: int, folder: Path) -> None:
-        self._ask("kill_rest", pid=pid, folder=str(folder))
+    def kill_rest(self, pid: int | None, _folder: Path) -> None:
+        if pid is not None:
+            self.kill_group(pid)
 
-    def uses_more_than(self, limit: int, pid: int, folder: Path) -> bool:
-        """All that its user has is more than what one attempt has, and can be seen without asking."""
-        if self._resident() <= limit:
-            return False
-        return bool(self._ask("uses_more_than", limit=limit, pid=pid, folder=str(folder)))
+    def weigh(self, limit: int, family: list[process_tree.Share]) -> Deferred[bool]:
+        """The keeper has it found out by another process, which may take its time."""
+        question = _Weighing(self._ask("weigh", limit=limit, family=family))
+        self.keeper.watch(question)
+        return question.answer
 
     def find_leader(self, folder: Path) -> int | None:
         pid: int | None = self._ask("find", folder=str(folder))
@@ -214,6 +236,12 @@ class KeptAccount(Account):
 
     def make_folder(self, folder: Path) -> None:
         self._ask("make_folder", path=str(folder))
+
+    def remove(self, folder: Path) -> None:
+        """There may be more in it that is closed to us."""
+        command = ["/bin/sh", "-c", 'chmod -R u+rwX -- "$0"; rm -rf -- "$0"', str(folder)]
+        with Path(os.devnull).open("ab") as nowhere:
+            self.start(command, {"PATH": os.defpath}, {1: nowhere.fileno(), 2: nowhere.fileno()}, folder=Path("/"))
 
     @contextmanager
     def folder_for_a_moment(self) -> Iterator[Path]:
@@ -226,14 +254,6 @@ class KeptAccount(Account):
 
     def _ask(self, do: str, fds: tuple[int, ...] = (), **args: Any) -> Any:
         return self.keeper.ask(self.uid, do, fds, **args)
-
-    def _resident(self) -> int:
-        resident = 0
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):
-                if process.uids().real == self.uid:
-                    resident += process.memory_info().rss
-        return resident
 
 
 class Accounts:
@@ -306,11 +326,8 @@ def discard(folder: Path) -> None:
 
 def _remove_rest(done: bool, account: KeptAccount, folder: Path) -> None:  # noqa: FBT001 - a callback's result
     """All that is in it and closed to us; an empty folder goes the next time."""
-    if done:
-        return
-    command = ["/bin/sh", "-c", 'chmod -R u+rwX -- "$0"; rm -rf -- "$0"', str(folder)]
-    with Path(os.devnull).open("ab") as nowhere:
-        account.start(command, {"PATH": os.defpath}, {1: nowhere.fileno(), 2: nowhere.fileno()}, folder=Path("/"))
+    if not done:
+        account.remove(folder)
 
 
 def close_to_others(settings: NodeSettings) -> None:

@@ -31,6 +31,7 @@ from crawler.node.attempt_files import fault_of
 from crawler.node.reactor import reactor
 from crawler.node.spawn import (
     COMMAND_TIMEOUT,
+    MAX_COMPLAINT,
     MAX_OUTPUT,
     SpawnedProcess,
     Usage,
@@ -42,6 +43,7 @@ from crawler.node.spawn import (
 from crawler.node.started_mark import StartedMark, read_mark
 from crawler.node.zygote import MAX_FRAME
 from gateway.contract.outbox import Fault, is_locked, open_file
+from gateway.process import CAN_MIND
 
 log = Logger()
 
@@ -51,6 +53,9 @@ BACKOFF_MAX = 60.0
 #: Zygotes in a row that did not fork: one may be killed by accident.
 _TOO_MANY = 2
 _ZYGOTE = ("-m", "crawler.node.zygote")
+#: Bytes that are read at once.
+_PIECE = 1 << 16
+NOTHING_TOLD = "it ended before it could tell its spiders"
 
 
 class ForkServer:
@@ -290,11 +295,14 @@ class ZygoteProcess(Int32StringReceiver):
         ours, theirs = socket.socketpair()
         with ours, ExitStack() as ends:
             ends.enter_context(theirs)
-            ends.callback(os.close, silence := os.open(os.devnull, os.O_WRONLY))
-            _connect(ours, listing)
+            said, said_by = socket.socketpair()
+            ends.enter_context(said_by)
+            for end, protocol in ((ours, listing), (said, listing.complaint)):
+                _connect(end, protocol)
+            said.close()
             self._listings -= 1
             self._asked[self._listings] = listing, ends.pop_all()
-        fds, folder = [silence, theirs.fileno()], listing.folder
+        fds, folder = [said_by.fileno(), theirs.fileno()], listing.folder
         self._send(
             fds, id=self._listings, command=listing.command, env=dict(listing.env), lists=True,
             folder=str(folder) if folder else None,
@@ -385,7 +393,8 @@ def _connect(ours: socket.socket, protocol: Protocol) -> None:
 class ForkedListing(Protocol):
     """A fork that lists spiders: `command`, in `folder` if that is not where Scrapyd was started.
 
-    `result` is what it has written, nothing if there was no fork or it failed; or `RunnerError` if it was killed.
+    `result` is what it has written once it has ended, or `RunnerError` if it was killed. Whatever it has started may
+    go on to hold its output: that is nothing to wait for, and its minder ends it.
     """
 
     transport: Any
@@ -393,13 +402,16 @@ class ForkedListing(Protocol):
     def __init__(self, command: list[str], env: Mapping[str, str], folder: Path | None, account: Account) -> None:
         self.command, self.env, self.folder = command, env, folder
         self.result: Deferred[bytes] = Deferred()
-        self._account = account
+        #: Its process id, once it has one.
+        self.started: Deferred[int] = Deferred()
+        #: What it says beside its answer.
+        self.complaint = Complaint()
+        #: Why it has told nothing, if it was not killed.
+        self.problem = NOTHING_TOLD
+        self.account = account
         self._written = bytearray()
         self._pid: int | None = None
         self._killed: str | None = None
-        self._is_closed = False
-        #: Whether there is no process, or not any more.
-        self._is_over = False
         late = f"it took longer than {COMMAND_TIMEOUT:g} seconds"
         self._timer: DelayedCall = reactor.callLater(COMMAND_TIMEOUT, self.kill, late)
 
@@ -408,9 +420,7 @@ class ForkedListing(Protocol):
         self._killed = self._killed or why
         if self._pid is not None:
             with suppress(ProcessLookupError):
-                self._account.kill_group(self._pid)
-        if self.transport is not None:
-            self.transport.loseConnection()
+                self.account.kill_group(self._pid)
         self._end()
 
     def dataReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
@@ -418,20 +428,14 @@ class ForkedListing(Protocol):
         if len(self._written) > MAX_OUTPUT:
             self.kill("it says too much")
 
-    def connectionLost(self, _reason: Failure = connectionDone) -> None:  # noqa: N802 - Twisted's name
-        self._is_closed = True
-        self._tell()
-
     def _end(self) -> None:
-        self._is_over = True
-        self._tell()
-
-    def _tell(self) -> None:
         """Not before its end: until then it holds the egg that it has listed, which may have to go."""
-        if self.result.called or not (self._is_closed and self._is_over):
+        if self.result.called:
             return
         if self._timer.active():
             self._timer.cancel()
+        for end in (self, self.complaint):
+            read_rest(end)
         if self._killed is None:
             self.result.callback(bytes(self._written))
         else:
@@ -439,20 +443,56 @@ class ForkedListing(Protocol):
 
     def forked(self, pid: int) -> None:
         self._pid = pid
+        self.started.callback(pid)
         if self._killed is not None:
             self.kill()
 
-    def exited(self, _status: int, _usage: Usage) -> None:
+    def exited(self, status: int, _usage: Usage) -> None:
         self._pid = None
+        if status:
+            read_rest(self.complaint)
+            self.problem = self.complaint.text or Failure(ended_reason(status)).getErrorMessage()
         self._end()
 
     def lose_zygote(self) -> None:
         """Its own end of the socket tells how far it came."""
+        if self._pid is not None:
+            self.kill("what it was forked from has died")
         self._end()
 
     def start_plainly(self) -> None:
-        """There is no process: by now the other end of the socket is closed."""
+        """There is no process."""
         self._end()
+
+
+class Complaint(Protocol):
+    """The end of what a process says."""
+
+    transport: Any
+
+    def __init__(self) -> None:
+        self._said = bytearray()
+
+    @property
+    def text(self) -> str:
+        return self._said.decode("utf-8", "replace").strip()
+
+    def dataReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
+        self._said += data
+        del self._said[:-MAX_COMPLAINT]
+
+
+def read_rest(end: Protocol) -> None:
+    """What was written before now, and no more: others may have the other end, and never close it."""
+    transport: Any = end.transport
+    if transport is None or transport.disconnected:
+        return
+    with suppress(BlockingIOError, ConnectionResetError):
+        for _ in range(MAX_OUTPUT // _PIECE):
+            if not (data := transport.getHandle().recv(_PIECE)):
+                break
+            end.dataReceived(data)
+    transport.abortConnection()
 
 
 # --- one crawl that is forked from a zygote, from the moment at which it was asked for
@@ -503,6 +543,9 @@ class Start(NamedTuple):
 class ForkedProcess:
     """A transport for `ProcessProtocol`. Signals that come before there is a process are sent when there is one."""
 
+    #: Whether nothing is left of it once it has ended.
+    is_minded = CAN_MIND
+
     def __init__(self, protocol: ProcessProtocol, start: Start) -> None:
         self.pid: int | None = None
         self.usage: Usage | None = None
@@ -542,7 +585,7 @@ class ForkedProcess:
 
     def exited(self, status: int, usage: Usage) -> None:
         self.usage = usage
-        if self.pid is not None:
+        if self.pid is not None and not self.is_minded:
             self.start.account.kill_group(self.pid)  # what the spider left behind
         self._end(ended_reason(status))
 

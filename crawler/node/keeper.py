@@ -14,20 +14,23 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import resource
 import select
+import shutil
 import signal
 import socket
-import subprocess
 import sys
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import psutil
 
 from crawler.node import process_tree
+from gateway.process import adopt_descendants, fork_minded, own_children, restore_signals, run_and_end
 from gateway.settings import NodeSettings, SettingsError
 
 #: In the environment of what COMMAND becomes: its ends of the two socket pairs.
@@ -37,12 +40,16 @@ MOST = 1 << 18
 MOST_FDS = 4
 #: What Scrapyd writes is nothing to users of `NODE_UIDS`. What they write is open to its group: it is to be shipped.
 UMASK, THEIR_UMASK = 0o027, 0o007
-#: Of Linux's prctl(2). A child subreaper becomes the parent of what its descendants leave behind.
-_SET_NO_NEW_PRIVS, _SET_CHILD_SUBREAPER = 38, 36
-#: How often it is looked for what is to end: it may be starting processes.
-_LOOKS = 20
-#: Seconds in which a process is what it was started as; its own user might stop it on the way.
-_BEGIN = 5.0
+#: Of Linux's prctl(2).
+_SET_NO_NEW_PRIVS = 38
+#: Exit code of a process that has weighed others, and found them too heavy.
+MORE = 3
+#: Where anybody may leave files.
+SHARED_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - only what is the user's own is removed
+#: Threads and processes that a user of `NODE_UIDS` may have for each process that its attempts may have.
+_TASKS = 16
+#: Seconds between two looks at what is just being started.
+_MOMENT = 0.0005
 
 
 class KeeperError(RuntimeError):
@@ -86,39 +93,9 @@ class Processes:
         finally:
             os.close(descriptor)
 
-    def kill_group(self, leader: int) -> None:
-        self._kill(lambda: (process for process in psutil.process_iter() if _group(process) == leader))
-
-    def kill_rest(self, pid: int, folder: Path) -> None:
-        """SIGKILL to the spider, its group, and everything else that belongs to the attempt."""
-        self._kill(lambda: self._family(pid, folder))
-        self.kill_group(pid)
-
-    def kill_below(self, parent: int) -> None:
-        """SIGKILL to what this process, or what it has started, has started."""
-        self._kill(lambda: psutil.Process(parent).children(recursive=True))
-
-    def uses_more_than(self, limit: int, pid: int, folder: Path) -> bool:
-        family = list(filter(self._has, self._family(pid, folder)))
-        with acting_as(self._uid, self._uid):
-            return process_tree.use_more_than(limit, family)
-
     def find(self, folder: Path) -> int | None:
         with acting_as(self._uid, self._uid):
             return process_tree.find_leader(folder)
-
-    def _family(self, pid: int, folder: Path) -> list[psutil.Process]:
-        with acting_as(self._uid, self._uid):
-            return process_tree.members(pid, folder)
-
-    def _kill(self, find: Callable[[], Iterable[psutil.Process]]) -> None:
-        for _ in range(_LOOKS):
-            found = [process for process in find() if self._has(process) and process_tree.lives(process)]
-            for process in found:
-                with suppress(ProcessLookupError):
-                    self.signal(process.pid, signal.SIGKILL)
-            if not found:
-                return
 
     def _has(self, process: psutil.Process) -> bool:
         with suppress(psutil.Error):
@@ -126,26 +103,27 @@ class Processes:
         return False
 
 
-def _give_up(*_: object) -> None:
-    raise TimeoutError(110, "it was not started in time")
-
-
-def _group(process: psutil.Process) -> int | None:
-    with suppress(ProcessLookupError):
-        return os.getpgid(process.pid)
-    return None
+class _Child(NamedTuple):
+    #: Of what was started: the child itself minds it.
+    pid: int
+    #: `None` for one that does something for the keeper.
+    uid: int | None
 
 
 class Keeper:
     """Answers Scrapyd until that is gone; what it has started runs on."""
 
-    def __init__(self, questions: socket.socket, ends: socket.socket, uids: range, owner: os.stat_result) -> None:
+    def __init__(
+        self, questions: socket.socket, ends: socket.socket, settings: NodeSettings, owner: os.stat_result
+    ) -> None:
         self._questions, self._ends = questions, ends
-        self._uids = uids
+        self._uids = settings.user_range
+        #: The kernel's own bound for what forks faster than anybody looks.
+        self._most_tasks = _TASKS * settings.node_slots * settings.crawl_max_processes
         #: Scrapyd's; the group owns what is to be shipped.
         self._user, self._group = owner.st_uid, owner.st_gid
-        #: By process id: what runs, and the user of each.
-        self._running: dict[int, tuple[subprocess.Popen[bytes], int]] = {}
+        #: By process id: our children.
+        self._running: dict[int, _Child] = {}
         #: Users of zygotes: what these have forked goes on without them.
         self._forking: set[int] = set()
         self._untold: deque[bytes] = deque()
@@ -155,11 +133,7 @@ class Keeper:
             "make_folder": self._make_folder,
             "reaches": self._reaches,
             "signal": lambda uid, pid, number: self._processes(uid).signal(pid, number),
-            "kill_group": lambda uid, pid: self._processes(uid).kill_group(pid),
-            "kill_rest": lambda uid, pid, folder: self._processes(uid).kill_rest(pid, Path(folder)),
-            "uses_more_than": lambda uid, limit, pid, folder: self._processes(uid).uses_more_than(
-                limit, pid, Path(folder)
-            ),
+            "weigh": self._weigh,
             "find": lambda uid, folder: self._processes(uid).find(Path(folder)),
         }
 
@@ -168,7 +142,6 @@ class Keeper:
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(self._wake)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGALRM, _give_up)
         while True:
             waiting: list[socket.socket] = [self._ends] if self._untold else []
             sources: list[Any] = [self._questions, self._woken]
@@ -214,44 +187,37 @@ class Keeper:
     def _start(self, uid: int, command: dict[str, Any], fds: Sequence[int]) -> int:
         """Start a command in a session of its own. Its `numbers` say what `fds` are: 0 (a zygote's socket, or a
         crawl's variables), 1, 2, else the mark of a crawl.
+
+        Nobody waits until it is what it was started as: its own user might stop it on the way.
         """
         standard = dict(zip(command["numbers"], fds, strict=True))
-        mark = [fd for number, fd in standard.items() if number not in {0, 1, 2}]
-        if mark:
-            command["env"]["DISCOVERYBOT_MARK_FD"] = str(mark[0])
-        elif 0 in standard:
+        mark = next((fd for number, fd in standard.items() if number not in {0, 1, 2}), None)
+        with acting_as(uid, uid):
+            _require_access(command["args"][0], os.X_OK)
+            _require_access(command["folder"], os.X_OK)
+        start = _Start(uid, command["args"], command["env"], command["folder"], standard, mark, self._most_tasks)
+        if mark is None and 0 in standard:
+            # what it forks is to outlive it, and is minded each by itself
             self._forking.add(uid)
-        with self._soon(uid), acting_as(uid, uid):  # who may enter the folder
-            process = subprocess.Popen(  # noqa: S603 - what Scrapyd would start itself
-                command["args"],
-                env=command["env"],
-                cwd=command["folder"],
-                stdin=standard.get(0, subprocess.DEVNULL),
-                stdout=standard[1],
-                stderr=standard[2],
-                pass_fds=mark,
-                start_new_session=True,
-                user=uid,
-                group=uid,
-                umask=THEIR_UMASK,
-            )
-        self._running[process.pid] = process, uid
-        return process.pid
+            child = pid = self._fork(start.become)
+        else:
+            child, pid = fork_minded(lambda: run_and_end(start.become), lambda: acting_as(uid, uid))
+        self._running[child] = _Child(pid, uid)
+        _wait_for_owner(pid)
+        return pid
 
-    @contextmanager
-    def _soon(self, uid: int) -> Iterator[None]:
-        """Raise `TimeoutError` rather than wait for ever for one that was stopped before it was started in full."""
-        signal.setitimer(signal.ITIMER_REAL, _BEGIN)
-        try:
-            yield
-        except TimeoutError:
-            for child in psutil.Process().children():
-                if child.pid not in self._running:
-                    with suppress(ProcessLookupError):
-                        self._processes(uid).signal(child.pid, signal.SIGKILL)
-            raise
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+    def _weigh(self, uid: int, limit: int, family: list[tuple[int, int]]) -> int:
+        """The id of a process that finds out whether they hold more bytes, which may take a while."""
+        shares = [process_tree.Share(*share) for share in family]
+        return self._fork(lambda: _weigh(uid, limit, shares))
+
+    def _fork(self, work: Callable[[], object]) -> int:
+        """Raises `OSError`."""
+        pid = os.fork()
+        if pid == 0:
+            run_and_end(work)
+        self._running[pid] = _Child(pid, None)
+        return pid
 
     def _make_folder(self, uid: int, path: str) -> None:
         """A folder of this user, in which all that is made belongs to Scrapyd's group as well."""
@@ -263,26 +229,119 @@ class Keeper:
     def _reap(self) -> None:
         with suppress(ChildProcessError):
             while True:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
-                if not pid:
+                child, status, usage = os.wait4(-1, os.WNOHANG)
+                if not child:
                     break
-                process, uid = self._running.pop(pid, (None, None))
-                if process is not None and uid is not None:
-                    process.returncode = status
-                    self._end_all_of(uid)
+                ended = self._running.pop(child, None)
+                if ended is not None:
                     cpu, memory = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
-                    self._untold.append(json.dumps([pid, status, cpu, memory]).encode())
+                    self._untold.append(json.dumps([ended.pid, status, cpu, memory]).encode())
+                    self._clear_after(ended.uid)
+        self._end_strays()
 
-    def _end_all_of(self, uid: int) -> None:
-        """Nothing of a user goes on here once the last of what was started under it has ended, however it hides."""
-        if uid not in self._forking and not any(uid == other for _, other in self._running.values()):
-            self._processes(uid).kill_below(os.getpid())
+    def _clear_after(self, uid: int | None) -> None:
+        """Nothing of a user stays in folders that are everybody's once the last of what was started under it has
+        ended.
+        """
+        if uid is not None and uid not in {*self._forking, *(other.uid for other in self._running.values())}:
+            self._fork(lambda: _clear(uid))
+
+    def _end_strays(self) -> None:
+        """What we have not forked became our child because what minded it is gone: it is nobody's any more. But what
+        a zygote has forked goes on without that.
+        """
+        for stray in own_children() - self._running.keys():
+            with suppress(psutil.Error, OSError):
+                uid = psutil.Process(stray).uids().real
+                if uid in self._uids and uid not in self._forking:
+                    self._processes(uid).signal(stray, signal.SIGKILL)
 
     def _tell(self) -> None:
         with suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
             while self._untold:
                 self._ends.send(self._untold[0], socket.MSG_DONTWAIT)
                 self._untold.popleft()
+
+
+# --- what its children do
+
+
+class _Start(NamedTuple):
+    uid: int
+    args: list[str]
+    env: dict[str, str]
+    folder: str
+    #: Descriptors by the numbers that they are to have.
+    standard: dict[int, int]
+    mark: int | None
+    #: 0 is no limit.
+    most_tasks: int
+
+    def become(self) -> NoReturn:
+        """Be the command. Raises `OSError`."""
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(self.standard.get(number, nowhere), number)
+        mark = {}
+        if self.mark is not None:
+            os.set_inheritable(self.mark, True)  # noqa: FBT003 - takes no keyword
+            mark["DISCOVERYBOT_MARK_FD"] = str(self.mark)
+        os.setsid()
+        os.umask(THEIR_UMASK)
+        _limit_tasks(self.most_tasks)
+        os.setresgid(self.uid, self.uid, self.uid)
+        os.setresuid(self.uid, self.uid, self.uid)
+        os.chdir(self.folder)
+        restore_signals()
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # which Python ignores, and so would the command
+        os.execve(self.args[0], self.args, {**self.env, **mark})  # noqa: S606 - what Scrapyd would start itself
+
+
+def _limit_tasks(most: int) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    if most and not 0 <= hard <= most:
+        resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+
+
+def _require_access(path: str, mode: int) -> None:
+    """Raises `OSError`."""
+    os.stat(path)  # noqa: PTH116 - as it is in the questions
+    if not os.access(path, mode, effective_ids=True):
+        raise PermissionError(13, f"Permission denied: {path}")
+
+
+def _wait_for_owner(pid: int) -> None:
+    """Wait until the process is its user's, and can be signalled as such. Until then nobody can stop it."""
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        while process.uids().real == os.getuid() and process.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(_MOMENT)
+
+
+def _weigh(uid: int, limit: int, shares: list[process_tree.Share]) -> None:
+    with acting_as(uid, uid):
+        sys.exit(MORE if process_tree.use_more_than(limit, shares) else 0)
+
+
+def _clear(uid: int) -> None:
+    """Remove what the user has left in folders that are everybody's, but for what is newer than this."""
+    began = time.time()
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    for folder in SHARED_FOLDERS:
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    found = entry.stat(follow_symlinks=False)
+                    if found.st_uid == uid and found.st_ctime < began:
+                        _remove(entry)
+
+
+def _remove(entry: os.DirEntry[str]) -> None:
+    if entry.is_dir(follow_symlinks=False):
+        shutil.rmtree(entry.path, ignore_errors=True)
+    else:
+        os.unlink(entry.path)  # noqa: PTH108 - it is no Path
 
 
 def leave_keeper(settings: NodeSettings) -> dict[str, str]:
@@ -301,7 +360,7 @@ def leave_keeper(settings: NodeSettings) -> dict[str, str]:
         for end in pair:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * MOST)
     if os.fork() == 0:
-        _keep(Keeper(questions[1], ends[1], uids, owner), questions[0], ends[0])
+        _keep(Keeper(questions[1], ends[1], settings, owner), questions[0], ends[0])
     os.umask(UMASK)
     os.setresgid(owner.st_gid, owner.st_gid, owner.st_gid)
     os.setresuid(owner.st_uid, owner.st_uid, owner.st_uid)
@@ -314,7 +373,7 @@ def leave_keeper(settings: NodeSettings) -> dict[str, str]:
 def _keep(keeper: Keeper, *theirs: socket.socket) -> None:
     try:
         os.setsid()  # a terminal's Ctrl-C is Scrapyd's to hear of
-        ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        adopt_descendants()
         for end in theirs:
             end.close()
         keeper.serve()

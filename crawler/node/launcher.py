@@ -17,7 +17,7 @@ from scrapyd.utils import get_file_path
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
 
-from crawler.node.accounts import Account, Accounts
+from crawler.node.accounts import TEMPORARY, Account, Accounts
 from crawler.node.attempt_files import NodeUnfitError, fault_of, write_refusal
 from crawler.node.config import NodeConfig, NodeEnvironment
 from crawler.node.fork import ForkServer, Start, WarmVenvs, room_for_warm
@@ -49,7 +49,7 @@ class NodeLauncher(Launcher):
         self.environments: dict[str, dict[str, str]] = {}
         #: What crawls are forked from, with all imported that every crawl needs; and what else starts them.
         self.warm: ForkServer | None = None
-        self._starter: ForkServer | None = None
+        self.starter: ForkServer | None = None
         most = self.settings.project_warm_processes if self.settings.node_fork else 0
         self._warm_venvs = WarmVenvs(room_for_warm() if most is None else most, self._fork_server)
 
@@ -65,15 +65,15 @@ class NodeLauncher(Launcher):
             self.warm = ForkServer(self.runner, env, renew_after, account)
             self.warm.start()
         if account.uid is None:  # else the keeper starts what is not forked, and is small
-            self._starter = ForkServer(None, env, renew_after, account)
-            self._starter.start()
+            self.starter = ForkServer(None, env, renew_after, account)
+            self.starter.start()
         super().startService()
 
     def stopService(self) -> Deferred[Any]:  # noqa: N802 - Twisted's name
         """Ask every spider to stop and wait for them: no longer than the grace, for then they are killed."""
         self.app.getComponent(IPoller).stop()
         self._warm_venvs.stop()
-        for forks in filter(None, (self.warm, self._starter)):
+        for forks in filter(None, (self.warm, self.starter)):
             forks.stop()
         super().stopService()
         running = [*self.processes.values(), *self.orphans.values()]
@@ -182,7 +182,12 @@ class NodeLauncher(Launcher):
             limits=limits_of(self.settings, spec.timeout),
             account=account,
         )
-        ours = {"DISCOVERYBOT_ATTEMPT_DIR": str(folder), "DISCOVERYBOT_MARK_FD": str(mark.fd)}
+        account.make_folder(temporary := folder / TEMPORARY)
+        ours = {
+            "DISCOVERYBOT_ATTEMPT_DIR": str(folder),
+            "DISCOVERYBOT_MARK_FD": str(mark.fd),
+            "TMPDIR": str(temporary),
+        }
         env = {**self._environment(message, slot, account, folder, code), **ours}
         with ExitStack() as stack:
             stack.enter_context(code.held())
@@ -197,7 +202,7 @@ class NodeLauncher(Launcher):
         """Have it forked from what is warm, if that is of its user and its Python. Else have it started by a process
         that is small: Linux takes the peak memory of who starts it for its own.
         """
-        for forks in filter(None, (self._warm_for(code, start), self._starter)):
+        for forks in filter(None, (self._warm_for(code, start), self.starter)):
             if forks.account is start.account and forks.fork(process, start):
                 return
         start.spawn(process)

@@ -1,8 +1,8 @@
-"""`python -m crawler.node.listing [<unpacked egg>]`: which spiders an egg has, or why it cannot be run here; without
-one, those of the working directory's project.
+"""`python -m crawler.node.listing`: which spiders the unpacked egg in `DISCOVERYBOT_EGG` has, or why it cannot be run
+here; without one, those of the working directory's project.
 
-It imports other people's code, so it is a process of its own, and what that code prints is kept out of the answer: a
-`Listing` as JSON on stdout.
+It imports other people's code, so it is a process of its own, within limits, and what that code prints is kept out of
+the answer: a `Listing` as JSON on stdout. Its arguments say nothing: those of a process are open to everybody.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import inspect
 import json
 import os
 import re
+import resource
 import signal
 import sys
 from contextlib import suppress
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 _PARAMETER = re.compile(r"[^\W_][\w .:-]{0,99}")
 #: Seconds. Scrapyd gives up earlier; this is for the case that it was killed.
 _LONGEST = 90
+#: In the environment: bytes of memory that it may have; without it, any.
+MEMORY = "DISCOVERYBOT_LISTING_MEMORY"
 
 
 def list_own() -> dict[str, Any]:
@@ -103,14 +106,8 @@ def _frames(error: BaseException) -> Iterable[FrameSummary]:
 
 
 def _advice(error: BaseException, egg: projects.Egg) -> str:
-    if (
-        isinstance(error, FileNotFoundError)
-        and isinstance(name := error.filename, str)
-        and not Path(name).is_absolute()
-    ):
-        return f". Nothing runs in the project's own folder: open it as Path(__file__).parent / {name!r}"
     if not isinstance(error, ImportError) or not error.name:
-        return ""
+        return _advice_on_resources(error)
     missing = error.name.partition(".")[0]
     if missing in egg.packages:
         is_gone = isinstance(error, ModuleNotFoundError)
@@ -122,6 +119,18 @@ def _advice(error: BaseException, egg: projects.Egg) -> str:
         )
     with suppress(PackageNotFoundError):
         return f". {_wrong_version(error, missing, egg)}"
+    return ""
+
+
+def _advice_on_resources(error: BaseException) -> str:
+    if isinstance(error, MemoryError) and (limit := _memory_limit()):
+        return f". It may take {limit >> 20} MiB (CRAWL_MEMORY_LIMIT of the node): have nothing large made at import"
+    if (
+        isinstance(error, FileNotFoundError)
+        and isinstance(name := error.filename, str)
+        and not Path(name).is_absolute()
+    ):
+        return f". Nothing runs in the project's own folder: open it as Path(__file__).parent / {name!r}"
     return ""
 
 
@@ -315,16 +324,29 @@ def _touches(function: Any, operation: str) -> bool:
     )
 
 
+def _memory_limit() -> int:
+    return int(os.environ.get(MEMORY, "0"))
+
+
+def _limit_memory() -> None:
+    """The kernel holds to this at once. What the project starts is Scrapyd's to watch."""
+    if limit := _memory_limit():
+        with suppress(OSError, ValueError):  # it has a lower one; not every system can
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+
 def main() -> None:
     if os.getsid(0) != os.getpid():
         os.setsid()  # so that all that the project starts can be ended with it
     signal.alarm(_LONGEST)
+    _limit_memory()
     # what is imported is no garbage, and looking for some takes a tenth of the time
     gc.set_threshold(100_000)
     answer = os.dup(1)
     os.dup2(2, 1)
     version = os.environ.get("SCRAPYD_EGG_VERSION")
-    listing = list_egg(Path(sys.argv[1]), os.environ["SCRAPY_PROJECT"], version) if sys.argv[1:] else list_own()
+    egg = os.environ.pop(projects.EGG, None)
+    listing = list_egg(Path(egg), os.environ["SCRAPY_PROJECT"], version) if egg else list_own()
     with os.fdopen(answer, "wb") as stdout:
         stdout.write(json.dumps(listing).encode())
     sys.stderr.flush()

@@ -1,118 +1,109 @@
 """All the processes that belong to one attempt, also those that have left its session and group.
 
-A browser is started detached: in a session of its own, and when what started it has died, a child of nobody we know.
-So an attempt's processes are its spider, all that carry the attempt's folder in their environment (which is
-inherited), and the descendants of all of these.
+On Linux an attempt has a minder (`gateway.process`): whatever its spider starts stays below that, however it hides,
+and ends with it. So its processes are found in one look at all there are, by whose children they are. Where there is
+no minder, as elsewhere, or no more, because it was killed, they are the spider's descendants, its group, and all that
+carry the attempt's folder in their environment (which is inherited).
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import time
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 
-#: Seconds after which it is believed that a process has executed what it was started for. Until then its
-#: environment may still be that of its parent, and is looked at again.
-SETTLED = 2.0
-#: Seconds without a look after which all numbers might have been given to others.
-MEMORY = 10.0
+from gateway.process import CAN_MIND, MINDER, Seen, look_around
+
 #: How often what was found is looked for again once it was killed: it may have been starting processes.
 KILL_ROUNDS = 4
 
 
-class _Known(NamedTuple):
-    process: psutil.Process
-    #: The attempt's folder in its environment.
-    folder: str | None
-    seen_at: float
-    settled: bool
+class Snapshot:
+    """All processes at one moment."""
+
+    def __init__(self, seen: Mapping[int, Seen]) -> None:
+        self._seen = seen
+        self._children: defaultdict[int, list[Seen]] = defaultdict(list)
+        for process in seen.values():
+            self._children[process.parent].append(process)
+
+    @classmethod
+    def take(cls) -> Snapshot:
+        return cls(look_around() if CAN_MIND else _look_elsewhere())
+
+    def family(self, pid: int) -> list[Seen]:
+        """The living processes below the minder of the spider `pid`, or else the spider and those below it."""
+        spider = self._seen.get(pid)
+        minder = self._seen.get(spider.parent) if spider else None
+        first = self._children[minder.pid] if minder and minder.name == MINDER else [spider] if spider else []
+        return [process for one in first for process in self._with_all_below(one) if not process.is_zombie]
+
+    def _with_all_below(self, process: Seen) -> Iterator[Seen]:
+        waiting = [process]
+        while waiting:
+            yield (one := waiting.pop())
+            waiting += self._children[one.pid]
 
 
-class _Surroundings:
-    """Who carries which attempt's folder. Of most processes it is enough to read the environment twice."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, _Known] = {}
-        self._looked_at = 0.0
-
-    def carriers(self, folder: Path) -> list[psutil.Process]:
-        self._look()
-        return [known.process for known in self._known.values() if known.folder == str(folder)]
-
-    def _look(self) -> None:
-        now = time.monotonic()
-        present = set(psutil.pids())
-        if now - self._looked_at > MEMORY:
-            self._known.clear()
-        self._looked_at = now
-        for gone in self._known.keys() - present:
-            del self._known[gone]
-        for pid in present:
-            known = self._known.get(pid)
-            if known is None or not (known.settled or known.folder):
-                with suppress(psutil.Error):
-                    self._known[pid] = _read(pid, known, now)
-
-
-#: By the user who looks: nobody sees whose folder is in the environments of others' processes.
-_surroundings: defaultdict[int, _Surroundings] = defaultdict(_Surroundings)
-
-
-def members(pid: int, folder: Path) -> list[psutil.Process]:
-    """The living processes of the attempt in `folder`, whose spider is or was `pid`; the spider first."""
-    found: dict[int, psutil.Process] = {}
-    with suppress(psutil.Error):
-        found[pid] = psutil.Process(pid)
-    for process in _surroundings[os.geteuid()].carriers(folder):
-        found.setdefault(process.pid, process)
-    for root in tuple(found.values()):
-        with suppress(psutil.Error):
-            for descendant in root.children(recursive=True):
-                found.setdefault(descendant.pid, descendant)
-    return list(found.values())
+def _look_elsewhere() -> dict[int, Seen]:
+    return {
+        process.pid: Seen(
+            process.pid,
+            b"",
+            process.info["ppid"] or 0,
+            0,
+            getattr(process.info["memory_info"], "rss", 0),
+            process.info["status"] == psutil.STATUS_ZOMBIE,
+        )
+        for process in psutil.process_iter(["ppid", "memory_info", "status"])
+    }
 
 
 def find_leader(folder: Path) -> int | None:
     """The attempt's spider by its environment, where nobody was left to note its process id."""
-    for process in _surroundings[os.geteuid()].carriers(folder):
+    for process in _carriers(folder):
         with suppress(ProcessLookupError):
             if os.getpgid(process.pid) == process.pid:
                 return process.pid
     return None
 
 
-def memory(pid: int, folder: Path) -> int:
-    """Bytes that the attempt's processes hold: shares of what they share on Linux (PSS), all of it elsewhere."""
-    return sum(_proportional(process) for process in members(pid, folder))
+class Share(NamedTuple):
+    """Of a process, what the kernel can say of its memory."""
+
+    pid: int
+    resident: int
 
 
-def uses_more_than(limit: int, pid: int, folder: Path) -> bool:
-    """Whether `memory` is more than `limit`, without asking for the shares, which are dear, where that is plain."""
-    return use_more_than(limit, members(pid, folder))
+def use_more_than(limit: int, family: list[Share]) -> bool:
+    """Whether they hold more bytes: shares of what they share on Linux (PSS), all of it elsewhere."""
+    total = 0
+    for share in family:
+        total += _proportional(share)
+        if total > limit:
+            return True
+    return False
 
 
-def use_more_than(limit: int, family: list[psutil.Process]) -> bool:
-    return sum(map(_resident, family)) > limit and sum(map(_proportional, family)) > limit
+def kill_rest(pid: int | None, folder: Path) -> None:
+    """SIGKILL to the spider, its group, and everything else that belongs to the attempt, where nobody minds it.
 
-
-def kill_rest(pid: int, folder: Path) -> None:
-    """SIGKILL to the spider, its group, and everything else that belongs to the attempt.
-
-    Of one that is no longer there, only what carries its environment can still be found.
+    Of one that is no longer there (`None`), only what carries its environment can still be found.
     """
     for _ in range(KILL_ROUNDS):
-        family = members(pid, folder)
-        kill_group(pid)
-        family = [process for process in family if lives(process)]
+        family = {one.pid for one in _carriers(folder)}
+        if pid is not None:
+            family |= {seen.pid for seen in Snapshot.take().family(pid)}
+            kill_group(pid)
         for process in family:
-            with suppress(psutil.Error):
-                process.kill()
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
         if not family:
             return
 
@@ -126,15 +117,15 @@ def kill_group(leader: int) -> None:
 def is_running(pid: int) -> bool:
     """Whether there is a process of this number, and not only what is left of one that has ended."""
     try:
-        return lives(psutil.Process(pid))
+        process = psutil.Process(pid)
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
 
 
-def _read(pid: int, known: _Known | None, now: float) -> _Known:
-    process = known.process if known else psutil.Process(pid)
-    seen_at = known.seen_at if known else now
-    return _Known(process, _folder_of(process), seen_at, now - seen_at > SETTLED)
+def _carriers(folder: Path) -> list[psutil.Process]:
+    """The living processes whose environment has this attempt's folder. Nobody sees others' users' environments."""
+    return [process for process in psutil.process_iter() if _folder_of(process) == str(folder)]
 
 
 def _folder_of(process: psutil.Process) -> str | None:
@@ -148,26 +139,11 @@ def _folder_of(process: psutil.Process) -> str | None:
     return None
 
 
-def lives(process: psutil.Process) -> bool:
+def _proportional(share: Share) -> int:
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
-
-
-def _resident(process: psutil.Process) -> int:
-    try:
-        resident: int = process.memory_info().rss
-    except psutil.Error:
-        return 0
-    return resident
-
-
-def _proportional(process: psutil.Process) -> int:
-    try:
-        shares: int = process.memory_full_info().pss
+        shares: int = psutil.Process(share.pid).memory_full_info().pss
     except (psutil.AccessDenied, AttributeError):  # it is closed to its own user; only Linux has shares
-        return _resident(process)
+        return share.resident
     except psutil.Error:
         return 0
     return shares

@@ -53,6 +53,8 @@ class SpawnedProcess:
 
     def __init__(self, pid: int, protocol: ProcessProtocol, account: Account, *, ends_group: bool = True) -> None:
         self.pid = pid
+        #: Whether nothing is left of it once it has ended.
+        self.is_minded = isinstance(account, KeptAccount)
         self._account = account
         self._ends_group = ends_group
         self.usage: Usage | None = None
@@ -92,7 +94,7 @@ class SpawnedProcess:
     def _ended(self, status: int) -> None:
         self._alive = False
         # what the spider left behind (a browser, say) ends with it; the number is too fresh to be anybody else's
-        if self._ends_group:
+        if self._ends_group and not self.is_minded:
             self.kill_group()
         self._protocol.processEnded(Failure(ended_reason(status)))
 
@@ -170,16 +172,18 @@ def ended_reason(status: int) -> ProcessDone | ProcessTerminated:
 COMMAND_TIMEOUT = 60.0
 #: Bytes kept of what it writes: a listing of ten thousand spiders, or the end of a traceback.
 MAX_OUTPUT = 8 << 20
-_MAX_COMPLAINT = 64 << 10
+MAX_COMPLAINT = 64 << 10
 
 
 class Command(ProcessProtocol):
     """`python -m <args>`; `result` is its stdout, or `RunnerError` with what it said instead."""
 
     def __init__(self, account: Account, seconds: float = COMMAND_TIMEOUT) -> None:
-        self._account = account
+        self.account = account
         self._seconds = seconds
         self.result: Deferred[bytes] = Deferred()
+        #: Its process id, once it has one.
+        self.started: Deferred[int] = Deferred()
         self._out = bytearray()
         self._err = bytearray()
         self._killed: str | None = None
@@ -206,6 +210,7 @@ class Command(ProcessProtocol):
 
     def connectionMade(self) -> None:  # noqa: N802 - Twisted's name
         self._timer = reactor.callLater(self._seconds, self.kill, f"it took longer than {self._seconds:g} seconds")
+        self.started.callback(self.transport.pid)  # type: ignore[union-attr]  # a process's transport
 
     @property
     def said(self) -> str:
@@ -219,16 +224,27 @@ class Command(ProcessProtocol):
 
     def errReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
         self._err += data
-        del self._err[:-_MAX_COMPLAINT]
+        del self._err[:-MAX_COMPLAINT]
 
     def kill(self, why: str = "stopped") -> None:
         """End it, and what it has started if it leads a process group."""
         self._killed = self._killed or why
         pid: int | None = self.transport.pid  # type: ignore[union-attr]  # a process's transport, and there is one
         if pid is not None:
-            self._account.kill_group(pid)
+            self.account.kill_group(pid)
             with suppress(ProcessLookupError):
-                self._account.signal(pid, signal.SIGKILL)
+                self.account.signal(pid, signal.SIGKILL)
+
+    def processExited(self, _reason: Failure) -> None:  # noqa: N802 - Twisted's name
+        """What it has started may hold its output for ever: what was written before now is all that is waited for."""
+        transport: Any = self.transport
+        for number, pipe in list(transport.pipes.items()):
+            with suppress(OSError):  # nothing is there now
+                for _ in range(MAX_OUTPUT >> 16):
+                    if not (data := os.read(pipe.fd, 1 << 16)):
+                        break
+                    self.childDataReceived(number, data)
+        transport.loseConnection()
 
     def processEnded(self, reason: Failure) -> None:  # noqa: N802 - Twisted's name
         if self._timer.active():
@@ -241,16 +257,12 @@ class Command(ProcessProtocol):
 
 
 class _Kept:
-    """The transport of a command under a user of its own. It has ended once it is gone, and all else that
-    could write for it.
-    """
+    """The transport of a command under a user of its own."""
 
     def __init__(
         self, command: Command, account: KeptAccount, line: list[str], env: Mapping[str, str], folder: Path | None
     ) -> None:
         self._command = command
-        self._status: int | None = None
-        self._open = {1, 2}
         ends = {number: os.pipe2(os.O_CLOEXEC) for number in (1, 2)}
         try:
             fds = {number: write for number, (_, write) in ends.items()}
@@ -262,8 +274,8 @@ class _Kept:
         finally:
             for _, write in ends.values():
                 os.close(write)
-        for number, (read, _) in ends.items():
-            ProcessReader(reactor, self, number, read)
+        #: As Twisted's own transport has them.
+        self.pipes = {number: ProcessReader(reactor, self, number, read) for number, (read, _) in ends.items()}
         account.keeper.watch(self)
         command.makeConnection(self)
 
@@ -271,13 +283,13 @@ class _Kept:
         self._command.childDataReceived(number, data)
 
     def childConnectionLost(self, number: int, _reason: Failure) -> None:  # noqa: N802 - Twisted's name
-        self._open.discard(number)
-        self._end()
+        self.pipes.pop(number, None)
+
+    def loseConnection(self) -> None:  # noqa: N802 - Twisted's name
+        for pipe in list(self.pipes.values()):
+            pipe.loseConnection()
 
     def ended(self, status: int, _cpu_seconds: float, _peak_memory_bytes: int) -> None:
-        self._status = status
-        self._end()
-
-    def _end(self) -> None:
-        if self._status is not None and not self._open:
-            self._command.processEnded(Failure(ended_reason(self._status)))
+        reason = Failure(ended_reason(status))
+        self._command.processExited(reason)
+        self._command.processEnded(reason)

@@ -32,10 +32,12 @@ from crawler.node.accounts import Account, Accounts
 from crawler.node.attempt_files import NodeUnfitError
 from crawler.node.config import NodeConfig, allowed
 from crawler.node.eggs import EggContents, EggStorage, stored_version
-from crawler.node.fork import ForkedListing, ForkServer
+from crawler.node.fork import NOTHING_TOLD, ForkedListing, ForkServer
+from crawler.node.listing import MEMORY
 from crawler.node.projects import OWN_PROJECT, ProjectCode
 from crawler.node.reactor import reactor
-from crawler.node.spawn import Command
+from crawler.node.spawn import COMMAND_TIMEOUT, Command
+from crawler.node.spider_process import AttemptLimits, LimitWatch
 from crawler.node.unpacking import prepare, take_away
 from crawler.node.venvs import WAIT, Venvs, requirements_of
 from crawler.render.browser import find_chromium, write_browser_file
@@ -180,7 +182,7 @@ class SpiderLists(Service):
             venv = built.venv
         account = self._accounts.of(project)
         with account.folder_for_a_moment() as folder:
-            listing = await self._list([str(unpacked.folder)], project, version, folder, venv)
+            listing = await self._list(project, version, folder, ProjectCode(egg=unpacked.folder, venv=venv))
         return listing.model_copy(update={"egg": unpacked.folder, "venv": venv})
 
     def dependencies(self, project: str, version: str) -> dict[str, Any]:
@@ -284,7 +286,7 @@ class SpiderLists(Service):
                 self.write_catalog()
 
     async def _list_own(self) -> list[SpiderInfo]:
-        self._own = (await self._list([], OWN_PROJECT, None, None)).spiders
+        self._own = (await self._list(OWN_PROJECT, None, None, ProjectCode())).spiders
         self._own_listed_at = time.monotonic()
         self.write_catalog()
         return self._own
@@ -318,41 +320,66 @@ class SpiderLists(Service):
         for waiter in self._waiting.pop(key):
             waiter.callback(result)
 
-    async def _list(
-        self, args: list[str], project: str, version: str | None, folder: Path | None, venv: Path | None = None
-    ) -> Listing:
-        account, code = self._accounts.of(project), ProjectCode(venv=venv)
+    async def _list(self, project: str, version: str | None, folder: Path | None, code: ProjectCode) -> Listing:
+        """Import the project in a process that has the limits of a crawl, and is minded as one.
+
+        Raises `RunnerError`.
+        """
+        account = self._accounts.of(project)
         env = self._app.getComponent(IEnvironment).for_project(project, version)
-        env = {**env, **(account.environment(folder) if folder else {}), "PYTHONIOENCODING": "UTF-8"}
-        if venv is None and (forks := self._forks_for(project, account)) is not None:
-            forked = await self._turn.run(self._fork, forks, args, env, folder)
-            with suppress(ValueError):  # what is wrong is told by one that is started
-                return Listing.model_validate_json(forked)
-        output = await self._run([self._lister, *args], {**env, **code.environment}, folder, account, code.python)
+        own = {**account.environment(folder), "TMPDIR": str(folder)} if folder else {}
+        env = {**env, **own, **code.environment}
+        env |= {"PYTHONIOENCODING": "UTF-8", MEMORY: str(self._settings.crawl_memory_limit)}
+        command = [code.python, "-m", self._lister]
+        for forks in self._forks_for(project, account, code):
+            listing = ForkedListing(command, env, folder, account)
+            output = await self._turn.run(self._fork, forks, listing)
+            with suppress(ValueError):
+                return Listing.model_validate_json(output)
+            # one that was forked of what is warm may be wrong for that alone
+            if forks is not self._launcher.warm and listing.started.called:
+                raise RunnerError(listing.problem)
+        output = await self._run([self._lister], env, folder, account, code.python)
         try:
             return Listing.model_validate_json(output)
         except ValueError:
-            raise RunnerError("it ended before it could tell its spiders") from None
+            raise RunnerError(NOTHING_TOLD) from None
 
-    def _forks_for(self, project: str, account: Account) -> ForkServer | None:
-        """What can have a listing forked: it has imported Scrapy."""
+    @property
+    def _launcher(self) -> Any:
         services: Any = IServiceCollection(self._app)
-        forks: ForkServer | None = services.getServiceNamed("launcher").warm
-        if forks is None or forks.account is not account:
-            return None
-        if project == OWN_PROJECT:
-            # but for Scrapyd's start, its files may be newer than what was imported
-            return forks if self._own is None else None
-        return forks if forks.is_warm else None
+        return services.getServiceNamed("launcher")
 
-    def _fork(self, forks: ForkServer, args: list[str], env: dict[str, str], folder: Path | None) -> Deferred[bytes]:
+    def _forks_for(self, project: str, account: Account, code: ProjectCode) -> Iterator[ForkServer]:
+        """What can have a listing forked: what has imported Scrapy, then what is small and has it started."""
+        warm, starter = self._launcher.warm, self._launcher.starter
+        # but for Scrapyd's start, files of our own project may be newer than what was imported
+        is_fresh = self._own is None if project == OWN_PROJECT else warm is not None and warm.is_warm
+        if warm is not None and warm.account is account and code.venv is None and is_fresh:
+            yield warm
+        if starter is not None and starter.account is account:
+            yield starter
+
+    def _fork(self, forks: ForkServer, listing: ForkedListing) -> Deferred[bytes]:
         if not self.running:
             raise RunnerError("Scrapyd is shut down")
-        listing = ForkedListing([sys.executable, "-m", self._lister, *args], env, folder, forks.account)
         if not forks.list_spiders(listing):
             return succeed(b"")
-        self._running.add(listing)
-        return listing.result.addBoth(self._ended, listing)
+        return self._bounded(listing)
+
+    def _bounded(self, process: Command | ForkedListing) -> Deferred[bytes]:
+        """Its result, and its end once it is at one of the limits of a crawl."""
+        words = {
+            "timeout": f"it took longer than {COMMAND_TIMEOUT:g} seconds",
+            "memory": f"it took more memory than {self._settings.crawl_memory_limit >> 20} MiB (CRAWL_MEMORY_LIMIT)",
+            "processes": f"it had more than {self._settings.crawl_max_processes} processes (CRAWL_MAX_PROCESSES)",
+        }
+        memory, processes = self._settings.crawl_memory_limit, self._settings.crawl_max_processes
+        limits = AttemptLimits(COMMAND_TIMEOUT, memory=memory, processes=processes)
+        watch = LimitWatch(limits, process.account, lambda limit: process.kill(words[limit]))
+        process.started.addCallback(watch.start)
+        self._running.add(process)
+        return process.result.addBoth(self._ended, process, watch)
 
     async def _run(
         self,
@@ -370,12 +397,11 @@ class SpiderLists(Service):
     ) -> Deferred[bytes]:
         if not self.running:
             raise RunnerError("Scrapyd is shut down")
-        command = Command.start(args, env, account, folder, python=python)
-        self._running.add(command)
-        return command.result.addBoth(self._ended, command)
+        return self._bounded(Command.start(args, env, account, folder, python=python))
 
-    def _ended(self, result: Any, command: Command | ForkedListing) -> Any:
-        self._running.discard(command)
+    def _ended(self, result: Any, process: Command | ForkedListing, watch: LimitWatch) -> Any:
+        watch.stop()
+        self._running.discard(process)
         return result
 
     def _in_background(self, work: Any, what: str) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 from scrapyd.launcher import ScrapyProcessProtocol
@@ -24,10 +25,10 @@ from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from crawler.node.accounts import Account, Accounts
+from crawler.node.accounts import TEMPORARY, Account, Accounts
 from crawler.node.attempt_files import ended_report, note_stopping, with_account, write_exit
 from crawler.node.fork import WARM_UP, NotStartedError, ProcessLostError
-from crawler.node.process_tree import is_running, uses_more_than
+from crawler.node.process_tree import Share, Snapshot, is_running
 from crawler.node.reactor import reactor
 from crawler.node.stall_detection import StallDetector
 from crawler.node.started_mark import StartedMark, read_mark
@@ -109,7 +110,7 @@ class AttemptProcess(CrawlProcess):
         self._mark = mark
         self._stall_seconds = limits.stall
         self._account = account
-        self._limits = LimitWatch(limits, self.stop, self.kill, account.uses_more_than)
+        self._limits = LimitWatch(limits, account, self.stop, self.kill)
 
     def connectionMade(self) -> None:  # noqa: N802 - Twisted's name
         super().connectionMade()
@@ -122,7 +123,7 @@ class AttemptProcess(CrawlProcess):
 
     def kill(self) -> None:
         try:
-            if self.pid is not None:
+            if self.pid is not None and not self.transport.is_minded:
                 self._account.kill_rest(self.pid, self._folder)
         finally:
             super().kill()
@@ -131,10 +132,13 @@ class AttemptProcess(CrawlProcess):
         try:
             self._limits.stop()
             self._kill_rest(status.value)
+            self._account.remove(self._folder / TEMPORARY)
         finally:
             self._report_end(status.value)
 
     def _kill_rest(self, reason: BaseException | None) -> None:
+        if self.transport.is_minded:
+            return
         # long after its end, its number may be that of another process (but not while its group is there)
         if self.pid is not None and not (isinstance(reason, ProcessLostError) and is_running(self.pid)):
             self._account.kill_rest(self.pid, self._folder)
@@ -205,7 +209,7 @@ class Orphan:
         self._grace = grace
         self._account = account
         self._latest_start = (started_at or utc_now()).timestamp() + SPAWN_TIME
-        self._limits = LimitWatch(limits, self.stop, self.kill, account.uses_more_than)
+        self._limits = LimitWatch(limits, account, self.stop, self.kill)
         self._watch = LoopingCall(self._look)
 
     def start(self) -> None:
@@ -243,6 +247,8 @@ class Orphan:
         if not outbox.is_locked(self._folder):
             self._limits.stop()
             self._watch.stop()
+            with suppress(OSError):  # what it has left, if its minder was killed
+                self._account.kill_rest(None, self._folder)
             self.deferred.callback(self)
 
 
@@ -270,8 +276,10 @@ def find_orphans(settings: NodeSettings, accounts: Accounts) -> Iterator[Orphan]
 
 # --- limits of one attempt, as seen from outside of it: time, memory, log, and how long it may stand still
 
-#: Seconds between two looks at the memory.
-MEMORY_INTERVAL = 1.0
+#: Seconds between two looks at the processes and their memory.
+PROCESS_INTERVAL = 1.0
+#: Seconds for which a look serves all who ask.
+FRESH = 0.5
 #: Seconds between two looks at the size of the log; less, down to the minimum, when it grows quickly.
 LOG_INTERVAL = 0.25
 LOG_INTERVAL_MIN = 0.02
@@ -292,6 +300,8 @@ class AttemptLimits(NamedTuple):
     stall: float = 0
     #: Bytes of everything in `files/`; 0 is no limit.
     files: int = 0
+    #: Processes at a time; 0 is no limit.
+    processes: int = 0
 
 
 def limits_of(settings: NodeSettings, timeout: float) -> AttemptLimits:
@@ -302,24 +312,55 @@ def limits_of(settings: NodeSettings, timeout: float) -> AttemptLimits:
         settings.crawl_max_log_bytes,
         settings.crawl_stall_seconds,
         2 * settings.files_max_bytes,
+        settings.crawl_max_processes,
     )
 
 
+class Looks:
+    """Looks at all processes, in a thread: one serves all who ask for it at about the same time."""
+
+    def __init__(self) -> None:
+        self._taken_at = float("-inf")
+        self._latest: Snapshot | None = None
+        self._waiting: list[Deferred[Snapshot]] = []
+
+    def look(self) -> Deferred[Snapshot]:
+        look: Deferred[Snapshot] = Deferred()
+        if self._latest is not None and time.monotonic() - self._taken_at < FRESH:
+            look.callback(self._latest)
+            return look
+        self._waiting.append(look)
+        if len(self._waiting) == 1:
+            deferToThread(Snapshot.take).addBoth(self._answer)
+        return look
+
+    def _answer(self, result: Any) -> None:
+        waiting, self._waiting = self._waiting, []
+        if isinstance(result, Snapshot):
+            self._latest, self._taken_at = result, time.monotonic()
+        for look in waiting:
+            look.callback(result)
+
+
 class LimitWatch:
-    """Calls `exceeded("timeout" | "memory" | "log" | "stall" | "files")`, once at most, unless it is stopped before.
+    """Calls `exceeded("timeout" | "memory" | "processes" | "log" | "stall" | "files")`, once at most, unless it is
+    stopped before.
 
     `flooding` is called if the log goes on growing after that.
     """
 
+    #: All attempts look at the same.
+    _looks = Looks()
+
     def __init__(
         self,
         limits: AttemptLimits,
+        account: Account,
         exceeded: Callable[[str], None],
         flooding: Callable[[], None] | None = None,
-        uses_more_than: Callable[[int, int, Path], bool] = uses_more_than,
     ) -> None:
         self._limits = limits
-        self._uses_more_than = uses_more_than
+        self._account = account
         self._exceeded = exceeded
         self._flooding = flooding
         self._reported = False
@@ -329,10 +370,15 @@ class LimitWatch:
         #: What is going to happen, by what it is about.
         self._calls: dict[str, DelayedCall] = {}
 
-    def start(self, pid: int, folder: Path) -> None:
+    def start(self, pid: int, folder: Path | None = None) -> None:
+        """Without a `folder`, of a process that has no attempt."""
         self._later("timeout", max(0.0, self._limits.timeout), self._report, "timeout")
-        if self._limits.memory:
-            self._later("memory", MEMORY_INTERVAL, self._look_at_memory, pid, folder)
+        if self._limits.memory or self._limits.processes:
+            self._later("processes", PROCESS_INTERVAL, self._look_at_processes, pid)
+        if folder is not None:
+            self._start_in(folder)
+
+    def _start_in(self, folder: Path) -> None:
         with suppress(OSError):
             # held open: one that is deleted goes on growing
             self._log = outbox.open_file(folder / outbox.LOG)
@@ -356,9 +402,25 @@ class LimitWatch:
     def _later(self, about: str, seconds: float, call: Callable[..., None], *args: object) -> None:
         self._calls[about] = reactor.callLater(seconds, call, *args)
 
-    def _look_at_memory(self, pid: int, folder: Path) -> None:
-        self._later("memory", MEMORY_INTERVAL, self._look_at_memory, pid, folder)
-        if self._uses_more_than(self._limits.memory, pid, folder):
+    def _look_at_processes(self, pid: int) -> None:
+        self._looks.look().addCallback(self._count, pid).addErrback(_not_seen).addBoth(self._look_again, pid)
+
+    def _look_again(self, _: object, pid: int) -> None:
+        if not self._is_over:
+            self._later("processes", PROCESS_INTERVAL, self._look_at_processes, pid)
+
+    def _count(self, snapshot: Snapshot, pid: int) -> Deferred[None] | None:
+        """Sharing is asked for, which is dear, only of those that might hold too much."""
+        family = snapshot.family(pid)
+        if 0 < self._limits.processes < len(family) and not self._is_over:
+            self._report("processes")
+        if self._is_over or not 0 < self._limits.memory < sum(process.resident for process in family):
+            return None
+        shares = [Share(process.pid, process.resident) for process in family]
+        return self._account.weigh(self._limits.memory, shares).addCallback(self._weighed)
+
+    def _weighed(self, is_too_much: bool) -> None:  # noqa: FBT001 - a callback's result
+        if is_too_much and not self._is_over:
             self._report("memory")
 
     def _look_at_log(self, log: int, size_before: int) -> None:
@@ -391,3 +453,7 @@ class LimitWatch:
         if not self._reported:
             self._reported = True
             self._exceeded(limit)
+
+
+def _not_seen(failure: Failure) -> None:
+    log.failure("cannot look at the processes", failure)

@@ -28,11 +28,15 @@ from crawler.node.projects import leave_working_directory
 from crawler.node.started_mark import note_own_pid
 from gateway.crash_points import state_change
 from gateway.process import (
+    CAN_MIND,
     NotForkableError,
+    adopt_descendants,
     check_one_thread,
     close_all_but,
+    fork_minded,
     hide_process,
     importing_for_forks,
+    own_children,
     redirect,
     restore_signals,
     run_and_end,
@@ -51,7 +55,7 @@ class Zygote:
     def __init__(self, channel: ForkChannel, main: Callable[[], object]) -> None:
         self._channel = channel
         self._main = main
-        #: Ids of requests, by process id.
+        #: Ids of requests, by the process id of what minds its process (`gateway.process`).
         self._children: dict[int, int] = {}
         self._woken, self._wake = os.pipe()
 
@@ -77,30 +81,24 @@ class Zygote:
             return
         signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
         try:
-            pid = self._divide_for_listing(request) if request.lists else self._divide(request)
+            child, pid = self._divide_for_listing(request) if request.lists else self._divide(request)
         except OSError as error:
             self._channel.send(id=request.id, error=str(error))
         else:
-            self._children[pid] = request.id
+            self._children[child] = request.id
             self._channel.send(id=request.id, pid=pid)
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD_BACK)
             request.close()
 
     @state_change("node.fork")
-    def _divide(self, request: ForkRequest) -> int:
-        """The child's process id; it never returns in the child. Raises `OSError`."""
-        pid = os.fork()
-        if pid == 0:
-            become(request, self._channel, self._main)
-        return pid
+    def _divide(self, request: ForkRequest) -> tuple[int, int]:
+        """As `fork_minded`. Raises `OSError`."""
+        return fork_minded(lambda: become(request, self._channel, self._main))
 
-    def _divide_for_listing(self, request: ForkRequest) -> int:
+    def _divide_for_listing(self, request: ForkRequest) -> tuple[int, int]:
         """As `_divide`. It changes no state."""
-        pid = os.fork()
-        if pid == 0:
-            run_and_end(lambda: _list(request, self._channel))
-        return pid
+        return fork_minded(lambda: run_and_end(lambda: _list(request, self._channel, self._main)))
 
     def _reap(self) -> None:
         with suppress(ChildProcessError):
@@ -108,10 +106,17 @@ class Zygote:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
                 if not pid:
                     break
+                self._end_strays()
                 cpu = usage.ru_utime + usage.ru_stime
                 memory = usage.ru_maxrss * MAXRSS_UNIT
                 if (request := self._children.pop(pid, None)) is not None:
                     self._channel.send(id=request, status=status, cpu=cpu, memory=memory)
+
+    def _end_strays(self) -> None:
+        """What we have not forked became our child because its minder was killed: it is nobody's any more."""
+        for stray in (own_children() if CAN_MIND else set()) - self._children.keys():
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(stray, signal.SIGKILL)
 
 
 def check_forkable() -> None:
@@ -123,7 +128,8 @@ def check_forkable() -> None:
 
 def execute() -> None:
     """Become the command that this process was forked for."""
-    os.set_inheritable(int(os.environ["DISCOVERYBOT_MARK_FD"]), True)  # noqa: FBT003 - takes no keyword
+    if mark := os.environ.get("DISCOVERYBOT_MARK_FD"):
+        os.set_inheritable(int(mark), True)  # noqa: FBT003 - takes no keyword
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # which Python ignores, and so would the command
     os.execve(sys.orig_argv[0], sys.orig_argv, os.environ)  # noqa: S606 - a command of the launcher's
 
@@ -141,6 +147,7 @@ def main() -> None:
     check_forkable()
     # others of this user could read, from its descriptors, the variables that are on their way to a crawl
     hide_process()
+    adopt_descendants()
     with suppress(BrokenPipeError, ConnectionResetError):  # Scrapyd is gone
         Zygote(ForkChannel(socket.socket(fileno=0)), run).serve()
     os._exit(0)  # nothing of a child's is to be run here
@@ -162,14 +169,16 @@ def become(request: ForkRequest, channel: ForkChannel, main: Callable[[], object
     run_and_end(run)
 
 
-def _list(request: ForkRequest, channel: ForkChannel) -> None:
-    """Run the module that lists spiders; the answer goes to where a crawl's mark would be."""
+def _list(request: ForkRequest, channel: ForkChannel, main: Callable[[], object]) -> None:
+    """Run the command that lists spiders; the answer goes to where a crawl's mark would be."""
     _detach(request, channel)
     os.dup2(answer := int(os.environ.pop("DISCOVERYBOT_MARK_FD")), 1)
     os.close(answer)
     if request.folder is not None:
         leave_working_directory()
         os.chdir(request.folder)
+    if main is execute:
+        execute()
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 

@@ -91,7 +91,7 @@ _SPIDERS = frozenset({LOG, ITEMS, REQUESTS, FRONTIER, PROGRESS, ACTIVE, REPORT})
 #: Whose fault a refusal is: a node's trouble must not count against a job, nor a job's trouble against a node.
 Fault = Literal["node", "job"]
 #: What `stopping` and `stopped_by` may say.
-STOP_REASONS = frozenset({"timeout", "memory", "log", "files", "stall", "cancel", "pause", "shutdown"})
+STOP_REASONS = frozenset({"timeout", "memory", "processes", "log", "files", "stall", "cancel", "pause", "shutdown"})
 #: Those of them that somebody asks for, with `cancel.json`; and what is said of an attempt that was not started yet.
 StopReason = Literal["cancel", "pause"]
 WITHDRAWN: dict[StopReason, str] = {"cancel": "cancelled", "pause": "paused"}

@@ -206,6 +206,17 @@ _BY_MESSAGE: tuple[tuple[str, Advice], ...] = (
         ),
     ),
     (
+        r"stopped at its limit of processes",
+        Advice(
+            "It had more processes at a time than CRAWL_MAX_PROCESSES allows.",
+            (
+                Step("See what it starts, and have it wait for their end", Place.LOG),
+                Step("Raise CRAWL_MAX_PROCESSES on the nodes", Place.NODES),
+            ),
+            "docs/reference/limits.md",
+        ),
+    ),
+    (
         r"stopped at its log limit",
         Advice(
             "Its log became longer than CRAWL_MAX_LOG_BYTES allows.",

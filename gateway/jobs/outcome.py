@@ -132,6 +132,8 @@ def _was_stopped(exit_report: ExitReport) -> Outcome | None:
         return Outcome(JobStatus.ERROR, _stalled(exit_report.stall_seconds), retryable=True)
     if exit_report.stopped_by == "memory" or reason == "memusage_exceeded":
         return Outcome(JobStatus.ERROR, "stopped at its memory limit")
+    if exit_report.stopped_by == "processes":
+        return Outcome(JobStatus.ERROR, "stopped at its limit of processes (CRAWL_MAX_PROCESSES)")
     if exit_report.stopped_by == "shutdown" or reason == "shutdown":
         return Outcome(JobStatus.ERROR, "the node was shut down while it ran", retryable=True)
     return None

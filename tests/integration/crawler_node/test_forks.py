@@ -89,8 +89,8 @@ def test_the_spiders_are_listed_by_a_fork_too_and_without_one_by_a_process_of_it
         node.start()
         node.wait_for((node.home / "node" / "catalog.json").exists)
     assert listers(warm) == zygotes(warm)
-    assert listers(starting) == [starting.process.pid]
-    assert listers(dying) == [dying.process.pid]
+    assert listers(starting) == zygotes(starting, warm=False)
+    assert listers(dying) == zygotes(dying, warm=False)
     spiders = [json.loads((node.home / "node" / "catalog.json").read_bytes()) for node in (warm, starting, dying)]
     assert spiders[0] == spiders[1] == spiders[2] != []
 
@@ -101,7 +101,7 @@ def test_a_lister_that_dies_in_a_fork_is_followed_by_one_that_is_started(new_nod
     (node.home / "no-forked-listing").touch()
     node.start()
     node.wait_for((node.home / "node" / "catalog.json").exists)
-    assert listers(node) == [*zygotes(node), node.process.pid]
+    assert listers(node) == [*zygotes(node), *zygotes(node, warm=False)]
     assert portrait(node)["parent"] in zygotes(node)
 
 

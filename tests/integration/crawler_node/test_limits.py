@@ -40,6 +40,29 @@ def test_a_browser_that_its_spider_left_running_is_ended(node: Any) -> None:
     node.wait_for(lambda: not is_running(browser_of(folder)))
 
 
+def test_a_daemon_that_hides_from_its_spider_ends_with_it(node: Any) -> None:
+    folder = node.run("leaves_a_daemon")
+    report = node.exit_of(folder)
+    assert report["exit_code"] == 0
+    assert not is_running(int((folder / "daemon").read_text())), "it ends before its end is told"
+
+
+def test_what_is_left_among_temporary_files_goes_with_its_attempt(node: Any) -> None:
+    folder = node.run("litters")
+    node.exit_of(folder)
+    litter = Path((folder / "litter").read_text())
+    assert litter.is_relative_to(folder)
+    node.wait_for(lambda: not litter.parent.exists())
+
+
+def test_one_with_too_many_processes_is_stopped_and_they_with_it(node: Any) -> None:
+    folder = node.run("crowds")
+    report = node.exit_of(folder)
+    assert report["stopped_by"] == "processes"
+    commands = [process.info["cmdline"] for process in psutil.process_iter(["cmdline"])]
+    assert ["sleep", "654"] not in commands
+
+
 def test_the_browsers_memory_is_the_spiders(node: Any) -> None:
     folder = node.run("browses_greedily")
     report = node.exit_of(folder)

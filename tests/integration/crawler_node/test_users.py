@@ -138,47 +138,41 @@ def started() -> Iterator[dict[int, subprocess.Popen[bytes]]]:
         process.wait()
 
 
-def test_a_project_s_processes_are_signalled_and_nobody_else_s(
-    started: dict[int, subprocess.Popen[bytes]], tmp_path: Path
-) -> None:
+def test_a_project_s_processes_are_signalled_and_nobody_else_s(started: dict[int, subprocess.Popen[bytes]]) -> None:
     processes = Processes(FIRST, frozenset({PLATFORM}))
     theirs = started.pop(FIRST)
     for process in started.values():
         with pytest.raises(ProcessLookupError):
             processes.signal(process.pid, signal.SIGKILL)
-        processes.kill_group(process.pid)
-        processes.kill_rest(process.pid, tmp_path)
-        assert not processes.uses_more_than(0, process.pid, tmp_path)
     for number in (0, -1, -theirs.pid):
         with pytest.raises(ProcessLookupError):
             processes.signal(number, 0)
     assert theirs.poll() is None
-    processes.kill_below(os.getpid())
+    processes.signal(theirs.pid, signal.SIGKILL)
     assert theirs.wait(60) == -signal.SIGKILL
     assert {uid: process.poll() for uid, process in started.items()} == dict.fromkeys(started)
 
 
 #: Has a keeper start a process that stops itself when it is its user's and not yet what it is to become.
 STOPPED = f"""
-import functools, os, signal, socket, subprocess, psutil
+import os, signal, socket
 from crawler.node import keeper
+from gateway.settings import NodeSettings
 
-keeper._BEGIN = 0.5
-signal.signal(signal.SIGALRM, keeper._give_up)
 owner = os.stat_result([0, 0, 0, 0, {PLATFORM}, {PLATFORM}, 0, 0, 0, 0])
-ours = keeper.Keeper(*socket.socketpair(), range({FIRST}, {LAST}), owner)
-stop = lambda: signal.raise_signal(signal.SIGSTOP)
-subprocess.Popen = functools.partial(subprocess.Popen, preexec_fn=stop)
+ours = keeper.Keeper(*socket.socketpair(), NodeSettings(node_uids="{FIRST}-{LAST}"), owner)
+keeper.restore_signals = lambda: signal.raise_signal(signal.SIGSTOP)
 command = dict(args=["/bin/true"], env={{}}, numbers=[1, 2], folder="/")
-print(ours._result(dict(uid={FIRST}, do="start", command=command), [os.dup(1), os.dup(2)]))
-print(psutil.wait_procs(psutil.Process().children(), 5)[1])
+pid = ours._result(dict(uid={FIRST}, do="start", command=command), [os.dup(1), os.dup(2)])["is"]
+print(ours._result(dict(uid={FIRST}, do="signal", pid=pid, number=9), []))
+print(os.waitstatus_to_exitcode(os.wait()[1]))
 """
 
 
 def test_one_that_is_stopped_before_it_is_started_in_full_holds_nobody_up() -> None:
     command = [sys.executable, "-c", STOPPED]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "{'errno': 110, 'error': 'it was not started in time'}\n[]\n"
+    assert done.stdout == "{'is': None}\n-9\n", done.stderr
 
 
 @pytest.mark.parametrize("uid", [0, PLATFORM])
@@ -384,7 +378,9 @@ def test_crawls_of_our_own_project_are_forked_under_its_user(node: UsersNode) ->
         folder = node.run("article", start_urls=[f"http://127.0.0.1:{silent.getsockname()[1]}/"])
         crawl = psutil.Process(node.pid(folder))
         assert crawl.uids() == (node.users["default"],) * 3
-        zygote = crawl.parent()
+        minder = crawl.parent()
+        assert minder is not None
+        zygote = minder.parent()
         assert zygote is not None
         assert zygote.ppid() == node.keeper.pid
         zygote.kill()

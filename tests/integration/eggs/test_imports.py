@@ -46,13 +46,20 @@ class Base(scrapy.Spider):
     async def start(self):
         yield {"ran": self.name}
 """
-#: Says of the process that lists it whose child it is, what lies in its folder, and where it finds modules.
+#: Says of the process that lists it what it was forked from, what lies in its folder, where it finds modules, and
+#: what all others see of it.
 TELLING = """
 import json, os, sys
+from pathlib import Path
 import scrapy
 
+def of(pid, what):
+    return Path("/proc", str(pid), what).read_text()
+
+PARENT = of(os.getppid(), "stat").rpartition(")")[2].split()[1]
+
 class Telling(scrapy.Spider):
-    __doc__ = json.dumps([os.getppid(), os.listdir(), os.getcwd(), sys.path])
+    __doc__ = json.dumps([int(PARENT), os.listdir(), os.getcwd(), sys.path, of("self", "cmdline"), __file__])
     name = "telling"
 """
 SPIDERS, MODULES = 5000, 1000
@@ -71,7 +78,8 @@ def test_an_egg_is_listed_by_a_fork_in_an_empty_folder_and_finds_nothing_of_scra
     assert node.catalog("default")  # what it is forked from is warm
     assert node.deploy("telling", "1.0", egg(source("telling", spiders=TELLING)))["status"] == "ok"
     (info,) = node.catalog("telling")
-    parent, names, folder, path = json.loads(info["description"])
+    parent, names, folder, path, seen, file = json.loads(info["description"])
+    assert not any(part in seen for part in Path(file).parts if len(part) > 20), "others could read the egg"
     assert psutil.Process(parent).cmdline()[-2:] == ["crawler.node.zygote", "crawler.node.runner"]
     assert names == []
     assert folder not in path

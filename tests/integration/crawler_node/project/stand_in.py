@@ -9,12 +9,14 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 SPIDERS = (
     *("quick", "polite", "stubborn", "hungry", "parent", "environ", "not_importable", "reporting", "gone", "hostile"),
     *("portrait", "dies", "exits", "browses", "leaves_a_browser", "browses_greedily", "prints", "hoards", "murmurs"),
+    *("crowds", "leaves_a_daemon", "litters"),
 )
 _OPEN = Path("/proc/self/fd")
 
@@ -90,6 +92,27 @@ def browses_greedily(folder: Path) -> None:
     polite(folder)
 
 
+def crowds(folder: Path) -> None:
+    """Has three hundred children that do nothing, each in a session of its own, and with no environment."""
+    for _ in range(300):
+        os.posix_spawn("/bin/sleep", ["sleep", "654"], {}, setsid=True)
+    polite(folder)
+
+
+def leaves_a_daemon(folder: Path) -> None:
+    """Ends before a process that has no parent, group, session or environment of its."""
+    note = f"open({str(folder / 'daemon')!r}, 'w').write(str(os.getpid()))"
+    daemon = f"import os, time; os.fork() and os._exit(0); {note}; time.sleep(600)"
+    subprocess.Popen([sys.executable, "-c", daemon], start_new_session=True, env={})
+    while not (folder / "daemon").exists() or not (folder / "daemon").read_text():
+        time.sleep(0.01)
+
+
+def litters(folder: Path) -> None:
+    """Leaves a file where Python has temporary ones."""
+    (folder / "litter").write_text(tempfile.mkdtemp())
+
+
 def _browse(folder: Path, script: str) -> None:
     subprocess.Popen(["sh", "-c", script], cwd=folder, start_new_session=True)
     while not (folder / "browser").exists() or not (folder / "browser").read_text().strip():
@@ -154,7 +177,7 @@ def hostile(folder: Path) -> None:
 def portrait(folder: Path) -> None:
     """Describes the process it is."""
     own = {
-        "parent": os.getppid(),
+        "parent": _parent_of(os.getppid()),  # what minds it is its own
         "leads": os.getsid(0) == os.getpgid(0) == os.getpid(),
         "descriptors": {fd: str((_OPEN / str(fd)).readlink()) for fd in _descriptors()},
         "inherits": [fd for fd in _descriptors() if fd > 2 and os.get_inheritable(fd)],
@@ -166,6 +189,10 @@ def portrait(folder: Path) -> None:
         "chance": random.random(),
     }
     (folder / "portrait.json").write_text(json.dumps(own))
+
+
+def _parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _descriptors() -> list[int]:

@@ -7,11 +7,11 @@ import os
 import sys
 from pathlib import Path
 
-from stand_in import SPIDERS
+from stand_in import SPIDERS, _parent_of
 
 home = Path(os.environ["DISCOVERYBOT_HOME"])
 with (home / "listers").open("a") as listers:
-    listers.write(f"{os.getppid()}\n")
+    listers.write(f"{_parent_of(os.getppid())}\n")  # what minds it is its own
 if (home / "no-forked-listing").exists() and "crawler.node.started_mark" in sys.modules:
     os.abort()
 project = os.environ["SCRAPY_PROJECT"]

@@ -186,8 +186,8 @@ def listed(folder: Path, files: dict[str, str], **environ: str) -> dict[str, Any
     for name, text in {**metadata, "shop/__init__.py": "", **files}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    command = [sys.executable, "-m", "crawler.node.listing", str(folder)]
-    environ = {**os.environ, "SCRAPY_PROJECT": "shop", **environ}
+    command = [sys.executable, "-m", "crawler.node.listing"]
+    environ = {**os.environ, "SCRAPY_PROJECT": "shop", "DISCOVERYBOT_EGG": str(folder), **environ}
     answer: dict[str, Any] = json.loads(subprocess.run(command, env=environ, capture_output=True, check=True).stdout)
     return answer
 
