@@ -110,6 +110,14 @@ class Account:
 
     def remove(self, folder: Path) -> None:
         """Have a folder of its own removed, which nobody waits for. Raises `OSError`."""
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:  # mostly it is empty
+            self._remove_all(folder)
+
+    def _remove_all(self, folder: Path) -> None:
         deferToThread(remove_tree, folder)
 
     @contextmanager
@@ -237,7 +245,7 @@ class KeptAccount(Account):
     def make_folder(self, folder: Path) -> None:
         self._ask("make_folder", path=str(folder))
 
-    def remove(self, folder: Path) -> None:
+    def _remove_all(self, folder: Path) -> None:
         """There may be more in it that is closed to us."""
         command = ["/bin/sh", "-c", 'chmod -R u+rwX -- "$0"; rm -rf -- "$0"', str(folder)]
         with Path(os.devnull).open("ab") as nowhere:
@@ -327,7 +335,7 @@ def discard(folder: Path) -> None:
 def _remove_rest(done: bool, account: KeptAccount, folder: Path) -> None:  # noqa: FBT001 - a callback's result
     """All that is in it and closed to us; an empty folder goes the next time."""
     if not done:
-        account.remove(folder)
+        account.remove(folder)  # as its own user
 
 
 def close_to_others(settings: NodeSettings) -> None:

@@ -158,6 +158,7 @@ def test_a_spider_sees_none_of_the_platforms_secrets(node: Any) -> None:
         "DISCOVERYBOT_MARK_FD",
         "DISCOVERYBOT_NODE",
         "PYTHONUNBUFFERED",
+        "TMPDIR",
         "LC_CTYPE",  # Python sets it where there is no locale
     }
 

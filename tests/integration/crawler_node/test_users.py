@@ -11,7 +11,9 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ import httpx
 import psutil
 import pytest
 from eggs import egg, source
+from fault_table import full_or_short
 from node import ROOT, Node, wait_for
 from wheels import write_wheel, write_wheels_of_node
 
@@ -31,6 +34,8 @@ if sys.platform != "linux" or os.geteuid() != 0:
 
 PLATFORM, FIRST, LAST = 41_000, 42_000, 42_004
 UIDS = range(FIRST, LAST + 1)
+#: Seconds; once, 15 were enough for the end of a node.
+LONG = full_or_short(17.0, 2.0)
 #: A container's entry has no other.
 ENTRY_RIGHTS = ("setpriv", "--inh-caps=-all", "--bounding-set=-all,+setuid,+setgid")
 SPIDERS = (Path(__file__).parent / "users_spiders.py").read_text()
@@ -313,6 +318,39 @@ def test_who_ignores_a_cancellation_is_killed_with_all_that_hides(node: UsersNod
     report = node.exit_of(folder)
     assert (report["signal"], report["stopped_by"]) == (signal.SIGKILL, "cancel")
     wait_for(lambda: not of_user(uid))
+
+
+def test_who_has_too_many_processes_is_stopped_and_holds_nobody_up(node: UsersNode) -> None:
+    uid, keeper = node.users["thief"], node.keeper
+    report = node.exit_of(node.run("crowds", project="thief"))
+    assert (report["stopped_by"], report["signal"]) == ("processes", signal.SIGKILL)
+    assert not of_user(uid)
+    assert node.keeper == keeper
+
+
+def test_nothing_stays_of_a_project_once_the_last_of_its_crawls_has_ended(node: UsersNode) -> None:
+    uid = node.users["thief"]
+    folder = node.run("litters", project="thief")
+    assert node.exit_of(folder)["exit_code"] == 0, (folder / "crawl.log").read_text()
+    assert not of_user(uid)
+    (item,) = node.items(folder)
+    assert Path(item["temporary"]) == folder / "tmp"
+    places = (Path("/tmp"), Path("/dev/shm"))
+    wait_for(lambda: not [path for place in places for path in place.glob(f"litter-{uid}-*")])
+    wait_for(lambda: not (folder / "tmp").exists())
+
+
+def test_a_keeper_that_takes_its_time_is_waited_for(node: UsersNode) -> None:
+    keeper, folder = node.keeper, node.run("sits", project="victim")
+    wait_for((folder / "files" / "socket").exists)
+    keeper.suspend()
+    with ThreadPoolExecutor() as others:
+        cancelled = others.submit(node.cancel, folder, "victim")
+        time.sleep(LONG)
+        keeper.resume()
+        assert cancelled.result(60) == "running"
+    assert node.exit_of(folder)["stopped_by"] == "cancel"
+    assert node.keeper == keeper
 
 
 def test_who_takes_too_much_memory_is_stopped(node: UsersNode) -> None:

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -132,6 +133,33 @@ class Hides(scrapy.Spider):
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         time.sleep(600)
         yield {}
+
+
+class Crowds(scrapy.Spider):
+    name = "crowds"
+
+    async def start(self):
+        for _ in range(300):
+            os.posix_spawn("/bin/sleep", ["sleep", "657"], {}, setsid=True)
+        time.sleep(600)
+        yield {}
+
+
+class Litters(scrapy.Spider):
+    """Leaves files everywhere, and a process that has nothing to do with it any more."""
+
+    name = "litters"
+
+    async def start(self):
+        for folder in ("/tmp", "/dev/shm", tempfile.gettempdir()):
+            place = Path(tempfile.mkdtemp(prefix=f"litter-{os.getuid()}-", dir=folder))
+            (place / "file").touch()
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                os.execve("/bin/sleep", ["sleep", "658"], {})
+            os._exit(0)
+        yield {"temporary": tempfile.gettempdir()}
 
 
 class Eats(scrapy.Spider):

@@ -209,8 +209,8 @@ for file in ("environ", "mem", "fd/0"):
         continue
     raise AssertionError(file)
 assert process_tree.find_leader(folder) == child.pid
-assert process_tree.uses_more_than(1, child.pid, folder)
-process_tree.kill_rest(0x3FFFFFFF, folder)
+assert process_tree.use_more_than(1, [process_tree.Share(child.pid, 2)])
+process_tree.kill_rest(None, folder)
 assert child.wait(10) == -9
 """
     environ = {**os.environ, "FOLDER": str(tmp_path)}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from eggs import SPIDER, egg, source, teller
 
-from .conftest import EggNode
+from .conftest import EggNode, new_node
 
 BROKEN = """
 import scrapy
@@ -154,6 +156,70 @@ def test_what_hangs_while_it_is_listed_is_ended_with_the_node_and_stops_nobody(n
     node.start()
     assert not [path for path in Path("/proc").glob("[0-9]*/environ") if _is_of(path, node)]
     assert [*(node.home / "node/eggs").glob("**/*")] == []
+
+
+#: Takes more than it may; has two others take it; starts three hundred that do nothing. They ask for no processor.
+GREEDY = "hoard = bytearray(1 << 30)\n"
+SHARED = """
+import subprocess, sys
+children = [subprocess.Popen([sys.executable, "-c", "x = b'x' * (250 << 20); input()"], stdin=-1) for _ in range(2)]
+children[0].wait()
+"""
+CROWDED = """
+import os, signal
+for _ in range(300):
+    os.posix_spawn("/bin/sleep", ["sleep", "655"], {})
+signal.pause()
+"""
+#: Leaves a process that holds all that it has, and hides.
+HAUNTED = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execve("/bin/sleep", ["sleep", "656"], {})
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EggNode]:
+    small = new_node(tmp_path_factory.mktemp("small"), CRAWL_MEMORY_LIMIT=str(400 << 20))
+    try:
+        yield small.start()
+    finally:
+        small.clean_up()
+
+
+@pytest.mark.parametrize(
+    ("package", "code", "words"),
+    [
+        ("greedy", GREEDY, ("MemoryError", "(greedy/settings.py, line 1)", "400 MiB (CRAWL_MEMORY_LIMIT")),
+        ("shared", SHARED, ("400 MiB (CRAWL_MEMORY_LIMIT)",)),
+        ("crowded", CROWDED, ("256 processes (CRAWL_MAX_PROCESSES)",)),
+    ],
+)
+def test_an_import_has_the_limits_of_a_crawl(small: EggNode, package: str, code: str, words: tuple[str, ...]) -> None:
+    answer = small.deploy(package, "1.0", egg(source(package, settings=code)))
+    assert answer["status"] == "error"
+    assert all(word in answer["message"] for word in words), answer["message"]
+    small.wait_for(lambda: not running("sleep 655"))
+
+
+def test_what_an_import_leaves_behind_stops_no_deployment_and_ends(node: EggNode) -> None:
+    haunted = egg(source("haunted", settings=f"SPIDER_MODULES = ['haunted.spiders']\n{HAUNTED}", spiders=SPIDER))
+    began = time.monotonic()
+    answer = node.deploy("haunted", "1.0", haunted)
+    assert answer["status"] == "ok", answer
+    assert time.monotonic() - began < 40, "it is waited for no longer than a process that ends"
+    assert not running("sleep 656")
+    node.ask("delproject", project="haunted")
+
+
+def running(command: str) -> bool:
+    lines = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
+    return command in lines
 
 
 def _is_of(environ: Path, node: EggNode) -> bool:
