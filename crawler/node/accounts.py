@@ -109,12 +109,15 @@ class Account:
         folder.mkdir(parents=True, exist_ok=True)
 
     def remove(self, folder: Path) -> None:
-        """Have a folder of its own removed, which nobody waits for. Raises `OSError`."""
+        """Have a folder of its own removed if there is anything in it, which nobody waits for. Raises `OSError`."""
         try:
-            folder.rmdir()
+            with os.scandir(folder) as entries:
+                is_empty = next(entries, None) is None
         except FileNotFoundError:
             return
-        except OSError:  # mostly it is empty
+        except OSError:
+            is_empty = False
+        if not is_empty:
             self._remove_all(folder)
 
     def _remove_all(self, folder: Path) -> None:

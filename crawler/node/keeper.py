@@ -16,7 +16,6 @@ import json
 import os
 import resource
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -30,6 +29,7 @@ from typing import Any, NamedTuple, NoReturn
 import psutil
 
 from crawler.node import process_tree
+from gateway.contract.outbox import remove_tree
 from gateway.process import adopt_descendants, fork_minded, own_children, restore_signals, run_and_end
 from gateway.settings import NodeSettings, SettingsError
 
@@ -334,14 +334,7 @@ def _clear(uid: int) -> None:
                 with suppress(OSError):
                     found = entry.stat(follow_symlinks=False)
                     if found.st_uid == uid and found.st_ctime < began:
-                        _remove(entry)
-
-
-def _remove(entry: os.DirEntry[str]) -> None:
-    if entry.is_dir(follow_symlinks=False):
-        shutil.rmtree(entry.path, ignore_errors=True)
-    else:
-        os.unlink(entry.path)  # noqa: PTH108 - it is no Path
+                        remove_tree(Path(entry.path))
 
 
 def leave_keeper(settings: NodeSettings) -> dict[str, str]:

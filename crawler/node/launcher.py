@@ -182,13 +182,8 @@ class NodeLauncher(Launcher):
             limits=limits_of(self.settings, spec.timeout),
             account=account,
         )
-        account.make_folder(temporary := folder / TEMPORARY)
-        ours = {
-            "DISCOVERYBOT_ATTEMPT_DIR": str(folder),
-            "DISCOVERYBOT_MARK_FD": str(mark.fd),
-            "TMPDIR": str(temporary),
-        }
-        env = {**self._environment(message, slot, account, folder, code), **ours}
+        env = {**self._environment(message, slot, account, folder, code), **_own_variables(folder, mark)}
+        account.make_folder(folder / TEMPORARY)
         with ExitStack() as stack:
             stack.enter_context(code.held())
             self._show_log(project, spider, folder)
@@ -242,6 +237,11 @@ class NodeLauncher(Launcher):
         with suppress(OSError, DirectoryTraversalError):
             shown = get_file_path(self.environment.logs_dir, project, spider, f"{folder.name}.log")
             _link_log(Path(shown.path), folder / LOG)
+
+
+def _own_variables(folder: Path, mark: StartedMark) -> dict[str, str]:
+    names = {"DISCOVERYBOT_ATTEMPT_DIR": folder, "DISCOVERYBOT_MARK_FD": mark.fd, "TMPDIR": folder / TEMPORARY}
+    return {name: str(value) for name, value in names.items()}
 
 
 def _close(result: Any, ends: ExitStack) -> Any:

@@ -48,6 +48,7 @@ ENDS: dict[str, tuple[ExitReport, str, Place | None]] = {
     "no answer": (reported("TimeoutError: User timeout caused connection failure"), "in time", Place.AGAIN),
     "time": (ended(stopped_by="timeout"), "time was over", Place.AGAIN),
     "memory": (ended(stopped_by="memory"), "memory", Place.AGAIN),
+    "processes": (ended(stopped_by="processes"), "processes at a time", Place.LOG),
     "log": (ended(stopped_by="log"), "log", Place.LOG),
     "files": (ended(stopped_by="files"), "files took", Place.LOG),
     "stall": (ended(stopped_by="stall", stall_seconds=300), "stood still", Place.LOG),

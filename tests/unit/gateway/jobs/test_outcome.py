@@ -41,6 +41,7 @@ def ended(spider: SpiderReport | None = None, **facts: object) -> ExitReport:
         (ended(report(reason="shutdown")), JobStatus.ERROR, True),
         (ended(report(reason="shutdown"), stopped_by="shutdown"), JobStatus.ERROR, True),
         (ended(None, exit_code=None, signal=9, stopped_by="memory"), JobStatus.ERROR, False),
+        (ended(None, exit_code=None, signal=9, stopped_by="processes"), JobStatus.ERROR, False),
         (ended(report(reason="items_not_writable", errors=1)), JobStatus.ERROR, True),
         (ended(report(reason="shutdown"), stopped_by="stall", stall_seconds=900), JobStatus.ERROR, True),
         (ended(None, exit_code=None, signal=9, stopped_by="stall"), JobStatus.ERROR, True),
