@@ -132,7 +132,7 @@ class Completion:
             self._jobs.attended(job)
         elif (ahead := (job.expires_at - self._clock()).total_seconds()) > 0:
             # it could not be read for a time
-            self._jobs.attend_later(job.id, ahead)
+            self._jobs.attended(job, ahead)
         else:
             message = f"it was paused, and not resumed before {job.expires_at:%Y-%m-%d %H:%M} UTC"
             self.end_waiting(job, Outcome(JobStatus.CANCELLED, message))

@@ -443,18 +443,39 @@ class LiveAttempt(NamedTuple):
     is_running: bool
 
 
+class JobWithHolds(NamedTuple):
+    """What of a job decides which holds its attempts need."""
+
+    status: JobStatus
+    #: Number of its last attempt.
+    attempt: int
+    #: Where that one runs.
+    node: str | None
+    exclusive: str | None
+    #: The attempt that is on its way to a node, and the node.
+    assigned: tuple[int, str] | None
+
+
 class JobSweeps:
     def __init__(self, database: Database[Document]) -> None:
         self._jobs = database["jobs"]
         self._documents = JobDocuments(database)
+        self._running = Documents(self._jobs, _running)
+        self._assigned = Documents(self._jobs, _assigned)
+        self._with_holds = Documents(self._jobs, _with_holds)
 
     def live_attempts(self) -> list[LiveAttempt]:
         """All attempts that should be on a node."""
         running = self._jobs.find({"status": JobStatus.RUNNING}, {"attempt": 1, "node": 1})
         assigned = self._jobs.find({"assignment.attempt": {"$gte": 1}}, {"assignment": 1})
-        found = [(one["_id"], one["attempt"], one.get("node", ""), True) for one in running]
-        found += [(one["_id"], one["assignment"]["attempt"], one["assignment"]["node"], False) for one in assigned]
-        return [LiveAttempt(AttemptId(job, attempt), node, is_running) for job, attempt, node, is_running in found]
+        return [*self._running.many(running), *self._assigned.many(assigned)]
+
+    def with_holds(self, job_ids: Iterable[str]) -> dict[str, JobWithHolds | None]:
+        """By id, of those of the jobs that exist; `None` for one that cannot be read."""
+        wanted = {"_id": {"$in": list(job_ids)}}
+        fields = ("status", "attempt", "node", "exclusive", "assignment")
+        found = self._jobs.find(wanted, dict.fromkeys(fields, 1)) if wanted["_id"]["$in"] else ()
+        return {document["_id"]: job for document, job in self._with_holds.each(found)}
 
     def jobs(self, job_ids: Iterable[str]) -> dict[str, Job]:
         """The jobs with these ids that exist and can be read."""
@@ -468,6 +489,38 @@ class JobSweeps:
 
     def running_on(self, node: str) -> list[str]:
         return [one["_id"] for one in self._jobs.find({"status": JobStatus.RUNNING, "node": node}, {"_id": 1})]
+
+
+def _running(document: Document) -> LiveAttempt:
+    attempt = AttemptId(document["_id"], _whole(document["attempt"]))
+    return LiveAttempt(attempt, str(document.get("node", "")), is_running=True)
+
+
+def _assigned(document: Document) -> LiveAttempt:
+    number, node = _assignment(document["assignment"])
+    return LiveAttempt(AttemptId(document["_id"], number), node, is_running=False)
+
+
+def _with_holds(document: Document) -> JobWithHolds:
+    given = document.get("assignment")
+    return JobWithHolds(
+        JobStatus(document["status"]),
+        _whole(document.get("attempt", 0)),
+        document.get("node"),
+        document.get("exclusive"),
+        None if given is None else _assignment(given),
+    )
+
+
+def _assignment(given: Document) -> tuple[int, str]:
+    return _whole(given["attempt"]), str(given["node"])
+
+
+def _whole(value: object) -> int:
+    """Raises `TypeError`, where no model checks what is read."""
+    if not isinstance(value, int):
+        raise TypeError("no number")
+    return value
 
 
 # --- figures over all jobs: why they wait, since when, and how those have ended that ended recently

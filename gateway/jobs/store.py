@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, Self
 
@@ -43,6 +43,11 @@ _GIVEN_UP = frozenset({"cancel", "shutdown"})
 _LIVE = sorted(LIVE_STATUSES)
 #: Jobs that have a webhook. The query is needed because `webhooks_due` is set at the end of every job for a moment.
 WATCHED: Document = {"webhooks.0": {"$exists": True}}
+#: Jobs that wait for a worker once their time has come: nobody else can do anything for them.
+_FOR_A_WORKER: tuple[Document, ...] = (
+    {"status": JobStatus.PENDING, "assignment.attempt": {"$gte": 1}},
+    {"status": JobStatus.PENDING, "blocked": None, "cancel_requested_at": None, "pause_requested_at": None},
+)
 
 
 class DueWebhooks(NamedTuple):
@@ -400,15 +405,34 @@ class JobStore:
             step=PastStep(at=now, kind=StepKind.RESUMED, by=by),
         )
 
-    def to_attend(self, before: datetime, limit: int) -> list[Job]:
-        """Jobs that a beat or a worker must look at by then, the longest due first."""
-        due = {"attend_at": {"$lte": before}}
-        return self._documents.many(self._jobs.find(due, sort=[("attend_at", ASCENDING)], limit=limit))
+    def to_attend(self, before: datetime, limit: int, but: Sequence[str] = ()) -> Iterator[Job]:
+        """Jobs on which a beat must decide by then, the longest due first; those with the ids `but` are left out. The
+        next ones are read when the first ones are done.
+        """
+        scheduled = {"status": JobStatus.SCHEDULED, "held": None, "not_before": {"$lte": before}}
+        due: Document = {"attend_at": {"$lte": before}, "$nor": [*_FOR_A_WORKER, scheduled]}
+        if but:
+            due["_id"] = {"$nin": list(but)}
+        found = self._documents.each(self._jobs.find(due, sort=[("attend_at", ASCENDING)], limit=limit))
+        return (job for _, job in found if job is not None)
+
+    def first_for_worker(self, before: datetime) -> datetime | None:
+        """When the first job is due, by then, that needs a worker: its node's answer is missing, or its backoff is
+        over.
+        """
+        # the double negation keeps servers from an index by the status: it would lead over all jobs that wait
+        due: Document = {"attend_at": {"$lte": before}, "$nor": [{"status": {"$ne": JobStatus.PENDING}}]}
+        first = self._jobs.find_one(due, {"attend_at": 1}, sort=[("attend_at", ASCENDING)])
+        return None if first is None else first["attend_at"]
 
     @state_change("jobs.attended")
-    def attended(self, job: Job) -> None:
-        """Nothing is left to do for the job: remove `attend_at`, unless it has changed since `job` was read."""
-        self._jobs.update_one({"_id": job.id, "attend_at": job.attend_at}, {"$unset": {"attend_at": ""}})
+    def attended(self, job: Job, again: float | None = None) -> None:
+        """Nothing is left to do for the job, or nothing for `again` seconds. This does nothing if `attend_at` has
+        changed since `job` was read.
+        """
+        later = None if again is None else {"$set": {"attend_at": self._clock() + timedelta(seconds=again)}}
+        as_read = {"_id": job.id, "attend_at": job.attend_at}
+        self._jobs.update_one(as_read, later or {"$unset": {"attend_at": ""}})
 
     @state_change("jobs.attend_later")
     def attend_later(self, job_id: str, seconds: float) -> None:

@@ -13,7 +13,6 @@ from attrs import define, field
 from pymongo.errors import PyMongoError
 
 from gateway.clock import Clock, utc_now
-from gateway.dispatch.reconciliation import Upcoming
 from gateway.jobs.admission import Admission, Look
 from gateway.jobs.job import Decision, Job, Occurrence, occurrence_id
 from gateway.jobs.messages import Waker, about
@@ -273,14 +272,13 @@ class Scheduling:
     _noted_at: float = field(init=False, default=float("-inf"))
     _told_of: set[str] = field(init=False, factory=set)
 
-    def tick(self, upcoming: Upcoming | None = None) -> TickReport:
+    def tick(self) -> TickReport:
         """Fire everything that is due now. Raises the error of a store that cannot be reached; the next tick goes on
-        with what was begun. `upcoming` is what a sweep has just found, so that it need not be queried again.
+        with what was begun.
         """
         now, settled = self._clock(), Settled([], [], [], [])
         self._settle_left_over(now, settled)
-        is_known = upcoming is not None and upcoming.is_certain
-        scheduled = upcoming.scheduled_at if upcoming and is_known else self._occurrences.next_scheduled()
+        scheduled = self._occurrences.next_scheduled()
         next_run = self._schedules.next_run()
         promoted, passed = [], []
         if scheduled is not None and scheduled <= now:

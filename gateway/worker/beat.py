@@ -13,7 +13,8 @@ from celery.beat import ScheduleEntry, Scheduler
 from gateway.clock import VERDICT_SECONDS
 from gateway.container import Container
 from gateway.dispatch.egg_delivery import EggWatch
-from gateway.dispatch.reconciliation import Sweeper, Upcoming
+from gateway.dispatch.steps import Step, Steps
+from gateway.dispatch.sweeping import Sweeper
 from gateway.nodes.health import BEAT, SIGN_SECONDS, HeartbeatStore, process_name
 from gateway.schedules.firing import Scheduling
 from gateway.schedules.store import StaticEntryStore
@@ -33,7 +34,8 @@ class MongoScheduler(Scheduler):
     """Fires what is due in MongoDB: there is no schedule file that could be lost. It also sends the entries of
     `beat_schedule` in the Celery configuration. One beat sends each of them; MongoDB keeps when it was sent.
 
-    A tick that fails is logged, and the next tick tries again. A beat never ends because a store is away.
+    A tick begins the sweep's steps and all other looks, and waits for none of them: what is due is fired meanwhile. A
+    tick that fails is logged, and the next tick tries again. A beat never ends because a store is away.
     """
 
     #: Without it Celery sends static entries through its pool: a beat would wait for its own connection without end.
@@ -46,18 +48,17 @@ class MongoScheduler(Scheduler):
         self._interval: float = self.app.conf.beat_max_loop_interval
         self._name = process_name(BEAT)
         self._swept_at = self._beat_at = float("-inf")
-        #: When a job must be looked at before the next regular sweep.
-        self._next_at: datetime | None = None
+        self._looks = Steps((Step("upkeep", self._look_at_sites), Step("egg_watch", self._look_at_eggs)))
         self._is_loaded = False
         # without Celery's own entry, which cleans up results: we keep no results
         self.update_from_dict(self.app.conf.beat_schedule)
 
     def tick(self, *_: Any, **__: Any) -> float:
         """Do what is due. Returns the seconds until there is something to do."""
-        upcoming = self._sweep()
+        self._sweep()
         static = self._try("static_entries_failed", lambda _: self._send_static()) if self.schedule else None
         pause = self._interval if static is None else static
-        return max(SHORTEST_PAUSE, min(pause, self._fire(upcoming), self._until(self._next_at)))
+        return max(SHORTEST_PAUSE, min(pause, self._fire(), self._until(self._next_at)))
 
     @property
     def schedule(self) -> dict[str, ScheduleEntry]:
@@ -70,6 +71,9 @@ class MongoScheduler(Scheduler):
 
     def close(self) -> None:
         super().close()
+        self._looks.close()
+        if Sweeper in self._parts:
+            self._parts[Sweeper].close()
         if self._parts.is_traced:
             self._parts.tracing.close()
 
@@ -93,24 +97,31 @@ class MongoScheduler(Scheduler):
         pause: float = super().tick()
         return pause
 
-    def _sweep(self) -> Upcoming | None:
+    @property
+    def _next_at(self) -> datetime | None:
+        """When a sweep is due before the next regular one."""
+        return self._parts[Sweeper].next_at if Sweeper in self._parts else None
+
+    def _sweep(self) -> None:
         """Sweep, if it is time to."""
         if time.monotonic() - self._swept_at < self._interval and self._until(self._next_at) > 0:
-            return None
+            return
         self._swept_at = time.monotonic()
-        # first, so that it happens even if the sweep fails
         if self._swept_at - self._beat_at >= SIGN_SECONDS:
             self._beat_at = self._swept_at
             self._try("heartbeat_failed", lambda parts: parts[HeartbeatStore].beat(self._name, lately_unanswered()))
         ahead = timedelta(seconds=self._interval)
-        upcoming = self._try("tick_failed", lambda parts: parts[Sweeper].sweep(ahead))
-        self._next_at = upcoming.next_at if upcoming else None
-        self._try("upkeep_failed", lambda parts: parts[SiteUpkeep].look())
-        self._try("egg_watch_failed", lambda parts: parts[EggWatch].look())
-        return upcoming
+        self._try("tick_failed", lambda parts: parts[Sweeper].sweep(ahead))
+        self._looks.begin()
 
-    def _fire(self, upcoming: Upcoming | None) -> float:
-        report = self._try("tick_failed", lambda parts: parts[Scheduling].tick(upcoming))
+    def _look_at_sites(self) -> None:
+        self._parts[SiteUpkeep].look()
+
+    def _look_at_eggs(self) -> None:
+        self._parts[EggWatch].look()
+
+    def _fire(self) -> float:
+        report = self._try("tick_failed", lambda parts: parts[Scheduling].tick())
         return self._until(report.next_due if report else None)
 
     def _until(self, moment: datetime | None) -> float:

@@ -18,7 +18,8 @@ from gateway.contract.crawl import Egg
 from gateway.contract.outbox import AttemptId
 from gateway.dispatch.dispatcher import Dispatch
 from gateway.dispatch.fair_queue import FairQueue
-from gateway.dispatch.reconciliation import TAKEN_FOR, Reconciliation, Sweeper
+from gateway.dispatch.reconciliation import TAKEN_FOR, Reconciliation
+from gateway.dispatch.sweeping import Sweeper
 from gateway.jobs.completion import Completion
 from gateway.jobs.dedupe import DedupeRelease
 from gateway.jobs.job import Job
@@ -85,14 +86,19 @@ class Platform:
             probe=NodeProbe(self.nodes, self.scrapyd, self.clock), dead_after=DEAD_AFTER, clock=self.clock,
             calls=AtOnce(),
         )  # fmt: skip
+        self.start_beat()
+
+    def start_beat(self) -> None:
         self.reconciliation = Reconciliation(
             sweeps=self.sweeps, queue=self.queue, holds=self.holds, nodes=self.nodes, logs=LogStore(self.database),
             completion=self.completion, waker=self, clock=self.clock,
         )  # fmt: skip
+        publisher = EventPublisher(self.redis)
         self.sweeper = Sweeper(
             jobs=self.jobs, queue=self.queue, sweeps=self.sweeps, nodes=self.nodes, completion=self.completion,
             holds=self.holds, fair=self.fair, projects=self.projects, reconciliation=self.reconciliation,
             publisher=publisher, waker=self, dead_after=DEAD_AFTER, clock=self.clock, monotonic=self.monotonic,
+            threads=AtOnce(),
         )  # fmt: skip
 
     def prepare(self) -> None:
@@ -111,8 +117,16 @@ class Platform:
     def look_at_nodes(self) -> None:
         """The same, at nodes alone, and however short a time after the last look."""
         self.woken.clear()
-        self.reconciliation.run(self.nodes.all(), (), self.holds.all())
+        self.compare()
         self._carry_out()
+
+    def compare(self) -> None:
+        """What should run with what nodes report and with the holds, as the sweep's steps do."""
+        live, nodes, held = self.sweeps.live_attempts(), self.nodes.all(), self.holds.all()
+        self.reconciliation.see_to_missing(live, nodes, ())
+        self.reconciliation.end_superseded(live, nodes)
+        self.reconciliation.free_leaked(live, held)
+        self.reconciliation.look_after_failing(live, nodes)
 
     def _carry_out(self) -> None:
         for task, *arguments in list(self.woken):
@@ -162,7 +176,8 @@ class Platform:
     def sweep_holds(self) -> None:
         """Free what workers have taken in vain, and could not be sure of."""
         self.ahead += TAKEN_FOR
-        self.reconciliation.run(self.nodes.all(), (), self.holds.all())
+        self.compare()
+        self.reconciliation.forget_unused(self.holds.all())
 
     def work_at_once(self, work: Callable[[int], None], over: Event, seconds: float) -> None:
         """Several workers, until it is over."""

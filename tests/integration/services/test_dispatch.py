@@ -317,7 +317,7 @@ def test_a_job_that_cannot_be_read_keeps_no_worker_from_being_woken(platform: Pl
 def test_what_hinders_them_is_told_of_all_jobs_however_many_cannot_be_helped(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.dispatch.reconciliation.SWEEP_BATCH", 2)
+    monkeypatch.setattr("gateway.dispatch.sweeping.SWEEP_BATCH", 2)
     platform.heartbeat(slots=1)
     spec = CrawlSpec(project="shop", spider="offers", start_urls=("http://shop.example/",))
     lacking = submitted(platform, 3, spec=spec, waiting_reason=WaitingReason.NO_SUCH_PROJECT)

@@ -197,7 +197,7 @@ def test_a_job_that_gets_no_slot_gives_back_what_it_took(platform: Platform) -> 
 def test_a_site_that_is_free_is_seen_by_the_sweep_however_many_wait_for_another(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.dispatch.reconciliation.SWEEP_BATCH", 2)
+    monkeypatch.setattr("gateway.dispatch.sweeping.SWEEP_BATCH", 2)
     elsewhere = make_job(status=JobStatus.RUNNING, attempt=1)
     platform.jobs.insert(elsewhere)
     assert platform.take("site:a", f"{elsewhere.id}-1", 1)
@@ -221,7 +221,7 @@ def test_many_workers_that_look_at_once_never_start_two_of_a_kind(platform: Plat
         while not over.is_set():
             platform.dispatch.fill()
             if seed % 3 == 0:
-                platform.reconciliation.run(platform.nodes.all(), (), platform.holds.all())
+                platform.compare()
             for job_id in running(platform):
                 crawl(job_id, fails=seed % 2 == 1)
 

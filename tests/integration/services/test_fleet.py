@@ -16,6 +16,8 @@ from pymongo import MongoClient
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from gateway.contract.outbox import AttemptId
+from gateway.dispatch.reconciliation import TAKEN_FOR
+from gateway.jobs.job import JobStatus
 from gateway.jobs.messages import PROBE_NODE
 from gateway.nodes.health import NodeHealth, NodeProbe
 from gateway.nodes.node import node_resource
@@ -80,8 +82,7 @@ def test_a_look_at_nodes_of_which_all_have_failed_takes_as_many_commands_for_man
 ) -> None:
     def tick() -> None:
         platform.woken.clear()
-        held = platform.holds.all()
-        platform.reconciliation.run(platform.nodes.all(held=held), (), held)
+        platform.compare()
 
     failing_nodes(platform, range(FEW))
     few, few_read = asked.during(tick), asked.during(platform.nodes.all)
@@ -91,6 +92,29 @@ def test_a_look_at_nodes_of_which_all_have_failed_takes_as_many_commands_for_man
     assert all(found.is_tried for found in platform.nodes.all())
     assert (few, few_read) == (many, many_read)
     assert sum(many_read.values()) == 3
+
+
+def paused_at_sites(platform: Platform, numbers: range) -> None:
+    """Each keeps its site."""
+    for number in numbers:
+        site = f"site:{number}"
+        (job,) = submitted(platform, exclusive=site, status=JobStatus.PAUSED, attempt=1)
+        assert platform.take(site, str(AttemptId(job.id, 1)), 1)
+
+
+def test_paused_crawls_that_keep_their_sites_cost_as_many_commands_for_many_as_for_few(
+    platform: Platform, asked: Asked
+) -> None:
+    def sweep() -> None:
+        platform.ahead += TAKEN_FOR
+        platform.sweeper.sweep()
+
+    paused_at_sites(platform, range(FEW))
+    few = asked.during(sweep)
+    paused_at_sites(platform, range(FEW, MANY))
+    many = asked.during(sweep)
+    assert many == few
+    assert sorted(platform.held()) == sorted(f"site:{number}" for number in range(MANY))
 
 
 def test_a_node_that_rests_is_looked_at_without_reading_all_others(platform: Platform, asked: Asked) -> None:

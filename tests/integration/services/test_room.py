@@ -12,7 +12,8 @@ from jobs import make_job
 from gateway.contract.crawl import CrawlSpec, Egg
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport
-from gateway.dispatch.reconciliation import RECONCILE_SECONDS, TAKEN_FOR
+from gateway.dispatch.reconciliation import TAKEN_FOR
+from gateway.dispatch.sweeping import RECONCILE_SECONDS
 from gateway.jobs.job import Job, JobStatus, WaitingReason
 from gateway.jobs.messages import ENQUEUE_CRAWL, SEE_TO_OVERDUE
 

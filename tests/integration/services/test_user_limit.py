@@ -155,7 +155,7 @@ def test_many_workers_that_look_at_once_never_start_one_too_many(limited: Limite
         mine = platforms[seed % len(platforms)]
         while not over.is_set():
             mine.dispatch.fill()
-            mine.reconciliation.run(mine.nodes.all(), (), mine.holds.all())
+            mine.compare()
             for job in running(mine):
                 look_and_end(mine, job["_id"], pages=seed % 2)
 

@@ -338,7 +338,7 @@ def test_what_was_left_undone_is_found(database: Documents, jobs: JobStore) -> N
     jobs.mark_running(ending.id, assigned(queue, ending))
     assert sweeps.running_on("n1") == [ending.id]
     assert sweeps.running_on("n2") == []
-    assert jobs.to_attend(utc_now(), 9) == []
+    assert list(jobs.to_attend(utc_now(), 9)) == []
     jobs.record_exit(ending.id, 1, ExitReport(attempt=1, ended_at=utc_now(), exit_code=0), 0)
     assert [job.id for job in jobs.to_attend(utc_now(), 9)] == [ending.id]
     jobs.request_cancel(cancelled.id)
@@ -348,4 +348,4 @@ def test_what_was_left_undone_is_found(database: Documents, jobs: JobStore) -> N
     assert [job.id for job in jobs.to_attend(utc_now(), 9)] == [ending.id]
     jobs.settle(ending.id)
     jobs.attend_later(ending.id, -1)
-    assert jobs.to_attend(utc_now(), 9) == []
+    assert list(jobs.to_attend(utc_now(), 9)) == []

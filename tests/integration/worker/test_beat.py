@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from threading import Event
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from stores import embedded_mongo, valkey_server
 from structlog.testing import capture_logs
 
 from gateway.clock import utc_now
-from gateway.dispatch.reconciliation import Sweeper
+from gateway.dispatch.sweeping import Sweeper
 from gateway.jobs.job import JobStatus
 from gateway.jobs.messages import REMOVE_EXPIRED
 from gateway.jobs.store import JobStore
@@ -96,7 +97,9 @@ def test_a_tick_sees_to_targets_whose_schedules_nobody_lived_to_make(celery: Cel
     # as in a beat that was just started
     celery.parts[SiteUpkeep] = celery.parts.build(SiteUpkeep)
     MongoScheduler(celery).tick()
-    made = ScheduleStore(celery.parts.database).get(target.schedule_id)
+    schedules = ScheduleStore(celery.parts.database)
+    wait_until(lambda: schedules.read([target.schedule_id]).schedules, what="the schedule")
+    made = schedules.get(target.schedule_id)
     assert (made.target, made.timing.interval) == (target.id, "every 60m")
 
 
@@ -113,6 +116,23 @@ def test_a_step_that_fails_is_logged_and_keeps_no_other(celery: Celery, monkeypa
     with capture_logs() as logs:
         assert again.tick() == TICK
     assert [entry["event"] for entry in logs] == ["tick_failed", "crawl_due"]
+    assert celery.parts[JobStore].get(job.id).status is JobStatus.PENDING
+
+
+def test_a_look_that_does_not_come_back_keeps_no_occurrence_from_its_time(
+    celery: Celery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = Event()
+    monkeypatch.setattr(celery.parts[SiteUpkeep], "look", lambda: over.wait(60))
+    monkeypatch.setattr(celery.parts[JobStore], "to_attend", lambda *_: over.wait(60) and ())
+    job = make_job(status=JobStatus.SCHEDULED, not_before=utc_now() - timedelta(seconds=1))
+    JobStore(celery.parts.database).insert(job)
+    # as in a beat that was just started
+    celery.parts[Sweeper] = celery.parts.build(Sweeper)
+    began = time.monotonic()
+    MongoScheduler(celery).tick()
+    assert time.monotonic() - began < 30
+    over.set()
     assert celery.parts[JobStore].get(job.id).status is JobStatus.PENDING
 
 

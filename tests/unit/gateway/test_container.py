@@ -20,7 +20,7 @@ from unit.house.sources import ROOT, python_files
 from gateway.container import Builder, Container, part, value
 from gateway.dispatch.dispatcher import Dispatch
 from gateway.dispatch.fair_queue import FairQueue
-from gateway.dispatch.reconciliation import Sweeper
+from gateway.dispatch.sweeping import Sweeper
 from gateway.jobs.admission import Admission, Quotas
 from gateway.jobs.completion import Completion
 from gateway.jobs.store import JobStore

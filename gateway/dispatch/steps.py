@@ -1,0 +1,183 @@
+"""Work that a process does again and again, in steps that know nothing of each other.
+
+Each step has a thread while it runs, a deadline and its own errors: one that is slow, or fails, delays no other.
+Within a step each thing (a job, a hold, a node) is seen to in isolation: what fails is late, and only it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import islice
+from typing import Generic, NamedTuple, TypeVar
+
+import structlog
+from attrs import define, field
+from pymongo.errors import ConnectionFailure, PyMongoError
+
+from gateway.clock import VERDICT_SECONDS, Clock, remaining
+from gateway.stores.mongo import within
+
+log = structlog.get_logger()
+Thing = TypeVar("Thing")
+
+#: How many things one run of a step sees to; the next run comes some seconds later and goes on with the others.
+BATCH = 500
+#: Seconds for which a thing that failed is left alone, doubled with each further failure, and the most of them.
+FIRST_DELAY, LONGEST_DELAY = 2.0, 30.0
+#: What has not failed again for so long after its delay is not remembered.
+_REMEMBERED = timedelta(minutes=5)
+#: Seconds for which steps that begin together share what one of them has read.
+_SHARED = 1.0
+
+
+@define(eq=False, repr=False)
+class Step:
+    name: str
+    #: Returns the seconds after which it is due again, if that is sooner than `every`.
+    run: Callable[[], float | None]
+    #: Seconds between two beginnings.
+    every: float = 0.0
+    #: By the monotonic clock.
+    due_at: float = field(init=False, default=float("-inf"))
+    last: Future[None] | None = field(init=False, default=None)
+
+
+class Steps:
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        threads: Executor | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._steps = steps
+        self._threads = threads or ThreadPoolExecutor(len(steps), thread_name_prefix="step")
+        self._monotonic = monotonic
+
+    def begin(self) -> None:
+        """Begin every step that is due and does not run. Waits for none of them."""
+        for step in self._steps:
+            now = self._monotonic()
+            if now >= step.due_at and (step.last is None or step.last.done()):
+                step.due_at = now + step.every
+                step.last = self._threads.submit(self._carry_out, step)
+
+    def _carry_out(self, step: Step) -> None:
+        try:
+            with within(VERDICT_SECONDS):
+                again = step.run()
+        except Exception as error:  # noqa: BLE001 - after any failure the step is taken again
+            about = {} if _is_away(error) else {"exc_info": error}
+            log.warning("step_failed", step=step.name, error=str(error), kind=type(error).__name__, **about)
+        else:
+            if again is not None:
+                step.due_at = min(step.due_at, self._monotonic() + again)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _is_away(error: Exception) -> bool:
+    """Whether MongoDB itself is away, or the time of the step is over: then no other thing would fare better."""
+    return isinstance(error, ConnectionFailure) or (isinstance(error, PyMongoError) and error.timeout)
+
+
+# --- one thing after another
+
+
+class _Late(NamedTuple):
+    failures: int
+    until: datetime
+
+
+@define(eq=False, repr=False)
+class Isolation:
+    """Sees to things that have names, each for itself. Remembers here what failed: its document may be the very thing
+    that cannot be written.
+    """
+
+    #: What the things are, for the log.
+    _kind: str
+    _clock: Clock
+    _late: dict[str, _Late] = field(init=False, factory=dict)
+    #: Where the next turn begins.
+    _after: str = field(init=False, default="")
+
+    @property
+    def late(self) -> list[str]:
+        """The things that are left alone now."""
+        now = self._clock()
+        return [name for name, late in self._late.items() if late.until > now]
+
+    def turn(self, things: Mapping[str, Thing]) -> dict[str, Thing]:
+        """The next `BATCH` of them that are not late, in the order of their names: each has its turn, however many
+        cannot be helped.
+        """
+        names = sorted(things.keys() - set(self.late))
+        first = bisect_right(names, self._after)
+        chosen = list(islice((*names[first:], *names[:first]), BATCH))
+        self._after = chosen[-1] if len(chosen) == BATCH else ""
+        return {name: things[name] for name in chosen}
+
+    def each(
+        self,
+        things: Iterable[tuple[str, Thing]],
+        see_to: Callable[[Thing], object],
+        put_off: Callable[[Thing, float], object] = lambda _thing, _seconds: None,
+    ) -> None:
+        """See to each of them, as long as the step has time. One that fails is late, and put off by some seconds.
+
+        Raises only what says that MongoDB is away.
+        """
+        for name, thing in things:
+            if remaining(VERDICT_SECONDS) <= 0:
+                return
+            try:
+                see_to(thing)
+            except Exception as error:  # noqa: BLE001 - nothing that one of them does may keep the others waiting
+                self._failed(name, error, partial(put_off, thing))
+            else:
+                self._late.pop(name, None)
+
+    def _failed(self, name: str, error: Exception, put_off: Callable[[float], object]) -> None:
+        now, failures = self._clock(), self._late[name].failures + 1 if name in self._late else 1
+        seconds = min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(failures - 1, 8))
+        self._late = {one: late for one, late in self._late.items() if now - late.until < _REMEMBERED}
+        self._late[name] = _Late(failures, now + timedelta(seconds=seconds))
+        if _is_away(error):
+            raise error
+        about = {"exc_info": error} if failures == 1 else {}
+        log.warning("left_for_later", what=self._kind, name=name, seconds=seconds, error=str(error), **about)
+        try:
+            put_off(seconds)
+        except PyMongoError as refused:
+            if _is_away(refused):
+                raise
+
+
+# --- what several steps need
+
+Read = TypeVar("Read")
+
+
+@define(eq=False, repr=False)
+class Shared(Generic[Read]):
+    """What steps that begin together need: read by the first of them for all."""
+
+    _read: Callable[[], Read]
+    _monotonic: Callable[[], float]
+    _reading: threading.Lock = field(init=False, factory=threading.Lock)
+    _found: tuple[float, Read] | None = field(init=False, default=None)
+
+    def __call__(self) -> Read:
+        """Raises what reading raises; the next that asks reads anew."""
+        with self._reading:
+            if self._found is None or not 0 <= self._monotonic() - self._found[0] < _SHARED:
+                self._found = None
+                self._found = self._monotonic(), self._read()
+            return self._found[1]

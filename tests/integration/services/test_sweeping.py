@@ -1,0 +1,237 @@
+"""One thing that cannot be seen to is late, and only it: no step of the sweep waits for another, nor does a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from bson import BSON
+from conftest import DEAD_AFTER, Platform
+from jobs import make_job
+from node_double import NodeDouble
+from pymongo.errors import AutoReconnect, WriteError
+from stores import free_port
+
+from gateway.contract.outbox import AttemptId
+from gateway.contract.records import ExitReport
+from gateway.dispatch.reconciliation import TAKEN_FOR
+from gateway.jobs.job import Job, JobStatus, WaitingReason
+from gateway.jobs.messages import (
+    ENQUEUE_CRAWL,
+    POST_AGAIN,
+    PROBE_NODE,
+    REMOVE_EXPIRED,
+    SEE_TO_OVERDUE,
+    STOP_ATTEMPT,
+)
+from gateway.nodes.health import NodeHealth
+
+#: Bytes that a document may have.
+MOST = 16 << 20
+
+
+def running(platform: Platform, **fields: Any) -> Job:
+    job = make_job(**fields)
+    platform.jobs.insert(job)
+    platform.heartbeat(slots=4)
+    assert platform.dispatch.fill() == 1
+    return platform.jobs.get(job.id)
+
+
+def ends(platform: Platform, job: Job) -> None:
+    """It is recorded how its attempt has ended; nothing is decided."""
+    facts = ExitReport(attempt=job.attempt, ended_at=platform.clock(), stopped_by="stall")
+    assert platform.completion.record_exit(AttemptId(job.id, job.attempt), facts, 0)
+    platform.woken.clear()
+
+
+def over(platform: Platform, moment: datetime) -> Job:
+    """Its backoff was over at that moment, and no worker has looked since."""
+    job = make_job(created_at=moment - timedelta(seconds=5), not_before=moment)
+    platform.jobs.insert(job)
+    return job
+
+
+def sweep_again(platform: Platform, times: int, step: float = 3.0) -> None:
+    for _ in range(times):
+        platform.sweeper.sweep()
+        platform.ahead += timedelta(seconds=step)
+
+
+# --- steps
+
+Done = Callable[[], bool]
+
+
+def everything(platform: Platform) -> dict[str, Done]:
+    """Gives every step of the next sweep something to do. By name: whether it was done."""
+    long_ago, fields = platform.clock() - timedelta(minutes=9), {"exclusive": "site:free", "blocked": True}
+    ended = running(platform, max_retries=2)
+    ends(platform, ended)
+    silent = running(platform)
+    over(platform, long_ago)
+    hindered = make_job(project="shop", waiting_reason=WaitingReason.NO_NODE)
+    blocked = make_job(**fields)
+    for job in (blocked, hindered, make_job()):
+        platform.jobs.insert(job)
+    platform.take("user:nobody", f"{'a' * 32}-1")
+    platform.take("user:unused", f"{'a' * 32}-1")
+    platform.holds.free(f"{'a' * 32}-1", ["user:unused"])
+    platform.heartbeat("n2", slots=0, alive=(f"{'b' * 32}-1",))
+    NodeHealth(platform.nodes, platform.clock).failed("n2", "it broke", platform.clock())
+    platform.ahead += TAKEN_FOR
+    platform.heartbeat(slots=4)
+    platform.woken.clear()
+
+    def reason() -> WaitingReason | None:
+        return platform.jobs.get(hindered.id).waiting_reason
+
+    def resources() -> set[str]:
+        return {one.resource for one in platform.holds.all()}
+
+    return {
+        "decide": lambda: platform.jobs.get(ended.id).status is JobStatus.PENDING,
+        "wake_workers": lambda: (SEE_TO_OVERDUE,) in platform.woken,
+        "missing_attempts": lambda: (POST_AGAIN, silent.id) in platform.woken,
+        "superseded_attempts": lambda: (STOP_ATTEMPT, "n2", "default", f"{'b' * 32}-1") in platform.woken,
+        "leaked_holds": lambda: "user:nobody" not in platform.held(),
+        "failing_nodes": lambda: (PROBE_NODE, "n2") in platform.woken,
+        "blocked_jobs": lambda: platform.jobs.get(blocked.id).blocked is None,
+        "hindered_jobs": lambda: reason() is WaitingReason.NO_SUCH_PROJECT,
+        "idle_slots": lambda: (ENQUEUE_CRAWL,) in platform.woken,
+        "unused_holds": lambda: "user:unused" not in resources(),
+        "retention": lambda: (REMOVE_EXPIRED,) in platform.woken,
+    }
+
+
+#: Everything that a step calls, and the steps that cannot do without it.
+CALLS = {
+    "jobs.to_attend": {"decide"},
+    "jobs.retry": {"decide"},
+    "jobs.first_for_worker": {"wake_workers"},
+    "sweeps.live_attempts": {"missing_attempts", "superseded_attempts", "leaked_holds", "failing_nodes"},
+    "sweeps.jobs": {"missing_attempts", "superseded_attempts"},
+    "sweeps.existing": {"superseded_attempts"},
+    "sweeps.with_holds": {"leaked_holds"},
+    "nodes.all": {
+        *("missing_attempts", "superseded_attempts", "failing_nodes", "hindered_jobs", "idle_slots"),
+    },
+    "holds.all": {"leaked_holds", "unused_holds"},
+    "holds.free": {"decide", "leaked_holds"},
+    "holds.free_of": {"blocked_jobs"},
+    "holds.forget": {"unused_holds"},
+    "queue.blocked_for": {"blocked_jobs"},
+    "queue.unblock": {"blocked_jobs"},
+    "queue.is_empty": {"hindered_jobs", "idle_slots"},
+    "queue.hindered": {"hindered_jobs"},
+    "queue.note_waiting": {"hindered_jobs"},
+    "fair.full": {"hindered_jobs", "idle_slots"},
+    "fair.candidate": {"idle_slots"},
+}
+
+
+def test_in_one_sweep_every_step_does_its_work(platform: Platform) -> None:
+    done = everything(platform)
+    platform.sweeper.sweep()
+    assert [step for step, is_done in done.items() if not is_done()] == []
+
+
+@pytest.mark.parametrize("error", [RuntimeError("nobody thought of it"), AutoReconnect("it was there")])
+@pytest.mark.parametrize("call", CALLS)
+def test_whatever_fails_in_one_step_the_others_do_their_work_in_the_same_sweep(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch, call: str, error: Exception
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    done = everything(platform)
+    store, _, method = call.partition(".")
+    with monkeypatch.context() as failing:
+        failing.setattr(getattr(platform, store), method, fail)
+        platform.start_beat()
+        platform.sweeper.sweep()
+    assert {step for step, is_done in done.items() if not is_done()} == CALLS[call]
+    # and what failed is done later
+    platform.woken.clear()
+    if store in {"sweeps", "holds"}:
+        platform.start_beat()
+    for _ in range(4):
+        platform.ahead += timedelta(seconds=16)
+        platform.heartbeat(slots=4)
+        platform.sweeper.sweep()
+    left = {step for step in CALLS[call] if not done[step]()}
+    assert left == set()
+
+
+# --- jobs
+
+
+def test_a_job_whose_document_cannot_grow_keeps_no_other_from_its_end(platform: Platform) -> None:
+    full, other, lost = running(platform), running(platform), running(platform)
+    for job in (full, other):
+        ends(platform, job)
+    jobs = platform.database["jobs"]
+    room = MOST - len(BSON.encode(jobs.find_one({"_id": full.id}))) - 40
+    jobs.update_one({"_id": full.id}, {"$set": {"padding": "x" * room}})
+    began = platform.clock()
+    while platform.clock() - began < DEAD_AFTER + timedelta(seconds=5):
+        sweep_again(platform, 1, 5)
+    assert platform.jobs.get(other.id).status is JobStatus.PENDING
+    assert "has not been heard of" in (platform.jobs.get(lost.id).message or "")
+    assert platform.jobs.get(full.id).status is JobStatus.RUNNING
+    jobs.update_one({"_id": full.id}, {"$unset": {"padding": ""}})
+    sweep_again(platform, 12)
+    assert platform.jobs.get(full.id).status is JobStatus.PENDING
+
+
+def test_what_cannot_even_be_put_off_hides_no_other(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No write of these documents succeeds, and they are due before all others."""
+
+    def refuse(*_: object) -> None:
+        raise WriteError("the document is refused", 121)
+
+    monkeypatch.setattr("gateway.dispatch.sweeping.DECIDED", 3)
+    monkeypatch.setattr(platform.jobs, "attended", refuse)
+    for _ in range(6):
+        over(platform, platform.clock() - timedelta(hours=1))
+    platform.database["jobs"].update_many({}, {"$set": {"status": "scheduled", "held": platform.clock()}})
+    ended = running(platform)
+    ends(platform, ended)
+    sweep_again(platform, 3, 0.1)
+    assert platform.jobs.get(ended.id).status is JobStatus.PENDING
+
+
+def test_without_redis_a_cancelled_job_keeps_no_other_from_its_end(double: NodeDouble, database: Any) -> None:
+    platform = Platform(f"redis://127.0.0.1:{free_port()}/0", double, database)
+    cancelled, ended, lost = running(platform), running(platform), running(platform)
+    platform.jobs.request_cancel(cancelled.id)
+    for job in (cancelled, ended):
+        ends(platform, job)
+    platform.sweeper.sweep()
+    assert platform.jobs.get(cancelled.id).status is JobStatus.CANCELLED
+    assert platform.jobs.get(cancelled.id).settled is False
+    assert platform.jobs.get(ended.id).status is JobStatus.PENDING
+    sweep_again(platform, 8, 5)
+    assert "has not been heard of" in (platform.jobs.get(lost.id).message or "")
+
+
+def test_jobs_past_their_backoff_hide_no_end(platform: Platform) -> None:
+    ended = running(platform)
+    waiting = [make_job(not_before=platform.clock() + timedelta(seconds=5)) for _ in range(450)]
+    assert not platform.jobs.insert_all(waiting)
+    ends(platform, ended)
+    early = ended.created_at - timedelta(minutes=5)
+    platform.database["jobs"].update_many({"lane": None, "status": "pending"}, {"$set": {"attend_at": early}})
+    platform.sweeper.sweep()
+    assert platform.jobs.get(ended.id).status is JobStatus.PENDING
+    assert (SEE_TO_OVERDUE,) in platform.woken
+
+
+def test_a_beat_knows_when_the_next_job_needs_a_worker(platform: Platform) -> None:
+    soon = platform.clock() + timedelta(seconds=0.8)
+    over(platform, soon)
+    platform.sweeper.sweep(timedelta(seconds=1))
+    assert platform.sweeper.next_at == soon
+    assert (SEE_TO_OVERDUE,) not in platform.woken
