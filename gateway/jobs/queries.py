@@ -25,6 +25,7 @@ from gateway.stores.documents import (
     moment,
     moment_of,
     up_to,
+    whole,
 )
 from gateway.stores.mongo import Document
 
@@ -492,7 +493,7 @@ class JobSweeps:
 
 
 def _running(document: Document) -> LiveAttempt:
-    attempt = AttemptId(document["_id"], _whole(document["attempt"]))
+    attempt = AttemptId(document["_id"], whole(document["attempt"]))
     return LiveAttempt(attempt, str(document.get("node", "")), is_running=True)
 
 
@@ -505,7 +506,7 @@ def _with_holds(document: Document) -> JobWithHolds:
     given = document.get("assignment")
     return JobWithHolds(
         JobStatus(document["status"]),
-        _whole(document.get("attempt", 0)),
+        whole(document.get("attempt", 0)),
         document.get("node"),
         document.get("exclusive"),
         None if given is None else _assignment(given),
@@ -513,14 +514,7 @@ def _with_holds(document: Document) -> JobWithHolds:
 
 
 def _assignment(given: Document) -> tuple[int, str]:
-    return _whole(given["attempt"]), str(given["node"])
-
-
-def _whole(value: object) -> int:
-    """Raises `TypeError`, where no model checks what is read."""
-    if not isinstance(value, int):
-        raise TypeError("no number")
-    return value
+    return whole(given["attempt"]), str(given["node"])
 
 
 # --- figures over all jobs: why they wait, since when, and how those have ended that ended recently

@@ -30,13 +30,11 @@ from gateway.jobs.job import (
     StepKind,
     WaitingReason,
 )
-from gateway.stores.documents import Documents, Unreadable, reader
+from gateway.stores.documents import SET_ASIDE, Documents, Unreadable, reader
 from gateway.stores.mongo import Document
 
 Model = TypeVar("Model")
 
-#: Marks a job that cannot be read: no worker considers it. The mark is removed once the job can be read.
-SET_ASIDE = "set_aside"
 #: Jobs that wait only for a slot. These are equalities, so that an index skips all jobs that wait for another job.
 FREE_TO_START: Document = {"status": JobStatus.PENDING, "blocked": None, SET_ASIDE: None}
 

@@ -13,13 +13,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+import structlog
 from pymongo import UpdateOne
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError
 
 from gateway.clock import Clock, utc_now
 from gateway.crash_points import state_change
-from gateway.stores.mongo import DUPLICATE_KEY, Document, Repeating, refusals
+from gateway.stores.documents import SET_ASIDE, Documents, Model, Unreadable, moment, whole
+from gateway.stores.mongo import Document, Repeating, is_passing
+
+log = structlog.get_logger()
 
 #: The character after the colon: all names of a kind, `node:…`, come before `node;`.
 _END = ";"
@@ -51,6 +55,11 @@ class Usage(NamedTuple):
     freed_at: datetime | None = None
 
 
+#: Of a resource whose document cannot be read.
+FULL = Usage(1_000_000, 0)
+_USAGE = {"used": 1, "taken": 1, "freed_at": 1, SET_ASIDE: 1}
+
+
 class Held(NamedTuple):
     resource: str
     holders: Sequence[Holder]
@@ -67,10 +76,15 @@ class HoldStore:
 
     `used` is the number of holders: an update that adds a holder requires that it is missing, and one that removes a
     holder requires that it is there. So the number cannot drift, however often an update is repeated.
+
+    A document that cannot be read is set aside: its resource counts as full, so that what needs it waits, and nothing
+    else.
     """
 
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._holds = database["holds"]
+        self._documents = HoldDocuments(self._holds, read_held)
+        self._usage = HoldDocuments(self._holds, _usage)
         self._clock = clock
 
     def take(self, wishes: Sequence[Wish], token: str) -> set[tuple[str, str]]:
@@ -97,7 +111,10 @@ class HoldStore:
             if tried:
                 self._holds.bulk_write([_taking(group, holder) for group in tried], ordered=False)
         except BulkWriteError as error:
-            failed = refusals(error, {DUPLICATE_KEY})
+            if is_passing(error):
+                raise
+            # also documents to which nothing can be added: they cannot be read either
+            failed = {problem["index"] for problem in error.details["writeErrors"]}
             short += [group for index, group in enumerate(tried) if index in failed]
             tried = [group for index, group in enumerate(tried) if index not in failed]
         return tried, short
@@ -110,16 +127,24 @@ class HoldStore:
             for resource, attempt in pairs
         ]
         if operations:
-            self._holds.bulk_write(operations, ordered=False)
+            self._write(operations)
 
     @state_change("holds.free")
     def free(self, attempt: str, resources: Collection[str]) -> None:
         """Free what an attempt holds that is over, or that can no longer be started. Its number never comes again."""
         freed = _removing(attempt) | {"$set": {"freed_at": self._clock()}}
-        self._holds.bulk_write(
-            [UpdateOne({"_id": resource, f"holders.{attempt}": {"$exists": True}}, freed) for resource in resources],
-            ordered=False,
+        self._write(
+            [UpdateOne({"_id": resource, f"holders.{attempt}": {"$exists": True}}, freed) for resource in resources]
         )
+
+    def _write(self, operations: Sequence[UpdateOne]) -> None:
+        try:
+            self._holds.bulk_write(operations, ordered=False)
+        except BulkWriteError as error:
+            if is_passing(error):
+                raise
+            # what can be neither read nor written is set aside, and the others are written
+            log.warning("hold_not_written", error=str(error))
 
     @state_change("holds.close")
     def close(self, resource: str) -> None:
@@ -138,18 +163,19 @@ class HoldStore:
 
     def usage(self, resources: Iterable[str]) -> dict[str, Usage]:
         """The usage of those resources that an attempt has ever held."""
-        found = self._holds.find({"_id": {"$in": list(resources)}}, {"used": 1, "taken": 1, "freed_at": 1})
-        return {one["_id"]: _usage(one) for one in found}
+        found = self._holds.find({"_id": {"$in": list(resources)}}, _USAGE)
+        return {one["_id"]: usage or FULL for one, usage in self._usage.each(found)}
 
     def used_by_kind(self, prefix: str) -> dict[str, int]:
         """For each held resource whose name begins with `prefix`, such as `user:`, how many attempts hold it."""
-        query = {"_id": {"$gte": prefix, "$lt": prefix[:-1] + _END}, "used": {"$gte": 1}}
-        return {one["_id"]: one["used"] for one in self._holds.find(query, {"used": 1})}
+        of_kind = {"_id": {"$gte": prefix, "$lt": prefix[:-1] + _END}}
+        found = self._holds.find({**of_kind, "$or": [{"used": {"$gte": 1}}, {SET_ASIDE: True}]}, _USAGE)
+        return {one["_id"]: (usage or FULL).used for one, usage in self._usage.each(found)}
 
     def holders(self, resources: Collection[str]) -> dict[str, set[str]]:
         """The attempts that hold each of those resources that an attempt has ever held; nothing is asked for none."""
-        found = self._holds.find({"_id": {"$in": list(resources)}}, {"holders": 1}) if resources else ()
-        return {one["_id"]: {*one.get("holders", {})} for one in found}
+        found = self._holds.find({"_id": {"$in": list(resources)}}) if resources else ()
+        return {held.resource: held.attempts for held in self._documents.many(found)}
 
     def free_of(self, resources: Iterable[str]) -> set[str]:
         """Those of the resources that no attempt holds."""
@@ -157,17 +183,28 @@ class HoldStore:
         return wanted - {resource for resource, usage in self.usage(wanted).items() if usage.used}
 
     def all(self) -> list[Held]:
-        return [_held(one) for one in self._holds.find({}, {"holders": 1, "used": 1, "taken": 1, "freed_at": 1})]
+        """Those that can be read."""
+        return self._documents.many(self._holds.find())
+
+
+class HoldDocuments(Documents[Model]):
+    @state_change("holds.set_aside")
+    def _note(self, found: Unreadable) -> None:
+        super()._note(found)
+        self.collection.update_one({"_id": found.id}, {"$set": {SET_ASIDE: True}})
 
 
 def _usage(document: Document) -> Usage:
-    return Usage(document["used"], document.get("taken", 0), document.get("freed_at"))
+    if document.get(SET_ASIDE):
+        return FULL
+    used, taken, freed_at = document["used"], document.get("taken", 0), document.get("freed_at")
+    return Usage(whole(used), whole(taken), None if freed_at is None else moment(freed_at))
 
 
-def _held(document: Document) -> Held:
+def read_held(document: Document) -> Held:
     holders: Mapping[str, Document] = document.get("holders", {})
-    by_whom = [Holder(name, by["token"], by["at"]) for name, by in holders.items()]
-    return Held(document["_id"], by_whom, _usage(document))
+    by_whom = [Holder(name, by["token"], moment(by["at"])) for name, by in holders.items()]
+    return Held(document["_id"], by_whom, _usage({**document, SET_ASIDE: None}))
 
 
 def _taking(group: Sequence[Wish], holder: Document) -> UpdateOne:
@@ -175,7 +212,7 @@ def _taking(group: Sequence[Wish], holder: Document) -> UpdateOne:
     name, and so fails.
     """
     resource, _, most = group[0]
-    query: Document = {"_id": resource, "closed": {"$exists": False}}
+    query: Document = {"_id": resource, "closed": {"$exists": False}, SET_ASIDE: {"$exists": False}}
     query |= {f"holders.{wish.attempt}": {"$exists": False} for wish in group}
     if most is not None:
         query["used"] = {"$lte": most - len(group)}

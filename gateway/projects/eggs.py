@@ -22,7 +22,7 @@ from gateway.contract.crawl import Egg
 from gateway.contract.outbox import open_file
 from gateway.contract.records import SpiderInfo
 from gateway.crash_points import state_change
-from gateway.stores.documents import Documents, reader
+from gateway.stores.documents import Documents, reader, text
 from gateway.stores.mongo import Document, Repeating
 
 #: Largest egg, in bytes, that the gateway takes and that is kept.
@@ -233,7 +233,7 @@ def _egg_name(egg: Egg) -> str:
 
 
 def _egg(document: Document) -> Egg:
-    return Egg(document["project"], document["version"])
+    return Egg(text(document["project"]), text(document["version"]))
 
 
 def _content_id(kept: KeptEgg | None) -> str | None:
@@ -498,8 +498,10 @@ class SpiderStore:
 
     def nodes(self) -> set[str]:
         """The nodes that have published something."""
-        return set(self._spiders.distinct("node"))
+        # one that is no name is noted where the spiders are read
+        return {node for node in self._spiders.distinct("node") if isinstance(node, str)}
 
 
 def read_spider(document: Document) -> SpiderInfo:
+    text(document["node"])
     return SpiderInfo.model_validate_json(document["info"], extra="ignore")

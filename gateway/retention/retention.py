@@ -26,10 +26,10 @@ from gateway.jobs.dedupe import DedupeRelease
 from gateway.jobs.job import Job
 from gateway.jobs.progress import ProgressSeries, ProgressStore
 from gateway.jobs.queries import JobSweeps
-from gateway.jobs.queue import SET_ASIDE
 from gateway.jobs.store import CLAIM_KEPT, IdempotencyKeys, JobStore
 from gateway.logs.store import LogStore
 from gateway.nodes.health import HeartbeatStore, read_heartbeat
+from gateway.nodes.holds import read_held
 from gateway.nodes.store import Node, NodeStore
 from gateway.projects.eggs import EggCopy, SpiderStore, read_described, read_egg, read_spider
 from gateway.projects.environment import ProjectConfig
@@ -37,7 +37,7 @@ from gateway.requests.store import RequestStore, read_chunk
 from gateway.schedules.schedule import LedgerEntry, Schedule
 from gateway.schedules.store import LedgerStore, read_static_entry
 from gateway.sites.site import Site, Target
-from gateway.stores.documents import UNREADABLE, Documents, Reader, Unreadable, reader
+from gateway.stores.documents import SET_ASIDE, UNREADABLE, Documents, Reader, Unreadable, reader
 from gateway.stores.mongo import Document, mongo_errors
 from gateway.stores.redis import dedupe_key
 
@@ -107,6 +107,7 @@ READERS: dict[str, Reader[Any]] = {
     "sites": reader(Site),
     "targets": reader(Target),
     "nodes": reader(Node),
+    "holds": read_held,
     "spiders": read_spider,
     "eggs": lambda document: (read_egg(document), read_described(document)),
     "egg_copies": reader(EggCopy),
@@ -145,8 +146,10 @@ class UnreadableStore:
     @state_change("unreadable.forget")
     def _forget(self, found: Unreadable) -> None:
         # the document first: without its note, nothing would come back to it
-        # a job that waits is ranked anew when it is attended to
-        back = {"$unset": {SET_ASIDE: ""}, "$set": {"attend_at": utc_now()}}
+        back: Document = {"$unset": {SET_ASIDE: ""}}
+        if found.collection == "jobs":
+            # a job that waits is ranked anew when it is attended to
+            back["$set"] = {"attend_at": utc_now()}
         self._database[found.collection].update_one({"_id": found.id, SET_ASIDE: True}, back)
         self._noted.delete_one({"_id": f"{found.collection}/{found.id}"})
 

@@ -15,21 +15,26 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import structlog
 from pydantic import BaseModel, ValidationError
 from pymongo import ASCENDING, DESCENDING
 from pymongo.collection import Collection
 from pymongo.database import Database
-from pymongo.errors import DuplicateKeyError
+from pymongo.errors import ConnectionFailure, DuplicateKeyError, PyMongoError
 
 from gateway.crash_points import state_change
 from gateway.errors import InvalidRequestError, UnreadableError
 from gateway.stores.mongo import Document
 
+log = structlog.get_logger()
 Model = TypeVar("Model")
 Kind = TypeVar("Kind", bound=BaseModel)
 Reader = Callable[[Document], Model]
 #: The collection of notes: one entry per unreadable document, with the id `<collection>/<id>`.
 UNREADABLE = "unreadable"
+#: Marks a document that cannot be read, where others would meet it again and again: no query for work finds it. The
+#: mark is removed once it can be read.
+SET_ASIDE = "set_aside"
 #: Seconds after which a process notes again what it still cannot read.
 NOTED_AGAIN = 30.0
 #: Unreadable documents that one query skips; beyond that its answer is short.
@@ -54,6 +59,20 @@ def moment(value: object) -> datetime:
     """The value, which must be a time: no model checks what is read by its fields. Raises `TypeError`."""
     if not isinstance(value, datetime):
         raise TypeError("no time")
+    return value
+
+
+def whole(value: object) -> int:
+    """As `moment`, for a number."""
+    if not isinstance(value, int):
+        raise TypeError("no number")
+    return value
+
+
+def text(value: object) -> str:
+    """As `moment`, for a text."""
+    if not isinstance(value, str):
+        raise TypeError("no text")
     return value
 
 
@@ -82,7 +101,7 @@ class Documents(Generic[Model]):
             found = Unreadable(self.collection.name, document.get("_id"), problem_of(error))
             if time.monotonic() - self._noted.get(found.id, float("-inf")) >= NOTED_AGAIN:
                 self._noted[found.id] = time.monotonic()
-                self._note(found)
+                self._try_to_note(found)
             raise UnreadableError(*found) from error
 
     def optional(self, document: Document | None) -> Model | None:
@@ -116,6 +135,15 @@ class Documents(Generic[Model]):
             if not unreadable or len(found) < limit or len(passed) >= _MOST_PASSED:
                 return [model for _, model in found if model is not None]
             passed += unreadable
+
+    def _try_to_note(self, found: Unreadable) -> None:
+        try:
+            self._note(found)
+        except PyMongoError as error:
+            if isinstance(error, ConnectionFailure) or error.timeout:
+                raise
+            # it can be neither read nor written: that is no reason to read nothing else
+            log.warning("unreadable_not_noted", collection=found.collection, document=found.id, error=str(error))
 
     def _note(self, found: Unreadable) -> None:
         note(self.collection.database, found)

@@ -36,6 +36,7 @@ ELSEWHERE = {
     "jobs.attend_later": "needs a cancellation that had no effect: services/test_reconciliation.py",
     "jobs.attended": "needs a time that was set for nothing: services/test_completion.py",
     "holds.give_back": "needs two workers that want the same: services/test_exclusion.py",
+    "holds.set_aside": "needs a document that cannot be read: storage/test_documents.py",
     "holds.forget": "needs jobs that exclude each other: services/test_lease_kills.py",
     "holds.close": "one write that another follows, which is asked for again: services/test_node_draining.py",
     "holds.open": "needs a node that was drained: services/test_node_draining.py",

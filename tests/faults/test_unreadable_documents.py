@@ -77,6 +77,8 @@ class Spoiler:
         yield "targets", {"_id": name, "number": uuid.uuid4().int % 10**9, "site": 7}
         yield "nodes", {"_id": name, "url": 7, "slots": [], "render_slots": []}
         yield "spiders", {"_id": name, "node": self._node, "project": "default", "name": "x", "info": 7}
+        yield "spiders", {"_id": f"2{name}", "node": {"un": "known"}, "project": "default", "name": "x", "info": "{}"}
+        yield "holds", {"_id": f"user:{name}", "used": 1, "holders": 7}
         yield "eggs", {"_id": f"p/{name}", "project": "p", "version": name, "content": 7}
         yield "egg_copies", {"_id": f"{self._node}/p/{name}", "node": self._node, "project": 7, "outdated": True}
         yield "audit", {"_id": name, "at": self._before, "kind": "x"}

@@ -13,9 +13,10 @@ from jobs import make_job
 from node_double import NodeDouble
 from pymongo.errors import AutoReconnect, WriteError
 from stores import free_port
+from structlog.testing import capture_logs
 
 from gateway.contract.outbox import AttemptId
-from gateway.contract.records import ExitReport
+from gateway.contract.records import ExitReport, SpiderInfo
 from gateway.dispatch.reconciliation import TAKEN_FOR
 from gateway.jobs.job import Job, JobStatus, WaitingReason
 from gateway.jobs.messages import (
@@ -26,8 +27,15 @@ from gateway.jobs.messages import (
     SEE_TO_OVERDUE,
     STOP_ATTEMPT,
 )
+from gateway.jobs.outcome import Outcome
 from gateway.nodes.health import NodeHealth
+from gateway.nodes.node import node_resource
+from gateway.projects.eggs import SpiderStore
+from gateway.retention.retention import UnreadableStore
+from gateway.status.health import Health
 
+#: A shape that no field has.
+UNKNOWN = {"un": "known"}
 #: Bytes that a document may have.
 MOST = 16 << 20
 
@@ -165,6 +173,66 @@ def test_whatever_fails_in_one_step_the_others_do_their_work_in_the_same_sweep(
     assert left == set()
 
 
+# --- documents that cannot be read
+
+
+@pytest.mark.parametrize("collection", ["jobs", "nodes", "holds", "spiders"])
+def test_whatever_field_cannot_be_read_the_sweep_does_the_rest(
+    platform: Platform, redis_url: str, collection: str
+) -> None:
+    infos = [SpiderInfo(name="seo", project="default")]
+    for node in ("n1", "n3"):
+        SpiderStore(platform.database).publish(node, infos)
+    spoilt = running(platform)
+    documents = platform.database[collection]
+    name = {"jobs": spoilt.id, "nodes": "n1", "holds": "user:ada"}.get(collection, "n1/default//seo")
+    old = documents.find_one({"_id": name})
+    assert old is not None
+    health = Health(
+        database=platform.database, redis=platform.redis, broker_url=redis_url, dead_after=DEAD_AFTER,
+        clock=platform.clock,
+    )  # fmt: skip
+    with capture_logs() as logs:
+        for field in old.keys() - {"_id"}:
+            documents.update_one({"_id": name}, {"$set": {field: UNKNOWN}})
+            platform.ahead += TAKEN_FOR
+            platform.heartbeat("n3", alive=(f"{'b' * 32}-1",))
+            other = make_job(user_id="bob")
+            platform.jobs.insert(other)
+            platform.reconcile()
+            assert platform.dispatch.fill() == 1, field
+            platform.completion.end_waiting(platform.jobs.get(other.id), Outcome(JobStatus.FINISHED, "done"))
+            documents.replace_one({"_id": name}, old)
+        documents.update_one({"_id": name}, {"$set": dict.fromkeys(old.keys() - {"_id"}, UNKNOWN)})
+        SpiderStore(platform.database).all()
+        platform.sweeper.sweep()
+        report = health.report()
+    assert [one for one in logs if one["event"] in {"step_failed", "left_for_later"}] == []
+    assert report.checks["nodes"].status == "ok"
+    assert f"1 of {collection}" in report.checks["documents"].message
+    health.close()
+
+
+def test_a_resource_whose_document_cannot_be_read_is_full_until_it_is_mended(platform: Platform) -> None:
+    for node in ("n1", "n2"):
+        platform.heartbeat(node)
+        platform.take(node_resource(node), f"{'f' * 32}-1")
+    holds = platform.database["holds"]
+    old = holds.find_one({"_id": "node:n1"})
+    assert old is not None
+    holds.update_one({"_id": "node:n1"}, {"$set": {"holders": 7}})
+    platform.sweeper.sweep()
+    jobs = [make_job() for _ in range(2)]
+    assert not platform.jobs.insert_all(jobs)
+    assert platform.dispatch.fill() == 1
+    assert [platform.jobs.get(job.id).status for job in jobs].count(JobStatus.RUNNING) == 1
+    assert platform.database["jobs"].distinct("node") == ["n2"]
+    holds.update_one({"_id": "node:n1"}, {"$set": {"holders": old["holders"]}})
+    UnreadableStore(platform.database).look_again()
+    assert platform.dispatch.fill() == 1
+    assert sorted(platform.database["jobs"].distinct("node")) == ["n1", "n2"]
+
+
 # --- jobs
 
 
@@ -175,9 +243,7 @@ def test_a_job_whose_document_cannot_grow_keeps_no_other_from_its_end(platform: 
     jobs = platform.database["jobs"]
     room = MOST - len(BSON.encode(jobs.find_one({"_id": full.id}))) - 40
     jobs.update_one({"_id": full.id}, {"$set": {"padding": "x" * room}})
-    began = platform.clock()
-    while platform.clock() - began < DEAD_AFTER + timedelta(seconds=5):
-        sweep_again(platform, 1, 5)
+    sweep_again(platform, 9, 5)
     assert platform.jobs.get(other.id).status is JobStatus.PENDING
     assert "has not been heard of" in (platform.jobs.get(lost.id).message or "")
     assert platform.jobs.get(full.id).status is JobStatus.RUNNING

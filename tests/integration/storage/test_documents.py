@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +16,7 @@ from bson.datetime_ms import DatetimeMS
 from jobs import make_job
 from killed import killed_everywhere
 from pymongo.database import Database
+from pymongo.errors import WriteError
 from scheduled import HOUR, make_schedule
 from site_records import make_site, make_target
 from stores import embedded_mongo
@@ -35,6 +37,7 @@ from gateway.jobs.queries import JobFilter, JobQueries, JobStatistics
 from gateway.jobs.queue import JobQueue
 from gateway.jobs.store import JobStore
 from gateway.nodes.health import BEAT, HeartbeatStore
+from gateway.nodes.holds import HoldStore, Wish
 from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import EggCopies, EggStore, SpiderStore
 from gateway.projects.environment import ProjectConfig, ProjectStore
@@ -172,6 +175,11 @@ KINDS = {
         "schedule_id",
     ),
     "nodes": Kind(_node, lambda db: NodeStore(db).all(), "url"),
+    "holds": Kind(
+        lambda db, number: HoldStore(db).take([Wish(f"user:u{number}", "j-1")], "token"),
+        lambda db: HoldStore(db).all(),
+        "holders",
+    ),
     "keys": Kind(lambda db, _: KeyIssue(KeyStore(db)).issue("ada", []), lambda db: KeyStore(db).all(), "sha256"),
     "audit": Kind(
         lambda db, number: AuditStore(db).insert([AuditEntry(at=NINE + number * HOUR)]),
@@ -182,6 +190,11 @@ KINDS = {
         lambda db, number: SpiderStore(db).publish(f"n{number}", [SpiderInfo(name=f"s{number}", project="default")]),
         lambda db: SpiderStore(db).all(),
         "info",
+    ),
+    "spiders, of a node": Kind(
+        lambda db, number: SpiderStore(db).publish(f"n{number}", [SpiderInfo(name=f"s{number}", project="default")]),
+        lambda db: sorted(SpiderStore(db).nodes()) if SpiderStore(db).all() else [],
+        "node",
     ),
     "eggs": Kind(
         _egg, lambda db: list(EggStore(db).find(Egg("p", f"v{number}") for number in range(1, 4))), "content"
@@ -268,6 +281,24 @@ def test_one_that_cannot_be_read_is_left_out_and_noted(served: Mongo, name: str)
         served[collection].replace_one({"_id": identity}, old)
     unreadable.look_again()
     assert not unreadable.all(9)
+
+
+#: One of each shape that a field may have by mistake.
+SHAPES = ({"un": "known"}, [7], "x", -7, None, True)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_whatever_shape_a_field_has_all_other_documents_are_listed(served: Mongo, name: str) -> None:
+    documents, kind = served[name.partition(",")[0]], KINDS[name]
+    for number in (1, 2, 3):
+        kind.make(served, number)
+    (old, *_) = documents.find()
+    for field in old.keys() - {"_id"}:
+        for shape in SHAPES:
+            with suppress(WriteError):
+                documents.update_one({"_id": old["_id"]}, {"$set": {field: shape}})
+            assert len(kind.list(served)) >= 2, (field, shape)
+        documents.replace_one({"_id": old["_id"]}, old)
 
 
 def test_every_collection_of_which_models_are_made_has_a_kind_here() -> None:
