@@ -32,9 +32,11 @@ from gateway.stores.redis import dedupe_key
 
 log = structlog.get_logger()
 
-#: Attempts that nodes accepted and did not start count as no failure of the job up to this number. The limit ends a
-#: job that no node can start.
-MAX_NEVER_STARTED = 8
+#: Attempts that nodes did not start, or that ended because their node was shut down, cost no retry up to this number.
+#: The limit ends a job that no node can start.
+MAX_SPARED = 8
+#: The same of attempts that were lost with their node. These are fewer, because a crawl may be what ends the node.
+MAX_LOST = 2
 #: How long a job may be paused.
 PAUSE_LIMIT = timedelta(days=7)
 
@@ -212,9 +214,7 @@ class Completion:
 
     def _conclude_attempt(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:
         again = (
-            outcome.status is JobStatus.ERROR
-            and outcome.retryable
-            and job.failures - never_started(job) < job.max_retries
+            outcome.status is JobStatus.ERROR and outcome.retryable and job.failures - spared(job) < job.max_retries
         )
         goes_on = again or _was_to_pause(job, attempt, outcome)
         if goes_on and job.cancel_requested_at is not None:
@@ -242,10 +242,23 @@ class Completion:
         self._health.judge(job, attempt)
 
 
-def never_started(job: Job) -> int:
-    """Attempts that nodes did not start for reasons of the nodes, up to `MAX_NEVER_STARTED`. They cost no retry."""
-    ends = [attempt.exit for attempt in job.attempts.values() if attempt.exit and attempt.exit.refused]
-    return min(MAX_NEVER_STARTED, sum(end.fault != "job" and end.stopped_by != "pause" for end in ends))
+def spared(job: Job) -> int:
+    """How many of the attempts have failed for reasons of their nodes. They cost no retry."""
+    ends = [attempt.exit for attempt in job.attempts.values() if attempt.exit]
+    return min(MAX_SPARED, sum(map(_was_the_nodes, ends))) + min(MAX_LOST, sum(map(_was_lost, ends)))
+
+
+def _was_the_nodes(end: ExitReport) -> bool:
+    """Whether the node did not start the attempt, or ended it because it was shut down itself."""
+    if end.refused:
+        return end.fault != "job" and end.stopped_by != "pause"
+    was_interrupted = end.report is not None and end.report.finish_reason == "shutdown"
+    return end.stopped_by == "shutdown" or (end.stopped_by is None and was_interrupted and not end.lost)
+
+
+def _was_lost(end: ExitReport) -> bool:
+    """Whether the attempt is gone with its node, its Scrapyd, or their container."""
+    return end.lost and end.stopped_by is None
 
 
 def _was_to_pause(job: Job, attempt: Attempt, outcome: Outcome) -> bool:

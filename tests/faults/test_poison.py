@@ -14,6 +14,8 @@ from fault_table import full_or_short, record
 from sites.server import Site, links
 from stack import Stack, wait_until
 
+from gateway.jobs.completion import MAX_LOST
+
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
 RETRIES = full_or_short(3, 2)
@@ -79,21 +81,24 @@ def test_a_job_that_kills_is_tried_so_often_and_no_more(stack: Stack, bystanders
     for neighbour in bystanders.crawls:
         bystanders.wait_for_visit([neighbour], after=0)
     jobs = {page: drink(stack, site.url + page) for page in POISONS}
+    tries: dict[str, int] = {}
     for page, job in jobs.items():
-        ended = stack.wait_final(job, timeout=PATIENCE)
-        assert (ended["status"], site.hits(page)) == ("error", 1 + RETRIES)
-        assert [attempt["status"] for attempt in stack.job(job)["attempts"]] == ["error"] * (1 + RETRIES)
+        ended, tries[page] = stack.wait_final(job, timeout=PATIENCE), site.hits(page)
+        assert ended["status"] == "error"
+        # what is lost with its Scrapyd costs no retry for a while: also the other one's attempts
+        assert 1 + RETRIES <= tries[page] <= 1 + RETRIES + MAX_LOST
+        assert [attempt["status"] for attempt in stack.job(job)["attempts"]] == ["error"] * tries[page]
     assert dead_letters(stack) >= set(jobs.values())
     bystanders.wait()
     record(
-        "Jobs that kill their process, or Scrapyd and then it", f"2 jobs, {1 + RETRIES} times each",
+        "Jobs that kill their process, or Scrapyd and then it", f"2 jobs, {sum(tries.values())} times in all",
         recovered=None, **bystanders.verdict(),
     )  # fmt: skip
     site.pages |= dict.fromkeys(POISONS, "water")
     for page, job in jobs.items():
         again = stack.http.post(f"{stack.url}/dead-letters/{job}/requeue").raise_for_status().json()["job_id"]
         assert stack.wait_final(again, timeout=PATIENCE)["status"] == "finished"
-        assert (stack.job(again)["retry_of"], site.hits(page)) == (job, 2 + RETRIES)
+        assert (stack.job(again)["retry_of"], site.hits(page)) == (job, tries[page] + 1)
     assert not dead_letters(stack) & set(jobs.values())
 
 

@@ -7,9 +7,10 @@ import pytest
 from conftest import Platform
 from jobs import make_job
 
+from gateway.clock import utc_now
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, Progress, SpiderReport
-from gateway.jobs.completion import Cancellation
+from gateway.jobs.completion import MAX_LOST, MAX_SPARED, Cancellation
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.messages import ENQUEUE_CRAWL, FINISH_CRAWL
 from gateway.stores.redis import dedupe_key
@@ -62,6 +63,35 @@ def test_a_crashed_attempt_is_tried_again_until_the_job_is_dead(platform: Platfo
     ended = platform.jobs.get(job.id)
     assert (ended.status, ended.dead, ended.attempt, ended.failures) == (JobStatus.ERROR, True, 3, 2)
     assert [ended.attempts[str(n)].status for n in (1, 2, 3)] == [JobStatus.ERROR] * 3
+
+
+SHUT_DOWN = SpiderReport(finish_reason="shutdown", progress=Progress(completed_pages=1), ended_at=utc_now())
+
+
+@pytest.mark.parametrize(
+    ("facts", "spared"),
+    [
+        pytest.param({"report": None, "exit_code": None, "stopped_by": "shutdown"}, MAX_SPARED, id="Scrapyd stopped"),
+        pytest.param({"report": SHUT_DOWN}, MAX_SPARED, id="Scrapyd stopped, and the spider said so"),
+        pytest.param({"report": None, "exit_code": None, "refused": "stale"}, MAX_SPARED, id="never started"),
+        pytest.param({"report": None, "exit_code": None, "lost": True}, MAX_LOST, id="lost with its node"),
+        pytest.param({"report": None, "exit_code": None, "signal": 9}, 0, id="killed"),
+        pytest.param({"report": None, "exit_code": None, "stopped_by": "memory"}, 0, id="its memory limit"),
+    ],
+)
+def test_what_its_node_did_to_an_attempt_costs_no_retry_up_to_a_number(
+    platform: Platform, facts: dict[str, Any], spared: int
+) -> None:
+    job = running(platform, max_retries=0)
+    for number in range(1, spared + 2):
+        assert platform.jobs.get(job.id).attempt == number
+        exit_of(platform, platform.jobs.get(job.id), **facts)
+        platform.completion.conclude(job.id)
+        platform.database["nodes"].delete_many({})
+        platform.ahead += timedelta(minutes=10)
+        platform.heartbeat()
+        platform.dispatch.fill()
+    assert (platform.jobs.get(job.id).status, platform.jobs.get(job.id).attempt) == (JobStatus.ERROR, spared + 1)
 
 
 def test_whoever_ends_an_attempt_late_leaves_the_slot_of_the_next_one_alone(platform: Platform) -> None:
