@@ -405,6 +405,14 @@ class JobStore:
             step=PastStep(at=now, kind=StepKind.RESUMED, by=by),
         )
 
+    @state_change("jobs.begin_anew")
+    def begin_anew(self, job_id: str, node: str, why: str) -> None:
+        """What a job that waits or is paused would have gone on from is gone from the node."""
+        waits: Document = {"_id": job_id, "prefer": node, "status": {"$in": [JobStatus.PENDING, JobStatus.PAUSED]}}
+        paused = {"message": f"paused: it begins anew when it is resumed, because {why}", "prefer": None}
+        if self._change({**waits, "status": JobStatus.PAUSED}, paused) is None:
+            self._change(waits, {"prefer": None})
+
     def to_attend(self, before: datetime, limit: int, but: Sequence[str] = ()) -> Iterator[Job]:
         """Jobs on which a beat must decide by then, the longest due first; those with the ids `but` are left out. The
         next ones are read when the first ones are done.

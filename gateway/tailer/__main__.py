@@ -184,6 +184,7 @@ class TailerParts(Container):
             self.files,
             keep=timedelta(seconds=settings.node_keep_seconds),
             is_awaited=self._is_awaited,
+            begin_anew=self._begin_anew,
             disk=self.disk,
             plain_logs=PlainLogs(settings.node_dir, timedelta(days=settings.log_retention_days), utc_now),
             clock=partial(time_of_node, settings.node_dir),
@@ -199,6 +200,11 @@ class TailerParts(Container):
             return False
         except UnreadableError:
             return True
+
+    def _begin_anew(self, attempt_id: AttemptId) -> None:
+        node = self.settings.node_name
+        with within(VERDICT_SECONDS):
+            self[JobStore].begin_anew(attempt_id.job_id, node, f"the disk of node {node} was full")
 
     @part
     def heartbeat(self) -> Heartbeat:

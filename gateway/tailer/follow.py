@@ -272,6 +272,8 @@ class Follower:
     _keep: timedelta = field(kw_only=True)
     #: Whether an attempt's job has not ended, so that it may go on from there. Raises PyMongo's errors.
     _is_awaited: Callable[[files.AttemptId], bool] = field(kw_only=True)
+    #: Tells an attempt's job that there is nothing left from which it could go on. Raises PyMongo's errors.
+    _begin_anew: Callable[[files.AttemptId], None] = field(kw_only=True)
     _disk: Disk = field(kw_only=True)
     _plain_logs: PlainLogs = field(kw_only=True)
     _clock: Clock = field(kw_only=True)
@@ -349,18 +351,32 @@ class Follower:
         self._plain_logs.look()
 
     def _make_room(self) -> None:
-        """On a full disk remove acknowledged attempts at once, the oldest first, until there is room again."""
+        """On a full disk remove acknowledged attempts at once, the oldest first, until there is room again. Those
+        from which a job may go on come last, and each only once its job says that it will begin anew.
+        """
         try:
             now = self._clock().timestamp()
-            for attempt_id, kept in sorted(self._kept.items(), key=lambda item: item[1].until):
+            for attempt_id, kept in sorted(
+                self._kept.items(), key=lambda item: (item[1].has_frontier, item[1].until)
+            ):
                 if not self._disk.is_full():
                     break
-                if kept.relaunchable_until < now:
+                if kept.relaunchable_until < now and self._may_go(attempt_id):
                     self._remove(attempt_id)
                     if not self._outbox.finish_removals():
                         break
         except OSError as error:
             log.warning("no_room_made", error=str(error))
+
+    def _may_go(self, attempt_id: files.AttemptId) -> bool:
+        """Whether no job goes on from it, or the one that would have knows that it cannot."""
+        try:
+            if self._may_be_resumed(attempt_id):
+                self._begin_anew(attempt_id)
+        except PyMongoError as error:
+            log.warning("frontier_kept", attempt=str(attempt_id), error=str(error))
+            return False
+        return True
 
     def _follow_hints(self) -> None:
         hints, self._hints = self._hints, set()

@@ -242,3 +242,21 @@ def test_a_pause_survives_the_death_of_whoever_carries_it_out(
         check(database, made)
         assert AttemptId.parse(double.posted[0])
         database.client.close()
+
+
+def test_a_paused_job_says_that_it_begins_anew_once_a_full_disk_has_taken_what_it_left(
+    platform: Platform, pausing: Pausing
+) -> None:
+    job, resumed = running(platform), running(platform)
+    for one in (job, resumed):
+        pausing.pause(one.id)
+        stopped(platform, one)
+    platform.jobs.begin_anew(job.id, "n2", "the disk of node n2 was full")
+    assert platform.jobs.get(job.id).prefer == "n1"
+    platform.jobs.begin_anew(job.id, "n1", "the disk of node n1 was full")
+    told = platform.jobs.get(job.id)
+    assert told.message == "paused: it begins anew when it is resumed, because the disk of node n1 was full"
+    assert told.prefer is None
+    pausing.resume(resumed.id)
+    platform.jobs.begin_anew(resumed.id, "n1", "the disk of node n1 was full")
+    assert (platform.jobs.get(resumed.id).prefer, platform.jobs.get(resumed.id).message) == (None, None)

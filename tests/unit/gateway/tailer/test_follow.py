@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -25,11 +26,18 @@ class NoSink:
 
 
 def follower_of(
-    outbox: Outbox, path: Path, clock: Clock = utc_now, is_awaited: Callable[[AttemptId], bool] = lambda _: False
+    outbox: Outbox,
+    path: Path,
+    clock: Clock = utc_now,
+    is_awaited: Callable[[AttemptId], bool] = lambda _: False,
+    *,
+    begin_anew: Callable[[AttemptId], None] = lambda _: None,
+    disk: Disk | None = None,
 ) -> Follower:
     return Follower(
         outbox, *(SinkThread(NoSink()) for _ in range(3)), keep=timedelta(days=1), is_awaited=is_awaited,
-        disk=Disk(path, 0), plain_logs=PlainLogs(path, timedelta(), utc_now), clock=clock,
+        begin_anew=begin_anew, disk=disk or Disk(path, 0), clock=clock,
+        plain_logs=PlainLogs(path, timedelta(), utc_now),
     )  # fmt: skip
 
 
@@ -76,3 +84,46 @@ def test_what_a_crawl_may_go_on_from_stays_until_its_job_has_ended(tmp_path: Pat
         found = outbox.scan()
         assert len(found) == kept
         assert kept != 1 or found == [paused]
+
+
+class SmallDisk(Disk):
+    """It is full while there are more attempts than `room`."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self.outbox, self.room = outbox, 9
+
+    def is_full(self) -> bool:
+        return len(self.outbox.scan()) > self.room
+
+
+def test_a_full_disk_takes_paused_crawls_last_and_their_jobs_say_so(tmp_path: Path) -> None:
+    outbox, told = Outbox(tmp_path, tmp_path / "outbox"), list[AttemptId]()
+    paused, older, newer, ended = (AttemptId(letter * 32, 1) for letter in "abcd")
+    for days, attempt_id in enumerate((paused, ended, older, newer)):
+        folder = outbox.path / str(attempt_id)
+        folder.mkdir(parents=True)
+        (folder / EXIT).write_text("{}")
+        (folder / SHIPPED).write_text('{"acknowledged": true, "log_end": 0}')
+        if attempt_id in {paused, ended}:
+            (folder / FRONTIER).touch()
+            (folder / STOPPING).write_text("pause")
+        at = (utc_now() - timedelta(hours=9 - days)).timestamp()
+        os.utime(folder / EXIT, (at, at))
+
+    def begin_anew(attempt_id: AttemptId) -> None:
+        if away:
+            raise ConnectionFailure
+        told.append(attempt_id)
+
+    away, disk = [True], SmallDisk(outbox)
+    follower = follower_of(outbox, tmp_path, utc_now, lambda one: one != ended, begin_anew=begin_anew, disk=disk)
+    follower.sweep()
+    left = []
+    for disk.room in (4, 3, 2, 1, 0):
+        follower.sweep()
+        left.append(set(outbox.scan()))
+    # while MongoDB is away, the job cannot say so
+    assert left == [{paused, ended, older, newer}, {paused, ended, newer}, {paused, ended}, {paused}, {paused}]
+    away.clear()
+    follower.sweep()
+    assert (outbox.scan(), told) == ([], [paused])
