@@ -17,7 +17,7 @@ from scrapy.utils.misc import load_object
 
 from crawler import extras, setting_names
 from crawler.closing import Closing
-from crawler.frontier.scheduler import ResumableScheduler, follows_requests
+from crawler.frontier.scheduler import ResumableScheduler, StartOutput, follows_requests
 from crawler.net.egress import (
     EgressCheck,
     EgressDownloadHandler,
@@ -213,6 +213,7 @@ def _keep_frontier(settings: BaseSettings, node: NodeRules) -> None:
     if node.crawl_frontier and load_object(settings["SCHEDULER"]) is Scheduler:
         _set(settings, _FORCED, {"SCHEDULER": ResumableScheduler, setting_names.MAX_UNDONE: node.crawl_max_undone})
         if follows_requests(settings):
+            settings.set_in_component_priority_dict("SPIDER_MIDDLEWARES", StartOutput, 0)
             return
     # the frontier knows by itself which page led to a request, and a middleware is asked for all that a page gives
     settings.set_in_component_priority_dict("SPIDER_MIDDLEWARES", ParentNote, 0)

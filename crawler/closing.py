@@ -77,7 +77,7 @@ def give_up_downloads(crawler: Crawler) -> None:
         return
     handlers = downloader.handlers._handlers.values()  # noqa: SLF001 - there is no public way to a handler
     extensions = crawler.extensions.middlewares if crawler.extensions else ()
-    for component in (*handlers, *extensions):
+    for component in (*handlers, *extensions, getattr(engine_slot(crawler), "scheduler", None)):
         if hasattr(component, "let_go"):
             component.let_go()
     for slot in list(downloader.slots.values()):

@@ -10,19 +10,24 @@ The keys of the JSON object:
 `new`     `[id, parent, fingerprint, is filtered, length of its blob]` of each request that is new; the blob
           is the request, pickled. The parent is the request whose output it was: `START` for `start()`,
           `OTHER` for extensions, timers and `spider_idle`
+`marks`   the mark of each of `new`, in their order: what tells requests with one fingerprint apart
 `done`    id of a request whose output is consumed, and whose items are through the pipelines
-`gave`    `{id: number}`: items that a request has given so far and that are in the file, before it is done
+`gave`    `{id: number}`: this frame's items are of a request that is not done; it has given so many so far.
+          If it is never done, they do not count: it runs again and gives them again
 `end`     length of `items.jsonl` with the items of this frame
 `requests` likewise of `requests.jsonl`
 `state`   length of the blob with the changes of the spider's own state
 `jar`     length of the blob with the cookies, where they have changed
-`facts`   counters, and whether `start()` is at its end (`started`); those of the last frame count
+`facts`   counters, and whether `start()` is at its end (`started`) and its items are through the pipelines
+          (`start_done`); those of the last frame count
 `samples` the first errors and refusals, where they have changed
 ========  ==================================================================================================
 
 A frame is written first; its lines of `requests.jsonl` and its items follow right after it. A last frame whose `end`,
 or `requests`, is beyond the end of that file never happened: its request is run again. The first frame of a file is a
-snapshot of all that was before: it also has `seen`, `children` and `next`.
+snapshot of all that was before: it also has `seen`, `children`, `child_marks` and `next`. `gave` in a snapshot was
+written by release 0.2.0 or earlier: so many items of a request that is not done are among those at the file's
+beginning, nobody knows where.
 
 Blobs are pickles. Only processes of the project that wrote them load them.
 """
@@ -35,6 +40,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import pairwise, repeat, starmap, zip_longest
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -74,6 +80,15 @@ class KeptRequest(NamedTuple):
     #: Whether the duplicate filter knows it.
     is_filtered: bool
     data: bytes
+    #: What tells it from others with its fingerprint; empty where release 0.2.0 or earlier has written it.
+    mark: str = ""
+
+
+class Child(NamedTuple):
+    """By what a request that is given again is recognised."""
+
+    fingerprint: str
+    mark: str
 
 
 class FrontierState:
@@ -83,9 +98,11 @@ class FrontierState:
         #: By id, in the order in which they were found.
         self.pending: dict[int, KeptRequest] = {}
         self.seen: set[str] = set()
-        #: Fingerprints of what a request that is not done has given so far: run again, it gives the same once more.
-        self.children: defaultdict[int, list[str]] = defaultdict(list)
-        #: Number of items likewise.
+        #: What a request that is not done has given so far: run again, it gives the same once more.
+        self.children: defaultdict[int, list[Child]] = defaultdict(list)
+        #: Parts of `items.jsonl`, from byte to byte, with items of requests that are not done.
+        self.early: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        #: Number of such items that are somewhere at the beginning of `items.jsonl` (see `gave`).
         self.given: dict[int, int] = {}
         #: Changes of the spider's own state, one pickle behind the other.
         self.changes = bytearray()
@@ -100,37 +117,63 @@ class FrontierState:
 
     def apply(self, head: dict[str, Any], blobs: bytes) -> None:
         """Add one frame."""
-        at = 0
-        for number, parent, fingerprint, is_filtered, size in head["new"]:
-            self._add(KeptRequest(number, parent, fingerprint, is_filtered, blobs[at : at + size]))
-            at += size
+        at = self._add_requests(head, blobs)
         changes, jar = head.get("state", 0), head.get("jar", 0)
         self.changes += blobs[at : at + changes]
         if jar:
             self.jar = blobs[at + changes : at + changes + jar]
-        self.given.update({int(number): count for number, count in head.get("gave", {}).items()})
-        self.requests_end = head.get("requests", 0)
-        self.end, self.facts, self.samples = head["end"], head["facts"], head.get("samples", self.samples)
+        begin, self.end, self.requests_end = self.end, head["end"], head.get("requests", 0)
+        self.facts, self.samples = head["facts"], head.get("samples", self.samples)
         if "next" in head:
-            self.next_id = head["next"]
-            self.seen.update(head["seen"])
-            self.children = defaultdict(list, {int(number): prints for number, prints in head["children"].items()})
-        if (done := head.get("done")) is not None:
-            # it will not run again, so what it gave is of no more interest
+            self._begin(head)
+        else:
+            for number in head.get("gave", {}):
+                self.early[int(number)].append((begin, self.end))
+        self._forget_done(head.get("done"))
+
+    def _add_requests(self, head: dict[str, Any], blobs: bytes) -> int:
+        """Returns where their blobs end."""
+        at = 0
+        marks = head.get("marks") or repeat("")
+        for (number, parent, fingerprint, is_filtered, size), mark in zip(head["new"], marks, strict=False):
+            self._add(KeptRequest(number, parent, fingerprint, is_filtered, blobs[at : at + size], mark))
+            at += size
+        return at
+
+    def _begin(self, head: dict[str, Any]) -> None:
+        """What a snapshot alone has."""
+        self.next_id = head["next"]
+        self.seen.update(head["seen"])
+        self.given = {int(number): count for number, count in head.get("gave", {}).items()}
+        marks = head.get("child_marks", {})
+        self.children = defaultdict(list)
+        for number, prints in head["children"].items():
+            pairs = zip_longest(prints, marks.get(number, ()), fillvalue="")
+            self.children[int(number)] = list(starmap(Child, pairs))
+
+    def _forget_done(self, done: int | None) -> None:
+        """What will not run again: what it gave is of no more interest, or counts for good."""
+        if done is not None:
             self.pending.pop(done, None)
-            self.children.pop(done, None)
-            self.given.pop(done, None)
+            for known in (self.children, self.early, self.given):
+                known.pop(done, None)
         if self.facts.get("started"):
-            # none of its requests is taken again; its items are still counted
             self.children.pop(START, None)
+        if self.facts.get("start_done"):
+            self.early.pop(START, None)
+            self.given.pop(START, None)
 
     def snapshot(self) -> bytes:
         """A frame that says the same as all frames so far."""
         requests = list(self.pending.values())
         head = {
             "new": list(map(describe, requests)),
+            "marks": [request.mark for request in requests],
             "seen": list(self.seen),
-            "children": {str(number): prints for number, prints in self.children.items()},
+            "children": {
+                str(number): [child.fingerprint for child in kept] for number, kept in self.children.items()
+            },
+            "child_marks": {str(number): [child.mark for child in kept] for number, kept in self.children.items()},
             "gave": {str(number): count for number, count in self.given.items()},
             "next": self.next_id,
             "state": len(self.changes),
@@ -146,7 +189,7 @@ class FrontierState:
         self.pending[request.id] = request
         self.next_id = max(self.next_id, request.id + 1)
         if request.parent != OTHER:
-            self.children[request.parent].append(request.fingerprint)
+            self.children[request.parent].append(Child(request.fingerprint, request.mark))
         if request.is_filtered:
             self.seen.add(request.fingerprint)
 
@@ -200,13 +243,41 @@ def read_frontier(folder: Path) -> FrontierState:
     return state
 
 
+def take_over_items(source: Path, target: Path, state: FrontierState) -> int:
+    """Make `target` the items of `source` that count, and have `state` say so. Those of requests that are not done
+    are left out: these run again, and what they give then is what they give. Returns how many were left out. Raises
+    `OSError`.
+    """
+    early = sorted(part for parts in state.early.values() for part in parts)
+    edges = [0, *(edge for part in early for edge in part), state.end]
+    copied = copy_lines(source, target, list(pairwise(edges))[::2])
+    state.early.clear()
+    state.end = file_size(target)
+    left_out = 0
+    if report := state.facts.get("report"):
+        left_out, report["items"] = report["items"] - copied, copied
+    return left_out
+
+
 @state_change("spider.copy_lines")
-def copy_lines(source: Path, target: Path, size: int) -> None:
-    """Make `target` the first `size` bytes of `source`. Raises `OSError`."""
+def copy_lines(source: Path, target: Path, parts: Iterable[tuple[int, int]]) -> int:
+    """Make `target` those parts of `source`, each from byte to byte. Returns how many lines. Raises `OSError`."""
+    lines = 0
     with os.fdopen(open_file(source), "rb") as read, os.fdopen(_replaced(target), "wb") as written:
-        while size > 0 and (piece := read.read(min(size, _PIECE))):
-            written.write(piece)
-            size -= len(piece)
+        for begin, end in parts:
+            size = end - begin
+            read.seek(begin)
+            while size > 0 and (piece := read.read(min(size, _PIECE))):
+                written.write(piece)
+                lines += piece.count(b"\n")
+                size -= len(piece)
+    return lines
+
+
+def empty(path: Path) -> None:
+    """Take back what was copied, if anything was."""
+    with suppress(OSError):
+        os.close(open_file(path, os.O_WRONLY | os.O_TRUNC))
 
 
 def _replaced(path: Path) -> int:

@@ -7,8 +7,10 @@ asks for no page twice but those of requests that were not done, and has each it
 Which request gives what is in a context variable: it is set around the one private method of Scrapy's engine that is
 used here, and the tasks in which callbacks and pipelines run have a copy of it.
 
-What a request gives when it runs again is compared with what it gave before: requests by their fingerprints, items by
-their number. So this is exact for callbacks that give the same for the same page.
+A request that is not done when the crawl is interrupted runs again. Its items, if any are in the file already, do not
+count: what it gives when it runs again is what it gives. So no item need ever be recognised, whatever a pipeline made
+of it and in whichever order they came. Requests that it gave are recognised, since they may be done themselves: by
+their fingerprint and, where several have the same one, by what they are to do.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ from __future__ import annotations
 import io
 import logging
 import pickle
-from collections import Counter
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
+from hashlib import blake2b
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from scrapy import Request, Spider, signals
 from scrapy.core.scheduler import Scheduler
@@ -38,23 +40,26 @@ from crawler.closing import Closing, StoppedError
 from crawler.frontier.journal import (
     OTHER,
     START,
+    Child,
     FrontierFile,
     FrontierState,
     KeptRequest,
     attempt_to_continue,
     copy_lines,
     describe,
+    empty,
     read_frontier,
+    take_over_items,
 )
 from crawler.report.crawl_limits import PageLimit
 from crawler.report.progress import Report
 from crawler.report.request_record import PARENT, RequestRecord
-from crawler.scrapy_versions import HAS_FRONTIER, create_looping_call
+from crawler.scrapy_versions import HAS_FRONTIER, create_looping_call, engine_slot
 from crawler.setting_names import ATTEMPT_DIR, MAX_UNDONE
 from gateway.contract.outbox import FRONTIER, ITEMS, REQUESTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import AsyncIterator, Iterable, Iterator
     from contextlib import AbstractContextManager
 
     from scrapy.crawler import Crawler
@@ -67,6 +72,12 @@ logger = logging.getLogger(__name__)
 PATIENCE = 2.0
 #: Seconds between two looks at that.
 _LOOK = 1.0
+#: The mark of a request that the duplicate filter knows: it is there once.
+FILTERED = "-"
+#: That of one that has none.
+_UNMARKED = "?"
+#: What the mark of any other is made of, beside what makes its fingerprint.
+_MARKED = ("callback", "errback", "headers", "cookies", "meta", "priority", "flags", "cb_kwargs")
 #: How Scrapy names the end of a crawl by a signal: the only one after which it can go on.
 _INTERRUPTED = "shutdown"
 
@@ -74,15 +85,15 @@ _INTERRUPTED = "shutdown"
 class Entry:
     """A request from when it is scheduled until it is done."""
 
-    __slots__ = ("children", "count", "data", "done", "id", "is_filtered", "is_kept", "lines", "parent", "parent_id",
-                 "print", "records", "since", "state", "to_skip", "url")  # fmt: skip
+    __slots__ = ("children", "count", "data", "done", "doubtful", "id", "is_filtered", "is_kept", "lines", "mark",
+                 "parent", "parent_id", "print", "records", "since", "state", "to_skip", "url")  # fmt: skip
 
-    def __init__(self, number: int, parent: Entry | None, parent_id: int, fingerprint: str) -> None:
+    def __init__(self, number: int, parent: Entry | None, parent_id: int, child: Child) -> None:
         self.id = number
         self.parent = parent
         self.parent_id = parent_id
         #: Its fingerprint.
-        self.print = fingerprint
+        self.print, self.mark = child
         #: Of the answer whose output is consumed.
         self.url = ""
         self.is_filtered = False
@@ -91,6 +102,8 @@ class Entry:
         self.is_kept = False
         self.done = False
         self.children: list[Entry] = []
+        #: Requests that it gave of which only the end of its output tells whether it gave them before.
+        self.doubtful: list[tuple[Request, Child]] = []
         #: Items that it gave and that are not written, as lines.
         self.lines: list[bytes] = []
         #: How it ended, and what was asked for on its behalf, as lines of the record of requests.
@@ -99,12 +112,22 @@ class Entry:
         self.state: list[Any] = []
         #: Since when items wait to be written.
         self.since = 0.0
-        #: Number of items that it has given, and of those that it gave in an attempt before.
+        #: Number of items that it has given, and of those that an attempt of release 0.2.0 or earlier has kept.
         self.count = 0
         self.to_skip = 0
 
     def kept(self) -> KeptRequest:
-        return KeptRequest(self.id, self.parent_id, self.print, self.is_filtered, self.data)
+        return KeptRequest(self.id, self.parent_id, self.print, self.is_filtered, self.data, self.mark)
+
+
+class _Left(NamedTuple):
+    """What an attempt before has left, in memory again."""
+
+    state: FrontierState
+    requests: list[tuple[Request, KeptRequest]]
+    #: Changes of the spider's own state: the part, the method and its arguments.
+    changes: list[tuple[Any, str, tuple[Any, ...]]]
+    cookies: dict[Any, list[Any]]
 
 
 #: The request whose output is being consumed.
@@ -146,6 +169,10 @@ class ResumableScheduler(Scheduler):
         self._cookies_set = False
         self._start_state: list[Any] = []
         self._start_given = 0
+        #: Items of `start()` in the pipelines.
+        self._start_under_way = 0
+        self._start_doubtful: list[tuple[Request, Child]] = []
+        self._has_let_go = False
         self._batch: list[Entry] | None = None
         self._batch_state: list[Any] = []
         self._report = report
@@ -166,60 +193,91 @@ class ResumableScheduler(Scheduler):
 
     def _begin(self, spider: Spider) -> None:
         before = attempt_to_continue(self._folder)
-        found = self._read(before) if before else None
-        state = found or FrontierState()
+        left = self._left_by(before, spider) if before else None
+        state = left.state if left else FrontierState()
         try:
-            if before and found:
-                copy_lines(before / ITEMS, self._folder / ITEMS, found.end)
-                self._take_over_record(before, found)
+            left_out = self._take_over(before, state) if before and left else 0
             self._file = FrontierFile(self._folder / FRONTIER, state)
         except OSError as error:
             logger.warning("A crawl that is interrupted will begin anew: %s", error)
+            for copied in (ITEMS, REQUESTS):
+                empty(self._folder / copied)
             return
-        self._next_id = state.next_id
-        self._started = bool(state.facts.get("started"))
-        self._seconds_before = float(state.facts.get("seconds", 0.0))
-        self._began = monotonic()
-        self._again = {parent: Counter(prints) for parent, prints in state.children.items()}
-        self._start_to_skip = state.given.get(START, 0)
-        self._seen |= state.seen
-        self._samples = state.samples
+        self._begin_with(state)
         self._attach(spider, state)
         self._follow()
         self._follows = True
-        if before and found:
-            self._restore(spider, found)
+        if before and left:
+            self._restore(left)
             logger.info(
-                "Goes on where attempt %s was interrupted: %d requests are waiting, %d items are there",
+                "Goes on where attempt %s was interrupted: %d requests are waiting, %d items are there, %d are of "
+                "requests that were not done and run again",
                 before.name.rpartition("-")[2],
-                len(found.pending),
+                len(left.requests),
                 self._report.items_count,
+                left_out,
             )
         self._report.note_frontier(is_kept=True)
 
-    def _read(self, before: Path) -> FrontierState | None:
-        try:
-            return read_frontier(before)
-        except (OSError, ValueError) as error:
-            logger.warning("Begins anew: %s", error)
-            return None
+    def _begin_with(self, state: FrontierState) -> None:
+        self._next_id = state.next_id
+        self._started = bool(state.facts.get("started"))
+        self._start_done = bool(state.facts.get("start_done"))
+        self._seconds_before = float(state.facts.get("seconds", 0.0))
+        self._began = monotonic()
+        #: By parent and fingerprint: marks of the requests that it gave in an earlier run.
+        self._again = {parent: _marks(children) for parent, children in state.children.items()}
+        self._start_to_skip = state.given.get(START, 0)
+        self._seen |= state.seen
+        self._samples = state.samples
 
-    def _restore(self, spider: Spider, state: FrontierState) -> None:
-        changes = io.BytesIO(state.changes)
-        parts = getattr(spider, "kept_state", {})
-        while changes.tell() < len(state.changes):
-            for part, method, args in pickle.load(changes):  # noqa: S301 - written by this project's own process
-                parts[part].replay(method, args)
-        for kept in state.pending.values():
-            request = request_from_dict(pickle.loads(kept.data), spider=spider)  # noqa: S301 - as above
-            entry = Entry(kept.id, None, kept.parent, kept.fingerprint)
-            entry.is_kept, entry.to_skip = True, state.given.get(kept.id, 0)
+    def _left_by(self, before: Path, spider: Spider) -> _Left | None:
+        """`None` if it cannot be had any more: then the crawl begins anew."""
+        try:
+            state = read_frontier(before)
+            parts = getattr(spider, "kept_state", {})
+            changes = [(parts[part], method, args) for part, method, args in _changes(state.changes)]
+            requests = [(self._as_request(kept, spider), kept) for kept in state.pending.values()]
+            cookies = pickle.loads(state.jar) if state.jar else {}  # noqa: S301 - written by this project's own process
+        except Exception as error:  # noqa: BLE001 - whatever a project's own objects raise
+            number = before.name.rpartition("-")[2]
+            logger.warning(
+                "Begins anew: what attempt %s has left cannot be restored: %s",
+                number,
+                f"{type(error).__name__}: {error}",
+            )
+            return None
+        return _Left(state, requests, changes, cookies)
+
+    @staticmethod
+    def _as_request(kept: KeptRequest, spider: Spider) -> Request:
+        return request_from_dict(pickle.loads(kept.data), spider=spider)  # noqa: S301 - as above
+
+    def _take_over(self, before: Path, state: FrontierState) -> int:
+        """Make its items and the record of its requests this attempt's own. Returns the number of items that do not
+        count. Raises `OSError`.
+        """
+        if self._record and state.requests_end:
+            # the attempt before may have kept no record
+            copy_lines(before / REQUESTS, self._folder / REQUESTS, [(0, state.requests_end)])
+        return take_over_items(before / ITEMS, self._folder / ITEMS, state)
+
+    def _restore(self, left: _Left) -> None:
+        for part, method, args in left.changes:
+            part.replay(method, args)
+        for request, kept in left.requests:
+            entry = Entry(kept.id, None, kept.parent, Child(kept.fingerprint, kept.mark))
+            entry.is_kept, entry.to_skip = True, left.state.given.get(kept.id, 0)
             self._waiting[request] = entry
             self._mqpush(request)
-        self._report.restore(state.facts.get("report", {}), state.samples)
-        self._restore_counters(state)
+        self._report.restore(left.state.facts.get("report", {}), left.state.samples)
+        self._restore_counters()
+        if cookies := self.crawler.get_downloader_middleware(CookiesMiddleware):
+            for key, jar in left.cookies.items():
+                for cookie in jar:
+                    cookies.jars[key].set_cookie(cookie)
 
-    def _restore_counters(self, state: FrontierState) -> None:
+    def _restore_counters(self) -> None:
         progress = self._report.committed
         if limit := self.crawler.get_downloader_middleware(PageLimit):
             limit.asked_before(progress.requested_pages)
@@ -228,16 +286,6 @@ class ResumableScheduler(Scheduler):
             closer.counter.update(counted, errorcount=progress.errors_count)
             if seconds := closer.close_on["timeout"]:
                 closer.close_on["timeout"] = max(0.1, seconds - self._seconds_before)
-        cookies = self.crawler.get_downloader_middleware(CookiesMiddleware)
-        if cookies and state.jar:
-            for key, kept in pickle.loads(state.jar).items():  # noqa: S301 - as above
-                for cookie in kept:
-                    cookies.jars[key].set_cookie(cookie)
-
-    def _take_over_record(self, before: Path, state: FrontierState) -> None:
-        """Its requests are this attempt's as well; the attempt before may have kept no record. Raises `OSError`."""
-        if self._record and state.requests_end:
-            copy_lines(before / REQUESTS, self._folder / REQUESTS, state.requests_end)
 
     def _attach(self, spider: Spider, state: FrontierState) -> None:
         for name, part in getattr(spider, "kept_state", {}).items():
@@ -246,6 +294,8 @@ class ResumableScheduler(Scheduler):
         if self._record:
             self._record.keep_with(self.record, state.facts.get("left_out", 0))
         self.crawler.signals.connect(self._look_for_cookies, signals.response_downloaded)
+        for signal in (signals.item_scraped, signals.item_dropped, signals.item_error):
+            self.crawler.signals.connect(self._item_is_through, signal)
         self._timer = create_looping_call(self._show_items)
         self._timer.start(_LOOK, now=False)
 
@@ -272,9 +322,17 @@ class ResumableScheduler(Scheduler):
         engine._handle_downloader_output = handle  # noqa: SLF001 - as above
 
     def _is_interrupted(self, result: Any) -> bool:
-        closing = self.crawler.get_extension(Closing)
         stopped = isinstance(result, Failure) and isinstance(result.value, StoppedError)
-        return stopped and self._file is not None and not (closing and closing.has_begun)
+        return stopped and self._may_go_on()
+
+    def _may_go_on(self) -> bool:
+        """Whether another attempt goes on after this one, now that it is being stopped."""
+        closing = self.crawler.get_extension(Closing)
+        return self._file is not None and not (closing and closing.has_begun)
+
+    def let_go(self) -> None:
+        """Downloads are given up. What now becomes of a request may lack something, such as the file of an item."""
+        self._has_let_go = True
 
     def _parent(self) -> Entry | None:
         """`None` outside of any request's output, and in what a callback has left running behind it."""
@@ -286,14 +344,25 @@ class ResumableScheduler(Scheduler):
             return super().enqueue_request(request)
         parent = self._parent()
         parent_id = parent.id if parent else START if request.meta.get("is_start_request") else OTHER
-        fingerprint = self._fingerprint(request).hex()
-        if self._was_given(parent_id, fingerprint):
+        if parent_id == START and self._started:
             return True
-        if not request.dont_filter and self._is_duplicate(request, parent, fingerprint):
+        fingerprint = self._fingerprint(request).hex()
+        child = Child(fingerprint, self._mark(request) if request.dont_filter else FILTERED)
+        marks = self._again.get(parent_id, {}).get(fingerprint, [])
+        if recognised := [mark for mark in (child.mark, "") if mark in marks]:
+            marks.remove(recognised[0])
+            return True
+        if marks and request.dont_filter:
+            (parent.doubtful if parent else self._start_doubtful).append((request, child))
+            return True
+        return self._schedule(request, parent, parent_id, child)
+
+    def _schedule(self, request: Request, parent: Entry | None, parent_id: int, child: Child) -> bool:
+        if not request.dont_filter and self._is_duplicate(request, parent, child.fingerprint):
             return False
         if parent and parent.url:
             request.meta[PARENT] = parent.url
-        entry = Entry(self._next_id, parent, parent_id, fingerprint)
+        entry = Entry(self._next_id, parent, parent_id, child)
         entry.is_filtered = not request.dont_filter
         entry.data = self._pickled(request)
         self._next_id += 1
@@ -304,15 +373,45 @@ class ResumableScheduler(Scheduler):
         self._add(entry, parent)
         return True
 
-    def _was_given(self, parent: int, fingerprint: str) -> bool:
-        """Whether the file has it as given by an earlier run of this parent."""
-        if parent == START and self._started:
+    def _decide(self, doubtful: list[tuple[Request, Child]], parent: Entry | None, parent_id: int) -> None:
+        """All is there that the parent gives. A request that it gave before and that was not found again is the one
+        with its fingerprint: something in it differs from run to run.
+        """
+        for request, child in doubtful:
+            marks = self._again[parent_id][child.fingerprint]
+            if marks:
+                marks.pop(0)
+            else:
+                self._schedule(request, parent, parent_id, child)
+        doubtful.clear()
+
+    def _mark(self, request: Request) -> str:
+        """What tells requests with the same fingerprint apart: to what they lead, and with what."""
+        try:
+            values = self._as_dict(request)
+            text = repr([values.get(name) for name in _MARKED])
+        except Exception:  # noqa: BLE001 - whatever a project's own objects raise
+            return _UNMARKED
+        return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+    # --- `start()`, which runs in each attempt. What it gave counts once it is done, as of any request
+
+    def takes(self, one: Any) -> bool:
+        """Whether what `start()` gives goes on to the pipelines and to the queue."""
+        if not self._follows or isinstance(one, Request):
             return True
-        again = self._again.get(parent)
-        if not again or not again[fingerprint]:
+        if self._start_done:
             return False
-        again[fingerprint] -= 1
+        self._start_under_way += 1
         return True
+
+    def start_has_ended(self) -> None:
+        if self._follows:
+            self._decide(self._start_doubtful, None, START)
+
+    def _item_is_through(self) -> None:
+        if _current.get() is None and self._start_under_way:
+            self._start_under_way -= 1
 
     def _is_duplicate(self, request: Request, parent: Entry | None, fingerprint: str) -> bool:
         if fingerprint not in self._seen:
@@ -364,7 +463,7 @@ class ResumableScheduler(Scheduler):
     def give(self, line: bytes) -> bool:
         """An item, as a line of `items.jsonl`. False if an attempt before has given it. Raises `OSError`."""
         entry = self._parent()
-        if self._file is None:
+        if self._file is None or (entry is None and (self._start_done or _current.get())):
             self._write([], lines=[line])
             return True
         if entry is None:
@@ -414,8 +513,12 @@ class ResumableScheduler(Scheduler):
     # --- the file
 
     def _finish(self, handled: Any, request: Request, entry: Entry) -> Any:
+        if self._has_let_go and self._may_go_on():
+            # an attempt that goes on will ask again
+            return handled
         self._in_flight.pop(request, None)
         self._report.commit(request)
+        self._decide(entry.doubtful, entry, entry.id)
         entry.done, entry.data = True, b""
         # what the file must know before it hears of this one: those that led to it, and those to which it leads
         new = [*_unkept_line(entry), *(child for child in dict.fromkeys(entry.children) if not child.is_kept)]
@@ -464,6 +567,7 @@ class ResumableScheduler(Scheduler):
         about["jar"] = jar = self._changed_cookies()
         head: dict[str, Any] = {
             "new": [describe(entry.kept()) for entry in new],
+            "marks": [entry.mark for entry in new],
             "end": self._report.items_end + sum(map(len, items)),
             "requests": (self._record.end if self._record else 0) + sum(map(len, requests)),
             "facts": self._facts(len(items)),
@@ -480,9 +584,12 @@ class ResumableScheduler(Scheduler):
 
     def _facts(self, items: int) -> dict[str, Any]:
         engine: Any = self.crawler.engine
+        # the engine lets go of `start()` at its end; there is no public way to see it
+        started = self._started or engine._start is None  # noqa: SLF001
+        self._start_done = self._start_done or (engine._start is None and not self._start_under_way)  # noqa: SLF001
         return {
-            # the engine lets go of `start()` at its end
-            "started": self._started or engine._start is None,  # noqa: SLF001 - there is no public way to see it
+            "started": started,
+            "start_done": self._start_done,
             "seconds": round(self._seconds_before + monotonic() - self._began, 3),
             "report": self._report.facts(items),
             "left_out": self._record.left_out if self._record else 0,
@@ -578,6 +685,39 @@ def _unkept_line(entry: Entry) -> list[Entry]:
         line.append(up)
         up = up.parent
     return line[::-1]
+
+
+def _marks(children: list[Child]) -> dict[str, list[str]]:
+    """By fingerprint."""
+    marks: dict[str, list[str]] = {}
+    for child in children:
+        marks.setdefault(child.fingerprint, []).append(child.mark)
+    return marks
+
+
+def _changes(pickles: bytes | bytearray) -> Iterator[tuple[str, str, tuple[Any, ...]]]:
+    """Of the spider's own state, in their order."""
+    file = io.BytesIO(pickles)
+    while file.tell() < len(pickles):
+        yield from pickle.load(file)  # noqa: S301 - written by this project's own process
+
+
+class StartOutput:
+    """Spider middleware nearest to the engine: hands on what `start()` gives as the scheduler will have it."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(crawler)
+
+    async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        scheduler = engine_slot(self._crawler).scheduler
+        async for one in start:
+            if scheduler.takes(one):
+                yield one
+        scheduler.start_has_ended()
 
 
 def together(crawler: Crawler) -> AbstractContextManager[None]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -13,10 +15,10 @@ from typing import Any
 
 import pytest
 from sites.job_board import job_board
-from sites.server import Site, links
+from sites.server import Reply, Site, html, links
 from stack import wait_until
 
-from crawler.frontier.journal import frames
+from crawler.frontier.journal import frame, frames, read_frontier
 
 from .conftest import ROOT, Attempt, Crawl, Start
 
@@ -181,7 +183,7 @@ def test_items_of_a_long_callback_are_there_before_its_end_and_not_twice_after_a
 ) -> None:
     attempt = start("slow", f"{slow_site.url}/p/0", cwd=WALK)
     assert kill(attempt, 30)
-    crawl = start("slow", f"{slow_site.url}/p/0", cwd=WALK, after=attempt.folder).wait()
+    crawl = start("slow", f"{slow_site.url}/p/0", cwd=WALK, after=attempt.folder, environ={"EACH": "0"}).wait()
     assert [item["number"] for item in crawl.items] == list(range(200))
     assert slow_site.hits("/p/0") == 2, "its request was not done"
 
@@ -216,6 +218,126 @@ def test_an_attempt_on_another_node_says_that_it_begins_anew(start: Start, slow_
     crawl = start("plain", f"{slow_site.url}/p/0", cwd=WALK, attempt=2, left_on="n1").wait()
     assert "Begins anew: what there was still to fetch is on node n1 alone" in crawl.log
     assert crawl.report["progress"]["can_go_on"]
+
+
+# --- whatever order items come in, and whatever becomes of them
+
+
+def interrupt(attempt: Attempt, items: int, signum: int) -> None:
+    """Once it has written so many items."""
+    path = attempt.folder / "items.jsonl"
+    wait_until(lambda: path.exists() and path.read_bytes().count(b"\n") >= items, what="items")
+    attempt.process.send_signal(signum)
+    attempt.process.wait(60)
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "paused"])
+def test_items_that_overtake_each_other_are_there_once(start: Start, signum: int) -> None:
+    with Site({"/p/0": links("/p/1"), "/p/1": html("the last one")}) as site:
+        slow = {"SLOWEST": "4", "SEED": "1", "CRAWL_STOP_GRACE": "1"}
+        attempt = start("shuffled", f"{site.url}/p/0", cwd=WALK, environ=slow)
+        # half of them, before the page is done
+        interrupt(attempt, 45, signum)
+        early = Crawl(0, attempt.folder).items
+        crawl = start("shuffled", f"{site.url}/p/0", cwd=WALK, after=attempt.folder).wait()
+    assert CONTINUED in crawl.log
+    kept = [number for number in range(40) if number % 10 != 9]
+    expected = Counter((url, number) for url in (f"{site.url}/p/0", f"{site.url}/p/1") for number in [*kept, 0])
+    expected += Counter(("start", number) for number in kept if number < 20)
+    assert Counter((item["url"], item["number"]) for item in crawl.items) == expected
+    assert len(early) < len(crawl.items) == crawl.progress["items_count"]
+
+
+def test_what_start_gave_counts_once_it_is_done(start: Start) -> None:
+    with Site({"/p/0": links("/endless/0")}, delay=0.01) as site:
+        attempt = start("shuffled", f"{site.url}/p/0", cwd=WALK)
+        interrupt(attempt, 200, signal.SIGKILL)
+        of_start = [item for item in Crawl(0, attempt.folder).items if item["url"] == "start"]
+        second = start("shuffled", f"{site.url}/p/0", cwd=WALK, after=attempt.folder)
+        interrupt(second, 300, signal.SIGKILL)
+    assert [item for item in Crawl(0, second.folder).items if item["url"] == "start"] == of_start
+    assert len(of_start) == 18
+
+
+def test_requests_of_one_fingerprint_are_told_apart_and_those_that_differ_each_time_recognised(start: Start) -> None:
+    site_of = {"/p/0": html("the first"), "/twin": html("two"), **{f"/leaf/{n}": html("leaf") for n in range(6)}}
+    with Site(site_of, delay=0.1) as site:
+        attempt = start("twins", f"{site.url}/p/0", cwd=WALK, environ={"SLOWEST": "60"})
+        interrupt(attempt, 6, signal.SIGKILL)
+        crawl = start("twins", f"{site.url}/p/0", cwd=WALK, after=attempt.folder).wait()
+        asked = Counter(site.paths())
+    assert CONTINUED in crawl.log
+    assert sorted(item["number"] for item in crawl.items) == [-1] * 6 + list(range(6))
+    assert sorted(item["url"] for item in crawl.items if item["number"] < 0) == [
+        f"{site.url}/leaf/{n}" for n in range(6)
+    ]
+    # the one that was under way
+    assert sum(asked.values()) <= 14 + 1
+
+
+def test_an_item_whose_file_was_under_way_at_a_pause_has_it_after_all(start: Start, tmp_path: Path) -> None:
+    store = {"STORE": str(tmp_path)}
+    files = {f"/file/{n}": Reply("a file", delay=3 * (n == 4)) for n in range(5)}
+    with Site({"/p/0": html("files"), **files}) as site:
+        attempt = start("files", f"{site.url}/p/0", cwd=WALK, environ={"CRAWL_STOP_GRACE": "1", **store})
+        wait_until(lambda: len(site.paths()) == 5, what="all but the slow file")
+        attempt.process.terminate()
+        assert attempt.wait().report["finish_reason"] == "shutdown"
+        crawl = start("files", f"{site.url}/p/0", cwd=WALK, after=attempt.folder, environ=store).wait()
+    assert CONTINUED in crawl.log
+    assert sorted(item["number"] for item in crawl.items) == list(range(5))
+    assert all(item["files"] for item in crawl.items)
+    assert crawl.progress["errors_count"] == 0
+
+
+@pytest.mark.parametrize(
+    ("environ", "named"), [({}, "parse_page"), ({"THING": "1"}, "Thing")], ids=["callback", "meta"]
+)
+def test_what_cannot_be_restored_is_named_and_begins_anew(
+    start: Start, slow_site: Site, environ: dict[str, str], named: str
+) -> None:
+    attempt = start("changing", f"{slow_site.url}/p/0", cwd=WALK, environ=environ)
+    assert kill(attempt, 15)
+    new = {"NEW_VERSION": "1"}
+    crawl = start("changing", f"{slow_site.url}/p/0", cwd=WALK, after=attempt.folder, environ=new).wait()
+    begins_anew = [line for line in crawl.log.splitlines() if "Begins anew: what attempt 1 has left" in line]
+    assert len(begins_anew) == 1
+    assert named in begins_anew[0]
+    assert crawl.report["finish_reason"] == "finished"
+    urls = Counter(item["url"] for item in crawl.items)
+    # what `start()` gives is not filtered
+    assert urls.keys() - {url for url, times in urls.items() if times == 1} <= {f"{slow_site.url}/p/0"}
+    assert len(urls) > PAGES
+
+
+def test_one_of_release_0_2_0_that_knows_of_items_only_their_number_goes_on(start: Start, slow_site: Site) -> None:
+    attempt = start("slow", f"{slow_site.url}/p/0", cwd=WALK)
+    assert kill(attempt, 30)
+    path = attempt.folder / "frontier"
+    state = read_frontier(attempt.folder)
+    [[(request, _)]] = [state.early.items()]
+    given = (attempt.folder / "items.jsonl").read_bytes()[: state.end].count(b"\n")
+    [(head, blobs)] = frames(io.BytesIO(state.snapshot()))
+    head["gave"] = {str(request): given}
+    del head["marks"], head["child_marks"], head["facts"]["start_done"]
+    path.write_bytes(frame(head, [blobs]))
+    crawl = start("slow", f"{slow_site.url}/p/0", cwd=WALK, after=attempt.folder, environ={"EACH": "0"}).wait()
+    assert CONTINUED in crawl.log
+    assert [item["number"] for item in crawl.items] == list(range(200))
+
+
+def test_what_was_copied_in_part_is_taken_back(start: Start, slow_site: Site) -> None:
+    attempt = start("plain", f"{slow_site.url}/p/0", cwd=WALK)
+    assert kill(attempt, 30)
+    state = read_frontier(attempt.folder)
+    (attempt.folder / "items.jsonl").write_bytes(b'{"url": "of the attempt before"}\n' * 50_000)
+    state.end = (attempt.folder / "items.jsonl").stat().st_size
+    (attempt.folder / "frontier").write_bytes(state.snapshot())
+    # as on a disk that has room for a part of it
+    crawl = start("plain", f"{slow_site.url}/p/0", cwd=WALK, after=attempt.folder, file_bytes=state.end // 2).wait()
+    assert "A crawl that is interrupted will begin anew" in crawl.log
+    assert crawl.report["finish_reason"] == "finished"
+    assert all(item.get("url") != "of the attempt before" for item in crawl.items)
 
 
 def test_without_the_setting_there_is_none(start: Start, slow_site: Site) -> None:

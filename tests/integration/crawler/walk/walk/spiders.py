@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import random
+import time
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import scrapy
+from scrapy.exceptions import DropItem
 from scrapy.http import Response
 from scrapy.linkextractors import LinkExtractor
+from scrapy.pipelines.files import FilesPipeline
 from scrapy.spiders import CrawlSpider, Rule
 
 
@@ -82,5 +87,95 @@ class Slow(scrapy.Spider):
 
     async def parse(self, response: Response) -> AsyncIterator[Any]:
         for number in range(200):
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(float(os.environ.get("EACH", "0.05")))
             yield {"url": response.url, "number": number}
+
+
+class AnyOrder:
+    """A pipeline in which items overtake each other, and which no item leaves as it came."""
+
+    def __init__(self) -> None:
+        self._chance = random.Random(os.environ.get("SEED"))
+
+    async def process_item(self, item: Any) -> Any:
+        await asyncio.sleep(self._chance.uniform(0, float(os.environ.get("SLOWEST", "0.1"))))
+        if item.get("number", 0) % 10 == 9:
+            raise DropItem("one of ten")
+        return {**item, "at": time.time()}
+
+
+class Shuffled(scrapy.Spider):
+    """Many items of a page, whose pipeline is done with them in another order each time."""
+
+    name = "shuffled"
+    custom_settings: ClassVar[dict[str, Any]] = {"ITEM_PIPELINES": {AnyOrder: 100}}
+
+    async def start(self) -> AsyncIterator[Any]:
+        for number in range(20):
+            yield {"number": number, "url": "start"}
+        async for request in super().start():
+            yield request
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        for href in response.css("a::attr(href)").getall():
+            yield response.follow(href)
+        for number in range(40):
+            yield {"number": number, "url": response.url}
+        # on purpose
+        yield {"number": 0, "url": response.url}
+
+
+class Twins(scrapy.Spider):
+    """A long callback that asks for one page for several purposes, and for others with what differs each time."""
+
+    name = "twins"
+    custom_settings: ClassVar[dict[str, Any]] = {"CONCURRENT_REQUESTS": 1, "ITEM_PIPELINES": {}}
+
+    async def parse(self, response: Response) -> AsyncIterator[Any]:
+        for number in range(6):
+            kwargs = {"number": number}
+            # the last one first
+            yield response.follow("/twin", self.leaf, dont_filter=True, cb_kwargs=kwargs, priority=number)
+            meta = {"at": time.time()}
+            yield response.follow(f"/leaf/{number}", self.leaf, dont_filter=True, meta=meta, priority=number)
+        await asyncio.sleep(float(os.environ.get("SLOWEST", "0")))
+
+    def leaf(self, response: Response, number: int = -1) -> Iterator[Any]:
+        yield {"url": response.url, "number": number}
+
+
+class WithFiles(scrapy.Spider):
+    """Items with a file each."""
+
+    name = "files"
+    custom_settings: ClassVar[dict[str, Any]] = {
+        "ITEM_PIPELINES": {FilesPipeline: 1},
+        "FILES_STORE": os.environ.get("STORE"),
+    }
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        for number in range(5):
+            yield {"number": number, "file_urls": [response.urljoin(f"/file/{number}")]}
+
+
+class Thing:
+    """Something of the project's in `meta`."""
+
+
+class Changing(scrapy.Spider):
+    """Of which another version is deployed while it is paused."""
+
+    name = "changing"
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        yield {"url": response.url}
+        callback = getattr(self, "parse_page", self.parse)
+        for href in response.css("a::attr(href)").getall():
+            yield response.follow(href, callback, meta={"thing": Thing()} if "THING" in os.environ else {})
+
+    def parse_page(self, response: Response) -> Iterator[Any]:
+        yield from self.parse(response)
+
+
+if "NEW_VERSION" in os.environ:
+    del Changing.parse_page, Thing
