@@ -15,17 +15,15 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from fault_table import record
+from eggs import egg, source
+from fault_table import FULL, full_or_short, record
 from nodes import spiders
-from sites.server import Site, links
-from stack import FINAL, Stack, running_stack
+from sites.server import Reply, Site, links
+from stack import FINAL, Stack, running_stack, wait_until
 
-#: Only `make faults` gives it.
-FULL = "FAULT_SECONDS" in os.environ
 KILLS, PAGES, CRAWLS = (200, 2000, 40) if FULL else (8, 250, 3)
 #: Crawls at a time.
 SLOTS = 4
@@ -39,8 +37,8 @@ PAGES_PER_KILL = CRAWLS * PAGES // KILLS if FULL else 0
 UNDONE = 16
 
 
-@pytest.fixture
-def stack(tmp_path: Path) -> Iterator[Stack]:
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     variables = {
         "DISCOVERYBOT_RESTART_BACKOFF_MAX": "0.2",
         "CRAWL_STOP_GRACE": "2",
@@ -48,7 +46,7 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
         "NODE_SLOTS": str(SLOTS),
         "CRAWL_USER_RUNNING_MAX": str(SLOTS),
     }
-    with running_stack(tmp_path / "home", **variables) as stack:
+    with running_stack(tmp_path_factory.mktemp("frontier") / "home", **variables) as stack:
         yield stack
 
 
@@ -134,3 +132,138 @@ def too_often(stack: Stack, crawl: Crawled) -> bool:
     sys.stdout.write(f"{len(asked)} requests recorded\n")
     wrong = any(len(found) != PAGES or len(set(found)) != PAGES for found in (items, asked))
     return again > interrupted * UNDONE or wrong
+
+
+# --- pipelines that finish in any order, try again, fetch files; and feeds
+
+INTERRUPTIONS = full_or_short(200, 5)
+#: In short one of each first.
+HOW = ("spider", "pause", "node", "spider", "pause")
+#: Of a tree, and beside each a page that fails once.
+NODES = full_or_short(40, 8)
+#: Of each page; that of the root has more.
+ITEMS, MANY = 4, 80
+RESTLESS = f"""
+import asyncio, json, random, time
+import scrapy
+from scrapy.exceptions import DropItem
+from scrapy.pipelines.files import FilesPipeline
+
+class AnyOrder:
+    async def process_item(self, item):
+        for _ in range(2):  # the second time it succeeds
+            await asyncio.sleep(4 * random.random() ** 4)
+        if item["number"] < 0:
+            raise DropItem("not wanted")
+        item["at"] = time.time()
+        return item
+
+class Restless(scrapy.Spider):
+    name = "restless"
+    custom_settings = {{
+        "ITEM_PIPELINES": {{AnyOrder: 1, FilesPipeline: 2}},
+        "FILES_STORE": "kept",
+        "FEEDS": {{"feed.jsonl": {{"format": "jsonlines"}}}},
+        "RETRY_TIMES": 5,
+    }}
+
+    async def start(self):
+        for number in range({ITEMS}):
+            yield {{"page": "start", "number": number}}
+        async for one in super().start():
+            yield one
+
+    def parse(self, response):
+        page = "/" + response.url.split("/", 3)[3]
+        for number in range(-1, {MANY} if page == "/p/0" else {ITEMS}):
+            files = [response.urljoin(f"/file{{page}}/{{number % 2}}")]
+            yield {{"page": page, "number": number, "file_urls": files}}
+        yield from response.follow_all(css="a")
+"""
+
+
+def tree() -> dict[str, str | Reply]:
+    children = {n: [child for child in (2 * n + 1, 2 * n + 2) if child < NODES] for n in range(NODES)}
+    pages: dict[str, str | Reply] = {
+        f"/p/{n}": links(*(f"/p/{child}" for child in children[n]), f"/flaky/1/{n}") for n in children
+    }
+    files = [f"/file/{kind}{n}/{number}" for kind in ("p/", "flaky/1/") for n in children for number in (0, 1)]
+    return pages | {path: Reply(path, content_type="text/plain") for path in files}
+
+
+def expected() -> Counter[tuple[str, int]]:
+    pages = ["start", *(f"{kind}/{n}" for kind in ("/p", "/flaky/1") for n in range(NODES))]
+    return Counter((page, number) for page in pages for number in range(MANY if page == "/p/0" else ITEMS))
+
+
+def interrupt(stack: Stack, how: str, crawl: Crawled, chance: random.Random) -> bool:
+    """Whether there was something to interrupt."""
+    if how == "pause":
+        return pause(stack, crawl.job)
+    found = spiders(stack)
+    if not found:
+        return False
+    if how == "node":
+        for name in ("scrapyd", "tailer"):
+            kill(stack, name, chance)
+    for pid in found if how == "node" else [chance.choice(found)]:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return True
+
+
+def pause(stack: Stack, job: str) -> bool:
+    status = stack.status(job)
+    if status["status"] != "running" or stack.http.post(f"{stack.url}/jobs/{job}/pause").is_error:
+        return False
+    ended = {"paused", *FINAL}
+    wait_until(lambda: stack.status(job)["status"] in ended, timeout=120, what="a paused job")
+    return stack.http.post(f"{stack.url}/jobs/{job}/resume").is_success
+
+
+def feed(stack: Stack, job: str) -> Counter[tuple[str, int]]:
+    """That of the last attempt."""
+    files = stack.http.get(f"{stack.url}/jobs/{job}/files").raise_for_status().json()["files"]
+    [url] = [file["url"] for file in files if file["name"] == "feed.jsonl"]
+    items = map(json.loads, stack.http.get(stack.url + url).raise_for_status().text.splitlines())
+    return Counter((item["page"], item["number"]) for item in items)
+
+
+@pytest.mark.stack
+@pytest.mark.timeout(400 + 10 * INTERRUPTIONS)
+def test_interrupted_crawls_have_each_item_once_whatever_their_pipelines_do(stack: Stack) -> None:
+    content = egg(source("restless", spiders=RESTLESS))
+    stack.http.post(f"{stack.url}/projects/restless/versions?version=1", content=content).raise_for_status()
+    known = f"{stack.url}/spiders?project=restless"
+    wait_until(lambda: stack.http.get(known).json().get("projects"), timeout=90, what="the project")
+    seed = random.SystemRandom().randrange(1 << 32)
+    sys.stdout.write(f"seed of the interruptions: {seed}\n")  # shown where the test fails
+    chance, crawls, done = random.Random(seed), list[Crawled](), 0
+    with ExitStack() as sites:
+        while done < INTERRUPTIONS:
+            running = [crawl for crawl in crawls if stack.status(crawl.job)["status"] not in FINAL]
+            while len(running) < SLOTS // 2:
+                site = sites.enter_context(Site(tree(), delay=0.05))
+                job = stack.crawl(f"{site.url}/p/0", project="restless", spider="restless", max_retries=20)
+                running.append(Crawled(site, job))
+                crawls.append(running[-1])
+            time.sleep(chance.uniform(*PAUSE))  # at any moment, that is
+            done += interrupt(stack, HOW[done % len(HOW)], chance.choice(running), chance)
+        last = time.monotonic()
+        ends = Counter(stack.wait_final(crawl.job, timeout=240)["status"] for crawl in crawls)
+        recovered = time.monotonic() - last
+    lost = doubled = 0
+    for crawl in crawls:
+        items = stack.items(crawl.job)
+        found = Counter((item["page"], item["number"]) for item in items)
+        without_file = sum(not item["files"] for item in items if item["page"] != "start")
+        lost += (expected() - found).total() + without_file
+        doubled += (found - expected()).total() + (feed(stack, crawl.job) - found).total()
+    attempts = sum(len(stack.job(crawl.job)["attempts"]) for crawl in crawls)
+    sys.stdout.write(f"interrupted: {done}, crawls: {len(crawls)}, attempts: {attempts}, ends: {ends}\n")
+    injected = f"{done} kills, pauses and deaths of the node; {len(crawls)} crawls in {attempts} attempts; items"
+    record(
+        "Crawls whose pipelines finish in any order go on", injected, lost=lost, doubled=doubled, recovered=recovered
+    )
+    assert attempts > len(crawls)
+    assert set(ends) == {"finished"}
