@@ -10,10 +10,11 @@ import json
 import logging
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from datetime import date, time
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any, cast
@@ -55,14 +56,16 @@ Default = Callable[[Any], Any]
 
 
 def dumps(value: Any, default: Default | None = None) -> bytes:
-    """`default` answers for what is not JSON's. Raises `TypeError`."""
-    if _orjson is None:
-        return _dumps_plainly(value, default)
-    try:
-        return cast("bytes", _orjson.dumps(value, default=default, option=_orjson.OPT_NON_STR_KEYS))
-    except TypeError:
+    """`default` answers for what is not JSON's. Raises `TypeError`; `ValueError` and `RecursionError` for what is in
+    itself, too deep or too long a number; and what `default` raises.
+    """
+    if _orjson is not None:
+        # times are written in one way, whether or not orjson knows their zone
+        options = _orjson.OPT_NON_STR_KEYS | _orjson.OPT_PASSTHROUGH_DATETIME
         # integers beyond 64 bits and lone surrogates are JSON, but not orjson's
-        return json.dumps(value, default=default, separators=(",", ":")).encode()
+        with suppress(TypeError):
+            return cast("bytes", _orjson.dumps(value, default=partial(_other, default=default), option=options))
+    return _dumps_plainly(value, default)
 
 
 def loads(data: bytes | str) -> Any:

@@ -217,7 +217,7 @@ class _Filter(logging.Filter):
 
 
 class _Cut(logging.Formatter):
-    """The formatter it is given, but no record is longer than `longest` characters."""
+    """The formatter it is given, but no record is longer than `longest` characters, and none raises."""
 
     def __init__(self, inner: logging.Formatter, longest: int) -> None:
         super().__init__()
@@ -225,5 +225,10 @@ class _Cut(logging.Formatter):
         self._longest = longest
 
     def format(self, record: logging.LogRecord) -> str:
-        text = self._inner.format(record)
+        try:
+            text = self._inner.format(record)
+        except Exception as error:  # noqa: BLE001 - an item that cannot be shown must not end what logs it
+            hidden = logging.makeLogRecord({**vars(record), "args": None, "exc_info": None, "exc_text": None})
+            hidden.msg = f"({type(error).__name__}: this message cannot be shown)"
+            text = self._inner.format(hidden)
         return text if len(text) <= self._longest else f"{text[: self._longest]}… ({len(text)} characters)"

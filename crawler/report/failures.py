@@ -31,15 +31,23 @@ _WORDS: dict[type[Exception], str] = {
 _TOO_LARGE = "the page is larger than CRAWL_MAX_PAGE_BYTES allows"
 
 
+def text_of(value: object) -> str:
+    """As `str` of what a project has made, whose `__str__` may raise anything; empty then."""
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - as said above
+        return ""
+
+
 def exception_reason(error: BaseException | None) -> str:
     for kind, words in _WORDS.items():
         if isinstance(error, kind):
             return words
     if isinstance(error, DownloadCancelledError):
         # Scrapy says how large only when the server said so beforehand
-        said = str(error).partition(" in request ")[0]
+        said = text_of(error).partition(" in request ")[0]
         return f"{_TOO_LARGE}: {said}" if said else _TOO_LARGE
-    text = str(error)
+    text = text_of(error)
     if isinstance(error, IgnoreRequest) and text:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -64,5 +72,5 @@ def is_refusal(status: int) -> bool:
 
 def is_error(error: BaseException | None) -> bool:
     if isinstance(error, IgnoreRequest) and not isinstance(error, EgressBlockedError):
-        return str(error).startswith(_GIVEN_UP)
+        return text_of(error).startswith(_GIVEN_UP)
     return True

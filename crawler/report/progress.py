@@ -24,7 +24,7 @@ from scrapy.exceptions import NotConfigured
 from crawler import extras
 from crawler.closing import Closing
 from crawler.orders import Expected
-from crawler.report.failures import exception_reason, is_refusal, status_reason
+from crawler.report.failures import exception_reason, is_refusal, status_reason, text_of
 from crawler.scrapy_versions import create_looping_call
 from crawler.setting_names import ATTEMPT_DIR, EXPECT, MAX_ITEMS
 from gateway.clock import to_iso, utc_now
@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 #: Errors kept in the report; the log has them all.
 ERRORS_KEPT = 10
+#: Characters of why an item could not be written.
+LONGEST_REASON = 500
 PROGRESS_SECONDS = 1.0
 #: Scrapy's own name for this ending, so that it is understood wherever Scrapy's is.
 ITEM_LIMIT = "closespider_itemcount"
@@ -60,6 +62,8 @@ class Report:
         self._folder = Path(folder)
         self._spool = ItemSpool(self._folder / outbox.ITEMS)
         self._progress = _Counts()
+        #: Items so far of each request; those of `start()` under the crawler.
+        self._numbers: WeakKeyDictionary[object, int] = WeakKeyDictionary()
         #: What is counted already of requests that are not done: whether asked for, completed, refused; errors.
         self._of: WeakKeyDictionary[Request, list[int]] = WeakKeyDictionary()
         #: What is left if the process dies now: all that came of requests that are done.
@@ -163,14 +167,17 @@ class Report:
     def item_scraped(self, item: object, response: Response | None) -> None:
         if self.has_all_items():
             return
+        request = getattr(response, "request", None)
+        number = self._numbers[request or self._crawler] = self._numbers.get(request or self._crawler, 0) + 1
         try:
-            new = self._give(encode(item) + b"\n")
-        except TypeError as error:
-            self._item_lost(_url(response), error)
+            line, filled = encode(item) + b"\n", self._filled_in(item)
+        except Exception as error:  # noqa: BLE001 - whatever a project's own objects raise
+            self._item_refused(number, response, request, error)
             return
-        if new:
+        if self._give(line):
             self._progress.items_count += 1
-            self._count_fields(item)
+            for name in filled:
+                self._filled[name] += 1
         if self.has_all_items():
             self._close(ITEM_LIMIT)
         self._stop_if_hopeless()
@@ -199,7 +206,7 @@ class Report:
             self._spool.append(b"".join(lines))
         except OSError as error:
             self._progress.items_count -= len(lines)
-            self._item_lost("", error)
+            self._items_not_written(error)
             return False
         self.committed.items_count += len(lines)
         return True
@@ -228,18 +235,20 @@ class Report:
         self._write_report()
         self._spool.close()
 
-    def _count_fields(self, item: Any) -> None:
-        if self._filled:
-            fields = ItemAdapter(item)
-            for name in self._filled:
-                self._filled[name] += _is_filled(fields.get(name))
+    def _filled_in(self, item: Any) -> list[str]:
+        """Those of the expected fields that the item has."""
+        fields = ItemAdapter(item) if self._filled else {}
+        return [name for name in self._filled if _is_filled(fields.get(name))]
 
     def _count_fields_before(self) -> None:
         """Those of the items that an attempt before has found."""
         if self._filled:
             with os.fdopen(outbox.open_file(self._folder / outbox.ITEMS), "rb") as lines:
                 for line in lines:
-                    self._count_fields(json.loads(line))
+                    # what could be written is not always read again, such as numbers of thousands of digits
+                    with suppress(ValueError, RecursionError):
+                        for name in self._filled_in(json.loads(line)):
+                            self._filled[name] += 1
 
     def _stop_if_hopeless(self) -> None:
         """End the crawl early if it has broken what is expected of it, and is to end then."""
@@ -271,13 +280,22 @@ class Report:
             self._errors = (self._errors + self._refusals)[:ERRORS_KEPT]
             progress.refused_pages = 0
 
-    def _item_lost(self, url: str, error: Exception) -> None:
-        self.failed(url, f"the item could not be written: {error}")
-        logger.error("The item of %s could not be written: %s", url or "start()", error)
-        if isinstance(error, OSError):
-            # all else that it found would be lost as well
-            self._items_lost = True
-            self._close(outbox.ITEMS_LOST)
+    def _item_refused(
+        self, number: int, response: Response | None, request: Request | None, error: Exception
+    ) -> None:
+        """JSON cannot say what is in it. `number` counts the items of its request, as the pipelines were done."""
+        spider = getattr(self._crawler.spider, "name", "")
+        reason = exception_reason(error)[:LONGEST_REASON]
+        what = f"item {number} of {spider}.{_giver(response, request)} could not be written: {reason}"
+        self.failed(_url(response), what, request)
+        logger.error("%s: %s", _url(response) or "start()", what)
+
+    def _items_not_written(self, error: OSError) -> None:
+        self.failed("", f"the item could not be written: {error}")
+        logger.error("Items could not be written: %s", error)
+        # all else that it found would be lost as well
+        self._items_lost = True
+        self._close(outbox.ITEMS_LOST)
 
     def _close(self, reason: str) -> None:
         closing = self._crawler.get_extension(Closing)
@@ -370,14 +388,23 @@ def _refusal(response: Response) -> dict[str, str]:
 
 
 def _url(response: Response | None) -> str:
-    return getattr(response, "url", "")
+    # what an errback gives has a failure in its place
+    return getattr(response, "url", "") or getattr(getattr(response, "request", None), "url", "")
+
+
+def _giver(response: Any, request: Request | None) -> str:
+    """The name of the method that gave an item."""
+    if request is None:
+        return "start"
+    method = request.callback if hasattr(response, "url") else request.errback
+    return getattr(method, "__name__", "parse")
 
 
 def _plain(value: Any) -> Any:
     """What JSON can say; stats may hold anything a spider puts there."""
     if isinstance(value, datetime):
         return to_iso(value)
-    return outbox.whole_text(value if isinstance(value, str | int | float | bool | None) else str(value))
+    return outbox.whole_text(value if isinstance(value, str | int | float | bool | None) else text_of(value))
 
 
 # --- spools: files of JSON objects, one a line, in the file as soon as it is given
@@ -433,7 +460,9 @@ class ItemSpool(Spool):
 
 
 def encode(item: object) -> bytes:
-    """Compact JSON on one line. Raises `TypeError` for what is no item in Scrapy's sense."""
+    """Compact JSON on one line. Raises `TypeError` for what is no item in Scrapy's sense, and what `extras.dumps` and
+    the item's own methods raise.
+    """
     # what is a dict needs no copy: `_jsonable` is asked for what else is in it
     return extras.dumps(item if type(item) is dict else ItemAdapter(item).asdict(), _jsonable)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -136,6 +136,16 @@ def test_an_item_is_one_line_of_json(item: Any, told: Any) -> None:
     assert b"\n" not in line
     decoded = json.loads(line)
     assert told is None or decoded == told
+
+
+@pytest.mark.parametrize("beside", [1, 2**70], ids=["orjson's", "not orjson's"])
+def test_times_are_written_in_one_way(beside: int) -> None:
+    moment = datetime(2027, 1, 2, 3, 4, 5, 600)  # noqa: DTZ001 - without one is one of the ways
+    zone = timezone(timedelta(hours=5, minutes=53, seconds=28))
+    times = [moment, moment.replace(tzinfo=UTC), moment.replace(tzinfo=zone), moment.date(), moment.time()]
+    times += [moment.replace(tzinfo=zone).timetz()]
+    assert json.loads(encode({"beside": beside, "at": times}))["at"] == [time.isoformat() for time in times]
+    assert json.loads(encode({"beside": beside, moment: 1}))[moment.isoformat()] == 1
 
 
 def test_what_is_no_item_is_refused() -> None:

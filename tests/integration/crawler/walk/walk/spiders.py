@@ -160,6 +160,43 @@ class WithFiles(scrapy.Spider):
             yield {"number": number, "file_urls": [response.urljoin(f"/file/{number}")]}
 
 
+class Unspeakable:
+    def __str__(self) -> str:
+        raise LookupError("it has no name")
+
+
+def unwritable() -> Iterator[Any]:
+    """Items that JSON cannot say."""
+    deep: Any = []
+    for _ in range(2000):
+        deep = [deep]
+    circular: dict[str, Any] = {}
+    circular["self"] = circular
+    for value in (deep, circular, 10**5000, Unspeakable(), {(1, 2): 3}):
+        yield {"value": value}
+
+
+class Odd(scrapy.Spider):
+    """Some of its items cannot be written, and it logs them all."""
+
+    name = "odd"
+    custom_settings: ClassVar[dict[str, Any]] = {"LOG_LEVEL": "DEBUG", "CONCURRENT_ITEMS": 2, "RETRY_ENABLED": False}
+
+    async def start(self) -> AsyncIterator[Any]:
+        yield {"value": Unspeakable()}
+        for url in self.start_urls:
+            yield scrapy.Request(url)
+        yield scrapy.Request("http://127.0.0.1:9/", errback=self.fail)
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        yield {"url": "before"}
+        yield from unwritable()
+        yield {"url": "after"}
+
+    def fail(self, failure: Any) -> Iterator[Any]:
+        yield {"value": Unspeakable()}
+
+
 class Thing:
     """Something of the project's in `meta`."""
 
