@@ -306,7 +306,7 @@ class Follower:
 
     def run(self) -> None:
         """Follow all attempts until `stop` is called."""
-        observer = watch(self._outbox.path, self.changed)
+        stop_watching = self._watch()
         next_sweep = 0.0
         try:
             while not self._stopping:
@@ -318,9 +318,17 @@ class Follower:
                     self._wake.clear()
                     self._follow_hints()
         finally:
-            observer.stop()
+            stop_watching()
             for attempt in self._open.values():
                 attempt.save(now=True)
+
+    def _watch(self) -> Callable[[], object]:
+        """Returns what ends it. Where all inotify instances of the user are in use, the sweeps alone see changes."""
+        try:
+            return watch(self._outbox.path, self.changed).stop
+        except OSError as error:
+            log.warning("outbox_not_watched", error=str(error), seconds_between_looks=SWEEP_EVERY)
+            return lambda: None
 
     def stop(self) -> None:
         """End `run` soon. Takes no lock, so that a signal handler may call it."""

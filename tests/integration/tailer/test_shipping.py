@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,7 +15,7 @@ from typing import Any
 import orjson
 import pytest
 from relay import MongoRelay, Refuse
-from stores import StoreProcess
+from stores import ROOT, StoreProcess
 from tailer_node import Node, eventually
 
 from gateway.clock import utc_now
@@ -246,3 +248,31 @@ def test_an_item_is_kept_as_text_only_where_mongodb_says_that_the_item_is_bad(
         [item] = eventually(lambda: node.stored_items(crawl))
     assert told == (1 if as_text else 3)
     assert (item.data, item.raw) == ((None, '{"number":1}') if as_text else ({"number": 1}, None))
+
+
+#: In a user namespace of its own, where nobody has an inotify instance.
+WITHOUT_INOTIFY = ("unshare", "-Ur", "sh", "-ec", 'echo 0 > /proc/sys/user/max_inotify_instances; exec "$@"', "sh")
+
+
+def test_a_tailer_without_inotify_instances_ships_all_the_same(
+    tmp_path: Path, mongo: StoreProcess, valkey: StoreProcess
+) -> None:
+    if subprocess.run([*WITHOUT_INOTIFY, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("a user namespace of its own is not allowed here")
+    node = Node(tmp_path / "home", mongo, valkey)
+    with (tmp_path / "tailer.log").open("wb") as output:
+        command = [*WITHOUT_INOTIFY, sys.executable, "-m", "gateway.tailer"]
+        process = subprocess.Popen(command, env=node.environment, cwd=ROOT, stdout=output, stderr=output)
+    try:
+        crawl = node.crawl()
+        crawl.log_line("the first")
+        eventually(lambda: node.stream(crawl))
+        crawl.item(b'{"number":1}\n')
+        crawl.end()
+        assert node.ended(crawl)
+        assert len(node.stored_items(crawl)) == 1
+        assert "outbox_not_watched" in (tmp_path / "tailer.log").read_text()
+    finally:
+        process.terminate()
+        process.wait(60)
+        node.close()
