@@ -64,6 +64,20 @@ class EgressResolver(CachingThreadedResolver):
         allowed = public_address.parse_networks(settings.getlist(EGRESS_ALLOWED_NETWORKS))
         return cls(reactor, cache_size, settings.getfloat("DNS_TIMEOUT"), allowed)
 
+    def install_on_reactor(self) -> None:
+        super().install_on_reactor()
+        reactor: Any = self.reactor
+        connect = reactor.connectTCP
+
+        def connect_checked(host: str, *args: Any, **kwargs: Any) -> Any:
+            """Who connects by an address (a `MailSender`) asks no resolver."""
+            address = public_address.literal_address(host)
+            if address is not None and not public_address.is_allowed(address, self._allowed):
+                raise _blocked(host, str(address))
+            return connect(host, *args, **kwargs)
+
+        reactor.connectTCP = connect_checked
+
     def getHostByName(self, name: str, timeout: Sequence[int] = ()) -> Deferred[str]:  # noqa: N802 - Twisted's
         address = super().getHostByName(name, timeout).addErrback(self._try_ipv6, name)
         return address.addCallback(self._check, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,16 @@ def test_loopback_is_refused_in_every_spelling_unless_it_is_allowed(visit: Run, 
     assert crawl.progress["errors_count"] == len(urls)
     assert crawl.progress["completed_pages"] == 0
     assert site.access_log == [], "not even robots.txt was asked for"
+
+
+def test_a_mail_to_a_forbidden_address_is_not_sent(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0)
+        port = str(server.getsockname()[1])
+        crawl = run("mails", cwd=WALK, params={"port": port}, environ={"CRAWL_ALLOW_NETWORKS": ""})
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert crawl.items == [{"problem": "127.0.0.1 is not a public address"}]
 
 
 def test_a_redirect_to_a_forbidden_address_is_refused_at_its_hop(visit: Run) -> None:

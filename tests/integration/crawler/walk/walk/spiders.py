@@ -10,11 +10,12 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any, ClassVar
 
 import scrapy
-from scrapy.exceptions import DropItem
+from scrapy.exceptions import DropItem, IgnoreRequest
 from scrapy.http import Response
 from scrapy.linkextractors import LinkExtractor
 from scrapy.pipelines.files import FilesPipeline
 from scrapy.spiders import CrawlSpider, Rule
+from w3lib.http import basic_auth_header
 
 
 class SlowPipeline:
@@ -195,6 +196,33 @@ class Odd(scrapy.Spider):
 
     def fail(self, failure: Any) -> Iterator[Any]:
         yield {"value": Unspeakable()}
+
+
+class Keyed(scrapy.Spider):
+    """Shows a secret to each page."""
+
+    name = "keyed"
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        yield {"url": response.url}
+        key = os.environ["API_KEY"]
+        for href in response.css("a::attr(href)").getall():
+            headers = {"Authorization": basic_auth_header("user", key), "X-Key": f"Key {key}"}
+            yield response.follow(href, headers=headers, cookies={"key": key}, meta={"key": key})
+
+
+class Mails(scrapy.Spider):
+    """Sends a mail by an address."""
+
+    name = "mails"
+
+    async def start(self) -> AsyncIterator[Any]:
+        from scrapy.mail import MailSender  # noqa: PLC0415 - it needs the reactor
+
+        try:
+            MailSender("127.0.0.1", smtpport=int(self.port)).send(["to@example.com"], "subject", "body")
+        except IgnoreRequest as error:
+            yield {"problem": str(error)}
 
 
 class Thing:
