@@ -4,6 +4,7 @@ The file is a sequence of frames. Each is written by one `write()`:
 
     u32 length of the body | u32 CRC-32 of the body | body: a JSON object, a newline, blobs
 
+The body is sealed where the crawl has variables (`crawler/frontier/sealing.py`).
 The keys of the JSON object:
 
 ========  ==================================================================================================
@@ -45,6 +46,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from crawler import extras
+from crawler.frontier.sealing import OPEN, Seal
 from gateway.contract.outbox import (
     FRONTIER,
     ITEMS,
@@ -163,7 +165,7 @@ class FrontierState:
             self.early.pop(START, None)
             self.given.pop(START, None)
 
-    def snapshot(self) -> bytes:
+    def snapshot(self, seal: Seal = OPEN) -> bytes:
         """A frame that says the same as all frames so far."""
         requests = list(self.pending.values())
         head = {
@@ -183,7 +185,7 @@ class FrontierState:
             "facts": self.facts,
             "samples": self.samples,
         }
-        return frame(head, [*(request.data for request in requests), bytes(self.changes), self.jar])
+        return frame(head, [*(request.data for request in requests), bytes(self.changes), self.jar], seal)
 
     def _add(self, request: KeptRequest) -> None:
         self.pending[request.id] = request
@@ -198,18 +200,18 @@ def describe(request: KeptRequest) -> list[Any]:
     return [request.id, request.parent, request.fingerprint, request.is_filtered, len(request.data)]
 
 
-def frame(head: dict[str, Any], blobs: Iterable[bytes]) -> bytes:
-    body = b"\n".join((extras.dumps(head), b"".join(blobs)))
+def frame(head: dict[str, Any], blobs: Iterable[bytes], seal: Seal = OPEN) -> bytes:
+    body = seal.close(b"\n".join((extras.dumps(head), b"".join(blobs))))
     return _HEAD.pack(len(body), zlib.crc32(body)) + body
 
 
-def frames(file: IO[bytes]) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """Head and blobs of each whole frame, up to the first that is not."""
+def frames(file: IO[bytes], seal: Seal = OPEN) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Head and blobs of each whole frame, up to the first that is not. Raises `ValueError` for what is none."""
     while len(start := file.read(_HEAD.size)) == _HEAD.size:
         size, checksum = _HEAD.unpack(start)
         if size > _LONGEST_FRAME or len(body := file.read(size)) < size or zlib.crc32(body) != checksum:
             return
-        head, _, blobs = body.partition(b"\n")
+        head, _, blobs = seal.open(body).partition(b"\n")
         yield extras.loads(head), blobs
 
 
@@ -228,12 +230,12 @@ def attempt_to_continue(folder: Path) -> Path | None:
     return None
 
 
-def read_frontier(folder: Path) -> FrontierState:
+def read_frontier(folder: Path, seal: Seal = OPEN) -> FrontierState:
     """What an attempt has left. Raises `OSError`, and `ValueError` for what is no frontier file."""
     state, items, requests = FrontierState(), file_size(folder / ITEMS), file_size(folder / REQUESTS)
     with os.fdopen(open_file(folder / FRONTIER), "rb") as file:
         try:
-            for head, blobs in frames(file):
+            for head, blobs in frames(file, seal):
                 if head["end"] > items or head.get("requests", 0) > requests:
                     # the process died between the frame and what follows it
                     break
@@ -287,9 +289,10 @@ def _replaced(path: Path) -> int:
 class FrontierFile:
     """The file of the attempt that runs. It has one writer. Errors of the disk are raised as `OSError`."""
 
-    def __init__(self, path: Path, state: FrontierState) -> None:
+    def __init__(self, path: Path, state: FrontierState, seal: Seal = OPEN) -> None:
         self._path = path
-        self._fd = self._create(state.snapshot())
+        self._seal = seal
+        self._fd = self._create(state.snapshot(seal))
 
     @state_change("spider.frontier_snapshot")
     def _create(self, snapshot: bytes) -> int:
@@ -298,7 +301,7 @@ class FrontierFile:
 
     @state_change("spider.frontier_frame")
     def append(self, head: dict[str, Any], blobs: Iterable[bytes]) -> None:
-        write_all(self._fd, frame(head, blobs))
+        write_all(self._fd, frame(head, blobs, self._seal))
 
     def close(self) -> None:
         os.close(self._fd)

@@ -51,6 +51,7 @@ from crawler.frontier.journal import (
     read_frontier,
     take_over_items,
 )
+from crawler.frontier.sealing import Seal
 from crawler.report.crawl_limits import PageLimit
 from crawler.report.progress import Report
 from crawler.report.request_record import PARENT, RequestRecord
@@ -158,6 +159,7 @@ class ResumableScheduler(Scheduler):
             return opened
         settings = self.crawler.settings
         self._folder = Path(settings[ATTEMPT_DIR])
+        self._seal = Seal(self._folder.name.rpartition("-")[0])
         self._max_undone = settings.getint(MAX_UNDONE)
         self._fingerprint = self.crawler.request_fingerprinter.fingerprint
         self._seen: set[str] = set()
@@ -197,7 +199,7 @@ class ResumableScheduler(Scheduler):
         state = left.state if left else FrontierState()
         try:
             left_out = self._take_over(before, state) if before and left else 0
-            self._file = FrontierFile(self._folder / FRONTIER, state)
+            self._file = FrontierFile(self._folder / FRONTIER, state, self._seal)
         except OSError as error:
             logger.warning("A crawl that is interrupted will begin anew: %s", error)
             for copied in (ITEMS, REQUESTS):
@@ -234,7 +236,7 @@ class ResumableScheduler(Scheduler):
     def _left_by(self, before: Path, spider: Spider) -> _Left | None:
         """`None` if it cannot be had any more: then the crawl begins anew."""
         try:
-            state = read_frontier(before)
+            state = read_frontier(before, self._seal)
             parts = getattr(spider, "kept_state", {})
             changes = [(parts[part], method, args) for part, method, args in _changes(state.changes)]
             requests = [(self._as_request(kept, spider), kept) for kept in state.pending.values()]

@@ -27,6 +27,7 @@ from scrapy.utils.spider import iter_spider_classes
 from crawler import extras, setting_names
 from crawler.closing import hurry
 from crawler.frontier.journal import attempt_to_continue
+from crawler.frontier.sealing import seal_with
 from crawler.net.egress import EgressBlockedError, require_guard
 from crawler.node.arguments import Arguments, complete, for_constructor, replaced
 from crawler.node.projects import EGG, OWN_PROJECT, PROJECTS_PYTHON, SPIDER_MODULE, activate, canonical
@@ -114,7 +115,9 @@ def _take_variables(*, alone: bool) -> None:
     if not alone:
         hide_process()
     with os.fdopen(int(descriptor), "rb") as pipe:
-        os.environ.update(extras.loads(pipe.read()))
+        variables = extras.loads(pipe.read())
+    os.environ.update(variables)
+    seal_with(variables)
     # the lowest number that is free: stdin
     os.open(os.devnull, os.O_RDONLY)
 

@@ -110,6 +110,7 @@ class Attempt:
         *,
         file_bytes: int | None,
         python: ProjectPython | None,
+        variables: Mapping[str, str] | None,
     ) -> None:
         self.folder = folder
         folder.mkdir(parents=True)
@@ -122,7 +123,12 @@ class Attempt:
             # byte code that is cut off at the limit would break every process after this one
             **({"PYTHONDONTWRITEBYTECODE": "1"} if file_bytes else {}),
             **environ,
+            **({"DISCOVERYBOT_ENV_FD": "0"} if variables else {}),
         }
+        self._stdin = Path(os.devnull)
+        if variables:
+            self._stdin = folder.with_name("variables.json")
+            self._stdin.write_text(json.dumps(dict(variables)))
         if python:
             self.process = self._start_alone(python, spec["spider"], env, cwd)
             return
@@ -134,7 +140,7 @@ class Attempt:
     def _start(self, spider: str, env: Mapping[str, str], cwd: Path, *, forked: bool) -> Popen[bytes] | WarmProcess:
         log, module = self.folder / "crawl.log", "crawler.node.runner"
         if forked:
-            return warm.start(module, "crawl", spider, env=env, cwd=cwd, stdout=log)
+            return warm.start(module, "crawl", spider, env=env, cwd=cwd, stdout=log, stdin=self._stdin)
         with log.open("ab") as output:
             return Popen(
                 [sys.executable, "-m", module, "crawl", spider],
@@ -171,7 +177,8 @@ Run = Callable[..., Crawl]
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """Start a spider: `start("seo", url, …, depth=1, environ={…}, cwd=…)`; more keywords go into the spec.
 
-    `file_bytes` is the size at which writing to any file fails; `after` the folder of the attempt before.
+    `variables` are those of its project, `file_bytes` is the size at which writing to any file fails, `after` the
+    folder of the attempt before.
     """
     attempts: list[Attempt] = []
 
@@ -183,6 +190,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
         file_bytes: int | None = None,
         after: Path | None = None,
         python: ProjectPython | None = None,
+        variables: Mapping[str, str] | None = None,
         **spec: Any,
     ) -> Attempt:
         full = {
@@ -196,7 +204,13 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
         }
         outbox = after.parent if after else tmp_path_factory.mktemp("node")
         attempt = Attempt(
-            outbox / f"{JOB_ID}-{full['attempt']}", full, environ or {}, cwd, file_bytes=file_bytes, python=python
+            outbox / f"{JOB_ID}-{full['attempt']}",
+            full,
+            environ or {},
+            cwd,
+            file_bytes=file_bytes,
+            python=python,
+            variables=variables,
         )
         attempts.append(attempt)
         return attempt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import random
@@ -324,6 +325,34 @@ def test_one_of_release_0_2_0_that_knows_of_items_only_their_number_goes_on(star
     crawl = start("slow", f"{slow_site.url}/p/0", cwd=WALK, after=attempt.folder, environ={"EACH": "0"}).wait()
     assert CONTINUED in crawl.log
     assert [item["number"] for item in crawl.items] == list(range(200))
+
+
+def test_secrets_in_requests_are_sealed_and_there_again(start: Start) -> None:
+    secret = "sk_live_4242"
+    encoded = base64.b64encode(f"user:{secret}".encode())
+    with Site(pages(), delay=0.01) as site:
+        attempt = start("keyed", f"{site.url}/p/0", cwd=WALK, variables={"API_KEY": secret})
+        assert kill(attempt, 15)
+        left = (attempt.folder / "frontier").read_bytes()
+        asked = len(site.access_log)
+        second = start("keyed", f"{site.url}/p/0", cwd=WALK, after=attempt.folder, variables={"API_KEY": secret})
+        crawl = second.wait()
+        later = site.access_log[asked:]
+    assert left
+    assert not [shape for shape in (secret.encode(), encoded, b"Authorization", b"/p/") if shape in left]
+    assert CONTINUED in crawl.log
+    assert {visit.headers.get("X-Key") for visit in later} == {f"Key {secret}"}
+    assert {visit.headers.get("Authorization") for visit in later} == {f"Basic {encoded.decode()}"}
+
+
+def test_what_was_sealed_with_a_variable_that_has_changed_begins_anew(start: Start, slow_site: Site) -> None:
+    attempt = start("keyed", f"{slow_site.url}/p/0", cwd=WALK, variables={"API_KEY": "the old one"})
+    assert kill(attempt, 15)
+    new = {"API_KEY": "the new one"}
+    crawl = start("keyed", f"{slow_site.url}/p/0", cwd=WALK, after=attempt.folder, variables=new).wait()
+    assert "Begins anew: what attempt 1 has left" in crawl.log
+    assert "the variables of the crawl have changed since" in crawl.log
+    assert crawl.report["finish_reason"] == "finished"
 
 
 def test_what_was_copied_in_part_is_taken_back(start: Start, slow_site: Site) -> None:
