@@ -396,6 +396,10 @@ class Settings(ScrapydSettings):
     #: Requests that one caller may make, as `1200/minute;50/second`; `none` is no limit. Default: none while there
     #: are no keys, 1200 a minute once there are.
     gateway_rate_limit: str | None = None
+    #: Calls of one user that a gateway process makes at once: reads, changes and looks at one document, each.
+    gateway_user_calls: int = Field(default=4, ge=1, le=64)
+    #: Streams, downloads and waiting calls that one user may have open at a gateway process.
+    gateway_user_streams: int = Field(default=50, ge=1)
     #: Crawls of one user that may run at once, and that may wait for a slot or for their time; 0 is no limit.
     crawl_user_running_max: int = Field(default=0, ge=0)
     crawl_user_waiting_max: int = Field(default=0, ge=0)

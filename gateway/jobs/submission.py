@@ -151,7 +151,7 @@ class Submission:
 
     async def _identify(self, order: Order) -> tuple[Order, str, str]:
         """The checked order with its exact version, its fingerprint, and its key in Redis."""
-        compute = self._inline if len(order.spec.start_urls) <= _FEW_URLS else asyncio.to_thread
+        compute = self._inline if len(order.spec.start_urls) <= _FEW_URLS else self._run
         await compute(self._check.addresses, order.spec, order.crawl.webhooks)
         order = await self._pin(order)
         identity = await compute(fingerprint, order.user_id, order.spec)
@@ -374,7 +374,8 @@ class Batches:
             return
         self._is_crowded = len(batch) > 1
         try:
-            inserted = self._executor.submit(self._insert, batch)
+            # in no request's context: it is for the users of all orders
+            inserted = contextvars.Context().run(self._executor.submit, self._insert, batch)
         except errors.UnavailableError as error:
             _answer(batch, error)
             return

@@ -15,7 +15,7 @@ from gateway.errors import UnavailableError
 from gateway.settings import Settings, SettingsError
 from gateway.stores.document_format import refuse_newer_stores
 from gateway.stores.mongo import mongo_errors
-from gateway.web.http_protocol import BoundedProtocol
+from gateway.web.http_protocol import BoundedProtocol, raise_handle_limit
 
 #: Seconds for which a connection may wait for its next request: longer than clients keep one (a pool of httpx 5, most
 #: load balancers 60), because a request that is sent just when we close it gets no answer. nginx has the same value.
@@ -38,6 +38,7 @@ def main() -> int:
     if settings.serves_others and (problem := _without_key(settings)):
         return _fail(problem)
     logging.configure(settings.log_level)
+    raise_handle_limit()
     uvicorn.run(
         "gateway.web.app:create_app",
         factory=True,

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI
-from fastapi.routing import iter_route_contexts
+from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 
@@ -31,7 +31,7 @@ from gateway.web.console import requests as requests_page
 from gateway.web.console import schedules as schedules_pages
 from gateway.web.console import sites as sites_pages
 from gateway.web.console.error_pages import ErrorPages
-from gateway.web.dependencies import refuse_unknown_parameters
+from gateway.web.dependencies import Route, refuse_unknown_parameters
 from gateway.web.errors import problems
 from gateway.web.guard import Guard
 from gateway.web.parts import gateway_parts
@@ -164,8 +164,9 @@ def _routes() -> list[BaseRoute]:
             # it comes first of all
             root.routes.insert(0, crawl.PlainCrawls(root.routes[-1]))
     # FastAPI would put off a part of the work until the first request, which would wait for it
-    for _ in iter_route_contexts(root.routes):
-        pass
+    for found in iter_route_contexts(root.routes):
+        if isinstance(found.original_route, APIRoute) and not isinstance(found.original_route, Route):
+            raise TypeError(f"{found.path}: its router has to be a `Router`")
     return root.routes
 
 

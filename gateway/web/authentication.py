@@ -34,7 +34,7 @@ from gateway.access.keys import (
 from gateway.clock import Clock
 from gateway.errors import ForgedRequestError, UnauthenticatedError, UnavailableError, WrongKeyError
 from gateway.stores.mongo import mongo_errors
-from gateway.web.threads import ThreadPool
+from gateway.web.threads import Threads, shared_context
 
 #: Seconds for which an answer is used: after that a new key is accepted, and a revoked one is refused.
 FRESH = 2.0
@@ -63,7 +63,7 @@ class KeyRing:
     """For use on one loop."""
 
     _keys: KeyStore
-    _threads: ThreadPool
+    _threads: Threads
     _clock: Clock
     seal: Seal
     #: Answers by the id of the key. The answer under `None` says whether there are any keys.
@@ -124,7 +124,7 @@ class KeyRing:
     async def end_session(self, session: ConsoleSession) -> None:
         """End it: for this process at once, for others within seconds. Raises `UnavailableError`."""
         ending = self._answered(self._keys.end_session, session.key_id, session.id, session.expires_at)
-        await asyncio.shield(asyncio.create_task(ending))
+        await asyncio.shield(asyncio.create_task(ending, context=shared_context()))
         self._answers.pop(session.key_id, None)
 
     async def until_over(self, key: ApiKey, session: ConsoleSession | None = None) -> None:
@@ -165,7 +165,7 @@ class KeyRing:
         """Callers that ask the same at the same time share one answer."""
         answer = self._answers.get(name)
         if answer is None or answer.is_old:
-            task = asyncio.create_task(self._answered(question, *arguments))
+            task = asyncio.create_task(self._answered(question, *arguments), context=shared_context())
             answer = self._answers[name] = _Answer(time.monotonic(), task)
             self._answers.move_to_end(name)
             # the request that asked may be gone by then
@@ -176,7 +176,7 @@ class KeyRing:
 
     async def _answered(self, question: Callable[..., Any], *arguments: Any) -> Any:
         with mongo_errors():
-            return await self._threads.run(question, *arguments)
+            return await self._threads.look(question, *arguments)
 
 
 # --- the console's cookie, and whether the request that carries it comes from a page of ours.

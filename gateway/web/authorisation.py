@@ -188,7 +188,7 @@ def _named(request: Request) -> list[tuple[str, NotFoundError]]:
 
 async def _require_own(parts: GatewayParts, caller: Caller, named: list[tuple[str, NotFoundError]]) -> None:
     with mongo_errors():
-        owners = await parts.reads.run(parts[OwnerStore].of, {identity for identity, _ in named})
+        owners = await parts.threads.look(parts[OwnerStore].of, {identity for identity, _ in named})
     for identity, error in named:
         # an id that does not exist has no owner: the route raises the same error for it
         if not all(map(caller.may_see, owners.get(identity, ()))):

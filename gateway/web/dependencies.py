@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator
-from inspect import isclass, iscoroutinefunction
+from inspect import isclass, iscoroutinefunction, signature
 from typing import Annotated, Any, cast
 
-from fastapi import Depends, Path, Request
+from fastapi import APIRouter, Depends, Path, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
@@ -18,26 +18,54 @@ from gateway.errors import (
     JobNotFoundError,
     ScheduleNotFoundError,
 )
-from gateway.web.authentication import READING
+from gateway.web.authentication import READING, is_page
 from gateway.web.parts import GatewayParts
 
+#: Reads of one document, besides those whose path ends with its name: clients ask for them again and again.
+_LOOKS = frozenset({"/jobs/{job_id}/status"})
 
-class StoreRoute(APIRoute):
-    """Checks again that MongoDB is there, just before it calls a blocking function: the call may have waited for its
-    thread. Such a function takes its `parts`.
+
+class Route(APIRoute):
+    """Calls a blocking function in a thread, in a place of the user who asks; such a function takes its `parts`.
+
+    FastAPI itself would call it, and any dependency that blocks, in threads that everybody shares.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        super().__init__(path, endpoint if iscoroutinefunction(endpoint) else _checked(endpoint), **options)
+        reads = READING.issuperset(options.get("methods") or {"GET"})
+        is_look = reads and not is_page(path) and (path.endswith("}") or path in _LOOKS)
+        super().__init__(
+            path, endpoint if iscoroutinefunction(endpoint) else _in_thread(endpoint, is_look=is_look), **options
+        )
+        for needed in _dependencies(self.dependant):
+            if not iscoroutinefunction(needed):
+                raise TypeError(f"{path}: {needed} has to be a coroutine function")
 
 
-def _checked(endpoint: Callable[..., Any]) -> Callable[..., Any]:
+def _in_thread(endpoint: Callable[..., Any], *, is_look: bool) -> Callable[..., Any]:
+    if "parts" not in signature(endpoint).parameters:
+        raise TypeError(f"{endpoint} blocks, so it has to take `parts`, or it has to be a coroutine function")
+
     @functools.wraps(endpoint)
-    def checked(**values: Any) -> Any:
-        values["parts"].readiness.refuse_if_away()
-        return endpoint(**values)
+    async def in_thread(**values: Any) -> Any:
+        threads = values["parts"].threads
+        return await (threads.look if is_look else threads.run)(endpoint, **values)
 
-    return checked
+    return in_thread
+
+
+def _dependencies(dependant: Dependant) -> Iterator[Callable[..., Any]]:
+    for needed in dependant.dependencies:
+        if needed.call is not None:
+            yield needed.call
+        yield from _dependencies(needed)
+
+
+class Router(APIRouter):
+    """Every router of ours is one: see `Route`."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(route_class=Route, **options)
 
 
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
@@ -52,7 +80,6 @@ def ready_parts(request: Request) -> GatewayParts:
 
 
 async def _parts(request: Request) -> GatewayParts:
-    # not `ready_parts` itself, which FastAPI would call in a thread
     return ready_parts(request)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import re
 import time
@@ -17,7 +18,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.access.audit import AuditTrail
-from gateway.access.keys import ANYBODY, Caller, read_stream_token, read_token
+from gateway.access.keys import ANYBODY, ApiKey, Caller, read_stream_token, read_token
 from gateway.access.request_counter import Left, RequestCounter, Verdict, parse_rates
 from gateway.contract.public_address import is_loopback
 from gateway.errors import (
@@ -39,8 +40,12 @@ from gateway.web.authentication import (
     stream_token_of,
 )
 from gateway.web.errors import BodyTooLargeError, answer_to, problem
+from gateway.web.threads import VISITOR, Visitor, set_visitor
 
 log = structlog.get_logger("gateway.web")
+
+#: nginx's status for a client that closed the connection: it is only counted.
+_CLIENT_GONE = 499
 
 
 class Guard:
@@ -60,11 +65,16 @@ class Guard:
             return
         # a copy, because a stream token is taken out of the scope
         sent = {**scope}
-        refusal = await self._refusal(scope)
-        if refusal is not None:
-            await refusal(scope, receive, send)
-        else:
-            await self.app(scope, self.size.counted(scope, receive), send)
+        visitor = Visitor(f"address:{address_of(scope)}", reads=scope["method"] in READING)
+        scope.setdefault("state", {})[VISITOR] = visitor
+        set_visitor(visitor)
+        try:
+            refusal = await self._refusal(scope)
+            await (refusal or self.app)(scope, self.size.counted(scope, receive), send)
+        except asyncio.CancelledError:
+            if not visitor.is_gone:
+                raise
+            await problem(scope, _CLIENT_GONE, "client_gone", "the client did not wait")(scope, receive, send)
         if scope.get("state", {}).get(WRONG_KEY):
             await self.wrong_keys.count(sent, scope)
 
@@ -80,10 +90,17 @@ class Guard:
     async def _unknown(self, scope: Scope) -> ASGIApp | None:
         try:
             await identify(scope, key_required=self.key_required)
-        except (ForgedRequestError, UnauthenticatedError, UnavailableError) as error:
+        except (ForgedRequestError, TooManyError, UnauthenticatedError, UnavailableError) as error:
             scope.setdefault("state", {})[WRONG_KEY] = isinstance(error, WrongKeyError)
             return answer_to(error, scope)
+        caller: Caller = scope["state"]["caller"]
+        if caller.key:
+            scope["state"][VISITOR].name = _user_name(caller.key)
         return None
+
+
+def _user_name(key: ApiKey) -> str:
+    return f"user:{key.user_id}"
 
 
 # --- a gateway on a loopback address serves this machine only. On any address it refuses unlisted origins' pages.
@@ -223,7 +240,7 @@ class RequestLimit:
     def _limits(self, scope: Scope) -> tuple[str, Sequence[RateLimitItem]]:
         caller: Caller = scope.get("state", {}).get("caller", ANYBODY)
         if caller.key:
-            return f"user:{caller.key.user_id}", self.of_users
+            return _user_name(caller.key), self.of_users
         return f"address:{address_of(scope)}", self.of_addresses
 
 

@@ -16,6 +16,8 @@ from typing import Any, ClassVar
 import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from gateway.web.threads import VISITOR
+
 #: Most bytes of a request's line and all its header lines, trailers included.
 MAX_HEAD_BYTES = 64 << 10
 MAX_HEADERS = 100
@@ -29,10 +31,25 @@ _SHARE = 0.75
 #: Seconds after which a connection is idle. A crowd of connections that have just been opened is not idle.
 IDLE_SECONDS = 1.0
 
-_HANDLES = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+#: More file handles than any process of ours needs, where the system sets no limit.
+_MANY = 65_536
 _TOO_LARGE = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
 _TOO_SLOW = HTTPStatus.REQUEST_TIMEOUT
 _CODES = {_TOO_LARGE: "headers_too_large", _TOO_SLOW: "request_timeout", HTTPStatus.BAD_REQUEST: "bad_request"}
+
+
+def _most_connections() -> int:
+    handles = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return int(handles * _SHARE) if handles > 0 else sys.maxsize
+
+
+def raise_handle_limit() -> None:
+    """Let this process, and those that it starts, have as many file handles as the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MANY if hard == resource.RLIM_INFINITY else min(hard, _MANY)
+    if 0 < soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    BoundedProtocol.most_connections = _most_connections()
 
 
 class HeadersTooLargeError(Exception):
@@ -42,7 +59,7 @@ class HeadersTooLargeError(Exception):
 class BoundedProtocol(HttpToolsProtocol):
     #: Open connections of this process without a request under way: by address, the oldest first.
     idle: ClassVar[dict[str, dict[BoundedProtocol, None]]] = {}
-    most_connections: ClassVar[int] = int(_HANDLES * _SHARE) if _HANDLES > 0 else sys.maxsize
+    most_connections: ClassVar[int] = _most_connections()
 
     _address = ""
     _idle_since = 0.0
@@ -64,6 +81,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
         self._set_busy()
+        visitor = self.cycle.scope.get("state", {}).get(VISITOR) if self.cycle else None
+        if visitor is not None:
+            visitor.leave()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:

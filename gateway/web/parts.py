@@ -1,4 +1,4 @@
-"""The gateway's own parts, besides those of all processes: threads for each kind of call, and parts on its loop."""
+"""The gateway's own parts, besides those of all processes: its threads, and parts on its loop."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ from gateway.stores.redis import connect_shared
 from gateway.web.authentication import KeyRing
 from gateway.web.event_stream.streams import EventStreams
 from gateway.web.guard import tell
-from gateway.web.threads import MongoReadiness, Searches, ThreadPool
+from gateway.web.http_protocol import BoundedProtocol
+from gateway.web.lasting import LastingAnswers
+from gateway.web.threads import MongoReadiness, Threads
 
 #: Seconds the start waits for MongoDB before requests are answered with "unavailable".
 _START_PATIENCE = 2.0
-#: Seconds that MongoDB has for an operation, so that the client still gets an answer; lists and items have more.
+#: Seconds that MongoDB has for an operation, so that the client still gets an answer; reading has more.
 _STORE_SECONDS = 3.0
-_LIST_SECONDS = 10.0
 _HEALTH_SECONDS = 2.0
 #: The health's own client may rest for long: each of its queries shows whether MongoDB is there.
 _REST_SECONDS = 10.0
@@ -67,45 +68,18 @@ class GatewayParts(Container):
     def clock(self) -> Clock:
         return self.readiness.clock
 
-    # --- threads; all other blocking routes share FastAPI's
+    @part
+    def threads(self) -> Threads:
+        """For every call that blocks."""
+        return self.opened(Threads(self.settings.gateway_user_calls, self.readiness.refuse_if_away))
 
-    def _threads(self, count: int, name: str, seconds: float | None = None) -> ThreadPool:
-        """Threads for calls that need MongoDB; `seconds` as in `ThreadPool`."""
-        return self.opened(ThreadPool(count, name, self.readiness.refuse_if_away, seconds))
-
-    @value
-    def submits(self) -> ThreadPool:
-        """For taking orders."""
-        return self._threads(16, "submit")
+    @part
+    def answers(self) -> LastingAnswers:
+        return LastingAnswers(self.settings.gateway_user_streams, BoundedProtocol.most_connections * 2 // 3)
 
     @value
     def executor(self) -> Executor:
-        return self.submits.executor
-
-    @value
-    def reads(self) -> ThreadPool:
-        """For reading lists and items."""
-        return self._threads(8, "read", _LIST_SECONDS)
-
-    @value
-    def searches(self) -> Searches:
-        """For what reads much to answer: a whole log, a record of requests, items."""
-        return Searches(self._threads(4, "search", _LIST_SECONDS))
-
-    @value
-    def downloads(self) -> ThreadPool:
-        """For reading files, which may be slow: the file store is another machine's."""
-        return self._threads(4, "download")
-
-    @value
-    def bulk(self) -> ThreadPool:
-        """For acts on many jobs, which keep a thread for seconds."""
-        return self._threads(2, "bulk")
-
-    @value
-    def deploys(self) -> ThreadPool:
-        """For deployments, which wait for nodes to take an egg."""
-        return self._threads(2, "deploy")
+        return self.threads
 
     @part
     def bulk_acts(self) -> BulkActs:
@@ -113,8 +87,7 @@ class GatewayParts(Container):
 
     @part
     def key_ring(self) -> KeyRing:
-        threads = self._threads(2, "keys")
-        return self.build(KeyRing, threads=threads, seal=Seal(self.settings.signing_key))
+        return self.build(KeyRing, seal=Seal(self.settings.signing_key))
 
     @part
     def health(self) -> SharedHealth:
@@ -148,7 +121,7 @@ class GatewayParts(Container):
 
     @part
     def streams(self) -> EventStreams:
-        return self.build(EventStreams, redis_url=self.settings.redis_location, check=self.readiness.refuse_if_away)
+        return self.build(EventStreams, redis_url=self.settings.redis_location)
 
 
 @asynccontextmanager

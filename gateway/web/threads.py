@@ -1,5 +1,5 @@
-"""The gateway's threads for calls that need MongoDB: it accepts nothing before MongoDB is ready, and refuses at once
-while MongoDB is away. One user gets few of the threads for answers that take much reading.
+"""The gateway's one way to make a call that blocks: it takes a place of the user who asks, from a fair queue. Nothing
+is accepted before MongoDB is ready, and all is refused at once while MongoDB is away.
 """
 
 from __future__ import annotations
@@ -7,19 +7,20 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import threading
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from datetime import datetime
-from typing import ParamSpec, TypeVar
-from weakref import WeakValueDictionary
+from enum import Enum, auto
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import structlog
 from attrs import define, field
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
-from gateway.access.keys import Caller
 from gateway.clock import Clock, utc_now
 from gateway.errors import NewerStoresError, TooManyError, UnavailableError
 from gateway.stores.document_format import enter
@@ -28,53 +29,264 @@ from gateway.stores.mongo import LOOK_SECONDS, Document, Presence, ServerClock, 
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
+Call = TypeVar("Call")
 Check = Callable[[], None]
 
+log = structlog.get_logger("gateway.web")
 
-class CheckedExecutor(ThreadPoolExecutor):
-    """Calls `check` when it gets a call, and again before it makes the call, which may be a while later. The first
-    time an error of `check` is raised at once, the second time it is the call's error.
+# --- whose call is next
+
+
+@define(eq=False, repr=False)
+class CallQueue(Generic[Call]):
+    """Calls of many users for a number of places. A user has `each` of them at most, and users with calls that wait
+    take turns, however many calls each has. Not for several threads at once: who shares it holds a lock.
     """
 
-    def __init__(self, threads: int, name: str, check: Check) -> None:
-        super().__init__(threads, thread_name_prefix=name)
+    _places: int
+    _each: int
+    #: Calls that have a place, by user.
+    running: Counter[str] = field(init=False, factory=Counter)
+    #: Calls that have none yet, by user, the oldest first.
+    waiting: dict[str, deque[Call]] = field(init=False, factory=dict)
+    #: Users who wait, and have fewer than `each` places; the next one first.
+    _turns: OrderedDict[str, None] = field(init=False, factory=OrderedDict)
+    _taken: int = field(init=False, default=0)
+
+    def enter(self, user: str, call: Call) -> bool:
+        """Whether the call has a place at once; else it waits."""
+        if self._taken < self._places and self.running[user] < self._each:
+            self._take(user)
+            return True
+        self.waiting.setdefault(user, deque()).append(call)
+        self._line_up(user)
+        return False
+
+    def leave(self, user: str) -> tuple[str, Call] | None:
+        """A call of the user has ended. Returns the call that has its place from now on, and whose it is."""
+        self._taken -= 1
+        self.running[user] -= 1
+        if not self.running[user]:
+            del self.running[user]
+        self._line_up(user)
+        if not self._turns:
+            return None
+        following, _ = self._turns.popitem(last=False)
+        call = self.waiting[following].popleft()
+        self._take(following)
+        self._line_up(following)
+        return following, call
+
+    def forget(self, user: str, call: Call) -> None:
+        """The call, if it waits, is not to be made any more."""
+        with suppress(KeyError, ValueError):
+            self.waiting[user].remove(call)
+            self._line_up(user)
+
+    def _take(self, user: str) -> None:
+        self._taken += 1
+        self.running[user] += 1
+
+    def _line_up(self, user: str) -> None:
+        """See that the user has a turn if it needs one; one who has it keeps it."""
+        if not self.waiting.get(user):
+            self.waiting.pop(user, None)
+            self._turns.pop(user, None)
+        elif self.running[user] < self._each:
+            self._turns.setdefault(user)
+
+
+# --- for whom a call is made
+
+
+@define(eq=False, repr=False)
+class Visitor:
+    """Who makes a request: a user, or an address as long as no more is known."""
+
+    name: str
+    #: The request only reads.
+    reads: bool = False
+    #: The request has been let in: its further calls wait as long as it takes. What was begun is brought to its end.
+    is_admitted: bool = False
+    is_gone: bool = field(init=False, default=False)
+    _waiting: set[Future[Any]] = field(init=False, factory=set)
+
+    def leave(self) -> None:
+        """The client is gone: nothing that waits for it is done any more. What runs comes to its end."""
+        self.is_gone = True
+        for future in tuple(self._waiting):
+            future.cancel()
+
+    def waits_for(self, future: Future[Any]) -> None:
+        self._waiting.add(future)
+        future.add_done_callback(self._waiting.discard)
+
+
+#: Calls outside a request are the gateway's own.
+_visitor: contextvars.ContextVar[Visitor | None] = contextvars.ContextVar("visitor", default=None)
+#: The visitor's name in a request's state.
+VISITOR = "visitor"
+_OWN = ""
+
+
+def set_visitor(visitor: Visitor) -> None:
+    """From here on, this task calls for the visitor."""
+    _visitor.set(visitor)
+
+
+def current_visitor() -> Visitor | None:
+    return _visitor.get()
+
+
+def shared_context() -> contextvars.Context:
+    """For a task that others wait for too: its calls are the visitor's, but do not end when the visitor leaves."""
+    context, visitor = contextvars.copy_context(), _visitor.get()
+    if visitor is not None:
+        context.run(_visitor.set, Visitor(visitor.name, visitor.reads, is_admitted=True))
+    return context
+
+
+# --- the threads
+
+
+class Lane(Enum):
+    """Each has places of its own, so that none keeps another waiting."""
+
+    #: Who somebody is, what is theirs, and any one document.
+    LOOK = auto()
+    #: All other reading.
+    READ = auto()
+    #: What may change something.
+    CHANGE = auto()
+
+
+#: How many users' calls fill a lane.
+_USERS = 4
+#: Calls of one user that may wait in a lane; and seconds after which one that is refused may come again.
+MOST_WAITING = 250
+_RETRY_AFTER = 2
+#: Seconds that the stores have for a whole call. A call that changes something has them for each operation, because
+#: it may have begun to change.
+_SECONDS = {Lane.LOOK: 3.0, Lane.READ: 10.0, Lane.CHANGE: None}
+
+
+@define(eq=False, repr=False)
+class _Call:
+    lane: Lane
+    user: str
+    work: Callable[[], Any]
+    future: Future[Any] = field(init=False, factory=Future)
+
+
+class Threads(Executor):
+    """All threads for calls that block. Each call takes a place of the user whose request makes it (see
+    `set_visitor`), and carries its context: the request's id, for the log.
+    """
+
+    def __init__(self, each: int, check: Check) -> None:
+        """One user has `each` calls at a time in each lane. `check` raises the error that callers get while the
+        threads would be of no use: at once, and also just before a call that has waited.
+        """
         self._check = check
+        self._lanes = {lane: CallQueue[_Call](_USERS * each, each) for lane in Lane}
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(len(Lane) * _USERS * each, thread_name_prefix="call")
 
     def submit(
         self, function: Callable[Params, Result], /, *args: Params.args, **kwargs: Params.kwargs
     ) -> Future[Result]:
-        self._check()
-        return super().submit(self._checked, functools.partial(function, *args, **kwargs))
-
-    def _checked(self, call: Callable[[], Result]) -> Result:
-        self._check()
-        return call()
-
-
-class ThreadPool:
-    def __init__(self, threads: int, name: str, check: Check, seconds: float | None = None) -> None:
-        """`check` raises the error that callers get while the threads would be of no use. `seconds` is the time that
-        the stores have for a whole call, instead of for each operation.
-        """
-        self._seconds = seconds
-        self.executor = CheckedExecutor(threads, name, check)
+        """Raises `TooManyError`, and what `check` raises."""
+        visitor = _visitor.get()
+        reads = visitor is not None and visitor.reads
+        return self._submit(Lane.READ if reads else Lane.CHANGE, functools.partial(function, *args, **kwargs))
 
     async def run(self, function: Callable[Params, Result], *args: Params.args, **kwargs: Params.kwargs) -> Result:
-        """Call `function` in one of the threads, with the caller's context (the request's id, for the log)."""
-        call = functools.partial(
-            contextvars.copy_context().run, self._limited, functools.partial(function, *args, **kwargs)
-        )
-        return await asyncio.get_running_loop().run_in_executor(self.executor, call)
+        """Call `function` in one of the threads. Raises `TooManyError`, and what `check` raises."""
+        return await asyncio.wrap_future(self.submit(function, *args, **kwargs))
 
-    def _limited(self, call: Callable[[], Result]) -> Result:
-        with nullcontext() if self._seconds is None else within(self._seconds):
-            return call()
+    async def look(self, function: Callable[Params, Result], *args: Params.args, **kwargs: Params.kwargs) -> Result:
+        """The same for a look at one document, which waits for no other reading."""
+        return await asyncio.wrap_future(self._submit(Lane.LOOK, functools.partial(function, *args, **kwargs)))
 
     def close(self) -> None:
-        self.executor.shutdown(wait=False, cancel_futures=True)
+        """Calls that wait are cancelled."""
+        self._pool.shutdown(wait=False)
+        with self._lock:
+            left = [call for lane in self._lanes.values() for calls in lane.waiting.values() for call in calls]
+        for call in left:
+            call.future.cancel()
+
+    def _submit(self, lane: Lane, function: Callable[[], Result]) -> Future[Result]:
+        self._check()
+        visitor = _visitor.get()
+        work = functools.partial(contextvars.copy_context().run, function)
+        call = _Call(lane, visitor.name if visitor else _OWN, work)
+        if self._begins(call, visitor):
+            self._start(call)
+        elif visitor is not None:
+            visitor.waits_for(call.future)
+        if lane is not Lane.LOOK and visitor is not None:
+            visitor.is_admitted = True
+        return call.future
+
+    def _begins(self, call: _Call, visitor: Visitor | None) -> bool:
+        """Whether the call has a place; else it waits, unless too many of the user's do."""
+        with self._lock:
+            queue = self._lanes[call.lane]
+            is_bound = visitor is not None and not visitor.is_admitted
+            if is_bound and len(queue.waiting.get(call.user, ())) >= MOST_WAITING:
+                raise too_many(f"{MOST_WAITING} of your calls wait", MOST_WAITING)
+            if queue.enter(call.user, call):
+                return True
+        call.future.add_done_callback(functools.partial(self._forget, call))
+        return False
+
+    def _start(self, call: _Call) -> None:
+        try:
+            self._pool.submit(self._work, call)
+        except BaseException:
+            call.future.cancel()
+            self._next(call)
+            raise
+
+    def _work(self, call: _Call | None) -> None:
+        """Make the call, and then those that get its place."""
+        while call is not None:
+            try:
+                self._make(call)
+            finally:
+                call = self._next(call)
+
+    def _make(self, call: _Call) -> None:
+        if not call.future.set_running_or_notify_cancel():
+            return
+        seconds = _SECONDS[call.lane]
+        try:
+            self._check()
+            with nullcontext() if seconds is None else within(seconds):
+                result = call.work()
+        except BaseException as error:  # noqa: BLE001 - whoever waits for the call gets its error
+            call.future.set_exception(error)
+        else:
+            call.future.set_result(result)
+
+    def _next(self, call: _Call) -> _Call | None:
+        with self._lock:
+            following = self._lanes[call.lane].leave(call.user)
+        return following[1] if following else None
+
+    def _forget(self, call: _Call, future: Future[Any]) -> None:
+        if future.cancelled():
+            with self._lock:
+                self._lanes[call.lane].forget(call.user, call)
 
 
-log = structlog.get_logger("gateway.web")
+def too_many(what: str, limit: int) -> TooManyError:
+    message = f"{what}, which is the limit; ask again when some of them are over"
+    return TooManyError(message, _RETRY_AFTER, detail={"limit": limit})
+
+
+# --- whether MongoDB is there
 
 _RETRY_SECONDS = 1.0
 
@@ -137,58 +349,3 @@ class MongoReadiness:
         enter(self._database)
         ensure_indexes(self._database)
         self._server_clock.measure()
-
-
-# --- threads for answers that take much reading, apart from all others; one user gets few of them at a time
-
-#: Searches of one user at a time, in each gateway process.
-EACH = 2
-#: Seconds that one more waits for its turn: a page may begin several, most of which are soon over.
-_PATIENCE = 2.0
-_RETRY_AFTER = 2
-
-
-@define(eq=False, repr=False, slots=False)
-class Searches:
-    """Without keys there are no users, and nobody is limited."""
-
-    _threads: ThreadPool
-    #: By user, for as long as one of the user's searches runs or waits.
-    _turns: WeakValueDictionary[str, asyncio.Semaphore] = field(init=False, factory=WeakValueDictionary)
-
-    def by(self, caller: Caller) -> UsersThreads | ThreadPool:
-        """The threads for this caller, whose one search too many is refused."""
-        return self._by(caller, _PATIENCE)
-
-    def going_on(self, caller: Caller) -> UsersThreads | ThreadPool:
-        """The same in the middle of an answer: it waits for as long as it takes."""
-        return self._by(caller, None)
-
-    def _by(self, caller: Caller, patience: float | None) -> UsersThreads | ThreadPool:
-        if caller.name is None:
-            return self._threads
-        turns = self._turns.get(caller.name)
-        if turns is None:
-            turns = self._turns[caller.name] = asyncio.Semaphore(EACH)
-        return UsersThreads(self._threads, turns, patience)
-
-
-@define(eq=False, repr=False, slots=False)
-class UsersThreads:
-    _threads: ThreadPool
-    _turns: asyncio.Semaphore
-    #: Seconds to wait for a turn; `None` for as long as it takes.
-    _patience: float | None
-
-    async def run(self, function: Callable[Params, Result], *args: Params.args, **kwargs: Params.kwargs) -> Result:
-        """Call `function` in one of the threads. Raises `TooManyError`."""
-        try:
-            async with asyncio.timeout(self._patience):
-                await self._turns.acquire()
-        except TimeoutError:
-            message = f"{EACH} of your searches run, which is the limit; ask again when one of them is over"
-            raise TooManyError(message, _RETRY_AFTER, detail={"limit": EACH}) from None
-        call = asyncio.ensure_future(self._threads.run(function, *args, **kwargs))
-        # the turn ends with the thread's work: a client that goes away does not stop that
-        call.add_done_callback(lambda _: self._turns.release())
-        return await asyncio.shield(call)

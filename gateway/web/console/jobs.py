@@ -106,7 +106,7 @@ async def _schedule_name(asked: JobsPageQuery, parts: GatewayParts, caller: Call
     if asked.schedule_id is None:
         return None
     query = SchedulesQuery(q=asked.schedule_id, user_id=asked.user_id)
-    found = (await parts.reads.run(schedules_page, query, parts, caller)).schedules
+    found = (await parts.threads.run(schedules_page, query, parts, caller)).schedules
     # the text may stand elsewhere in another one
     names = (one.name or one.spider or one.site for one in found if one.schedule_id == asked.schedule_id)
     return next(names, None)

@@ -67,9 +67,9 @@ async def _last_ended(parts: GatewayParts, caller: Caller) -> list[JobSummary]:
     """
     queries = parts[JobQueries]
     if caller.user_id is None:
-        return [JobSummary.of(job) for job in await parts.reads.run(queries.last_ended, _SHORT)]
+        return [JobSummary.of(job) for job in await parts.threads.run(queries.last_ended, _SHORT)]
     since = parts.clock() - WINDOW
-    fresh = await parts.reads.run(queries.last_ended, _SHORT, caller.user_id, since)
+    fresh = await parts.threads.run(queries.last_ended, _SHORT, caller.user_id, since)
     found = {job.id: JobSummary.of(job) for job in fresh}
     if len(found) < _SHORT:
         older = await list_jobs(JobsQuery(status=sorted(FINAL_STATUSES), limit=_SHORT), parts, caller)
@@ -129,7 +129,7 @@ class Figures(NamedTuple):
 
 async def _figures(parts: GatewayParts, running: JobPage) -> Figures:
     """Raises `UnavailableError`."""
-    facts = await parts.reads.run(parts[FactReader].facts)
+    facts = await parts.threads.run(parts[FactReader].facts)
     if facts is None:
         raise UnavailableError("the database is away")
     now = parts.clock()

@@ -20,7 +20,6 @@ from urllib.parse import quote, urlencode
 
 from fastapi import Query, Request, Response
 from fastapi.responses import HTMLResponse
-from fastapi.routing import APIRouter
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.datastructures import URL
@@ -31,17 +30,17 @@ from gateway.web.authentication import SIGN_IN_PAGE, KeyRing, is_page
 from gateway.web.authorisation import caller_of, rule_like
 from gateway.web.console import formats
 from gateway.web.console.static_files import POLICY, STATIC
-from gateway.web.dependencies import StoreRoute
+from gateway.web.dependencies import Router
 
 _HEADERS = {"Content-Security-Policy": POLICY}
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
-class Pages(APIRouter):
+class Pages(Router):
     """Routes of pages. They are GET only: whatever changes something is a call of the API."""
 
     def __init__(self) -> None:
-        super().__init__(include_in_schema=False, route_class=StoreRoute, default_response_class=HTMLResponse)
+        super().__init__(include_in_schema=False, default_response_class=HTMLResponse)
 
     def page(self, path: str, *, like: str) -> Callable[[Endpoint], Endpoint]:
         """`like` names a route of the API: who may call it may see the page."""
@@ -152,7 +151,7 @@ def page(request: Request, name: str, /, *, status_code: int = 200, **context: A
 
 # --- sign-in
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 
 @router.get(SIGN_IN_PAGE)

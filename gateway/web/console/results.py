@@ -9,7 +9,6 @@ from fastapi import Query, Request, Response
 from gateway.contract.written_files import MAX_NAME
 from gateway.jobs.job import FINAL_STATUSES, Job, JobStatus
 from gateway.schedules.store import JobOrSchedule
-from gateway.web.authorisation import Called
 from gateway.web.console.formats import count
 from gateway.web.console.job import tab
 from gateway.web.console.pages import Pages, page
@@ -49,9 +48,9 @@ def items_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
 
 
 @router.page("/console/jobs/{job_id}/fields", like="GET /jobs/{job_id}/fields")
-async def fields_part(request: Request, job_id: JobId, parts: Parts, caller: Called) -> Response:
+async def fields_part(request: Request, job_id: JobId, parts: Parts) -> Response:
     """A part of the items' tab: counting takes a while at first."""
-    found = await get_fields(job_id, FieldsQuery(compare="runs"), parts, caller)
+    found = await get_fields(job_id, FieldsQuery(compare="runs"), parts)
     return page(request, "job/fields.html", found=found)
 
 

@@ -72,7 +72,7 @@ async def _fared(parts: GatewayParts, caller: Called) -> dict[str, SiteRunsView]
 async def one_site(
     name: NamedSite, query: Annotated[OneQuery, Query()], request: Request, parts: Parts, caller: Called
 ) -> Response:
-    site = await parts.reads.run(get_site, name, parts)
+    site = await parts.threads.run(get_site, name, parts)
     places = SearchUrl(site.search_url).placeholders
     return page(
         request,

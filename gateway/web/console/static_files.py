@@ -8,10 +8,11 @@ from functools import cached_property, lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from starlette.exceptions import HTTPException
 
 from gateway.web.authentication import STATIC as FOLDER
+from gateway.web.dependencies import Router
 
 #: Every page and every script of the console is sent with it. A worker keeps to the policy of its own script.
 POLICY = (
@@ -71,7 +72,7 @@ def _walk(folder: Traversable, prefix: str = "") -> list[tuple[str, bytes]]:
 
 STATIC = StaticFiles(files(__package__) / "static")
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 
 @router.get(FOLDER + "{version}/{name:path}")

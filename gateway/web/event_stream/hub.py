@@ -23,6 +23,7 @@ from gateway.jobs.job import Job
 from gateway.jobs.messages import status_data
 from gateway.stores.redis import ALL_EVENTS, job_channel
 from gateway.web.event_stream.lines import History, Ring, Run, StreamLimits
+from gateway.web.threads import shared_context
 
 log = structlog.get_logger()
 
@@ -250,7 +251,9 @@ class Hub:
 
     def _open(self, job: Job) -> Feed:
         feed = self._feeds[job.id] = Feed(job, self._history, self._limits)
-        self._keepers[job.id] = asyncio.create_task(feed.keep_fresh(), name=f"feed-{job.id}")
+        self._keepers[job.id] = asyncio.create_task(
+            feed.keep_fresh(), name=f"feed-{job.id}", context=shared_context()
+        )
         self._wanted_changed.set()
         return feed
 

@@ -4,11 +4,9 @@ where lines come from that the live end lacks.
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from concurrent.futures import Executor
 from functools import partial
 from typing import Any, NamedTuple, Self, TypeVar, cast
 
@@ -17,7 +15,7 @@ import redis
 import redis.asyncio
 import structlog
 from attrs import define, field
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from gateway.contract.log_line import LEVELS, MAX_LINE, LogEntry, Position, split_entries
 from gateway.errors import InvalidRequestError
@@ -27,6 +25,8 @@ from gateway.logs.search import all_lines
 from gateway.logs.store import LogChunk, LogStore
 from gateway.stores.mongo import mongo_errors
 from gateway.stores.redis import log_stream
+from gateway.web.lasting import Download, LastingAnswers
+from gateway.web.threads import Threads
 
 Result = TypeVar("Result")
 log = structlog.get_logger()
@@ -50,8 +50,6 @@ class StreamLimits(NamedTuple):
     refresh: float = 4
     #: Seconds that a reader waits for missing lines of an attempt before it declares a `gap`.
     gap_patience: float = 3
-    #: Threads for reading logs, apart from those that take orders.
-    threads: int = 4
     #: Seconds for sending clients the farewell; fewer than the server's own graceful shutdown has.
     farewell: float = 3
 
@@ -252,21 +250,22 @@ class History:
     _redis: redis.asyncio.Redis
     _jobs: JobStore
     _logs: LogStore
-    _executor: Executor
+    _threads: Threads
     _cache: RunCache
 
     async def ask(self, call: Callable[..., Result], *arguments: Any) -> Result:
-        """Run a store's method in a thread of ours. Raises what it raises; `UnavailableError` if MongoDB is away."""
+        """Run a store's method in a thread. Raises what it raises; `UnavailableError` if MongoDB is away."""
+        with mongo_errors():
+            return await self._threads.run(call, *arguments)
 
-        def guarded() -> Result:
-            with mongo_errors():
-                return call(*arguments)
-
-        return await asyncio.get_running_loop().run_in_executor(self._executor, guarded)
+    async def look(self, call: Callable[..., Result], *arguments: Any) -> Result:
+        """The same for a method that looks at one document."""
+        with mongo_errors():
+            return await self._threads.look(call, *arguments)
 
     async def job(self, job_id: str) -> Job:
         """Raises `JobNotFoundError`, `UnavailableError`."""
-        return await self.ask(self._jobs.get, job_id)
+        return await self.look(self._jobs.get, job_id)
 
     async def render(self, job_id: str, position: Position, render: Callable[[LogChunk], bytes]) -> tuple[bytes, int]:
         """A page of what MongoDB has from `position` on, and where it ends: at `position` if there is no more.
@@ -359,6 +358,7 @@ NDJSON = "application/x-ndjson"
 @define(eq=False, repr=False, slots=False)
 class LogDownload:
     _history: History
+    _answers: LastingAnswers
 
     def response(self, job: Job, media_type: str, wanted: LineFilter, attempt: int | None) -> Response:
         """One attempt, or all of them in order. Raises `InvalidRequestError` if there is no such attempt."""
@@ -367,8 +367,9 @@ class LogDownload:
             raise InvalidRequestError("attempt", f"must be one of {numbers}" if numbers else "there is none yet")
         render, ending = (_text, "log") if media_type == TEXT else (_ndjson, "jsonl")
         name = f"{job.id}.{ending}" if attempt is None else f"{job.id}-{attempt}.{ending}"
-        return StreamingResponse(
+        return Download(
             self._pages(job.id, numbers if attempt is None else [attempt], partial(render, wanted=wanted)),
+            self._answers,
             media_type=media_type,
             headers={"Content-Disposition": f'inline; filename="{name}"', "Cache-Control": "no-store"},
         )

@@ -19,7 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gateway.clock import Clock, to_iso, utc_now
 from gateway.contract.log_line import Position
-from gateway.errors import InvalidRequestError, JobNotFoundError, UnavailableError
+from gateway.errors import InvalidRequestError, JobNotFoundError, TooManyError, UnavailableError
 from gateway.jobs.job import Job
 from gateway.jobs.queries import JobQueries
 from gateway.jobs.store import JobStore
@@ -27,6 +27,7 @@ from gateway.logs.store import LogStore
 from gateway.schedules.schedule import Schedule, ScheduleState
 from gateway.schedules.store import JobOrSchedule, RunOf, ScheduleStore
 from gateway.stores.redis import connect_async
+from gateway.web.errors import answer_to
 from gateway.web.event_stream.hub import Hub, wait_for_end
 from gateway.web.event_stream.lines import (
     FAREWELL,
@@ -40,8 +41,9 @@ from gateway.web.event_stream.lines import (
     event,
 )
 from gateway.web.event_stream.reader import Overview, Reader
+from gateway.web.lasting import LastingAnswers, abort
 from gateway.web.schemas.schedule import ScheduleStatusView
-from gateway.web.threads import Check, CheckedExecutor
+from gateway.web.threads import Threads
 
 log = structlog.get_logger()
 
@@ -56,7 +58,9 @@ class StreamResponse(EventSourceResponse):
     If the request's state holds `until_over`, the stream ends when that returns: the caller's right to it is over.
     """
 
-    def __init__(self, chunks: AsyncIterator[bytes], shutdown: anyio.Event, limits: StreamLimits) -> None:
+    def __init__(
+        self, chunks: AsyncIterator[bytes], shutdown: anyio.Event, limits: StreamLimits, answers: LastingAnswers
+    ) -> None:
         super().__init__(
             chunks,
             sep="\n",
@@ -67,20 +71,28 @@ class StreamResponse(EventSourceResponse):
             shutdown_grace_period=limits.farewell,
         )
         self._patience = limits.send_timeout
+        self._answers = answers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            with self._answers.one():
+                await self._stream(scope, receive, send)
+        except (TooManyError, UnavailableError) as error:
+            await answer_to(error, scope)(scope, receive, send)
+
+    async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         until_over: UntilOver | None = scope.get("state", {}).get("until_over")
         receiving = ReceiveUntilOver(receive, until_over)
         try:
             await super().__call__(scope, receiving.receive if until_over else receive, send)
         except SendTimeoutError:
             log.info("slow_client_dropped", path=scope["path"])
-            _abort(receive)
+            abort(receive)
         if receiving.is_over:
             with anyio.move_on_after(self._patience) as sending:
                 await send({"type": "http.response.body", "body": _OVER, "more_body": False})
             if sending.cancelled_caught:
-                _abort(receive)
+                abort(receive)
 
 
 @define(eq=False, repr=False, slots=False)
@@ -103,16 +115,6 @@ class ReceiveUntilOver:
         finally:
             message.cancel()
             over.cancel()
-
-
-def _abort(receive: Receive) -> None:
-    """Cut the connection: uvicorn would close it politely, which waits for the very client that does not read.
-
-    ASGI has no message for that, so this uses uvicorn's own object. With other servers, their way of closing remains.
-    """
-    transport = getattr(getattr(receive, "__self__", None), "transport", None)
-    if transport is not None:
-        transport.abort()
 
 
 # --- a schedule followed by its own id: the run under way, or the one before; before the first run, the wait for it
@@ -172,7 +174,7 @@ class Waiting:
         with anyio.move_on_after(self._pause(found.schedule)):
             await self._shutdown.wait()
         try:
-            again = await self._history.ask(self._named.find, found.schedule.id)
+            again = await self._history.look(self._named.find, found.schedule.id)
         except UnavailableError:
             return found
         except JobNotFoundError:
@@ -203,10 +205,6 @@ FirstEvent = tuple[str, dict[str, Any]]
 _NO_CONTENT = 204
 
 
-def _unchecked() -> None:
-    """No check: the stores' own answers show whether they are there."""
-
-
 @define(eq=False, repr=False, slots=False)
 class EventStreams:
     """Create it anywhere, `start()` it on the loop that serves, `stop()` it when the last response is done.
@@ -219,21 +217,20 @@ class EventStreams:
     _logs: LogStore
     _queries: JobQueries
     _schedules: ScheduleStore
+    _threads: Threads
+    _answers: LastingAnswers
     _limits: StreamLimits = field(kw_only=True, default=StreamLimits())
     _clock: Clock = field(kw_only=True, default=utc_now)
-    #: Called before each call of the stores; raises the error that the client gets instead.
-    _check: Check = field(kw_only=True, default=_unchecked)
 
     async def start(self) -> None:
         """Does not wait for Redis, which may be away."""
         self._named = JobOrSchedule(self._jobs, self._schedules, self._queries)
         self._shutdown = anyio.Event()
-        self._executor = CheckedExecutor(self._limits.threads, "log-reads", self._check)
         self._redis = connect_async(self._redis_url)
         runs = RunCache(self._limits.cache_bytes)
-        self._history = History(self._redis, self._jobs, self._logs, self._executor, runs)
+        self._history = History(self._redis, self._jobs, self._logs, self._threads, runs)
         self._hub = Hub(self._redis_url, self._history, self._limits)
-        self._downloads = LogDownload(self._history)
+        self._downloads = LogDownload(self._history, self._answers)
         self._overview = Overview(self._hub, self._history, self._queries)
         self._waiting = Waiting(self._history, self._named, self._limits, self._clock, self._shutdown)
         self._hub.start()
@@ -244,7 +241,6 @@ class EventStreams:
         self._shutdown.set()
         await self._hub.stop()
         await self._redis.aclose()
-        self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def response(
         self,
@@ -258,8 +254,9 @@ class EventStreams:
 
         The answer has no content if the client has seen the end. Raises `InvalidRequestError` for an id of no event.
         """
+        self._answers.require_room()
         resume = _resume_point(request)
-        named = await self._history.ask(self._named.find, job_id, resume.run if resume else None)
+        named = await self._history.look(self._named.find, job_id, resume.run if resume else None)
         wanted = wanted or LineFilter()
         if isinstance(named, RunOf):
             return await self._follow_schedule(named, resume, first_event, wanted)
@@ -275,7 +272,7 @@ class EventStreams:
         schedule, job = named
         position = resume.within(job.id if job else schedule.id, schedule.id) if resume else None
         if position is not None and (job is None or await self._is_over(job, position)):
-            latest = await self._history.ask(self._named.latest_run, schedule.id)
+            latest = await self._history.look(self._named.latest_run, schedule.id)
             if latest is None or (job and latest.id == job.id):
                 return Response(status_code=_NO_CONTENT)
             job, position = latest, None
@@ -289,17 +286,19 @@ class EventStreams:
         return self._streamed(self._waiting.events(schedule, opening, follow))
 
     def _streamed(self, chunks: AsyncIterator[bytes]) -> Response:
-        return StreamResponse(chunks, self._shutdown, self._limits)
+        return StreamResponse(chunks, self._shutdown, self._limits, self._answers)
 
     async def overview(self, job_ids: Sequence[str], user_id: str | None) -> Response:
         """`status` and `progress` of many jobs: those named, else all that are alive (of one user, if given)."""
+        self._answers.require_room()
         jobs = await self._overview.jobs(job_ids, user_id)
         chunks = self._overview.events(jobs, user_id, named=bool(job_ids), closing=self._shutdown.is_set)
         return self._streamed(chunks)
 
     async def download(self, job_id: str, media_type: str, wanted: LineFilter, attempt: int | None) -> Response:
         """The log so far, streamed. Raises `InvalidRequestError` if there is no such attempt."""
-        named = await self._history.ask(self._named.find, job_id)
+        self._answers.require_room()
+        named = await self._history.look(self._named.find, job_id)
         job = named.job if isinstance(named, RunOf) else named
         if job is None:
             return Response(media_type=media_type)
@@ -308,10 +307,10 @@ class EventStreams:
     async def ending(self, job_id: str, seconds: float) -> Job:
         """The job as it has ended, or as it is after so many seconds (or when the server has to stop).
 
-        Raises `JobNotFoundError`, `UnavailableError`.
+        Raises `JobNotFoundError`, `TooManyError`, `UnavailableError`.
         """
         changed = asyncio.Event()
-        with self._hub.watch(await self._history.job(job_id), changed) as feed:
+        with self._answers.one(), self._hub.watch(await self._history.job(job_id), changed) as feed:
             await wait_for_end(feed, changed, seconds)
         return await self._history.job(job_id)
 
@@ -337,7 +336,7 @@ class EventStreams:
             return Position(START.attempt, START.offset + 1)
         end = last.log_end
         if end is None:
-            end = await self._history.ask(self._logs.end, job.id, last.attempt)
+            end = await self._history.look(self._logs.end, job.id, last.attempt)
         return Position(last.attempt, end + 1)
 
     async def _say_goodbye(self) -> None:

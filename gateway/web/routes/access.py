@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Annotated, cast
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 from pydantic import BaseModel, Field, JsonValue, SecretStr
 
 from gateway.access.audit import AuditFilter, AuditKind, AuditStore
@@ -15,7 +15,7 @@ from gateway.access.keys import Caller, ConsoleSession, Scope, Seal, open_sessio
 from gateway.errors import ConflictError, UnauthenticatedError, WrongKeyError
 from gateway.web.authentication import KeyRing, forget, keep, refuse_others, session_of
 from gateway.web.authorisation import Called
-from gateway.web.dependencies import Parts
+from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
 from gateway.web.guard import MALFORMED, WRONG_KEY
 from gateway.web.parts import GatewayParts
@@ -59,10 +59,10 @@ class SessionView(BaseModel, json_schema_extra={"examples": [_VIEW]}):
 #: Seconds before the answer to a wrong key. Its 192 random bits, not this pause, keep a key from being guessed.
 _SLOW = 0.5
 
-session_router = APIRouter(tags=["platform"])
+session_router = Router(tags=["platform"])
 
 
-def _session(request: Request) -> ConsoleSession | None:
+async def _session(request: Request) -> ConsoleSession | None:
     return cast("ConsoleSession | None", getattr(request.state, "session", None))
 
 
@@ -193,7 +193,7 @@ class AuditPage(BaseModel):
     next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
 
 
-audit_router = APIRouter(tags=["platform"])
+audit_router = Router(tags=["platform"])
 
 
 @audit_router.get("/audit", summary="Who did what", responses=problems(503))
@@ -201,5 +201,5 @@ async def list_audit(query: Annotated[AuditQuery, Query()], parts: Parts) -> Aud
     """Calls that may have changed something, refused ones too, newest first. A call appears within a second. Pass
     `next` as `after` for the page that follows.
     """
-    found, following = await parts.reads.run(parts[AuditStore].page, query.to_filter(), query.limit, query.after)
+    found, following = await parts.threads.run(parts[AuditStore].page, query.to_filter(), query.limit, query.after)
     return AuditPage(entries=[AuditView(**entry.model_dump()) for entry in found], next=following)

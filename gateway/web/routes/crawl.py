@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import Header, Query, Request, Response
 from pydantic_core import from_json
 from starlette.datastructures import URLPath
 from starlette.routing import BaseRoute, Match, NoMatchFound
@@ -23,7 +23,7 @@ from gateway.schedules.schedule import CatchUp, Overlap
 from gateway.schedules.submission import ScheduleSubmission, When, spelled
 from gateway.settings import Settings
 from gateway.web.authorisation import Called, authorise, caller_of
-from gateway.web.dependencies import Parts, RequestId, ready_parts
+from gateway.web.dependencies import Parts, RequestId, Router, ready_parts
 from gateway.web.errors import problems
 from gateway.web.parts import GatewayParts
 from gateway.web.schemas.crawl import CrawlQuery, CrawlReceipt, CrawlRequest
@@ -75,7 +75,7 @@ async def _project_of(body: CrawlRequest, parts: GatewayParts) -> str:
     catalog = parts[SpiderCatalog]
     if body.project is not None or (body.version is None and catalog.has_own(body.spider)):
         return project_name(body.project)
-    return await parts.submits.run(catalog.project_of, body.spider, body.version)
+    return await parts.threads.run(catalog.project_of, body.spider, body.version)
 
 
 def when_of(body: CrawlRequest) -> When | None:
@@ -208,7 +208,7 @@ def _again(message: Message, receive: Receive) -> Receive:
     return receive_again
 
 
-router = APIRouter(tags=["crawls"])
+router = Router(tags=["crawls"])
 
 
 @router.post(
@@ -244,11 +244,14 @@ async def crawl(
     The same request of the same user within `CRAWL_CACHE_TTL` is answered with the job that exists. A request for
     later is answered with the job or schedule that exists, however old, until that has ended.
     """
+    streams = EVENT_STREAM in request.headers.get("accept", "")
+    if streams:
+        parts.answers.require_room()
     order = await order_of(body, query, caller, parts)
     order = order._replace(idempotency_key=idempotency_key or None, correlation_id=request_id)
     when = when_of(body)
     answer = await (_now(parts, order) if when is None else _later(parts, order, when))
-    if EVENT_STREAM in request.headers.get("accept", ""):
+    if streams:
         opening = ("job", answer.model_dump(mode="json", exclude_none=True))
         return await parts.streams.response(answer.job_id, request, first_event=opening)
     if answer.scheduled:
@@ -283,7 +286,7 @@ async def _now(parts: GatewayParts, order: Order) -> CrawlReceipt:
 
 
 async def _later(parts: GatewayParts, order: Order, when: When) -> CrawlReceipt:
-    found, cached = receipt = await parts.submits.run(parts[ScheduleSubmission].submit, order, when)
+    found, cached = receipt = await parts.threads.run(parts[ScheduleSubmission].submit, order, when)
     return CrawlReceipt.of(
         found.id,
         scheduled=True,

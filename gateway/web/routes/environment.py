@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
 from gateway.contract.environment import MAX_PROJECT_BYTES, MAX_VARIABLES, SETTING_PATTERN
 from gateway.contract.variable_names import VARIABLE_PATTERN
 from gateway.projects.environment import NewVariable, ProjectConfig, ProjectEnvironment
-from gateway.web.dependencies import Parts, StoreRoute
+from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
 from gateway.web.routes.platform import ProjectName
 from gateway.web.schemas.types import Timestamp
@@ -130,7 +130,7 @@ class SettingsView(BaseModel):
         return cls(project=project, settings=config.settings, **lists)
 
 
-router = APIRouter(prefix="/projects/{project}", tags=["platform"], route_class=StoreRoute)
+router = Router(prefix="/projects/{project}", tags=["platform"])
 
 
 @router.get("/env", summary="Variables of a project", responses=problems(503))

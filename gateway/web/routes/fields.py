@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import BaseModel, Field
 
 from gateway.items.fields import FieldCounting, FieldFacts, compare
@@ -13,14 +13,13 @@ from gateway.jobs.job import Job
 from gateway.jobs.queries import JobQueries
 from gateway.schedules.store import JobOrSchedule
 from gateway.stores.mongo import mongo_errors
-from gateway.web.authorisation import Called
-from gateway.web.dependencies import JobId, Parts
+from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.errors import Responses, problems
 from gateway.web.parts import GatewayParts
 from gateway.web.routes.items import attempt_of
 from gateway.web.schemas.types import QueryModel, Timestamp
 
-router = APIRouter(tags=["jobs"])
+router = Router(tags=["jobs"])
 
 #: With how many runs a job is compared.
 RUNS_BEFORE = 5
@@ -113,13 +112,11 @@ _RESPONSES: Responses = {
 
 
 @router.get("/jobs/{job_id}/fields", summary="How full the fields of its items are", responses=_RESPONSES)
-async def get_fields(
-    job_id: JobId, query: Annotated[FieldsQuery, Query()], parts: Parts, caller: Called
-) -> FieldsView:
+async def get_fields(job_id: JobId, query: Annotated[FieldsQuery, Query()], parts: Parts) -> FieldsView:
     """Top-level fields, and those of objects in them, of the items that there are: at most 300. One answer counts for
     up to three seconds. What was counted is kept, so that the next answer goes on from there.
     """
-    return await parts.searches.by(caller).run(read_fields, parts, job_id, query)
+    return await parts.threads.run(read_fields, parts, job_id, query)
 
 
 def read_fields(parts: GatewayParts, job_id: str, query: FieldsQuery) -> FieldsView:

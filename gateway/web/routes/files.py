@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated, NamedTuple
 from urllib.parse import quote
 
-from fastapi import APIRouter, Header, HTTPException, Path, Query, Response
-from fastapi.responses import StreamingResponse
+from fastapi import Header, HTTPException, Path, Query, Response
 from pydantic import BaseModel, Field
 from starlette.convertors import Convertor, register_url_convertor
 
@@ -17,12 +16,13 @@ from gateway.errors import WrittenFileNotFoundError
 from gateway.files.store import FileRecord, FileStore
 from gateway.schedules.store import JobOrSchedule
 from gateway.stores.mongo import mongo_errors
-from gateway.web.dependencies import JobId, Parts, StoreRoute
+from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.errors import Responses, problems
+from gateway.web.lasting import Download
 from gateway.web.parts import GatewayParts
 from gateway.web.schemas.types import QueryModel, Timestamp
 
-router = APIRouter(tags=["jobs"], route_class=StoreRoute)
+router = Router(tags=["jobs"])
 
 #: Bytes that are read at a time; a client that reads slowly holds no more of them.
 PIECE = 1 << 20
@@ -158,7 +158,7 @@ async def get_file(
     if_none_match: Annotated[str | None, Header(description="The `ETag` that the client has.")] = None,
 ) -> Response:
     """A browser saves it under its own name, and shows or runs nothing of it."""
-    record = await parts.downloads.run(_find, parts, job_id, name, query.attempt)
+    record = await parts.threads.run(_find, parts, job_id, name, query.attempt)
     headers = _headers(record)
     if if_none_match and headers["ETag"] in if_none_match:
         return Response(status_code=304, headers=headers)
@@ -169,9 +169,10 @@ async def get_file(
     if part.is_partial:
         headers["Content-Range"] = f"bytes {part.start}-{part.start + part.length - 1}/{record.size}"
     # before the answer begins, so that an absent store still leads to an error
-    first = await parts.downloads.run(parts[FileStore].read, record, part.start, min(PIECE, part.length))
-    return StreamingResponse(
+    first = await parts.threads.run(parts[FileStore].read, record, part.start, min(PIECE, part.length))
+    return Download(
         _stream(parts, record, part, first),
+        parts.answers,
         status_code=206 if part.is_partial else 200,
         headers=headers,
     )
@@ -204,7 +205,7 @@ async def _stream(parts: GatewayParts, record: FileRecord, part: ByteRange, firs
     yield first
     position, end = part.start + len(first), part.start + part.length
     while position < end:
-        data = await parts.downloads.run(parts[FileStore].read, record, position, min(PIECE, end - position))
+        data = await parts.threads.run(parts[FileStore].read, record, position, min(PIECE, end - position))
         position += len(data)
         yield data
 

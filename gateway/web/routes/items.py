@@ -7,22 +7,20 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 
 from attrs import define, field
-from fastapi import APIRouter, Query, Response
-from fastapi.responses import StreamingResponse
+from fastapi import Query, Response
 
-from gateway.access.keys import Caller
 from gateway.clock import to_iso
 from gateway.errors import InvalidRequestError, JobNotFoundError, ScheduleNotFoundError
 from gateway.items.items import FORMATS, CsvFormat, Item, ItemFormat, ItemStore, Look, search
 from gateway.jobs.job import Job
 from gateway.schedules.store import JobOrSchedule, RunOf
-from gateway.web.authorisation import Called
-from gateway.web.dependencies import JobId, Parts, ScheduleId
+from gateway.web.dependencies import JobId, Parts, Router, ScheduleId
 from gateway.web.errors import Responses, problems
+from gateway.web.lasting import Download
 from gateway.web.parts import GatewayParts
 from gateway.web.schemas.schedule import LAST_RUN, ScheduleItemsQuery
 from gateway.web.schemas.types import ItemsQuery
-from gateway.web.threads import ThreadPool, UsersThreads
+from gateway.web.threads import Threads
 
 #: Bytes of output a batch should make, which decides how many items it reads.
 _BATCH_BYTES = 1 << 20
@@ -84,7 +82,7 @@ class ItemExport:
         following = self._cursor() if self._page(1) else None
         return b"".join([*parts, self._encoder.end(following)]), following
 
-    async def stream(self, threads: ThreadPool | UsersThreads, first: bytes | None) -> AsyncIterator[bytes]:
+    async def stream(self, threads: Threads, first: bytes | None) -> AsyncIterator[bytes]:
         """All items. `first` was read before the answer began, so that an absent store still leads to an error."""
         data = first
         while data is not None:
@@ -113,7 +111,7 @@ def _item_at(job_id: str, cursor: str) -> str:
     return Item(job_id, int(attempt), int(end), None).id
 
 
-router = APIRouter()
+router = Router()
 
 #: The cursor of the next page, for the formats that have no place for one.
 NEXT_HEADER = "X-Next"
@@ -159,13 +157,13 @@ _RESPONSES: Responses = {200: _OK, **problems(404, 503)}
 @router.get(
     "/jobs/{job_id}/items", summary="Download items", tags=["jobs"], response_class=Response, responses=_RESPONSES
 )
-async def get_items(job_id: JobId, query: Annotated[ItemsQuery, Query()], parts: Parts, caller: Called) -> Response:
+async def get_items(job_id: JobId, query: Annotated[ItemsQuery, Query()], parts: Parts) -> Response:
     """Without `limit`, streams all items that there are at this moment. A CSV has the columns of the first hundred
     items, or those that `fields` names, the same on every page. With `q`, a page ends after two seconds: it may have
     fewer items than `limit`, or none, and its `next` goes on. For a schedule, these are the items of the run under
     way, or of the one before.
     """
-    return await _items(parts, caller, job_id, query)
+    return await _items(parts, job_id, query)
 
 
 @router.get(
@@ -176,20 +174,18 @@ async def get_items(job_id: JobId, query: Annotated[ItemsQuery, Query()], parts:
     responses=_RESPONSES,
 )
 async def get_run_items(
-    schedule_id: ScheduleId, query: Annotated[ScheduleItemsQuery, Query()], parts: Parts, caller: Called
+    schedule_id: ScheduleId, query: Annotated[ScheduleItemsQuery, Query()], parts: Parts
 ) -> Response:
     """As `GET /jobs/{job_id}/items`, for one run. The pages that follow stay with the run of the first page."""
-    if not await parts.reads.run(parts[JobOrSchedule].is_schedule, schedule_id):
+    if not await parts.threads.look(parts[JobOrSchedule].is_schedule, schedule_id):
         raise ScheduleNotFoundError(schedule_id)
     run = None if query.run == LAST_RUN else query.run
-    return await _items(parts, caller, schedule_id, query, run)
+    return await _items(parts, schedule_id, query, run)
 
 
-async def _items(
-    parts: GatewayParts, caller: Caller, identity: str, query: ItemsQuery, run: str | None = None
-) -> Response:
+async def _items(parts: GatewayParts, identity: str, query: ItemsQuery, run: str | None = None) -> Response:
     page_of, _, after = (query.after or "").rpartition(".")
-    named = await parts.reads.run(parts[JobOrSchedule].find, identity, page_of or run)
+    named = await parts.threads.look(parts[JobOrSchedule].find, identity, page_of or run)
     job = named.job if isinstance(named, RunOf) else named
     _require_same_run(job, page_of, run)
     encoder = _encoder(query)
@@ -199,12 +195,12 @@ async def _items(
         parts[ItemStore], job.id if job else identity, attempt, after or None, encoder, prefix, query.q
     )
     headers = _headers(job, identity, encoder)
-    threads = parts.searches.by(caller) if query.q else parts.reads
     if query.limit is None:
-        first = await threads.run(export.next_batch)
-        rest = parts.searches.going_on(caller) if query.q else parts.reads
-        return StreamingResponse(export.stream(rest, first), headers=headers, media_type=encoder.media_type)
-    data, following = await threads.run(export.page, query.limit)
+        first = await parts.threads.run(export.next_batch)
+        return Download(
+            export.stream(parts.threads, first), parts.answers, headers=headers, media_type=encoder.media_type
+        )
+    data, following = await parts.threads.run(export.page, query.limit)
     if following:
         headers[NEXT_HEADER] = following
     if query.q is not None:

@@ -6,7 +6,7 @@ from collections import Counter
 from datetime import timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
@@ -25,7 +25,7 @@ from gateway.status.facts import JobCounts, QueueReport, QueueStatus, SitePerfor
 from gateway.stores.mongo import mongo_errors
 from gateway.web.answer import MERELY_COUNTED
 from gateway.web.authorisation import Called
-from gateway.web.dependencies import JobId, Parts, RequestId, StoreRoute
+from gateway.web.dependencies import JobId, Parts, RequestId, Router
 from gateway.web.errors import problems
 from gateway.web.schemas.crawl import CrawlReceipt
 from gateway.web.schemas.job import (
@@ -53,7 +53,7 @@ from gateway.web.schemas.types import (
     UserId,
 )
 
-router = APIRouter(prefix="/jobs", tags=["jobs"], route_class=StoreRoute)
+router = Router(prefix="/jobs", tags=["jobs"])
 
 #: `GET /jobs/count` counts up to this.
 MOST_COUNTED = 10_000
@@ -69,8 +69,9 @@ async def list_jobs(query: Annotated[JobsQuery, Query()], parts: Parts, caller: 
     """
     wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
     newest_first = query.sort == "newest"
-    threads = parts.searches.by(caller) if query.q else parts.reads
-    page = await threads.run(parts[JobQueries].page, wanted, query.limit, query.after, newest_first=newest_first)
+    page = await parts.threads.run(
+        parts[JobQueries].page, wanted, query.limit, query.after, newest_first=newest_first
+    )
     jobs = [JobSummary.of(job) for job in page.jobs]
     return JobPage(jobs=jobs, next=page.next, searched_to=page.searched_to)
 
@@ -80,8 +81,7 @@ async def list_jobs(query: Annotated[JobsQuery, Query()], parts: Parts, caller: 
 async def count_jobs(query: Annotated[JobsFilter, Query()], parts: Parts, caller: Called) -> JobCount:
     """Counts up to 10,000. `POST /jobs/bulk` without `expect` counts all."""
     wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
-    threads = parts.searches.by(caller) if query.q else parts.reads
-    count = await threads.run(parts[JobQueries].count, wanted, MOST_COUNTED + 1)
+    count = await parts.threads.run(parts[JobQueries].count, wanted, MOST_COUNTED + 1)
     return JobCount(count=min(count, MOST_COUNTED), is_exact=count <= MOST_COUNTED)
 
 
@@ -89,8 +89,7 @@ async def count_jobs(query: Annotated[JobsFilter, Query()], parts: Parts, caller
 async def job_points(query: Annotated[JobPointsQuery, Query()], parts: Parts, caller: Called) -> JobPointsView:
     """For a picture of start, duration and outcome: the jobs that have started, or a fair sample of them."""
     wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
-    threads = parts.searches.by(caller) if query.q else parts.reads
-    found = await threads.run(parts[JobQueries].points, wanted, query.limit)
+    found = await parts.threads.run(parts[JobQueries].points, wanted, query.limit)
     points = [JobPointView.of(point) for point in found.points]
     return JobPointsView(points=points, is_sample=found.is_sample)
 
@@ -111,10 +110,9 @@ async def act_on_jobs(
         raise InvalidRequestError("expect", "is required with after")
     if body.expect is None:
         setattr(request.state, MERELY_COUNTED, True)
-        threads = parts.searches.by(caller) if body.filter.q else parts.reads
-        return BulkReport(action=body.action, matched=await threads.run(acts.count, body.action, wanted))
+        return BulkReport(action=body.action, matched=await parts.threads.run(acts.count, body.action, wanted))
     asked = Asked(caller.name, request_id)
-    done = await parts.bulk.run(acts.act, body.action, wanted, body.expect, asked, body.after)
+    done = await parts.threads.run(acts.act, body.action, wanted, body.expect, asked, body.after)
     return BulkReport.of(body.action, body.expect if body.after is None else None, done)
 
 
@@ -333,7 +331,7 @@ class QueueStatusView(BaseModel):
         )
 
 
-queue_router = APIRouter(tags=["platform"])
+queue_router = Router(tags=["platform"])
 
 
 @queue_router.get(
@@ -344,7 +342,7 @@ async def queue_status(query: Annotated[QueueQuery, Query()], parts: Parts) -> Q
     the durations of the runs that ended within the last `hours`.
     """
     window = timedelta(hours=query.hours)
-    return QueueStatusView.of(await parts.reads.run(parts[QueueStatus].report, window))
+    return QueueStatusView.of(await parts.threads.run(parts[QueueStatus].report, window))
 
 
 class DeadLettersQuery(QueryModel):
@@ -401,7 +399,7 @@ class DeadLetterPage(BaseModel):
 
 # --- `/dead-letters`: jobs that are out of retries, and what is done about them
 
-dead_letters_router = APIRouter(prefix="/dead-letters", tags=["jobs"], route_class=StoreRoute)
+dead_letters_router = Router(prefix="/dead-letters", tags=["jobs"])
 
 LetterId = Annotated[
     str, Path(description="The job's id.", examples=["5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"], max_length=100)
@@ -414,7 +412,7 @@ async def list_dead_letters(
 ) -> DeadLetterPage:
     """Newest first. Pass `next` as `after` for the page that follows."""
     wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
-    page = await parts.reads.run(parts[JobQueries].page, wanted, query.limit, query.after)
+    page = await parts.threads.run(parts[JobQueries].page, wanted, query.limit, query.after)
     letters = [DeadLetter.of(job) for job in page.jobs]
     return DeadLetterPage(dead_letters=letters, next=page.next, searched_to=page.searched_to)
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Self
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
@@ -14,7 +14,7 @@ from gateway.access.key_store import KeyIssue, KeyStore
 from gateway.access.keys import ApiKey, Scope
 from gateway.errors import InvalidRequestError, KeyNotFoundError
 from gateway.stores.mongo import mongo_errors
-from gateway.web.dependencies import Parts, StoreRoute
+from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
 from gateway.web.schemas.types import QueryTime, Text, Timestamp, UserId
 
@@ -91,7 +91,7 @@ class KeyList(BaseModel):
     keys: list[KeyView]
 
 
-router = APIRouter(prefix="/keys", tags=["platform"], route_class=StoreRoute)
+router = Router(prefix="/keys", tags=["platform"])
 
 
 @router.get("", summary="Keys", responses=problems(503))

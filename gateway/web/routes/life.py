@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Self
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import BaseModel, Field
 
 from gateway.jobs.job import Job, JobStatus, WaitingReason
@@ -14,12 +14,12 @@ from gateway.jobs.queries import JobQueries
 from gateway.jobs.timeline import Moment, MomentKind, timeline
 from gateway.schedules.store import JobOrSchedule
 from gateway.stores.mongo import mongo_errors
-from gateway.web.dependencies import JobId, Parts, StoreRoute
+from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.errors import problems
 from gateway.web.schemas.job import JobSummary
 from gateway.web.schemas.types import QueryModel, Timestamp
 
-router = APIRouter(prefix="/jobs/{job_id}", tags=["jobs"], route_class=StoreRoute)
+router = Router(prefix="/jobs/{job_id}", tags=["jobs"])
 
 #: Attempts whose progress is shown, the latest ones.
 MOST_ATTEMPTS = 10

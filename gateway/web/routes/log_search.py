@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import BaseModel, Field, WithJsonSchema
 
 from gateway.contract.log_line import Position
@@ -16,13 +16,12 @@ from gateway.jobs.job import Job
 from gateway.logs.search import BEGIN, END, MAX_TEXT, Found, Line, LogFilter, LogIndex, LogSearch, Stretch
 from gateway.schedules.store import JobOrSchedule, RunOf
 from gateway.stores.mongo import mongo_errors
-from gateway.web.authorisation import Called
-from gateway.web.dependencies import JobId, Parts
+from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.errors import Responses, problems
 from gateway.web.parts import GatewayParts
 from gateway.web.schemas.types import QueryModel
 
-router = APIRouter(tags=["jobs"])
+router = Router(tags=["jobs"])
 
 #: Characters of messages in one answer, and loggers in one index.
 _MAX_ANSWER = 4 << 20
@@ -173,7 +172,7 @@ async def index_log(job_id: JobId, query: Annotated[LogFilterQuery, Query()], pa
             ],
         )
 
-    return await parts.reads.run(read)
+    return await parts.threads.run(read)
 
 
 @router.get(
@@ -181,9 +180,7 @@ async def index_log(job_id: JobId, query: Annotated[LogFilterQuery, Query()], pa
     summary="Search a log",
     responses=_answers({**_SEGMENTS, "positions": ["1-20480", "1-65610"], "next": None}),
 )
-async def search_log(
-    job_id: JobId, query: Annotated[LogSearchQuery, Query()], parts: Parts, caller: Called
-) -> LogSearchView:
+async def search_log(job_id: JobId, query: Annotated[LogSearchQuery, Query()], parts: Parts) -> LogSearchView:
     """Which lines have a text (`q`), a level, a logger: all of them are counted, in all attempts, up to the newest
     line. The answer has the positions of the first ones; `from` and `to` have those of any part. After two seconds it
     tells what it has found up to `end`, and `next` goes on.
@@ -197,7 +194,7 @@ async def search_log(
         following = str(found.next) if found.next else None
         return LogSearchView(**_segments(job, found), positions=list(map(str, found.positions)), next=following)
 
-    return await (parts.searches.by(caller) if query.q else parts.reads).run(read)
+    return await parts.threads.run(read)
 
 
 @router.get(
@@ -206,9 +203,7 @@ async def search_log(
     responses=_answers({"run": _SEGMENTS["run"], "lines": [_LINE], "next": "1-78"}),
     response_model_exclude_defaults=True,
 )
-async def read_log_lines(
-    job_id: JobId, query: Annotated[LogLinesQuery, Query()], parts: Parts, caller: Called
-) -> LogLinesView:
+async def read_log_lines(job_id: JobId, query: Annotated[LogLinesQuery, Query()], parts: Parts) -> LogLinesView:
     """Lines from any position or number on, without those before. An answer ends after `limit` lines, 4 million
     characters, or two seconds: then it may have no lines, and `next` goes on.
     """
@@ -220,7 +215,7 @@ async def read_log_lines(
             job = _job(parts, job_id)
             return _lines(parts[LogSearch], job, query) if job else LogLinesView(run=None, lines=[], next=None)
 
-    return await (parts.searches.by(caller) if query.q else parts.reads).run(read)
+    return await parts.threads.run(read)
 
 
 def _lines(search: LogSearch, job: Job, query: LogLinesQuery) -> LogLinesView:

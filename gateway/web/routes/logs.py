@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.access.keys import sign
@@ -12,7 +12,7 @@ from gateway.errors import ConflictError, InvalidRequestError
 from gateway.schedules.store import JobOrSchedule
 from gateway.web.authentication import KeyRing
 from gateway.web.authorisation import Called
-from gateway.web.dependencies import JobId, Parts, StoreRoute
+from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.errors import problems
 from gateway.web.event_stream.lines import MAX_TEXT, NDJSON, TEXT, LineFilter
 from gateway.web.event_stream.reader import MAX_JOBS
@@ -43,7 +43,7 @@ class StreamTokenView(BaseModel):
 
 # --- `POST /jobs/{id}/stream-token`: for browsers, whose `EventSource` cannot send a key
 
-token_router = APIRouter(tags=["jobs"], route_class=StoreRoute)
+token_router = Router(tags=["jobs"])
 
 
 @token_router.post(
@@ -83,7 +83,7 @@ _Format = Annotated[
     Query(alias="format", description="A file to save, whatever `Accept` says, for links in pages"),
 ]
 
-router = APIRouter(tags=["jobs"])
+router = Router(tags=["jobs"])
 
 
 @router.get(
@@ -173,7 +173,7 @@ def _quality(text: str) -> float:
 
 _EVENTS_EXAMPLE = 'event: status\ndata: {"job_id":"…","user_id":"abc123","status":"running","attempt":1}\n\n'
 
-events_router = APIRouter(tags=["jobs"])
+events_router = Router(tags=["jobs"])
 
 
 @events_router.get(

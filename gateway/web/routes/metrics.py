@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from gateway.errors import UnavailableError
 from gateway.jobs.job import JobStatus, WaitingReason
 from gateway.jobs.queries import EndedJob
 from gateway.nodes.node import NodeState
 from gateway.nodes.store import Node
 from gateway.schedules.schedule import ScheduleState
 from gateway.status.facts import FactReader, PlatformFacts
-from gateway.web.dependencies import Parts
+from gateway.web.dependencies import Parts, Router
 
 _PREFIX = "discoverybot_"
 Name = TypeVar("Name", bound=str)
@@ -172,7 +174,7 @@ _OF_NODES: tuple[tuple[str, str, Callable[[Node], float]], ...] = (
 )
 
 
-router = APIRouter(tags=["platform"])
+router = Router(tags=["platform"])
 
 
 _DESCRIBED: dict[str, Any] = {
@@ -191,10 +193,13 @@ class _All(Collector):
 
 
 @router.get("/metrics", summary="Figures for Prometheus", response_class=Response, responses={200: _DESCRIBED})
-def metrics(request: Request, parts: Parts) -> Response:
+async def metrics(request: Request, parts: Parts) -> Response:
     """How the queue, the schedules, the nodes and the runs of the last hour fare, the same from every gateway; and
     this process's own requests and streams. Without MongoDB only the latter.
     """
     own: Iterable[Metric] = request.app.state.process_metrics.registry.collect()
-    text = generate_latest(_All(own, platform_families(parts[FactReader].facts())))
+    facts = None
+    with suppress(UnavailableError):
+        facts = await parts.threads.run(parts[FactReader].facts)
+    text = generate_latest(_All(own, platform_families(facts)))
     return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import Annotated
 from urllib.parse import parse_qs, quote
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import Path, Query, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
@@ -26,7 +26,7 @@ from gateway.nodes.store import Node, NodeStore
 from gateway.settings import NODE_NAME
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import Called
-from gateway.web.dependencies import Parts, StoreRoute
+from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
 from gateway.web.parts import GatewayParts
 from gateway.web.schemas.types import QueryModel, Timestamp
@@ -152,7 +152,7 @@ class NodeList(BaseModel):
     missing: list[MissingView] = Field(description="URLs in `SCRAPYD_URL` with which no node has registered.")
 
 
-router = APIRouter(prefix="/nodes", tags=["platform"], route_class=StoreRoute)
+router = Router(prefix="/nodes", tags=["platform"])
 
 
 @router.get("", summary="Crawl nodes", responses=problems(503))
@@ -294,7 +294,7 @@ async def drain_node(
     """
     parts.readiness.refuse_if_away()
     with mongo_errors():
-        found = _known(await parts.submits.run(parts[NodeStore].drain, node), node)
+        found = _known(await parts.threads.run(parts[NodeStore].drain, node), node)
         if query.wait is None:
             return _view(found, parts)
         view = await _waited(node, parts, time.monotonic() + query.wait)
@@ -307,7 +307,7 @@ async def drain_node(
 async def _waited(name: str, parts: GatewayParts, until: float) -> NodeView:
     """The node once it is removable, or at `until`. Raises `NodeNotFoundError`, PyMongo's errors."""
     while True:
-        view = _view(_known(await parts.reads.run(parts[NodeStore].get, name), name), parts)
+        view = _view(_known(await parts.threads.look(parts[NodeStore].get, name), name), parts)
         if view.removable or (left := until - time.monotonic()) <= 0:
             return view
         await asyncio.sleep(min(left, _LOOK_EVERY))
@@ -332,7 +332,7 @@ def _view(node: Node, parts: GatewayParts) -> NodeView:
 
 # --- `/nodes/{node}/scrapyd/`: Scrapyd's own pages, for admins, without the node's password
 
-console_router = APIRouter(tags=["platform"])
+console_router = Router(tags=["platform"])
 
 ConsoleNode = Annotated[str, Path(description="The node's name, as `GET /nodes` shows it.", examples=["n1"])]
 PagePath = Annotated[str, Path(description="The page: empty, `jobs`, `logs/…` or `items/…`.", examples=["jobs"])]
@@ -395,13 +395,13 @@ async def cancel_on_node(node: ConsoleNode, request: Request, parts: Parts, call
 async def _node(parts: GatewayParts, name: str) -> Node:
     """Raises `NodeNotFoundError`, `UnavailableError`."""
     with mongo_errors():
-        return _known(await parts.reads.run(parts[NodeStore].get, name), name)
+        return _known(await parts.threads.look(parts[NodeStore].get, name), name)
 
 
 async def _is_cancelled(parts: GatewayParts, attempt: AttemptId, by: str | None) -> bool:
     """Cancel the job, if it is ours and can still be cancelled. Returns whether that was so."""
     try:
-        await parts.reads.run(parts[Cancellation].cancel, attempt.job_id, by)
+        await parts.threads.run(parts[Cancellation].cancel, attempt.job_id, by)
     except (JobNotFoundError, ConflictError):
         return False
     return True

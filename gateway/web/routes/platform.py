@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import orjson
-from fastapi import APIRouter, Query, Request, Response
 from fastapi import Path as PathParameter
+from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 from starlette.datastructures import UploadFile
@@ -32,7 +32,7 @@ from gateway.projects.eggs import EggStore, KeptEgg
 from gateway.projects.versions import Releases
 from gateway.status.health import SharedHealth
 from gateway.stores.mongo import mongo_errors
-from gateway.web.dependencies import Parts, StoreRoute
+from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import RETRY_AFTER, problems
 from gateway.web.parts import GatewayParts
 from gateway.web.schemas.types import Name, QueryModel, SearchText, Timestamp
@@ -285,7 +285,7 @@ class Liveness(BaseModel):
 
 # --- the routes: `GET /health` for people and balancers, `GET /health/live` for the supervisor that restarts us
 
-health_router = APIRouter(prefix="/health", tags=["platform"])
+health_router = Router(prefix="/health", tags=["platform"])
 
 
 @health_router.get(
@@ -314,7 +314,7 @@ async def live() -> Liveness:
     return Liveness()
 
 
-spiders_router = APIRouter(tags=["platform"], route_class=StoreRoute)
+spiders_router = Router(tags=["platform"])
 
 
 @spiders_router.get("/spiders", summary="What can be run", responses=problems(503))
@@ -355,7 +355,7 @@ def _place(cursor: str) -> tuple[str, str, str]:
     return project, name, version
 
 
-projects_router = APIRouter(tags=["platform"], route_class=StoreRoute)
+projects_router = Router(tags=["platform"])
 
 AnyProjectName = Annotated[
     str, PathParameter(pattern=_PROJECT_NAME, description="A project of `GET /projects`.", examples=["shop"])
@@ -435,7 +435,7 @@ async def add_version(
             with egg.open("wb") as file:  # noqa: ASYNC230 - pieces of 64 KiB, into the page cache
                 async for piece in request.stream():
                     file.write(piece)
-        answers = await parts.deploys.run(parts[Deployment].deploy, project, query.version, egg, query.wait)
+        answers = await parts.threads.run(parts[Deployment].deploy, project, query.version, egg, query.wait)
     known = {"project": project, "version": query.version, "nodes": [answer.shown() for answer in answers]}
     if query.wait is not None and are_installing(answers):
         url = f"/projects/{quote(project)}/versions/{quote(query.version)}/dependencies"
@@ -450,13 +450,13 @@ async def _read_form(request: Request, egg: Path, parts: GatewayParts) -> None:
         if not isinstance(upload, UploadFile):
             raise InvalidRequestError("egg", "is missing in the form: send it as a file (curl -F egg=@shop.egg)")
         with egg.open("wb") as file:
-            await parts.deploys.run(copyfileobj, upload.file, file)
+            await parts.threads.run(copyfileobj, upload.file, file)
         if isinstance(requirements, UploadFile):
             content = await requirements.read(MAX_REQUIREMENTS + 1)
         else:
             content = (requirements or "").encode()
         if requirements is not None:
-            await parts.deploys.run(put_requirements, egg, content)
+            await parts.threads.run(put_requirements, egg, content)
 
 
 @projects_router.get(
@@ -548,6 +548,6 @@ async def delete_version(project: ProjectName, version: VersionName, parts: Part
     Running attempts go on. Crawls that wait for this version wait until it is deployed again, or until they are
     cancelled; `waiting_reason` says so.
     """
-    removals = await parts.deploys.run(parts[Undeployment].delete, project, version)
+    removals = await parts.threads.run(parts[Undeployment].delete, project, version)
     nodes = [NodeRemovalView(**removal._asdict()) for removal in removals]
     return DeletedView(project=project, version=version, nodes=nodes)

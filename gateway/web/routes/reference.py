@@ -8,14 +8,15 @@ import re
 from functools import lru_cache
 from importlib.resources import files
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.openapi.docs import get_redoc_html, get_swagger_ui_html
 from fastapi.responses import HTMLResponse
 from starlette.staticfiles import StaticFiles
 
 from gateway.web.answer import ASSETS
+from gateway.web.dependencies import Router
 
-router = APIRouter(include_in_schema=False)
+router = Router(include_in_schema=False)
 
 _ASSETS = ASSETS.rstrip("/")
 _INLINE_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)

@@ -8,11 +8,9 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from attrs import define, field
-from fastapi import APIRouter, Query, Response
-from fastapi.responses import StreamingResponse
+from fastapi import Query, Response
 from pydantic import BaseModel, Field
 
-from gateway.access.keys import Caller
 from gateway.clock import to_iso
 from gateway.errors import InvalidRequestError
 from gateway.items.items import CsvFormat, Item, ItemFormat, JsonLinesFormat
@@ -31,15 +29,14 @@ from gateway.requests.store import (
 )
 from gateway.schedules.store import JobOrSchedule
 from gateway.stores.mongo import mongo_errors
-from gateway.web.authorisation import Called
-from gateway.web.dependencies import JobId, Parts
+from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.errors import Responses, problems
+from gateway.web.lasting import Download
 from gateway.web.parts import GatewayParts
 from gateway.web.routes.items import NEXT_HEADER, REMOVED_HEADER, SEARCHED_HEADER, attempt_of
 from gateway.web.schemas.types import QueryBoolean, QueryModel, Text, Timestamp
-from gateway.web.threads import ThreadPool, UsersThreads
 
-router = APIRouter(tags=["jobs"])
+router = Router(tags=["jobs"])
 
 #: Requests of a page if nobody says how many, and of each step of a download.
 PAGE = 100
@@ -165,26 +162,15 @@ _RESPONSES: Responses = {
 @router.get(
     "/jobs/{job_id}/requests", summary="List a crawl's requests", response_class=Response, responses=_RESPONSES
 )
-async def get_requests(
-    job_id: JobId, query: Annotated[RequestsQuery, Query()], parts: Parts, caller: Called
-) -> Response:
+async def get_requests(job_id: JobId, query: Annotated[RequestsQuery, Query()], parts: Parts) -> Response:
     """One entry per request, as it ended: redirects and retries are part of it. While the crawl runs, each appears
     when its callback is at its end. For a schedule, these are those of the run under way, or of the one before.
     """
     if query.format == "json":
-        page, looked_at = await _threads(parts, caller, query).run(_page, parts, job_id, query)
+        page, looked_at = await parts.threads.run(_page, parts, job_id, query)
         headers = {SEARCHED_HEADER: str(looked_at)} if query.q else {}
         return Response(page.model_dump_json(), headers=headers, media_type="application/json")
-    return await _download(parts, caller, job_id, query)
-
-
-def _threads(
-    parts: GatewayParts, caller: Caller, query: RequestsQuery, *, goes_on: bool = False
-) -> ThreadPool | UsersThreads:
-    """Another order than that of the record, and a text, take reading all of it."""
-    if query.sort == "at" and not query.q:
-        return parts.reads
-    return parts.searches.going_on(caller) if goes_on else parts.searches.by(caller)
+    return await _download(parts, job_id, query)
 
 
 def _page(parts: GatewayParts, job_id: str, query: RequestsQuery) -> tuple[RequestPage, int]:
@@ -220,7 +206,6 @@ class _Export:
     """All pages from the query's on, one after the other."""
 
     _parts: GatewayParts
-    _caller: Caller
     _job: Job | None
     _attempt: int | None
     _query: RequestsQuery
@@ -239,19 +224,19 @@ class _Export:
     async def stream(self, first: bytes) -> AsyncIterator[bytes]:
         yield first
         while self.following:
-            yield await _threads(self._parts, self._caller, self._query, goes_on=True).run(self.read)
+            yield await self._parts.threads.run(self.read)
 
 
-async def _download(parts: GatewayParts, caller: Caller, job_id: str, query: RequestsQuery) -> Response:
-    job = await parts.reads.run(parts[JobOrSchedule].job, job_id)
+async def _download(parts: GatewayParts, job_id: str, query: RequestsQuery) -> Response:
+    job = await parts.threads.look(parts[JobOrSchedule].job, job_id)
     attempt = attempt_of(job, query.attempt)
     encoder = _encoder(query)
-    export = _Export(parts, caller, job, attempt, query, encoder)
+    export = _Export(parts, job, attempt, query, encoder)
     # before the answer begins, so that an absent store still leads to an error
-    first = await _threads(parts, caller, query).run(export.read)
+    first = await parts.threads.run(export.read)
     headers = _headers(job_id, job, attempt, encoder)
     if query.limit is None:
-        return StreamingResponse(export.stream(first), headers=headers, media_type=encoder.media_type)
+        return Download(export.stream(first), parts.answers, headers=headers, media_type=encoder.media_type)
     if export.following:
         headers[NEXT_HEADER] = _text(export.following)
     return Response(first, headers=headers, media_type=encoder.media_type)

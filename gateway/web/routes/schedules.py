@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from pydantic import BaseModel, Field
 
 from gateway.access.keys import Caller
@@ -19,7 +19,7 @@ from gateway.schedules.submission import ScheduleSubmission, When
 from gateway.status.facts import SchedulerReport, SchedulerStatus
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import Called
-from gateway.web.dependencies import Parts, RequestId, ScheduleId, StoreRoute
+from gateway.web.dependencies import Parts, RequestId, Router, ScheduleId
 from gateway.web.errors import problems
 from gateway.web.parts import GatewayParts
 from gateway.web.routes.crawl import IdempotencyKey, change_of, order_of, when_of
@@ -40,13 +40,13 @@ from gateway.web.schemas.schedule import (
 )
 from gateway.web.schemas.types import QueryModel, Timestamp
 
-router = APIRouter(prefix="/schedules", tags=["schedules"], route_class=StoreRoute)
+router = Router(prefix="/schedules", tags=["schedules"])
 
 
 @router.get("", summary="List schedules", responses=problems(503))
 async def list_schedules(query: Annotated[SchedulesQuery, Query()], parts: Parts, caller: Called) -> SchedulePage:
     """Newest first, those of sites and targets too. Pass `next` as `after` for the page that follows."""
-    return await parts.reads.run(schedules_page, query, parts, caller)
+    return await parts.threads.run(schedules_page, query, parts, caller)
 
 
 def schedules_page(query: SchedulesQuery, parts: GatewayParts, caller: Caller) -> SchedulePage:
@@ -79,7 +79,7 @@ async def create_schedule(
     order = await order_of(body, query, caller, parts)
     order = order._replace(idempotency_key=idempotency_key or None, correlation_id=request_id)
     when = when_of(body) or When()
-    found, cached = await parts.submits.run(parts[ScheduleSubmission].submit, order, when)
+    found, cached = await parts.threads.run(parts[ScheduleSubmission].submit, order, when)
     if cached:
         response.status_code = HTTPStatus.OK.value
     response.headers["Location"] = f"/schedules/{found.id}"
@@ -93,7 +93,7 @@ async def schedules_calendar(
     """The occurrences between two times, by schedule, the newest schedules first: what became of those that are over,
     and those to come. Schedules without any are left out. Pass `next` as `after` for the page that follows.
     """
-    return await parts.reads.run(calendar_page, query, parts, caller)
+    return await parts.threads.run(calendar_page, query, parts, caller)
 
 
 def calendar_page(query: CalendarQuery, parts: GatewayParts, caller: Caller) -> SchedulesCalendar:
@@ -241,7 +241,7 @@ class SchedulerStatusView(BaseModel):
 
 # --- `/scheduler`: one tick now, and how the schedules fare
 
-scheduler_router = APIRouter(prefix="/scheduler", tags=["schedules"], route_class=StoreRoute)
+scheduler_router = Router(prefix="/scheduler", tags=["schedules"])
 
 
 @scheduler_router.post("/run", summary="Fire what is due, now", responses=problems(503))
@@ -254,4 +254,4 @@ def run_scheduler(parts: Parts) -> TickView:
 @scheduler_router.get("/status", summary="Which beats fire the schedules, and how late", responses=problems(503))
 async def scheduler_status(query: Annotated[SchedulerQuery, Query()], parts: Parts) -> SchedulerStatusView:
     """Living beats, what is due, how late the most delayed occurrence is, and the decisions on the last ones."""
-    return SchedulerStatusView.of(await parts.reads.run(parts[SchedulerStatus].report, query.last))
+    return SchedulerStatusView.of(await parts.threads.run(parts[SchedulerStatus].report, query.last))

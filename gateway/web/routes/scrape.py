@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import Path, Query, Response
 from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 
@@ -16,7 +16,7 @@ from gateway.jobs.job import RUN_STATUSES, Job, RunStatus, Trigger, run_id_of
 from gateway.sites.runs import Run, RunOrder, RunRecords, Scraping
 from gateway.sites.site import OPERATOR
 from gateway.web.authorisation import Called
-from gateway.web.dependencies import Parts, RequestId
+from gateway.web.dependencies import Parts, RequestId, Router
 from gateway.web.errors import problems
 from gateway.web.parts import GatewayParts
 from gateway.web.routes.crawl import IdempotencyKey
@@ -194,7 +194,7 @@ def _page(items: ItemStore, job: Job, encoder: RunFormat, limit: int, after: str
     return data
 
 
-router = APIRouter(prefix="/jobs/scrape", tags=["sites"])
+router = Router(prefix="/jobs/scrape", tags=["sites"])
 
 JSON = "application/json"
 RunId = Annotated[
@@ -228,9 +228,10 @@ async def scrape(
     asked_by = caller.only(body.user_id if "user_id" in body.model_fields_set else None) or body.user_id
     body = body.model_copy(update={"user_id": asked_by})
     if query.mode == "sync":
+        parts.answers.require_room()
         body = _small(body)
     order = body.to_order(idempotency_key=idempotency_key or None, correlation_id=request_id)
-    job = await parts.submits.run(parts[Scraping].start, order)
+    job = await parts.threads.run(parts[Scraping].start, order)
     if query.mode == "sync":
         return await _results(parts, job, body.results_wanted or MAX_SYNC_RESULTS)
     return ScrapeReceipt(data=ScrapeReceiptData(task_id=job.id, run_id=str(run_id_of(job))))
@@ -241,8 +242,8 @@ async def get_run(run_id: RunId, query: Annotated[RunQuery, Query()], parts: Par
     """The run's record and its results so far, a page at a time. Pass `next` as `after` for the next page, or take
     all of them from `items_url`.
     """
-    run = await parts.reads.run(parts[RunRecords].find, run_id)
-    page = await parts.reads.run(run_page, parts[ItemStore], run, query.limit, query.after)
+    run = await parts.threads.look(parts[RunRecords].find, run_id)
+    page = await parts.threads.run(run_page, parts[ItemStore], run, query.limit, query.after)
     return Response(page, media_type=JSON)
 
 
@@ -259,8 +260,8 @@ async def _results(parts: GatewayParts, job: Job, limit: int) -> Response:
     ended = await parts.streams.ending(job.id, parts.settings.scrape_sync_timeout)
     if not ended.is_final:
         raise _goes_on(ended)
-    run = await parts.reads.run(parts[RunRecords].find, str(run_id_of(ended)))
-    return Response(await parts.reads.run(sync_page, parts[ItemStore], run, limit), media_type=JSON)
+    run = await parts.threads.look(parts[RunRecords].find, str(run_id_of(ended)))
+    return Response(await parts.threads.run(sync_page, parts[ItemStore], run, limit), media_type=JSON)
 
 
 def _goes_on(job: Job) -> RunGoesOnError:

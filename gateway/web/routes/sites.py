@@ -6,7 +6,7 @@ from collections.abc import Callable
 from copy import copy
 from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic.config import JsonDict
 from pydantic_core import PydanticUndefined
@@ -18,7 +18,7 @@ from gateway.sites.crawl import is_job_board
 from gateway.sites.edits import SiteService, TargetService
 from gateway.sites.site import JOBS_SPIDER, KEYWORDS, LOCATION, SearchUrl, Site, Target
 from gateway.sites.store import SiteStore
-from gateway.web.dependencies import Parts, StoreRoute
+from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
 from gateway.web.schemas.types import Name, Params, QueryBoolean, QueryModel, Text, Timestamp, UrlText
 
@@ -239,7 +239,7 @@ class SiteAbilitiesList(BaseModel):
     sites: list[SiteAbilities] = Field(description="Sorted by name.")
 
 
-router = APIRouter(tags=["sites"], route_class=StoreRoute)
+router = Router(tags=["sites"])
 
 NamedSite = Annotated[str, Path(description="The name that `POST /sites` was given.", examples=["example-jobs"])]
 
@@ -247,7 +247,7 @@ NamedSite = Annotated[str, Path(description="The name that `POST /sites` was giv
 @router.get("/sites", summary="List sites", responses=problems(503))
 async def list_sites(query: Annotated[SitesQuery, Query()], parts: Parts) -> SitePage:
     """By name. Pass `next` as `after` for the page that follows."""
-    found, following = await parts.reads.run(
+    found, following = await parts.threads.run(
         lambda: parts[SiteService].page(query.limit, query.after, enabled=query.enabled)
     )
     return SitePage(sites=[SiteView.of(*one) for one in found], next=following)
@@ -391,7 +391,7 @@ class TargetsQuery(QueryModel):
     )
 
 
-targets_router = APIRouter(prefix="/targets", tags=["sites"], route_class=StoreRoute)
+targets_router = Router(prefix="/targets", tags=["sites"])
 
 TargetId = Annotated[str, Path(description="The target's id, or its number.", examples=["7"])]
 
@@ -400,7 +400,7 @@ TargetId = Annotated[str, Path(description="The target's id, or its number.", ex
 async def list_targets(query: Annotated[TargetsQuery, Query()], parts: Parts) -> TargetPage:
     """By number. Pass `next` as `after` for the page that follows."""
     after = None if query.after is None else int(query.after)
-    found, following = await parts.reads.run(
+    found, following = await parts.threads.run(
         lambda: parts[TargetService].page(query.limit, after, site=query.site, enabled=query.enabled)
     )
     next_page = None if following is None else str(following)

@@ -18,14 +18,18 @@ from gateway.stores.mongo import Document
 from gateway.web import errors
 from gateway.web.event_stream.lines import StreamLimits
 from gateway.web.event_stream.streams import EventStreams
+from gateway.web.lasting import LastingAnswers
 from gateway.web.routes import logs
+from gateway.web.threads import Threads
 
 
 def app_of(database: Database[Document], redis_url: str, limits: StreamLimits) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         stores = JobStore(database), LogStore(database), JobQueries(database), ScheduleStore(database)
-        streams = EventStreams(redis_url, *stores, limits=limits)
+        streams = EventStreams(
+            redis_url, *stores, Threads(4, lambda: None), LastingAnswers(5000, 5000), limits=limits
+        )
         app.state.event_streams = streams
         await streams.start()
         yield

@@ -15,6 +15,8 @@ from gateway.logs.store import LogStore
 from gateway.schedules.store import ScheduleStore
 from gateway.stores.mongo import Document
 from gateway.web.event_stream.streams import EventStreams
+from gateway.web.lasting import LastingAnswers
+from gateway.web.threads import Threads
 
 MakePlay = Callable[..., Play]
 
@@ -37,7 +39,7 @@ async def test_progress_of_between_a_look_at_the_job_and_its_subscription_is_tol
     before, changed = job.job, asyncio.Event()
     job.change({"progress": {"completed_pages": 7}}, announce=False)
     stores = JobStore(database), LogStore(database), JobQueries(database), ScheduleStore(database)
-    streams = EventStreams(valkey, *stores, limits=LIMITS)
+    streams = EventStreams(valkey, *stores, Threads(4, lambda: None), LastingAnswers(5000, 5000), limits=LIMITS)
     await streams.start()
     try:
         with streams._hub.watch(before, changed) as feed:

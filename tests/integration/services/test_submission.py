@@ -264,8 +264,8 @@ async def test_many_start_urls_are_looked_at_beside_the_event_loop(
     submission: Submission, urls: int, calls: int
 ) -> None:
     with Counting(2) as executor:
-        # not the threads that wait for MongoDB
-        asyncio.get_running_loop().set_default_executor(executor)
+        # not that of the batch, which inserts the job
+        submission._executor = executor
         spec = {"start_urls": tuple(f"https://site.example/{number}" for number in range(urls))}
         receipt = await submission.submit(order(spec=spec))
         assert (receipt.cached, executor.calls) == (False, calls)
