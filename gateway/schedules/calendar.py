@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from itertools import takewhile
 from typing import NamedTuple
 
 from attrs import define
@@ -15,12 +15,15 @@ from gateway.jobs.queries import JobFilter, JobQueries
 from gateway.schedules.next_run import Moment, preview
 from gateway.schedules.schedule import LedgerEntry, LedgerKind, Schedule, ScheduleState
 from gateway.schedules.store import LedgerStore, ScheduleFilter, ScheduleStore
+from gateway.stores.documents import cursor_of
 from gateway.stores.mongo import mongo_errors
 
 #: The longest time between the two, in days.
 MAX_DAYS = 31
 #: Occurrences of one schedule, past and coming each: a run each hour for a week, wherever its days begin and end.
 MAX_OCCURRENCES = 200
+#: Seconds after which a page ends: cron may name a day that comes once in 28 years.
+SECONDS = 2.0
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -56,12 +59,14 @@ class ScheduleCalendar:
     _ledger: LedgerStore
     _queries: JobQueries
     _clock: Clock = utc_now
+    _monotonic: Callable[[], float] = time.monotonic
 
     def page(
         self, wanted: ScheduleFilter, since: datetime, until: datetime, limit: int, after: str | None = None
     ) -> CalendarPage:
-        """The occurrences due from `since` on and before `until`. Schedules without any are left out, so a page may
-        have fewer than `limit`. Raises `InvalidRequestError` for a wrong cursor, `UnavailableError`.
+        """The occurrences due from `since` on and before `until`. Schedules without any are left out, and after
+        `SECONDS` no further schedule is looked at, so a page may have fewer than `limit`. Raises
+        `InvalidRequestError` for a wrong cursor, `UnavailableError`.
         """
         now = self._clock()
         with mongo_errors():
@@ -70,12 +75,15 @@ class ScheduleCalendar:
             fired = [entry.job_id for entries in ledgers for entry in entries if entry.kind is LedgerKind.FIRED]
             statuses = self._queries.statuses(fired)
             single = [] if after else self._single(wanted, since, until)
-        rows = []
+        rows, began = [], self._monotonic()
         for schedule, entries in zip(schedules, ledgers, strict=True):
             past = [Past(entry, statuses.get(entry.job_id)) for entry in entries]
             ahead = _ahead(schedule, max(now, since), until, now)
             if past or ahead:
                 rows.append(_row(schedule, past, ahead))
+            if schedule is not schedules[-1] and self._monotonic() - began > SECONDS:
+                following = cursor_of(schedule.created_at, schedule.id)
+                break
         most = MAX_OCCURRENCES
         return CalendarPage(now, rows, following, single[:most], is_single_cut=len(single) > most)
 
@@ -84,22 +92,24 @@ class ScheduleCalendar:
         return self._queries.one_off(crawls, since, until, MAX_OCCURRENCES + 1)
 
 
-def coming(schedule: Schedule, now: datetime, count: int, since: datetime | None = None) -> list[Moment]:
-    """The next `count` occurrences, or those due after `since`. An occurrence that is due and not yet fired is still
-    to come. A paused schedule shows those that it would have; an ended one has none.
+def coming(
+    schedule: Schedule, now: datetime, count: int, since: datetime | None = None, until: datetime | None = None
+) -> list[Moment]:
+    """The next `count` occurrences, or those due after `since` and before `until`. An occurrence that is due and not
+    yet fired is still to come. A paused schedule shows those that it would have; an ended one has none.
     """
     left = count if schedule.max_runs is None else min(count, schedule.max_runs - schedule.runs)
     if schedule.state is ScheduleState.ENDED or left <= 0:
         return []
     after = min(now, (schedule.next_run or now) - _MILLISECOND)
-    return preview(schedule.id, schedule.timing, max(after, since or after), left)
+    return preview(schedule.id, schedule.timing, max(after, since or after), left, *([until] if until else []))
 
 
 def _ahead(schedule: Schedule, since: datetime, until: datetime, now: datetime) -> list[Moment]:
     if schedule.state is not ScheduleState.ACTIVE:
         return []
     begin = None if since <= now else since - _MILLISECOND
-    return list(takewhile(lambda moment: moment.due < until, coming(schedule, now, MAX_OCCURRENCES + 1, begin)))
+    return coming(schedule, now, MAX_OCCURRENCES + 1, begin, until)
 
 
 def _row(schedule: Schedule, past: Sequence[Past], ahead: Sequence[Moment]) -> Row:

@@ -8,6 +8,7 @@ import itertools
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import date as Date  # noqa: N812 - other dates here are called `date`
 from difflib import get_close_matches
 from importlib.resources import files
 from typing import NamedTuple
@@ -78,6 +79,11 @@ _QUARTER = 15
 _WINDOWS = tuple(timedelta(days=days) for days in (1 / 24, 1, 32, 367, 5 * 366, 50 * 366))
 
 
+_MILLISECOND = timedelta(milliseconds=1)
+_DAY = timedelta(days=1)
+_END = datetime.max.replace(tzinfo=UTC)
+
+
 #: A range of one value with a step, such as `5-5/2`: cronsim would read it as a range without an end.
 _ONE_VALUE = re.compile(r"\b(\w+)-\1/(?=[1-9])\d+")
 
@@ -92,10 +98,12 @@ class Cron:
         if self.after(datetime(2026, 1, 1, tzinfo=UTC)) is None:
             raise _never(text)
 
-    def walk(self, moment: datetime) -> Iterator[datetime]:
-        """Every time later than `moment`, in UTC and in order; ends when there is none within 50 years."""
+    def walk(self, moment: datetime, until: datetime = _END) -> Iterator[datetime]:
+        """Every time later than `moment`, in UTC and in order; ends when there is none within 50 years, and at a time
+        after `until`: what lies beyond is not looked for.
+        """
         latest = moment
-        walk = _Walk(self._expression, moment.astimezone(self._zone))
+        walk = _Walk(self._expression, moment.astimezone(self._zone), until.date())
         while True:
             try:
                 found = next(walk).astimezone(UTC)
@@ -110,16 +118,15 @@ class Cron:
     def after(self, moment: datetime) -> datetime | None:
         return next(self.walk(moment), None)
 
-    def newest(self, moment: datetime, count: int) -> list[datetime]:
-        """The last `count` times that are not later than `moment`; fewer if 50 years do not have more."""
+    def newest(self, moment: datetime, count: int, since: datetime) -> list[datetime]:
+        """The last `count` times from `since` on that are not later than `moment`; fewer if 50 years do not have
+        more.
+        """
         times: list[datetime] = []
         for window in _WINDOWS:
-            times = []
-            for time in self.walk(moment - window):
-                if time > moment:
-                    break
-                times.append(time)
-            if len(times) >= count:
+            begin = max(moment - window, since - _MILLISECOND)
+            times = list(itertools.takewhile(lambda time: time <= moment, self.walk(begin, moment)))
+            if len(times) >= count or begin < since:
                 break
         return times[-count:]
 
@@ -129,7 +136,14 @@ class _Walk(CronSim):
 
     cronsim walks in whole hours from a full hour. When the clocks on Lord Howe Island go from 02:00 back to 01:30, it
     therefore returns 02:00 and 02:15. Here no step goes past a full quarter of an hour.
+
+    It ends with the day `last`: from one 29 February that is a Sunday to the next it walks 28 years.
     """
+
+    def __init__(self, expression: str, moment: datetime, last: Date) -> None:
+        super().__init__(expression, moment)
+        # days of the zone begin up to a day earlier or later than those of UTC
+        self._end = last + _DAY if last < Date.max else last
 
     def advance_hour(self) -> bool:
         if self._is_plain or self.dt.hour in self.hours:
@@ -150,11 +164,17 @@ class _Walk(CronSim):
     def advance_day(self) -> bool:
         moved = super().advance_day()
         self._leave_gap()
+        self._stop_at_end()
         return moved
 
     def advance_month(self) -> None:
         super().advance_month()
         self._leave_gap()
+        self._stop_at_end()
+
+    def _stop_at_end(self) -> None:
+        if self.dt.date() > self._end:
+            raise StopIteration
 
     @property
     def _is_plain(self) -> bool:
@@ -237,7 +257,6 @@ MAX_JITTER = 0.5
 LAST_YEAR = 2200
 #: Missed occurrences of a cron expression are counted up to this.
 MAX_COUNTED = 1000
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 class Moment(NamedTuple):
@@ -256,8 +275,8 @@ class Every:
 
     gap: timedelta
 
-    def walk(self, moment: datetime, start: datetime) -> Iterator[datetime]:
-        """Nominal times later than `moment`, without end."""
+    def walk(self, moment: datetime, start: datetime, _until: datetime = _END) -> Iterator[datetime]:
+        """Nominal times later than `moment`, without end: none has to be looked for."""
         number = max(0, (moment - start) // self.gap + 1)
         try:
             for later in itertools.count(number):
@@ -289,11 +308,12 @@ class Calendar:
 
     _cron: Cron
 
-    def walk(self, moment: datetime, start: datetime) -> Iterator[datetime]:
-        return self._cron.walk(max(moment, start - _MILLISECOND))
+    def walk(self, moment: datetime, start: datetime, until: datetime = _END) -> Iterator[datetime]:
+        """Those after `until`, which are due later still, may be left out."""
+        return self._cron.walk(max(moment, start - _MILLISECOND), until)
 
     def newest(self, moment: datetime, start: datetime, count: int) -> list[datetime]:
-        return [at for at in self._cron.newest(moment, count) if at >= start]
+        return self._cron.newest(moment, count, start)
 
     def count(self, after: datetime, until: datetime, start: datetime) -> int:
         """At most `MAX_COUNTED`, because each time must be computed."""
@@ -360,9 +380,10 @@ def following(schedule_id: str, timing: Timing, at: datetime, after: datetime | 
     return next((moment for moment in _due_after(schedule_id, timing, after) if moment.at > at), None)
 
 
-def preview(schedule_id: str, timing: Timing, after: datetime, count: int) -> list[Moment]:
-    """The next `count` occurrences that are due after `after`; fewer if there are no more."""
-    return list(itertools.islice(_due_after(schedule_id, timing, after), count))
+def preview(schedule_id: str, timing: Timing, after: datetime, count: int, until: datetime = _END) -> list[Moment]:
+    """The next `count` occurrences that are due after `after` and before `until`; fewer if there are no more."""
+    due = itertools.takewhile(lambda moment: moment.due < until, _due_after(schedule_id, timing, after, until))
+    return list(itertools.islice(due, count))
 
 
 def count_due(schedule_id: str, timing: Timing, at: datetime, now: datetime) -> int:
@@ -388,20 +409,22 @@ def newest_due(schedule_id: str, timing: Timing, now: datetime, count: int) -> M
     return due[0] if due else None
 
 
-def _due_after(schedule_id: str, timing: Timing, after: datetime) -> Iterator[Moment]:
-    """Occurrences due after `after`. With jitter it starts one occurrence earlier, because that may be due later."""
+def _due_after(schedule_id: str, timing: Timing, after: datetime, until: datetime = _END) -> Iterator[Moment]:
+    """Occurrences due after `after`; those due after `until` may be left out. With jitter it starts one occurrence
+    earlier, because that may be due later.
+    """
     recurrence = parse_interval(timing.interval, timing.timezone)
     begin = after
     if _jitter(recurrence, timing):
         for before in recurrence.newest(after, timing.starts_at, 1):
             begin = before - _MILLISECOND
-    return (moment for moment in _walk(schedule_id, timing, begin) if moment.due > after)
+    return (moment for moment in _walk(schedule_id, timing, begin, until) if moment.due > after)
 
 
-def _walk(schedule_id: str, timing: Timing, after: datetime) -> Iterator[Moment]:
-    """Occurrences with a nominal time later than `after`, up to the end date."""
+def _walk(schedule_id: str, timing: Timing, after: datetime, until: datetime = _END) -> Iterator[Moment]:
+    """Occurrences with a nominal time later than `after`, up to the end date; `until` as in `_due_after`."""
     recurrence = parse_interval(timing.interval, timing.timezone)
-    yield from _moments(schedule_id, timing, recurrence.walk(after, timing.starts_at))
+    yield from _moments(schedule_id, timing, recurrence.walk(after, timing.starts_at, until))
 
 
 def _moments(schedule_id: str, timing: Timing, times: Iterator[datetime] | list[datetime]) -> Iterator[Moment]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -100,3 +101,31 @@ def test_too_long_a_time_is_refused(gateway: httpx.Client, wrong: dict[str, str]
     answer = gateway.get("/schedules/calendar", params=wrong)
     assert answer.status_code == 422
     assert answer.json()["error"]["detail"]["field"] in {"since", "until"}
+
+
+def test_days_that_come_once_in_28_years_are_not_looked_for_beyond_the_time_that_is_asked_for(
+    gateway: httpx.Client, make: Make, user: str
+) -> None:
+    daily = make(jitter=0)
+    for number in range(12):
+        make(interval="0 0 29 2 */7", jitter=0.5, start_urls=[f"https://example.com/{number}"])
+    began = time.monotonic()
+    found = gateway.get("/schedules/calendar", params={"user_id": user}).raise_for_status().json()
+    # each of them took more than two seconds: 200 occurrences up to the year 7600
+    assert time.monotonic() - began < 12
+    assert [one["schedule_id"] for one in found["schedules"]] == [daily["schedule_id"]]
+
+
+def test_a_page_that_takes_long_ends_early_and_the_next_one_goes_on(
+    gateway: httpx.Client, make: Make, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.schedules.calendar.SECONDS", -1)
+    made = [make(jitter=0, start_urls=[f"https://example.com/{number}"])["schedule_id"] for number in range(3)]
+    pages, after = list[list[str]](), None
+    while after or not pages:
+        page = gateway.get(
+            "/schedules/calendar", params={"user_id": user, **({"after": after} if after else {})}
+        ).json()
+        pages.append([one["schedule_id"] for one in page["schedules"]])
+        after = page["next"]
+    assert pages == [[identity] for identity in reversed(made)]
