@@ -175,13 +175,14 @@ def gone(door: Door) -> float:
     return float(found[1]) if found else 0
 
 
-def log_of(own: Database[dict[str, Any]], user_id: str) -> str:
+def log_of(own: Database[dict[str, Any]], user_id: str, chunks: int = 1) -> str:
     attempt = Attempt(attempt=1, node="n1", dispatched_at=utc_now())
     running = {"status": JobStatus.RUNNING, "attempt": 1, "attempts": {"1": attempt}}
     job = make_job(user_id=user_id, live_key=None, **running)
     JobStore(own).insert(job)
-    data = b"2027-06-01 09:00:00 [seo] INFO: Spider opened\n" * 20
-    LogStore(own).append(LogChunk(job.id, 1, 0, len(data), "INFO", data))
+    data = b"2027-06-01 09:00:00 [seo] INFO: Spider opened\n" * 1000
+    for start in range(0, len(data) * chunks, len(data)):
+        LogStore(own).append(LogChunk(job.id, 1, start, start + len(data), "INFO", data))
     return job.id
 
 
@@ -220,6 +221,22 @@ def test_streams_are_counted_by_user(
                 with http.stream("GET", "/events", headers={"Authorization": f"Bearer {root.token}"}) as other:
                     assert other.status_code == 200
         wait_until(lambda: opens(http, mine))
+
+
+def test_a_download_that_nobody_reads_ends(
+    serve: Serve, own_settings: Settings, own: Database[dict[str, Any]], anne: Issued, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.web.lasting._PATIENCE", 0.5)
+    job_id, mine = log_of(own, "anne", 200), {"Authorization": f"Bearer {anne.token}"}
+    with serve(own_settings.model_copy(update={"gateway_user_streams": 1})) as http:
+        path = f"/jobs/{job_id}/logs?format=text"
+        connection = socket.create_connection((http.base_url.host, http.base_url.port))
+        head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {anne.token}\r\n\r\n"
+        connection.sendall(head.encode())
+        with connection:
+            assert connection.recv(12) == b"HTTP/1.1 200"
+            assert problem(http.get(path, headers=mine)) == TOO_MANY
+            wait_until(lambda: http.get(path, headers=mine).status_code == 200)
 
 
 def opens(http: httpx.Client, headers: dict[str, str]) -> bool:
