@@ -7,9 +7,10 @@ a question is answered by reading all of a record, of which the crawl's limit bo
 from __future__ import annotations
 
 import heapq
+import time
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import count, islice
+from itertools import count
 from typing import Any, Literal, NamedTuple
 
 import orjson
@@ -193,23 +194,41 @@ class Question(NamedTuple):
         return self.sort.removeprefix("-")
 
 
+#: Seconds after which a page in the order of time ends, and how many requests are looked at between two looks at it.
+SECONDS = 2.0
+LOOKED_AT_ONCE = 500
+
+
 def find_requests(store: RequestStore, job_id: str, attempt: int | None, question: Question) -> Found:
-    """Memory holds a page of them and one batch of chunks.
+    """Memory holds a page of them and one batch of chunks. In the order of time, a page may end early, and its cursor
+    goes on. Any other order takes a look at the whole record.
 
     With `attempt`, what that attempt has left: where it went on from others, their requests are among them. Without,
     each attempt's own.
     """
-    in_time, looked_at = question.sort == "at", count()
-    lines = _lines(store, job_id, attempt, question.after.place if question.after and in_time else None)
+    if question.sort == "at":
+        return _next(_lines(store, job_id, attempt, question.after.place if question.after else None), question)
+    lines, looked_at = _lines(store, job_id, attempt, None), count()
     wanted = (one for one, _ in zip(lines, looked_at, strict=False) if question.wanted.takes(one.facts))
-    most = question.limit + 1
-    page = list(islice(wanted, most)) if in_time else _largest(wanted, question, most)
-    looked = next(looked_at) if in_time or not question.after else 0
-    if len(page) < most:
+    page = _largest(wanted, question, question.limit + 1)
+    looked = next(looked_at) if not question.after else 0
+    if len(page) <= question.limit:
         return Found(page, None, looked)
     last = page[question.limit - 1]
-    cursor = Cursor(last.place, None if in_time else _value(last, question.field))
-    return Found(page[: question.limit], cursor, looked)
+    return Found(page[: question.limit], Cursor(last.place, _value(last, question.field)), looked)
+
+
+def _next(lines: Iterator[Recorded], question: Question) -> Found:
+    """The next of them in the order of time."""
+    page, looked, began = list[Recorded](), 0, time.monotonic()
+    for looked, one in enumerate(lines, 1):
+        if question.wanted.takes(one.facts):
+            if len(page) == question.limit:
+                return Found(page, Cursor(page[-1].place), looked)
+            page.append(one)
+        if looked % LOOKED_AT_ONCE == 0 and time.monotonic() - began > SECONDS:
+            return Found(page, Cursor(one.place), looked)
+    return Found(page, None, looked)
 
 
 def _largest(found: Iterator[Recorded], question: Question, most: int) -> list[Recorded]:

@@ -165,6 +165,9 @@ _RESPONSES: Responses = {
 async def get_requests(job_id: JobId, query: Annotated[RequestsQuery, Query()], parts: Parts) -> Response:
     """One entry per request, as it ended: redirects and retries are part of it. While the crawl runs, each appears
     when its callback is at its end. For a schedule, these are those of the run under way, or of the one before.
+
+    A page in the order of time ends after two seconds: with a filter it may then have fewer requests than `limit`, or
+    none, and its `next` goes on.
     """
     if query.format == "json":
         page, looked_at = await parts.threads.run(_page, parts, job_id, query)

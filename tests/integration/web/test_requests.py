@@ -140,6 +140,19 @@ def test_a_search_says_how_many_it_has_looked_at(gateway: httpx.Client, job: Job
     assert slowest.headers["x-searched"] == str(COUNT + 1)
 
 
+def test_a_page_that_takes_long_ends_early_and_the_next_one_goes_on(
+    gateway: httpx.Client, ask: Any, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.requests.store.SECONDS", -1)
+    address = f"/jobs/{job.id}/requests"
+    first = gateway.get(address, params={"status": "599"}).json()
+    assert (first["requests"], first["next"] is None) == ([], False)
+    assert ask(status="599") == []
+    assert len(ask(status="404")) == 25
+    rows = gateway.get(address, params={"status": "404", "format": "csv"}).text.splitlines()
+    assert (len(rows), rows[0].startswith("url,")) == (26, True)
+
+
 def test_attempts(ask: Any) -> None:
     assert [one["url"] for one in ask(attempt=1)] == ["http://site/first", "http://site/undone"]
     assert len(ask(attempt=2)) == COUNT + 1
