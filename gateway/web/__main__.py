@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import sys
+import threading
+import time
 from contextlib import closing
 
 import uvicorn
@@ -22,6 +24,8 @@ from gateway.web.http_protocol import BoundedProtocol, raise_handle_limit
 _KEEP_ALIVE = 75
 #: Seconds that answers under way, streams among them, may take once the server has to stop.
 _GRACE = 5
+#: Seconds between two looks for a MongoDB that is away at the start.
+_RETRY_SECONDS = 1.0
 
 
 def main() -> int:
@@ -35,8 +39,8 @@ def main() -> int:
     if problem := _cannot_bind(host, settings.gateway_port):
         return _fail(f"GATEWAY_PORT: {host}:{settings.gateway_port} cannot be used ({problem}); choose another")
     refuse_newer_stores(settings.mongo_uri, "gateway")
-    if settings.serves_others and (problem := _without_key(settings)):
-        return _fail(problem)
+    if settings.serves_others and not _saw_to_first_key(settings):
+        threading.Thread(target=_await_first_key, args=(settings,), name="first-key", daemon=True).start()
     logging.configure(settings.log_level)
     raise_handle_limit()
     uvicorn.run(
@@ -60,17 +64,23 @@ def main() -> int:
     return 0
 
 
-def _without_key(settings: Settings) -> str | None:
-    """Make the first key if there is none: a gateway that others can reach requires one. Returns what is wrong."""
+def _await_first_key(settings: Settings) -> None:
+    """Without it nobody can call: it is made as soon as MongoDB is there."""
+    while not _saw_to_first_key(settings):
+        time.sleep(_RETRY_SECONDS)
+
+
+def _saw_to_first_key(settings: Settings) -> bool:
+    """Make the first key if there is none. Returns whether MongoDB was there."""
     try:
         with closing(Container(settings)) as parts, mongo_errors():
             first = parts[KeyIssue].issue_first()
-    except UnavailableError as error:
-        return f"GATEWAY_HOST: other machines can reach {settings.gateway_host}, which needs a key; {error.message}"
+    except UnavailableError:
+        return False
     if first is not None:
         sys.stdout.write(f"\nThe first key, for admins. It is shown only once:\n\n    {first.token}\n\n")
         sys.stdout.flush()
-    return None
+    return True
 
 
 def _cannot_bind(host: str, port: int) -> str | None:

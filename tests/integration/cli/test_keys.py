@@ -155,3 +155,18 @@ def test_secrets_are_sealed_anew_once_the_key_is_changed(run: Run, environment: 
     spec = CrawlSpec(project="shop", version="1", spider="offers", start_urls=())
     assert holding(new).handed_over(spec).env == {"API_KEY": "topsecret"}
     database.client.close()
+
+
+def test_a_gateway_for_others_stays_up_without_mongodb_and_makes_the_first_key_once_it_is_there(
+    tmp_path: Path,
+) -> None:
+    output = tmp_path / "output"
+    with embedded_mongo(tmp_path / "mongo") as store:
+        known = {"MONGO_URI": str(store), "DISCOVERYBOT_HOME": str(tmp_path), "REDIS_URL": "redis://127.0.0.1:1/0"}
+        store.kill()
+        with _open_gateway({**os.environ, **known}, output) as url:
+            assert httpx.get(f"{url}/nodes", trust_env=False).status_code == 401
+            store.start()
+            key = wait_until(lambda: re.search(r"db_first_[0-9a-f]{48}", output.read_text()), what="the first key")
+            admin = {"Authorization": f"Bearer {key[0]}"}
+            wait_until(lambda: httpx.get(f"{url}/nodes", headers=admin, trust_env=False).status_code == 200)
