@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -81,6 +82,8 @@ class Asked(NamedTuple):
 
     by: str | None = None
     request_id: str | None = None
+    #: Only about jobs as they were then.
+    as_of: datetime | None = None
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
@@ -101,13 +104,13 @@ class BulkActs:
     def act(self, action: Action, wanted: JobFilter, expect: int, asked: Asked, after: str | None = None) -> Progress:
         """Act on the jobs, newest first, for `SECONDS`; `after` is the `next` of the call before.
 
-        Raises `CountChangedError` if the first call does not find as many jobs as expected, and
-        `InvalidRequestError` for an `after` that is none of ours.
+        Raises `CountChangedError` if nobody says as of when, and the first call does not find as many jobs as
+        expected; `InvalidRequestError` for an `after` that is none of ours.
         """
-        if after is None and (count := self.count(action, wanted)) != expect:
+        if after is None and asked.as_of is None and (count := self.count(action, wanted)) != expect:
             raise CountChangedError(expect, count)
         progress = Progress(next=after)
-        named, until = _doable(action, wanted), self._monotonic() + SECONDS
+        named, until = _doable(action, wanted, asked.as_of), self._monotonic() + SECONDS
         while named is not None:
             with mongo_errors(), within(LOOK_SECONDS):
                 places = self._queries.places(named, BATCH, progress.next)
@@ -151,8 +154,14 @@ class BulkActs:
             self._deletion.delete(job_id)
 
 
-def _doable(action: Action, wanted: JobFilter) -> JobFilter | None:
-    """The jobs to which the action can be done; `None` if the filter names none of them."""
+def _doable(action: Action, wanted: JobFilter, as_of: datetime | None = None) -> JobFilter | None:
+    """The jobs to which the action can be done; `None` if the filter names none of them. A job of later is left out,
+    and where it has to be over, one that has ended later.
+    """
+    if as_of is not None:
+        wanted = wanted._replace(until=min(wanted.until or as_of, as_of))
+        if action is not Action.CANCEL:
+            wanted = wanted._replace(finished_until=min(wanted.finished_until or as_of, as_of))
     if action in {Action.REQUEUE, Action.DISMISS}:
         return wanted._replace(dead=True)
     possible = LIVE_STATUSES if action is Action.CANCEL else FINAL_STATUSES

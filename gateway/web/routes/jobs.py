@@ -10,6 +10,7 @@ from fastapi import Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
+from gateway.clock import truncate
 from gateway.errors import ConflictError, InvalidRequestError
 from gateway.jobs.bulk import Asked, BulkActs
 from gateway.jobs.completion import Cancellation, Pausing
@@ -100,18 +101,21 @@ async def act_on_jobs(
 ) -> BulkReport:
     """Acts on all jobs that the filter names and to which the action can be done, newest first.
 
-    Without `expect` it counts them. With it, it begins if the number is still the same (else 409 with the number of
-    now), works for some two seconds, and answers with what it has done; go on with `next` as `after` until that is
-    null. A call that was interrupted may be repeated: no job is run again twice.
+    Without `expect` it counts them, and says when in `as_of`. With both it acts on those that were there at that
+    time; with `expect` alone it begins if the number is still the same, else 409 with the number of now. It works for
+    some two seconds, and answers with what it has done; go on with `next` as `after` until that is null. A call that
+    was interrupted may be repeated: no job is run again twice.
     """
     wanted = body.filter.to_filter()._replace(user_id=caller.only(body.filter.user_id))
     acts = parts[BulkActs]
-    if body.expect is None and body.after is not None:
-        raise InvalidRequestError("expect", "is required with after")
+    if body.expect is None and (body.after is not None or body.as_of is not None):
+        raise InvalidRequestError("expect", "is required with after and as_of")
     if body.expect is None:
         setattr(request.state, MERELY_COUNTED, True)
-        return BulkReport(action=body.action, matched=await parts.threads.run(acts.count, body.action, wanted))
-    asked = Asked(caller.name, request_id)
+        now = truncate(parts.clock())
+        matched = await parts.threads.run(acts.count, body.action, wanted)
+        return BulkReport(action=body.action, matched=matched, as_of=now)
+    asked = Asked(caller.name, request_id, body.as_of)
     done = await parts.threads.run(acts.act, body.action, wanted, body.expect, asked, body.after)
     return BulkReport.of(body.action, body.expect if body.after is None else None, done)
 

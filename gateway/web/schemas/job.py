@@ -15,11 +15,12 @@ from gateway.jobs.bulk import Progress as BulkProgress
 from gateway.jobs.job import Attempt, Job, JobStatus, TargetRun, Trigger, WaitingReason
 from gateway.jobs.queries import JobPoint
 from gateway.nodes.node import NodeState
-from gateway.web.schemas.types import Cursor, JobsFilter, Timestamp
+from gateway.web.schemas.types import Cursor, JobsFilter, QueryTime, Timestamp
 
-_BULK = {"filter": {"spider": "seo", "status": ["error"]}, "action": "retry", "expect": 312}
+_AS_OF = "2027-06-01T09:00:00.000Z"
+_BULK = {"filter": {"spider": "seo", "status": ["error"]}, "action": "retry", "expect": 312, "as_of": _AS_OF}
 _BULK_DONE = {"action": "retry", "matched": 312, "done": 312, "refused": 0}
-_BULK_REPORT = {**_BULK_DONE, "refusals": [], "next": None, "stopped": None}
+_BULK_REPORT = {**_BULK_DONE, "as_of": None, "refusals": [], "next": None, "stopped": None}
 
 
 class SlotView(BaseModel):
@@ -138,6 +139,10 @@ class BulkRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [_BU
     expect: Annotated[int, Field(ge=0, strict=True)] | None = Field(
         default=None, description="How many jobs it must be. Without it nothing is done, and they are counted."
     )
+    as_of: QueryTime | None = Field(
+        default=None,
+        description="The `as_of` of the count: acts on the jobs that were there then, whatever has changed since.",
+    )
     after: Cursor | None = Field(default=None, description="The `next` of the previous call: it goes on from there.")
 
 
@@ -155,6 +160,7 @@ class BulkReport(BaseModel, json_schema_extra={"examples": [_BULK_REPORT]}):
         description="How many of the jobs the action can be done to: live ones for `cancel`, ended ones for `retry` "
         "and `delete`. Null in a call with `after`."
     )
+    as_of: Timestamp | None = Field(default=None, description="When they were counted.")
     done: int = 0
     refused: int = Field(default=0, description="How many could not be acted on, because they have changed.")
     refusals: list[BulkRefusal] = Field(default=[], description="The first 20 of these, and why.")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
 from jobs import make_job
 
+from gateway.clock import utc_now
 from gateway.errors import JobNotFoundError
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.store import JobStore
@@ -52,9 +54,34 @@ def test_all_that_match_are_cancelled_once_the_number_is_right(
     assert statuses(jobs, ours) == ["pending"] * 3
     done = bulk(gateway, "cancel", user, 3, filter={"spider": "seo"})
     assert (done.pop("action"), done.pop("matched"), done.pop("done")) == ("cancel", 3, 3)
-    assert done == {"refused": 0, "refusals": [], "next": None, "stopped": None}
+    assert done == {"as_of": None, "refused": 0, "refusals": [], "next": None, "stopped": None}
     assert statuses(jobs, ours + others) == ["cancelled"] * 3 + ["pending"] * 2
     assert bulk(gateway, "cancel", user, filter={"spider": "seo"})["matched"] == 0
+
+
+def test_those_that_were_there_when_they_were_counted_are_cancelled_whatever_has_come_since(
+    gateway: httpx.Client, keep: Keep, jobs: JobStore, user: str
+) -> None:
+    ours = [keep(make_job(user_id=user)) for _ in range(3)]
+    counted = bulk(gateway, "cancel", user)
+    assert counted["matched"] == 3
+    new = [keep(make_job(user_id=user, created_at=utc_now() + timedelta(seconds=1))) for _ in range(2)]
+    gateway.post(f"/jobs/{ours[0].id}/cancel").raise_for_status()
+    done = bulk(gateway, "cancel", user, 3, as_of=counted["as_of"])
+    assert (done["done"], done["refused"], done["next"]) == (2, 0, None)
+    assert statuses(jobs, ours + new) == ["cancelled"] * 3 + ["pending"] * 2
+
+
+def test_jobs_that_had_not_ended_when_they_were_counted_are_not_deleted(
+    gateway: httpx.Client, keep: Keep, jobs: JobStore, user: str
+) -> None:
+    old = keep(make_job(user_id=user, finished_at=utc_now() - timedelta(minutes=1), **ENDED))
+    counted = bulk(gateway, "delete", user)
+    later = keep(make_job(user_id=user, finished_at=utc_now() + timedelta(seconds=1), **ENDED))
+    assert bulk(gateway, "delete", user, counted["matched"], as_of=counted["as_of"])["done"] == 1
+    assert jobs.get(later.id)
+    with pytest.raises(JobNotFoundError):
+        jobs.get(old.id)
 
 
 def test_deleted_jobs_are_gone(gateway: httpx.Client, keep: Keep, jobs: JobStore, user: str) -> None:
@@ -124,6 +151,7 @@ def test_jobs_that_cannot_be_acted_on_are_named(gateway: httpx.Client, keep: Kee
         ({"filter": {}, "action": "cancel", "expect": "3"}, "expect"),
         ({"action": "cancel"}, "filter"),
         ({"filter": {}, "action": "cancel", "after": f"1-{'a' * 32}"}, "expect"),
+        ({"filter": {}, "action": "cancel", "as_of": "2027-06-01T09:00:00Z"}, "expect"),
         ({"filter": {}, "action": "cancel", "expect": 0, "after": "x"}, "after"),
     ],
 )

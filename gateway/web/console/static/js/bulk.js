@@ -53,21 +53,22 @@ class Bulk {
     this.dialog.remove();
   }
 
-  async count(before = "") {
+  async count() {
     try {
-      const { matched } = await this.call({});
-      await this.offer(matched, before);
+      const { matched, as_of: asOf } = await this.call({});
+      this.asOf = asOf;
+      await this.offer(matched);
     } catch (error) {
       this.words.textContent = shown(error.message, 500);
     }
   }
 
-  async offer(matched, before) {
+  async offer(matched) {
     const left = await this.leftOut(matched);
     this.matched = matched;
     this.go.hidden = !matched;
     this.go.textContent = `${this.verb} ${jobs(matched)}`;
-    this.words.textContent = before + this.offered(matched, left);
+    this.words.textContent = this.offered(matched, left);
     if (matched) this.go.focus();
   }
 
@@ -104,7 +105,7 @@ class Bulk {
     try {
       await this.work();
     } catch (error) {
-      await this.fail(error);
+      this.fail(error);
     }
     this.bar.hidden = true;
     this.close.textContent = "Close";
@@ -114,7 +115,7 @@ class Bulk {
   async work() {
     do {
       this.say("…");
-      const report = await this.call({ expect: this.matched, ...(this.after && { after: this.after }) });
+      const report = await this.call({ expect: this.matched, as_of: this.asOf, ...(this.after && { after: this.after }) });
       this.done += report.done;
       this.refused += report.refused;
       this.note(report.refusals);
@@ -125,11 +126,7 @@ class Bulk {
     this.say(".");
   }
 
-  async fail(error) {
-    if (error.code === "count_changed") {
-      await this.count("Their number has changed. ");
-      return;
-    }
+  fail(error) {
     this.words.textContent = `${this.sum()}. It stopped: ${shown(error.message, 500)}`;
     this.go.hidden = false;
     this.go.textContent = "Go on";
