@@ -55,7 +55,7 @@ _MEANINGS = {
     413: "The body is larger than this call takes: 256 KiB, or 64 MiB for an egg",
     416: "The file ends before the part that `Range` asks for; `Content-Range` has its size",
     422: "Invalid; `detail.field` names the field",
-    429: "Too many requests, or too many crawls wait: nothing was done, ask again after `Retry-After` seconds",
+    429: "Too many requests, open streams or waiting crawls: nothing was done, ask again after `Retry-After` seconds",
     500: "An internal error; the gateway's log has more under the request id",
     502: "A crawl node refused or failed; `detail` has the answer of each",
     503: "The database is away, or no crawl node has published its spiders; ask again after `Retry-After` seconds",
