@@ -173,6 +173,10 @@ Start = Callable[..., Attempt]
 Run = Callable[..., Crawl]
 
 
+#: Of each spec.
+_WHATEVER = {"job_id": JOB_ID, "project": "DiscoveryBot", "not_after": "2040-01-01T00:00:00Z"}
+
+
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """Start a spider: `start("seo", url, …, depth=1, environ={…}, cwd=…)`; more keywords go into the spec.
@@ -193,15 +197,8 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
         variables: Mapping[str, str] | None = None,
         **spec: Any,
     ) -> Attempt:
-        full = {
-            "job_id": JOB_ID,
-            "attempt": int(after.name.rpartition("-")[2]) + 1 if after else 1,
-            "project": "DiscoveryBot",
-            "spider": spider,
-            "start_urls": list(urls),
-            "not_after": "2040-01-01T00:00:00Z",
-            **spec,
-        }
+        number = int(after.name.rpartition("-")[2]) + 1 if after else 1
+        full = {**_WHATEVER, "attempt": number, "spider": spider, "start_urls": list(urls), **spec}
         outbox = after.parent if after else tmp_path_factory.mktemp("node")
         attempt = Attempt(
             outbox / f"{JOB_ID}-{full['attempt']}",
