@@ -244,7 +244,8 @@ class Keeper:
         ended.
         """
         if uid is not None and uid not in {*self._forking, *(other.uid for other in self._running.values())}:
-            self._fork(lambda: _clear(uid))
+            with suppress(OSError):  # no room for a process; it is looked after again when the next one ends
+                self._fork(lambda: _clear(uid))
 
     def _end_strays(self) -> None:
         """What we have not forked became our child because what minded it is gone: it is nobody's any more. But what
