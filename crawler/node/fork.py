@@ -412,6 +412,7 @@ class ForkedListing(Protocol):
         self._written = bytearray()
         self._pid: int | None = None
         self._killed: str | None = None
+        self._is_over = False
         late = f"it took longer than {COMMAND_TIMEOUT:g} seconds"
         self._timer: DelayedCall = reactor.callLater(COMMAND_TIMEOUT, self.kill, late)
 
@@ -430,8 +431,9 @@ class ForkedListing(Protocol):
 
     def _end(self) -> None:
         """Not before its end: until then it holds the egg that it has listed, which may have to go."""
-        if self.result.called:
+        if self._is_over:
             return
+        self._is_over = True
         if self._timer.active():
             self._timer.cancel()
         for end in (self, self.complaint):

@@ -372,6 +372,8 @@ class LimitWatch:
 
     def start(self, pid: int, folder: Path | None = None) -> None:
         """Without a `folder`, of a process that has no attempt."""
+        if self._is_over:  # it was stopped before it had begun
+            return
         self._later("timeout", max(0.0, self._limits.timeout), self._report, "timeout")
         if self._limits.memory or self._limits.processes:
             self._later("processes", PROCESS_INTERVAL, self._look_at_processes, pid)
