@@ -26,9 +26,9 @@ The keys of the JSON object:
 
 A frame is written first; its lines of `requests.jsonl` and its items follow right after it. A last frame whose `end`,
 or `requests`, is beyond the end of that file never happened: its request is run again. The first frame of a file is a
-snapshot of all that was before: it also has `seen`, `children`, `child_marks` and `next`. `gave` in a snapshot was
-written by release 0.2.0 or earlier: so many items of a request that is not done are among those at the file's
-beginning, nobody knows where.
+snapshot of all that was before: it also has `seen`, `children`, `child_marks` and `next`. Its `gave` is what release
+0.2.0 goes by: so many items of a request that is not done are among those at the file's beginning, nobody knows
+where. Later releases write it of a `start()` that is done, for 0.2.0, and of what 0.2.0 has left.
 
 Blobs are pickles. Only processes of the project that wrote them load them.
 """
@@ -106,6 +106,8 @@ class FrontierState:
         self.early: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         #: Number of such items that are somewhere at the beginning of `items.jsonl` (see `gave`).
         self.given: dict[int, int] = {}
+        #: Number of items of `start()`. Once that is done, release 0.2.0 leaves so many out when it runs again.
+        self.start_given = 0
         #: Changes of the spider's own state, one pickle behind the other.
         self.changes = bytearray()
         self.jar = b""
@@ -126,11 +128,14 @@ class FrontierState:
             self.jar = blobs[at + changes : at + changes + jar]
         begin, self.end, self.requests_end = self.end, head["end"], head.get("requests", 0)
         self.facts, self.samples = head["facts"], head.get("samples", self.samples)
+        gave = {int(number): count for number, count in head.get("gave", {}).items()}
+        self.start_given = gave.get(START, self.start_given)
         if "next" in head:
+            self.given = gave
             self._begin(head)
         else:
-            for number in head.get("gave", {}):
-                self.early[int(number)].append((begin, self.end))
+            for number in gave:
+                self.early[number].append((begin, self.end))
         self._forget_done(head.get("done"))
 
     def _add_requests(self, head: dict[str, Any], blobs: bytes) -> int:
@@ -146,7 +151,6 @@ class FrontierState:
         """What a snapshot alone has."""
         self.next_id = head["next"]
         self.seen.update(head["seen"])
-        self.given = {int(number): count for number, count in head.get("gave", {}).items()}
         marks = head.get("child_marks", {})
         self.children = defaultdict(list)
         for number, prints in head["children"].items():
@@ -168,6 +172,7 @@ class FrontierState:
     def snapshot(self, seal: Seal = OPEN) -> bytes:
         """A frame that says the same as all frames so far."""
         requests = list(self.pending.values())
+        of_start = {START: self.start_given} if self.facts.get("start_done") else {}
         head = {
             "new": list(map(describe, requests)),
             "marks": [request.mark for request in requests],
@@ -176,7 +181,7 @@ class FrontierState:
                 str(number): [child.fingerprint for child in kept] for number, kept in self.children.items()
             },
             "child_marks": {str(number): [child.mark for child in kept] for number, kept in self.children.items()},
-            "gave": {str(number): count for number, count in self.given.items()},
+            "gave": {str(number): count for number, count in (self.given | of_start).items()},
             "next": self.next_id,
             "state": len(self.changes),
             "jar": len(self.jar),

@@ -53,6 +53,7 @@ from crawler.frontier.journal import (
 )
 from crawler.frontier.sealing import Seal
 from crawler.report.crawl_limits import PageLimit
+from crawler.report.failures import exception_reason
 from crawler.report.progress import Report
 from crawler.report.request_record import PARENT, RequestRecord
 from crawler.scrapy_versions import HAS_FRONTIER, create_looping_call, engine_slot
@@ -239,6 +240,8 @@ class ResumableScheduler(Scheduler):
             state = read_frontier(before, self._seal)
             parts = getattr(spider, "kept_state", {})
             changes = [(parts[part], method, args) for part, method, args in _changes(state.changes)]
+            if unknown := [method for part, method, _ in changes if not hasattr(part, method)]:
+                raise ValueError(f"its spider's state has no {unknown[0]}() any more")  # noqa: TRY301 - as any other
             requests = [(self._as_request(kept, spider), kept) for kept in state.pending.values()]
             cookies = pickle.loads(state.jar) if state.jar else {}  # noqa: S301 - written by this project's own process
         except Exception as error:  # noqa: BLE001 - whatever a project's own objects raise
@@ -246,7 +249,7 @@ class ResumableScheduler(Scheduler):
             logger.warning(
                 "Begins anew: what attempt %s has left cannot be restored: %s",
                 number,
-                f"{type(error).__name__}: {error}",
+                exception_reason(error),
             )
             return None
         return _Left(state, requests, changes, cookies)
@@ -716,9 +719,13 @@ class StartOutput:
 
     async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
         scheduler = engine_slot(self._crawler).scheduler
-        async for one in start:
-            if scheduler.takes(one):
-                yield one
+        try:
+            async for one in start:
+                if scheduler.takes(one):
+                    yield one
+        except Exception:
+            scheduler.start_has_ended()
+            raise
         scheduler.start_has_ended()
 
 
