@@ -33,7 +33,7 @@ ELSEWHERE = {
     "tailer.finish_removals": "needs folders that take long to remove: tailer/test_hostile_files.py",
     "jobs.use_up": "needs a worker that died between its holds and its assignment: services/test_lease_kills.py",
     "jobs.requeue": "needs a back-off that is over: services/test_lease_kills.py",
-    "jobs.attend_later": "needs a cancellation that had no effect: services/test_reconciliation.py",
+    "jobs.attend_later": "needs a job that is cancelled while it is handed over: services/test_dispatch.py",
     "jobs.begin_anew": "needs a full disk: services/test_pausing.py",
     "jobs.attended": "needs a time that was set for nothing: services/test_completion.py",
     "holds.give_back": "needs two workers that want the same: services/test_exclusion.py",
