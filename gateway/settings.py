@@ -351,6 +351,11 @@ class ScrapydSettings(NodeSettings):
     #: Largest environment, in bytes.
     project_max_installed_bytes: int = Field(default=2 << 30, ge=1 << 20)
 
+    @field_validator("project_warm_processes", mode="before")
+    @classmethod
+    def _memory_decides_if_empty(cls, value: object) -> object:
+        return None if value == "" else value
+
 
 class Settings(ScrapydSettings):
     """What the gateway, workers, beats, tailers and the CLI may know."""
