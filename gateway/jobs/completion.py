@@ -32,11 +32,6 @@ from gateway.stores.redis import dedupe_key
 
 log = structlog.get_logger()
 
-#: Attempts that nodes did not start, or that ended because their node was shut down, cost no retry up to this number.
-#: The limit ends a job that no node can start.
-MAX_SPARED = 8
-#: The same of attempts that were lost with their node. These are fewer, because a crawl may be what ends the node.
-MAX_LOST = 2
 #: How long a job may be paused.
 PAUSE_LIMIT = timedelta(days=7)
 
@@ -206,16 +201,14 @@ class Completion:
             job = self._jobs.get(attempt_id.job_id)
         except JobNotFoundError:
             return None
-        if str(attempt_id.attempt) in job.attempts:
+        if str(attempt_id.attempt) in job.attempts or self._jobs.has_superseded(attempt_id):
             return job
         if job.assignment is not None and job.assignment.attempt == attempt_id.attempt:
             return self._jobs.mark_running(job.id, job.assignment) or self._acknowledge(attempt_id)
         return None
 
     def _conclude_attempt(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:
-        again = (
-            outcome.status is JobStatus.ERROR and outcome.retryable and job.failures - spared(job) < job.max_retries
-        )
+        again = outcome.status is JobStatus.ERROR and outcome.retryable and job.retries < job.max_retries
         goes_on = again or _was_to_pause(job, attempt, outcome)
         if goes_on and job.cancel_requested_at is not None:
             # the job would be retried or paused, but its cancellation was requested
@@ -226,7 +219,7 @@ class Completion:
             return
         if again:
             admitted = self.free(job, attempt.attempt, attempt.node)
-            waiting = self._jobs.retry(job, outcome, self._clock() + backoff(job.failures + 1))
+            waiting = self._jobs.retry(job, outcome, self._clock() + backoff(job.failed_attempts + 1))
             if waiting is not None:
                 self._concluded(job, attempt, outcome)
                 self._publisher.status(waiting)
@@ -240,25 +233,6 @@ class Completion:
     def _concluded(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:  # noqa: ARG002 - for who derives
         """What came of the attempt is recorded; of all processes that tried, this one did it."""
         self._health.judge(job, attempt)
-
-
-def spared(job: Job) -> int:
-    """How many of the attempts have failed for reasons of their nodes. They cost no retry."""
-    ends = [attempt.exit for attempt in job.attempts.values() if attempt.exit]
-    return min(MAX_SPARED, sum(map(_was_the_nodes, ends))) + min(MAX_LOST, sum(map(_was_lost, ends)))
-
-
-def _was_the_nodes(end: ExitReport) -> bool:
-    """Whether the node did not start the attempt, or ended it because it was shut down itself."""
-    if end.refused:
-        return end.fault != "job" and end.stopped_by != "pause"
-    was_interrupted = end.report is not None and end.report.finish_reason == "shutdown"
-    return end.stopped_by == "shutdown" or (end.stopped_by is None and was_interrupted and not end.lost)
-
-
-def _was_lost(end: ExitReport) -> bool:
-    """Whether the attempt is gone with its node, its Scrapyd, or their container."""
-    return end.lost and end.stopped_by is None
 
 
 def _was_to_pause(job: Job, attempt: Attempt, outcome: Outcome) -> bool:

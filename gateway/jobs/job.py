@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import secrets
 import uuid
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 from urllib.parse import quote, unquote
 
 from pydantic import BaseModel, Field
@@ -16,11 +17,17 @@ from pydantic import BaseModel, Field
 from gateway.contract.crawl import SETTINGS_PROTOCOL, CrawlSpec, protocol_of
 from gateway.contract.outbox import StopReason
 from gateway.contract.records import ExitReport, Progress
-from gateway.errors import RunNotFoundError
+from gateway.errors import InvalidRequestError, RunNotFoundError
 from gateway.nodes.node import browser_resource, node_resource, user_resource
 
 #: One point of priority counts as much as this much waiting time.
 POINT = timedelta(minutes=1)
+#: Why an attempt that failed may cost no retry.
+Spared = Literal["node", "lost"]
+#: Attempts that failed for a reason of their node cost no retry, up to so many of each kind. The node did not start
+#: them or was shut down: the limit ends a job that no node can start. They were lost with their node: these are
+#: fewer, because a crawl may be what ends the node.
+MOST_SPARED: Mapping[Spared, int] = {"node": 8, "lost": 2}
 _BROWSER, _PLAIN = "browser", "plain"
 #: Sorts after every character of a quoted text.
 _LAST = "\x7f"
@@ -169,7 +176,8 @@ TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
     JobStatus.PENDING: frozenset({JobStatus.RUNNING, JobStatus.PAUSED, JobStatus.CANCELLED, JobStatus.ERROR}),
     # back to pending: a failed attempt is followed by a new attempt of the same job
     JobStatus.RUNNING: frozenset({JobStatus.PENDING, JobStatus.PAUSED}) | FINAL_STATUSES,
-    JobStatus.PAUSED: frozenset({JobStatus.PENDING, JobStatus.CANCELLED}),
+    # back to running: its attempt was given up for lost, and its end is known after all
+    JobStatus.PAUSED: frozenset({JobStatus.PENDING, JobStatus.RUNNING, JobStatus.CANCELLED}),
     **{status: frozenset[JobStatus]() for status in FINAL_STATUSES},
 }
 
@@ -267,6 +275,20 @@ class Attempt(BaseModel, extra="forbid"):
     #: Byte offset one past the attempt's last log byte; set together with `exit`.
     log_end: int | None = None
 
+    @property
+    def spared(self) -> Spared | None:
+        """The reason of its node for which it failed, if that is one."""
+        end = self.exit
+        if end is None or self.status is JobStatus.PAUSED:
+            return None
+        if end.refused:
+            return "node" if end.fault != "job" and end.stopped_by != "pause" else None
+        if end.lost:
+            # with its node, its Scrapyd, or their container
+            return "lost" if end.stopped_by is None else None
+        was_interrupted = end.report is not None and end.report.finish_reason == "shutdown"
+        return "node" if end.stopped_by == "shutdown" or (end.stopped_by is None and was_interrupted) else None
+
 
 class CrawlOrder(BaseModel, extra="forbid", frozen=True):
     """What is to be crawled. It does not say who asks for it, nor when it runs."""
@@ -342,10 +364,13 @@ class Job(BaseModel, extra="forbid", populate_by_name=True):
     avoid: list[str] = Field(default_factory=list)
     #: The node where its last attempt can go on, unless that attempt came to its end.
     prefer: str | None = None
-    #: By number as a string, so that a MongoDB path can name one (`attempts.2.exit`).
+    #: The newest one that a node has accepted, by its number as a string, so that a MongoDB path can name it
+    #: (`attempts.2.exit`). Others are in the collection `attempts`, unless they have not been moved there yet.
     attempts: dict[str, Attempt] = Field(default_factory=dict)
-    #: Attempts that ran and failed; compared with `max_retries`.
+    #: Attempts that failed, but for those that `spared` counts.
     failures: int = 0
+    #: Attempts in the collection `attempts` that cost no retry, by the reason, up to `MOST_SPARED`.
+    spared: dict[Spared, int] = Field(default_factory=dict)
     #: Dispatches that failed in a row. It sets the length of the backoff; at a limit the job is given up.
     dispatch_failures: int = 0
     progress: Progress | None = None
@@ -356,6 +381,9 @@ class Job(BaseModel, extra="forbid", populate_by_name=True):
     pause_requested_at: datetime | None = None
     #: When it ends if it is still paused; absent unless it is paused.
     expires_at: datetime | None = None
+    #: When a node first accepted an attempt; jobs of older versions do not say.
+    dispatched_at: datetime | None = None
+    #: When an attempt first began.
     started_at: datetime | None = None
     finished_at: datetime | None = None
     message: str | None = None
@@ -405,6 +433,31 @@ class Job(BaseModel, extra="forbid", populate_by_name=True):
         """The attempt that counts: the newest one that a node has accepted."""
         return self.attempts[max(self.attempts, key=int)] if self.attempts else None
 
+    @property
+    def newest(self) -> int:
+        """Its number; 0 before the first."""
+        return max(map(int, self.attempts), default=0)
+
+    def require_attempt(self, number: int) -> None:
+        """Raises `InvalidRequestError` if it cannot have had this attempt."""
+        if not 1 <= number <= self.newest:
+            most = self.newest
+            raise InvalidRequestError("attempt", f"must be from 1 to {most}" if most else "there is none yet")
+
+    def with_earlier(self, attempts: Mapping[str, Attempt]) -> Self:
+        """With these attempts as well. What is known of one that the job has stays."""
+        return self.model_copy(update={"attempts": {**attempts, **self.attempts}})
+
+    @property
+    def failed_attempts(self) -> int:
+        """Those that cost no retry included."""
+        return self.failures + sum(self.spared.values())
+
+    @property
+    def retries(self) -> int:
+        """How many of `max_retries` its failures have cost."""
+        return self.failures - sum(spared_more(self.attempts.values(), self.spared).values())
+
     def to_document(self) -> dict[str, Any]:
         """The stored form. Empty fields are absent rather than null, so that sparse and partial indexes skip them."""
         document = {**self.model_dump(by_alias=True, exclude_none=True), **self.queue_place()}
@@ -432,6 +485,13 @@ class Job(BaseModel, extra="forbid", populate_by_name=True):
     def queue_place(self) -> dict[str, Any]:
         """The job's place in the queue. A pending job waits for a slot exactly while it has a partition."""
         return {"lane": str(self.partition), "rank": rank(max(self.created_at, self.not_before), self.priority)}
+
+
+def spared_more(attempts: Iterable[Attempt], spared: Mapping[Spared, int]) -> Counter[Spared]:
+    """How many of the attempts cost no retry, by the reason, where so many others have cost none already."""
+    found = Counter(attempt.spared for attempt in attempts)
+    left = {kind: most - spared.get(kind, 0) for kind, most in MOST_SPARED.items()}
+    return Counter({kind: number for kind in left if (number := min(left[kind], found[kind])) > 0})
 
 
 def new_job_id() -> str:

@@ -536,7 +536,7 @@ class CallsToCome(NamedTuple):
 
 _FIELDS = (
     "status", "spec.project", "spec.spider", "spec.site", "created_at", "not_before", "started_at", "finished_at",
-    "attempt",
+    "attempt", "dispatched_at",
     "attempts.1.dispatched_at", "progress.completed_pages", "progress.items_count",
     "progress.errors_count",
 )  # fmt: skip
@@ -614,7 +614,8 @@ class JobStatistics:
 
 def _ended_job(document: Document) -> EndedJob:
     progress: dict[str, Any] = document.get("progress") or {}
-    dispatched_at = (document.get("attempts") or {}).get("1", {}).get("dispatched_at")
+    first = (document.get("attempts") or {}).get("1", {})
+    dispatched_at = document.get("dispatched_at") or first.get("dispatched_at")
     retries = max(0, document.get("attempt", 0) - 1)
     return EndedJob(
         id=document["_id"],

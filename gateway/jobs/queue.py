@@ -70,13 +70,18 @@ def change(
     unset: Sequence[str] = (),
     increment: str | None = None,
     step: PastStep | None = None,
+    earliest: Document | None = None,
 ) -> Document:
-    """The update that makes these changes, adds the step to the job's history, and sets `updated_at`."""
+    """The update that makes these changes, adds the step to the job's history, and sets `updated_at`. The times of
+    `earliest` are set unless the job has earlier ones.
+    """
     update: dict[str, Any] = {"$set": {**changes, "updated_at": now}}
     if unset:
         update["$unset"] = dict.fromkeys(unset, "")
     if increment:
         update["$inc"] = {increment: 1}
+    if earliest:
+        update["$min"] = earliest
     if step:
         update["$push"] = {"history": {"$each": [step.model_dump(exclude_none=True)], "$slice": -MOST_STEPS}}
     return update

@@ -6,19 +6,23 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, Self
 
+import structlog
 from pymongo import ASCENDING
 from pymongo.database import Database
-from pymongo.errors import BulkWriteError, DuplicateKeyError
+from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure, PyMongoError
 
 from gateway.clock import Clock, utc_now
+from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, FilesKept, Progress
 from gateway.crash_points import state_change
 from gateway.errors import IdempotencyConflictError, JobExistsError, JobNotFoundError, LiveTwinError
+from gateway.jobs.attempts import AttemptStore
 from gateway.jobs.job import (
     ACCEPTED,
     LIVE_STATUSES,
     RESUMED,
     RETRIED,
+    TRANSITIONS,
     Assignment,
     Attempt,
     Job,
@@ -32,7 +36,9 @@ from gateway.jobs.job import (
 from gateway.jobs.outcome import Outcome
 from gateway.jobs.queue import JobDocuments, avoiding, change
 from gateway.stores.documents import Documents
-from gateway.stores.mongo import Document, Repeating
+from gateway.stores.mongo import UNSTORABLE, Document, Repeating
+
+log = structlog.get_logger()
 
 #: How many webhooks a job may have.
 MAX_WEBHOOKS = 20
@@ -41,6 +47,8 @@ CANCEL_SECONDS = 5
 #: What may have stopped an attempt because it was given up for lost.
 _GIVEN_UP = frozenset({"cancel", "shutdown"})
 _LIVE = sorted(LIVE_STATUSES)
+#: From where a job may come back to its attempt.
+_BEFORE_RUNNING = sorted(status for status, following in TRANSITIONS.items() if JobStatus.RUNNING in following)
 #: Jobs that have a webhook. The query is needed because `webhooks_due` is set at the end of every job for a moment.
 WATCHED: Document = {"webhooks.0": {"$exists": True}}
 #: Jobs that wait for a worker once their time has come: nobody else can do anything for them.
@@ -108,6 +116,8 @@ class JobStore:
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._jobs = database["jobs"]
         self._documents = JobDocuments(database)
+        #: Of all jobs, those that another one has followed.
+        self.attempts = AttemptStore(database)
         self._keys = IdempotencyKeys(database, clock)
         self._clock = clock
 
@@ -175,7 +185,7 @@ class JobStore:
         number = assignment.attempt
         as_assigned = assignment.model_dump(include={"attempt", "node", "instance", "is_trial"})
         attempt = Attempt(**as_assigned, dispatched_at=self._clock())
-        return self._change(
+        running = self._change(
             {"_id": job_id, **ACCEPTED.query, "assignment.attempt": number},
             {
                 **ACCEPTED.change,
@@ -184,7 +194,19 @@ class JobStore:
                 f"attempts.{number}": attempt.model_dump(exclude_none=True),
             },
             unset=("assignment", "attend_at", "waiting_reason", "message"),
+            earliest={"dispatched_at": attempt.dispatched_at},
         )
+        if running is not None and len(running.attempts) > 1:
+            self._move_superseded(job_id)
+        return running
+
+    def _move_superseded(self, job_id: str) -> None:
+        """What is not moved now is moved with the next attempt."""
+        try:
+            self.attempts.supersede(job_id)
+        except PyMongoError as error:
+            # the attempt runs all the same
+            log.warning("attempts_not_moved", job_id=job_id, error=str(error))
 
     @state_change("jobs.record_started")
     def record_started(self, job_id: str, attempt: int, started_at: datetime) -> Job | None:
@@ -237,21 +259,32 @@ class JobStore:
         found = self._jobs.update_one(
             {"_id": job_id, path: {"$exists": True}}, {"$set": {f"{path}.files": kept.model_dump()}}
         )
-        return found.matched_count == 1
+        return found.matched_count == 1 or self.attempts.record_files(AttemptId(job_id, attempt), kept)
+
+    def has_superseded(self, attempt_id: AttemptId) -> bool:
+        """Whether another attempt of the job has followed this one."""
+        return self.attempts.has(attempt_id)
 
     def _correct(self, job_id: str, attempt: int, facts_set: Document) -> Job | None:
         path = f"attempts.{attempt}"
         lost: Document = {"_id": job_id, "attempt": attempt, f"{path}.exit.lost": True}
         if undecided := self._change({**lost, "status": JobStatus.RUNNING}, facts_set):
             return undecided
-        waits: Document = {**lost, **ACCEPTED.query, "assignment": None}
-        if (found := self._jobs.find_one(waits, {f"{path}.node": 1})) is None:
+        waits: Document = {**lost, "status": {"$in": _BEFORE_RUNNING}, "assignment": None}
+        fields = {"failures": 1, "status": 1, f"{path}.node": 1, f"{path}.status": 1}
+        if (found := self._jobs.find_one(waits, fields)) is None:
             return None
-        # back to the state before the decision
-        changes = {**facts_set, **ACCEPTED.change, "node": found["attempts"][str(attempt)]["node"]}
-        decided = ("lane", "blocked", "waiting_reason", "message", f"{path}.status", f"{path}.message")
-        update = {**change(self._clock(), changes, unset=decided), "$inc": {"failures": -1}}
-        return self._documents.find_one_and_update(waits, update)
+        record = found["attempts"][str(attempt)]
+        # back to the state before the decision. A retry has counted the attempt as a failure, a pause has not
+        failures = found["failures"] - (record.get("status") == JobStatus.ERROR)
+        as_decided = {
+            f"{path}.status": record.get("status"),
+            "failures": found["failures"],
+            "status": found["status"],
+        }
+        changes = {**facts_set, **ACCEPTED.change, "node": record["node"], "failures": failures}
+        decided = ("lane", "blocked", "waiting_reason", "message", "expires_at", f"{path}.status", f"{path}.message")
+        return self._change({**waits, **as_decided}, changes, unset=decided)
 
     # --- outcome
 
@@ -455,7 +488,15 @@ class JobStore:
 
     def _change(self, query: Document, changes: Document, **others: Any) -> Job | None:
         """`others` as for `change`."""
-        return self._documents.find_one_and_update(query, change(self._clock(), changes, **others))
+        update = change(self._clock(), changes, **others)
+        try:
+            return self._documents.find_one_and_update(query, update)
+        except OperationFailure as error:
+            if error.code not in UNSTORABLE:
+                raise
+            # an older version has kept attempts in the job until there was no room for anything else
+            self.attempts.supersede(query["_id"])
+            return self._documents.find_one_and_update(query, update)
 
 
 def _decided_on(job: Job) -> Document:

@@ -191,7 +191,7 @@ class LogSearch:
 
     def _by_text(self, job: Job, wanted: LogFilter, stretch: Stretch) -> Iterator[tuple[Segment, ReadChunk]]:
         for chunk in self._logs.chunks(job.id, self._begin(job, stretch.since), stretch.until):
-            if str(chunk.attempt) in job.attempts:
+            if chunk.attempt <= job.newest:
                 segment = Segment(chunk.attempt, chunk.start, chunk.end, count_wanted(chunk, wanted))
                 yield segment, partial(_same, chunk)
 
@@ -206,7 +206,7 @@ class LogSearch:
         """For each chunk: where it ends, and its wanted lines that begin in the stretch."""
         last: list[Segment] = []
         for chunk in self._logs.chunks(job.id, self._begin(job, stretch.since), stretch.until):
-            if str(chunk.attempt) in job.attempts:
+            if chunk.attempt <= job.newest:
                 last = [Segment(chunk.attempt, chunk.start, chunk.end, 0)]
                 lines = wanted_lines(chunk, wanted)
                 yield Position(chunk.attempt, chunk.end), filter(partial(_begins_in, stretch), lines)
@@ -230,7 +230,7 @@ class LogSearch:
         return Position(position.attempt, min(held[0].start, position.offset)) if held else position
 
     def _outline(self, job: Job) -> list[ChunkOutline]:
-        return [one for one in self._logs.outline(job.id) if str(one.position.attempt) in job.attempts]
+        return [one for one in self._logs.outline(job.id) if one.position.attempt <= job.newest]
 
     def _count(self, job: Job, position: Position) -> LineCounts:
         """Of a chunk that was stored without its counts."""

@@ -22,6 +22,7 @@ from gateway.errors import ConflictError, FileStoreAwayError, JobNotFoundError, 
 from gateway.files.store import FileRecord, FileStore
 from gateway.items.fields import read_counts
 from gateway.items.items import ItemStore, read_item
+from gateway.jobs.attempts import AttemptStore, read_attempt
 from gateway.jobs.dedupe import DedupeRelease
 from gateway.jobs.job import Job
 from gateway.jobs.progress import ProgressSeries, ProgressStore
@@ -102,6 +103,7 @@ def _dedupe_key(document: Document) -> str | None:
 #: How the documents of each collection are read. A collection that is not named here is not looked at again.
 READERS: dict[str, Reader[Any]] = {
     "jobs": reader(Job),
+    "attempts": read_attempt,
     "schedules": reader(Schedule),
     "schedule_ledger": reader(LedgerEntry),
     "sites": reader(Site),
@@ -163,6 +165,7 @@ class Deletion:
     _files: FileStore
     _logs: LogStore
     _progress: ProgressStore
+    _attempts: AttemptStore
     _dedupe: DedupeRelease
 
     def delete(self, job_id: str) -> None:
@@ -182,6 +185,7 @@ class Deletion:
             self._requests.delete(job_id)
             self._logs.delete(job_id)
             self._progress.delete(job_id)
+            self._attempts.delete(job_id)
             self._jobs.delete(job_id)
 
 

@@ -312,13 +312,29 @@ class JobOrSchedule:
         named = self.find(identity)
         return named.job if isinstance(named, RunOf) else named
 
+    def whole(self, identity: str) -> Job | None:
+        """The same as `job`, with its earlier attempts."""
+        job = self.job(identity)
+        with mongo_errors():
+            return job and self._jobs.attempts.complete(job)
+
+    def followed(self, identity: str, run: str | None = None) -> Job | RunOf:
+        """The same as `find`, with outlines of earlier attempts."""
+        named = self.find(identity, run)
+        with mongo_errors():
+            if isinstance(named, RunOf):
+                return named._replace(job=named.job and self._jobs.attempts.outline(named.job))
+            return self._jobs.attempts.outline(named)
+
     def is_schedule(self, identity: str) -> bool:
         with mongo_errors():
             return self._schedule(identity) is not None
 
     def latest_run(self, schedule_id: str) -> Job | None:
+        """With outlines of its earlier attempts."""
         with mongo_errors():
-            return self._queries.latest_run(schedule_id)
+            latest = self._queries.latest_run(schedule_id)
+            return latest and self._jobs.attempts.outline(latest)
 
     def _schedule(self, identity: str) -> Schedule | None:
         with suppress(errors.ScheduleNotFoundError):

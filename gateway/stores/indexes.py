@@ -131,6 +131,7 @@ INDEXES: dict[str, list[IndexModel]] = {
     # one document for each that cannot be read, `<collection>/<id>`
     "unreadable": [],
     # keyed by prefixes of `_id` alone
+    "attempts": [],
     "items": [],
     "item_fields": [],
     "files": [],

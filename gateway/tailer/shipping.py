@@ -326,14 +326,17 @@ def ship_requests(store: RequestStore, attempt: Attempt, limit: int) -> bool:
 #
 # A spider may put anything into its stats, and may even write the exit report itself.
 
-#: Limits on what is kept of a spider's report.
+#: Limits on what is kept of a spider's report, in numbers and in bytes: the job's document holds it.
 MAX_STATS = 200
 MAX_FIELDS = 50
-MAX_STATS_BYTES = 64 << 10
+MAX_STATS_BYTES = 16 << 10
 MAX_NAME = 200
 MAX_TEXT = 2000
 MAX_ERRORS = 10
+MAX_ERRORS_BYTES = 16 << 10
 MAX_LOG_TAIL = 8000
+#: Stats that are kept before all others: those that the platform reads.
+_FIRST_STATS = ("discoverybot/", "item_dropped_count", "robotstxt/", "finish_reason", "downloader/")
 #: The stat that says how many stats were left out.
 LEFT_OUT = "discoverybot/stats_left_out"
 
@@ -358,7 +361,7 @@ def _storable_facts(facts: records.ExitReport) -> records.ExitReport:
         update={
             "stopped_by": _cut(facts.stopped_by),
             "refused": _cut(facts.refused),
-            "log_tail": facts.log_tail[-MAX_LOG_TAIL:] if facts.log_tail else facts.log_tail,
+            "log_tail": facts.log_tail and _last(facts.log_tail, MAX_LOG_TAIL),
             "report": _account(facts.report) if facts.report else None,
         }
     )
@@ -367,11 +370,8 @@ def _storable_facts(facts: records.ExitReport) -> records.ExitReport:
 def _account(report: records.SpiderReport) -> records.SpiderReport:
     return report.model_copy(
         update={
-            "finish_reason": report.finish_reason[:MAX_TEXT],
-            "errors": [
-                {name: error[name][:MAX_TEXT] for name in ("url", "reason") if name in error}
-                for error in report.errors[:MAX_ERRORS]
-            ],
+            "finish_reason": _first(report.finish_reason, MAX_TEXT),
+            "errors": _errors(report.errors[:MAX_ERRORS]),
             "filled": _filled(report.filled),
             "stats": _stats(report.stats),
         }
@@ -382,14 +382,36 @@ def _filled(filled: dict[str, int] | None) -> dict[str, int] | None:
     return filled and {_name(key): count for key, count in list(filled.items())[:MAX_FIELDS]}
 
 
+def _errors(errors: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Whole ones, up to a size: the log has them all."""
+    kept: list[dict[str, str]] = []
+    size = 0
+    for error in errors:
+        shown: dict[str, str] = {name: _first(error[name], MAX_TEXT) for name in ("url", "reason") if name in error}
+        size += sum(len(text.encode()) for text in shown.values())
+        if size > MAX_ERRORS_BYTES:
+            break
+        kept.append(shown)
+    return kept
+
+
 def _cut(text: str | None) -> str | None:
-    return text[:MAX_TEXT] if text else text
+    return text and _first(text, MAX_TEXT)
+
+
+def _first(text: str, size: int) -> str:
+    """The first `size` bytes in UTF-8, whole characters."""
+    return text[:size].encode()[:size].decode(errors="ignore")
+
+
+def _last(text: str, size: int) -> str:
+    return text[-size:].encode()[-size:].decode(errors="ignore")
 
 
 def _stats(stats: dict[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     size = 0
-    for key, value in stats.items():
+    for key, value in sorted(stats.items(), key=lambda stat: not stat[0].startswith(_FIRST_STATS)):
         name, plain = _name(key), _plain(value)
         size += len(name.encode()) + len(str(plain).encode())
         if len(kept) == MAX_STATS or size > MAX_STATS_BYTES:
@@ -400,7 +422,7 @@ def _stats(stats: dict[str, Any]) -> dict[str, Any]:
 
 
 def _name(key: str) -> str:
-    name = key[:MAX_NAME].replace("\0", "\N{REPLACEMENT CHARACTER}")
+    name = _first(key, MAX_NAME).replace("\0", "\N{REPLACEMENT CHARACTER}")
     return f"_{name}" if not name or name.startswith("$") else name
 
 

@@ -44,7 +44,8 @@ ELSEWHERE = {
     "nodes.try": "needs a node that has failed: services/test_node_health.py",
     "jobs.block": "needs jobs that exclude each other: services/test_lease_kills.py",
     **dict.fromkeys(
-        ("jobs.request_pause", "jobs.pause", "jobs.resume"), "needs a job that is paused: services/test_pausing.py"
+        ("jobs.request_pause", "jobs.pause", "jobs.resume", "attempts.copy", "attempts.remove_from_job"),
+        "needs a job that is paused: services/test_pausing.py",
     ),
     "jobs.unblock": "needs jobs that exclude each other: services/test_lease_kills.py",
     "nodes.failed": "needs a node that fails: services/test_node_health.py",

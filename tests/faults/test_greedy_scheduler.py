@@ -107,7 +107,8 @@ class Greedy:
         lost = len(fired - {job["_id"] for job in jobs if job["status"] == "finished"})
         attempts: Counter[str] = Counter()
         for job in jobs:
-            attempts[self.schedules[job["schedule_id"]]] += len(job["attempts"])
+            earlier = self._database["attempts"].count_documents({"_id": {"$regex": f"^{job['_id']}:"}})
+            attempts[self.schedules[job["schedule_id"]]] += len(job["attempts"]) + earlier
         visits = Counter(visit.path for visit in list(self._site.access_log))
         doubled = sum(max(0, visits[path] - attempts[path]) for path in self.schedules.values())
         return Verdict(lost=lost, doubled=doubled + len({job["_id"] for job in jobs} - fired))

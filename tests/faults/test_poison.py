@@ -14,7 +14,7 @@ from fault_table import full_or_short, record
 from sites.server import Site, links
 from stack import Stack, wait_until
 
-from gateway.jobs.completion import MAX_LOST
+from gateway.jobs.job import MOST_SPARED
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
@@ -86,7 +86,7 @@ def test_a_job_that_kills_is_tried_so_often_and_no_more(stack: Stack, bystanders
         ended, tries[page] = stack.wait_final(job, timeout=PATIENCE), site.hits(page)
         assert ended["status"] == "error"
         # what is lost with its Scrapyd costs no retry for a while: also the other one's attempts
-        assert 1 + RETRIES <= tries[page] <= 1 + RETRIES + MAX_LOST
+        assert 1 + RETRIES <= tries[page] <= 1 + RETRIES + MOST_SPARED["lost"]
         assert [attempt["status"] for attempt in stack.job(job)["attempts"]] == ["error"] * tries[page]
     assert dead_letters(stack) >= set(jobs.values())
     bystanders.wait()

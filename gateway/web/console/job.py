@@ -13,6 +13,7 @@ from fastapi.responses import RedirectResponse
 
 from gateway.access.keys import Scope
 from gateway.jobs.advice import Advice, Place, advice
+from gateway.jobs.attempts import AttemptStore
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.queries import JobQueries
 from gateway.schedules.store import JobOrSchedule, RunOf
@@ -56,6 +57,7 @@ def tab(request: Request, job_id: str, parts: Parts, name: str, **context: Any) 
     named = parts[JobOrSchedule].find(job_id)
     if isinstance(named, RunOf):
         return RedirectResponse(Viewer.of(request).link(f"/console/schedules/{job_id}"))
+    named = parts[AttemptStore].complete(named)
     advised, viewer = advice(named), Viewer.of(request)
     return page(
         request,

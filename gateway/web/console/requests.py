@@ -73,7 +73,7 @@ def requests_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
     # the table's own, which stay when another filter is chosen
     kept = {name: asked[name] for name in ("q", "sort", "attempt") if asked.get(name)}
     wanted = {name: value for name, value in given.items() if name != "attempt"}
-    found = parts[JobOrSchedule].job(job_id)
+    found = parts[JobOrSchedule].whole(job_id)
     left_out, problem = _left_out(found, given)
     return tab(
         request,

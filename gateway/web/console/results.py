@@ -61,7 +61,7 @@ def files_tab(
     parts: Parts,
     after: Annotated[str | None, Query(min_length=1, max_length=MAX_NAME)] = None,
 ) -> Response:
-    found = parts[JobOrSchedule].job(job_id)
+    found = parts[JobOrSchedule].whole(job_id)
     listed = list_files(job_id, FilesQuery(limit=FILES, after=after), parts)
     return tab(
         request,

@@ -68,6 +68,11 @@ class Feed:
         finally:
             self._watchers.discard(changed)
 
+    def know_earlier(self, job: Job) -> None:
+        """Take over the earlier attempts that `job` was read with: who lists jobs reads them without."""
+        if job.attempts.keys() - self.job.attempts.keys():
+            self.job = self.job.with_earlier(job.attempts)
+
     @property
     def is_watched(self) -> bool:
         return bool(self._watchers)
@@ -78,7 +83,7 @@ class Feed:
             case "log":
                 if self.ring.push(message["attempt"], message["entries"]):
                     self.look += 1
-                if str(message["attempt"]) not in self.job.attempts:
+                if message["attempt"] > self.job.newest:
                     self._stale.set()
             case "progress" if message["attempt"] >= self.job.attempt:
                 self.progress = message["data"]
@@ -229,6 +234,7 @@ class Hub:
     def watch(self, job: Job, changed: asyncio.Event) -> Iterator[Feed]:
         """The job's feed, for as long as the context lasts. `job` was just read; a new feed begins with it."""
         feed = self._feeds.get(job.id) or self._open(job)
+        feed.know_earlier(job)
         try:
             with feed.watched_by(changed):
                 yield feed

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Self, TypeVar, cast
 
@@ -264,8 +264,8 @@ class History:
             return await self._threads.look(call, *arguments)
 
     async def job(self, job_id: str) -> Job:
-        """Raises `JobNotFoundError`, `UnavailableError`."""
-        return await self.look(self._jobs.get, job_id)
+        """With outlines of its earlier attempts. Raises `JobNotFoundError`, `UnavailableError`."""
+        return await self.look(lambda: self._jobs.attempts.outline(self._jobs.get(job_id)))
 
     async def render(self, job_id: str, position: Position, render: Callable[[LogChunk], bytes]) -> tuple[bytes, int]:
         """A page of what MongoDB has from `position` on, and where it ends: at `position` if there is no more.
@@ -362,9 +362,9 @@ class LogDownload:
 
     def response(self, job: Job, media_type: str, wanted: LineFilter, attempt: int | None) -> Response:
         """One attempt, or all of them in order. Raises `InvalidRequestError` if there is no such attempt."""
-        numbers = sorted(map(int, job.attempts))
-        if attempt is not None and attempt not in numbers:
-            raise InvalidRequestError("attempt", f"must be one of {numbers}" if numbers else "there is none yet")
+        if attempt is not None:
+            job.require_attempt(attempt)
+        numbers = range(1, job.newest + 1)
         render, ending = (_text, "log") if media_type == TEXT else (_ndjson, "jsonl")
         name = f"{job.id}.{ending}" if attempt is None else f"{job.id}-{attempt}.{ending}"
         return Download(
@@ -375,7 +375,7 @@ class LogDownload:
         )
 
     async def _pages(
-        self, job_id: str, attempts: list[int], render: Callable[[LogChunk], bytes]
+        self, job_id: str, attempts: Sequence[int], render: Callable[[LogChunk], bytes]
     ) -> AsyncIterator[bytes]:
         for attempt in attempts:
             position = Position(attempt, 0)

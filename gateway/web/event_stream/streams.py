@@ -174,7 +174,7 @@ class Waiting:
         with anyio.move_on_after(self._pause(found.schedule)):
             await self._shutdown.wait()
         try:
-            again = await self._history.look(self._named.find, found.schedule.id)
+            again = await self._history.look(self._named.followed, found.schedule.id)
         except UnavailableError:
             return found
         except JobNotFoundError:
@@ -256,7 +256,7 @@ class EventStreams:
         """
         self._answers.require_room()
         resume = _resume_point(request)
-        named = await self._history.look(self._named.find, job_id, resume.run if resume else None)
+        named = await self._history.look(self._named.followed, job_id, resume.run if resume else None)
         wanted = wanted or LineFilter()
         if isinstance(named, RunOf):
             return await self._follow_schedule(named, resume, first_event, wanted)

@@ -101,7 +101,7 @@ def list_files(job_id: JobId, query: Annotated[FilesQuery, Query()], parts: Part
     """What pipelines, feeds and the spider itself have written in the attempt's folder, once the attempt has ended.
     For a schedule, these are the files of the run under way, or of the one before.
     """
-    job = parts[JobOrSchedule].job(job_id)
+    job = parts[JobOrSchedule].whole(job_id)
     if job is None:
         return FilePage(files=[], next=None, pending=False, removed_at=None)
     with mongo_errors():

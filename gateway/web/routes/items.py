@@ -235,12 +235,11 @@ def _headers(job: Job | None, identity: str, encoder: ItemFormat) -> dict[str, s
 
 def attempt_of(job: Job | None, wanted: str | None) -> int | None:
     """`None` for every attempt; 0, which has no items, while there is no attempt. Raises `InvalidRequestError`."""
-    attempts = job.attempts if job else {}
     if wanted == "all":
         return None
-    if wanted is not None:
-        if wanted not in attempts:
-            numbers = sorted(map(int, attempts))
-            raise InvalidRequestError("attempt", f"must be one of {numbers}" if numbers else "there is none yet")
-        return int(wanted)
-    return job.current.attempt if job and job.current else 0
+    if wanted is None:
+        return job.newest if job else 0
+    if job is None:
+        raise InvalidRequestError("attempt", "there is none yet")
+    job.require_attempt(int(wanted))
+    return int(wanted)

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 
 from gateway.clock import truncate
 from gateway.errors import ConflictError, InvalidRequestError
+from gateway.jobs.attempts import AttemptStore
 from gateway.jobs.bulk import Asked, BulkActs
 from gateway.jobs.completion import Cancellation, Pausing
 from gateway.jobs.job import RUN_STATUSES, Job, JobStatus, RunStatus, WaitingReason, run_id_of
@@ -154,7 +155,8 @@ def get_job(job_id: JobId, parts: Parts) -> JobDetail | ScheduleJobView:
     named = parts[JobOrSchedule].find(job_id)
     if isinstance(named, RunOf):
         return ScheduleJobView.of_schedule(*named)
-    return JobDetail.of(named, parts[JobQueries].queue_position(named))
+    with mongo_errors():
+        return JobDetail.of(parts[AttemptStore].complete(named), parts[JobQueries].queue_position(named))
 
 
 @router.get("/{job_id}/status", summary="The status and progress of a job", responses=problems(404, 503))

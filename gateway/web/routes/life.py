@@ -170,7 +170,7 @@ def get_timeline(job_id: JobId, parts: Parts) -> TimelineView:
     """When it was asked for, why it waited and for how long, its attempts, pauses and cancellation with who asked for
     them, its end. For a schedule, of the run under way, or of the one before.
     """
-    job = parts[JobOrSchedule].job(job_id)
+    job = parts[JobOrSchedule].whole(job_id)
     return TimelineView(moments=[MomentView.of(moment) for moment in timeline(job)] if job else [])
 
 

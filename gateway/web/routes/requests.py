@@ -180,7 +180,7 @@ def _page(parts: GatewayParts, job_id: str, query: RequestsQuery) -> tuple[Reque
     """And how many requests were looked at for it. Raises `JobNotFoundError`, `InvalidRequestError`,
     `UnavailableError`.
     """
-    job = parts[JobOrSchedule].job(job_id)
+    job = parts[JobOrSchedule].whole(job_id)
     attempt = attempt_of(job, query.attempt)
     found = _find(parts, job, attempt, query, query.limit or PAGE)
     page = RequestPage(
@@ -231,7 +231,7 @@ class _Export:
 
 
 async def _download(parts: GatewayParts, job_id: str, query: RequestsQuery) -> Response:
-    job = await parts.threads.look(parts[JobOrSchedule].job, job_id)
+    job = await parts.threads.look(parts[JobOrSchedule].whole, job_id)
     attempt = attempt_of(job, query.attempt)
     encoder = _encoder(query)
     export = _Export(parts, job, attempt, query, encoder)

@@ -10,6 +10,7 @@ from gateway.contract.crawl import CrawlSpec
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, FilesKept, Progress
 from gateway.jobs.advice import Advice, advice
+from gateway.jobs.attempts import MOST_WHOLE
 from gateway.jobs.bulk import Action
 from gateway.jobs.bulk import Progress as BulkProgress
 from gateway.jobs.job import Attempt, Job, JobStatus, TargetRun, Trigger, WaitingReason
@@ -290,7 +291,7 @@ class JobDetail(JobStatusView):
     tags: list[str]
     priority: int
     max_retries: int
-    failures: int = Field(description="How many attempts ran and failed.")
+    failures: int = Field(description="How many attempts failed, those that their node did not start included.")
     webhooks: list[str]
     webhooks_delivered: list[str] = Field(description="The webhooks that were called successfully.")
     webhook_message: str | None = Field(description="Why the last call of the other webhooks failed.")
@@ -298,7 +299,7 @@ class JobDetail(JobStatusView):
     target: TargetRun | None = Field(description="For a run of a target: what the message to the worker said.")
     correlation_id: str | None = Field(description="The id of the request that asked for the job.")
     updated_at: Timestamp
-    attempts: list[AttemptView]
+    attempts: list[AttemptView] = Field(description=f"The newest ones: at least {MOST_WHOLE}, if there are as many.")
     logs_url: str
     items_url: str
     files_url: str
@@ -316,11 +317,12 @@ class JobDetail(JobStatusView):
             **_standing(job, queue_position),
             **job.model_dump(
                 include={
-                    "user_id", "tags", "priority", "max_retries", "failures", "retry_of", "correlation_id",
+                    "user_id", "tags", "priority", "max_retries", "retry_of", "correlation_id",
                     "webhooks", "webhooks_delivered", "webhook_message",
                     "updated_at", "logs_removed_at", "items_removed_at",
                 }
             ),
+            failures=job.failed_attempts,
             spec=job.spec.shown(),
             target=job.target,
             attempts=[AttemptView.of(job, attempt) for attempt in attempts],

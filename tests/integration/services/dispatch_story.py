@@ -64,7 +64,7 @@ def prepare(database: Database[Document]) -> list[Job]:
 def check_each_ran(database: Database[Document], made: list[Job]) -> None:
     jobs = JobStore(database)
     assert {jobs.get(job.id).status for job in made} == {JobStatus.FINISHED}
-    assert all(len(jobs.get(job.id).attempts) == 2 for job in made)
+    assert all(len(jobs.attempts.complete(jobs.get(job.id)).attempts) == 2 for job in made)
     assert [held for held in HoldStore(database).all() if held.holders] == []
 
 
@@ -101,7 +101,8 @@ def check_limits(platform: Platform) -> None:
 
 def each_attempt_ends(platform: Platform) -> None:
     for job in platform.database["jobs"].find({"status": "running"}):
-        now, failed = platform.clock(), len(job["attempts"]) == 1
+        begun = platform.jobs.attempts.complete(platform.jobs.get(job["_id"])).attempts
+        now, failed = platform.clock(), len(begun) == 1
         progress = Progress(completed_pages=1 - failed, errors_count=failed)
         report = SpiderReport(finish_reason="finished", progress=progress, ended_at=now)
         facts = ExitReport(attempt=job["attempt"], exit_code=0, ended_at=now, report=report)

@@ -29,7 +29,7 @@ from gateway.settings import Settings
 from gateway.stores.indexes import ensure_indexes
 from gateway.stores.mongo import Document
 
-OF_JOBS = ("jobs", "items", "requests", "files", "logs", "progress")
+OF_JOBS = ("jobs", "items", "requests", "files", "logs", "progress", "attempts")
 
 
 def prepare(database: Database[Document], kept: Path) -> None:
@@ -44,6 +44,7 @@ def prepare(database: Database[Document], kept: Path) -> None:
         items.insert([Item(job.id, 1, 9, {"number": 1})])
         RequestStore(database).append(RequestChunk(job.id, 1, 0, 3, b"{}\n"))
         logs.append(LogChunk(job.id, 1, 0, 4, "INFO", b"log\n"))
+        database["attempts"].insert_one({"_id": f"{job.id}:000001", "attempt": 1})
         attempt, facts = AttemptId(job.id, 1), {"size": 4, "sha256": "0" * 64}
         ProgressStore(database).save(ProgressStore(database).get(attempt))
         files.keep(attempt, "page.html", [b"page"])

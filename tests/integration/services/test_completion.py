@@ -10,8 +10,8 @@ from jobs import make_job
 from gateway.clock import utc_now
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, Progress, SpiderReport
-from gateway.jobs.completion import MAX_LOST, MAX_SPARED, Cancellation
-from gateway.jobs.job import Job, JobStatus
+from gateway.jobs.completion import Cancellation
+from gateway.jobs.job import MOST_SPARED, Job, JobStatus
 from gateway.jobs.messages import ENQUEUE_CRAWL, FINISH_CRAWL
 from gateway.stores.redis import dedupe_key
 
@@ -62,7 +62,8 @@ def test_a_crashed_attempt_is_tried_again_until_the_job_is_dead(platform: Platfo
         platform.dispatch.fill()
     ended = platform.jobs.get(job.id)
     assert (ended.status, ended.dead, ended.attempt, ended.failures) == (JobStatus.ERROR, True, 3, 2)
-    assert [ended.attempts[str(n)].status for n in (1, 2, 3)] == [JobStatus.ERROR] * 3
+    whole = platform.jobs.attempts.complete(ended)
+    assert [whole.attempts[str(n)].status for n in (1, 2, 3)] == [JobStatus.ERROR] * 3
 
 
 SHUT_DOWN = SpiderReport(finish_reason="shutdown", progress=Progress(completed_pages=1), ended_at=utc_now())
@@ -71,10 +72,14 @@ SHUT_DOWN = SpiderReport(finish_reason="shutdown", progress=Progress(completed_p
 @pytest.mark.parametrize(
     ("facts", "spared"),
     [
-        pytest.param({"report": None, "exit_code": None, "stopped_by": "shutdown"}, MAX_SPARED, id="Scrapyd stopped"),
-        pytest.param({"report": SHUT_DOWN}, MAX_SPARED, id="Scrapyd stopped, and the spider said so"),
-        pytest.param({"report": None, "exit_code": None, "refused": "stale"}, MAX_SPARED, id="never started"),
-        pytest.param({"report": None, "exit_code": None, "lost": True}, MAX_LOST, id="lost with its node"),
+        pytest.param(
+            {"report": None, "exit_code": None, "stopped_by": "shutdown"}, MOST_SPARED["node"], id="Scrapyd stopped"
+        ),
+        pytest.param({"report": SHUT_DOWN}, MOST_SPARED["node"], id="Scrapyd stopped, and the spider said so"),
+        pytest.param(
+            {"report": None, "exit_code": None, "refused": "stale"}, MOST_SPARED["node"], id="never started"
+        ),
+        pytest.param({"report": None, "exit_code": None, "lost": True}, MOST_SPARED["lost"], id="lost with its node"),
         pytest.param({"report": None, "exit_code": None, "signal": 9}, 0, id="killed"),
         pytest.param({"report": None, "exit_code": None, "stopped_by": "memory"}, 0, id="its memory limit"),
     ],

@@ -227,7 +227,10 @@ def test_a_crawl_that_would_begin_anew_is_paused_only_if_that_is_meant(platform:
     assert stopped(platform, job, can_go_on=False).prefer is None
 
 
-POINTS = ("jobs.request_pause", "jobs.pause", "jobs.resume", "holds.free", "jobs.mark_running", "announcer.status")
+POINTS = (
+    *("jobs.request_pause", "jobs.pause", "jobs.resume", "holds.free", "jobs.mark_running", "announcer.status"),
+    *("attempts.copy", "attempts.remove_from_job"),
+)
 
 
 def test_a_pause_survives_the_death_of_whoever_carries_it_out(

@@ -47,7 +47,7 @@ def retain(platform: Platform, tmp_path: Path) -> Retain:
             "expiry": ExpiryStore(platform.database),
             "deletion": Deletion(
                 jobs=platform.jobs, items=items, requests=requests, files=files, logs=logs, dedupe=dedupe,
-                progress=ProgressStore(platform.database),
+                progress=ProgressStore(platform.database), attempts=platform.jobs.attempts,
             ),
             "dedupe": dedupe, "items": items, "requests": requests, "files": files, "logs": logs,
             "nodes": platform.nodes, "spiders": SpiderStore(platform.database),

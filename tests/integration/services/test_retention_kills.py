@@ -12,8 +12,8 @@ from gateway.stores.mongo import connect
 
 POINTS = (
     *("nodes.forget", "spiders.publish", "heartbeats.forget", "expiry.mark_removed", "expiry.advance"),
-    *("logs.delete", "items.delete", "requests.delete", "progress.delete", "dedupe.release", "jobs.delete"),
-    *("schedule_ledger.forget", "files.remove", "files.forget"),
+    *("logs.delete", "items.delete", "requests.delete", "progress.delete", "attempts.delete"),
+    *("dedupe.release", "jobs.delete", "schedule_ledger.forget", "files.remove", "files.forget"),
 )
 #: Runs retention as a worker does.
 RUNS = """

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import httpx
 import pytest
 from jobs import make_job
+from pymongo.database import Database
 
 from gateway.clock import to_iso, utc_now
 from gateway.contract.records import ExitReport, Progress, SpiderReport
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import Attempt, Job, JobStatus
 from gateway.jobs.store import JobStore
+from gateway.logs.store import LogChunk, LogStore
 from gateway.nodes.store import NodeStore
 
 Keep = Callable[[Job], Job]
@@ -249,3 +253,30 @@ def test_nodes_and_spiders_are_listed(gateway: httpx.Client, nodes: NodeStore) -
     assert (listed["n1"]["healthy"], listed["n1"]["free_slots"], listed["n1"]["running"]) == (True, 4, 1)
     spider = gateway.get("/spiders", params={"project": "default"}).json()["spiders"][0]
     assert (spider["name"], list(spider["params_schema"]["properties"])) == ("seo", ["robots"])
+
+
+def test_a_job_of_an_older_version_looks_the_same_once_its_attempts_have_been_moved(
+    gateway: httpx.Client, keep: Keep, jobs: JobStore, database: Database[dict[str, Any]], user: str
+) -> None:
+    attempts = {str(number): ran(number) for number in range(1, 51)}
+    job = keep(make_job(user_id=user, status=JobStatus.RUNNING, attempt=50, attempts=attempts, failures=49))
+    logs = LogStore(database)
+    for number in attempts:
+        logs.append(LogChunk(job.id, int(number), 0, 9, "INFO", b"line %03d\n" % int(number)))
+
+    def shown() -> list[Any]:
+        answers = [gateway.get(f"/jobs/{job.id}{rest}") for rest in ("", "/timeline", "/requests", "/files")]
+        download = gateway.get(f"/jobs/{job.id}/logs", headers={"Accept": "text/plain"}).text
+        listed = gateway.get("/jobs", params={"user_id": user}).json()["jobs"]
+        return [*(answer.json() for answer in answers), download, listed]
+
+    before = shown()
+    assert len(before[0]["attempts"]) == len(before[4].splitlines()) == 50
+    jobs.attempts.supersede(job.id)
+    assert list(jobs.get(job.id).attempts) == ["50"]
+    assert shown() == before
+    with gateway.stream("GET", f"/jobs/{job.id}/logs") as stream:
+        lines = (line for line in stream.iter_lines() if "line 0" in line)
+        assert [json.loads(next(lines)[6:])["msg"] for _ in range(50)] == [f"line {n:03d}" for n in range(1, 51)]
+    assert gateway.get(f"/jobs/{job.id}/items", params={"attempt": 3}).status_code == 200
+    assert gateway.get(f"/jobs/{job.id}/items", params={"attempt": 51}).status_code == 422

@@ -27,6 +27,7 @@ REDIS_FILES = {
 #: `file function` → why a process that dies there leaves nothing that anybody has to mend.
 NEEDS_NONE = {
     "gateway/dispatch/egg_delivery.py EggDelivery._send": "a temporary file of its own",
+    "gateway/jobs/attempts.py AttemptStore.record_files": "a step of whoever asks for it, and has one",
     "gateway/jobs/messages.py CeleryWaker.close": "only threads of the process wait for it",
     "gateway/jobs/queue.py JobDocuments.find_one_and_update": "a step of whoever asks for it, and has one",
     **dict.fromkeys(

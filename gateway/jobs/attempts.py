@@ -1,0 +1,125 @@
+"""Attempts that another one of their job has followed. A job's document keeps its newest attempt, however often it is
+paused and resumed; an older one is copied to a collection, and then removed from the job.
+
+A job of an older version may still have many attempts inside. Whoever reads a job with its earlier attempts finds
+them in either place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pymongo import DESCENDING
+from pymongo.database import Database
+from pymongo.errors import BulkWriteError
+
+from gateway.contract.outbox import AttemptId
+from gateway.contract.records import FilesKept
+from gateway.crash_points import state_change
+from gateway.jobs.job import Attempt, Job, Spared, spared_more
+from gateway.stores.documents import Documents, reader
+from gateway.stores.mongo import DUPLICATE_KEY, Document, Repeating, refusals
+
+#: Earlier attempts that are read with all that is known of their ends, and without that: the newest ones.
+MOST_WHOLE, MOST_OUTLINED = 100, 1000
+
+
+class AttemptStore:
+    """The collection `attempts`. Ids are `<job>:<attempt>`, so the attempts of a job lie beside each other."""
+
+    def __init__(self, database: Database[Document]) -> None:
+        self._attempts = database["attempts"]
+        self._jobs = database["jobs"]
+        self._documents = Documents(self._attempts, read_attempt)
+
+    # --- from the job to the collection
+
+    def supersede(self, job_id: str) -> None:
+        """Move all attempts of the job but the newest. It may end anywhere and be repeated, also by two at once: the
+        copies come first, and only a copied attempt is removed.
+        """
+        found = self._jobs.find_one({"_id": job_id}, {"attempts": 1, "spared": 1})
+        inside: Mapping[str, Document] = (found or {}).get("attempts") or {}
+        if found is None or len(inside) <= 1:
+            return
+        newest = max(inside, key=int)
+        older = {number: record for number, record in inside.items() if number != newest}
+        self._copy(job_id, older)
+        self._remove(job_id, older, found.get("spared") or {})
+
+    @state_change("attempts.copy")
+    def _copy(self, job_id: str, older: Mapping[str, Document]) -> None:
+        copies = [{**record, "_id": _name(job_id, int(number))} for number, record in older.items()]
+        try:
+            Repeating(self._attempts).insert_many(copies)
+        except BulkWriteError as error:
+            there = refusals(error, {DUPLICATE_KEY})
+            for position in there:
+                self._copy_files(copies[position])
+
+    def _copy_files(self, copy: Document) -> None:
+        """Files are all that is still recorded of a superseded attempt: since it was copied first, perhaps."""
+        if (files := _files(copy)) and not files.get("pending"):
+            unknown = {"_id": copy["_id"], "exit.files.pending": True}
+            self._attempts.update_one(unknown, {"$set": {"exit.files": files}})
+
+    @state_change("attempts.remove_from_job")
+    def _remove(self, job_id: str, older: Mapping[str, Document], spared: Mapping[Spared, int]) -> None:
+        """An attempt stays, to be copied again, if its files were recorded in the meantime."""
+        as_copied: Document = {"_id": job_id}
+        for number, record in older.items():
+            as_copied[f"attempts.{number}"] = {"$exists": True}
+            as_copied[f"attempts.{number}.exit.files.pending"] = (_files(record) or {}).get("pending")
+        update: Document = {"$unset": {f"attempts.{number}": "" for number in older}}
+        more = spared_more(map(read_attempt, older.values()), spared)
+        # what was counted as a failure, and costs no retry, is known as long as its attempt is there
+        if more:
+            counts = {f"spared.{kind}": number for kind, number in more.items()}
+            update["$inc"] = {**counts, "failures": -sum(more.values())}
+        self._jobs.update_one(as_copied, update)
+
+    # --- facts that come late
+
+    def has(self, attempt_id: AttemptId) -> bool:
+        return self._attempts.find_one({"_id": _name(*attempt_id)}, {"_id": 1}) is not None
+
+    def record_files(self, attempt_id: AttemptId, kept: FilesKept) -> bool:
+        """Returns whether there is such an attempt."""
+        told = {"$set": {"exit.files": kept.model_dump()}}
+        return self._attempts.update_one({"_id": _name(*attempt_id)}, told).matched_count == 1
+
+    # --- the whole job
+
+    def complete(self, job: Job) -> Job:
+        """The job with its earlier attempts, the newest `MOST_WHOLE` of them. It is for showing, not for deciding."""
+        return self._with_earlier(job, MOST_WHOLE)
+
+    def outline(self, job: Job) -> Job:
+        """The same without how they ended, and with up to `MOST_OUTLINED` of them."""
+        return self._with_earlier(job, MOST_OUTLINED, {"exit": 0})
+
+    def _with_earlier(self, job: Job, limit: int, fields: dict[str, Any] | None = None) -> Job:
+        if job.newest <= 1:
+            return job
+        found = self._attempts.find(_of_job(job.id), fields, sort=[("_id", DESCENDING)], limit=limit)
+        return job.with_earlier({str(one.attempt): one for one in self._documents.many(found)})
+
+    @state_change("attempts.delete")
+    def delete(self, job_id: str) -> None:
+        Repeating(self._attempts).delete_many(_of_job(job_id))
+
+
+read_attempt = reader(Attempt)
+
+
+def _name(job_id: str, attempt: int) -> str:
+    return f"{job_id}:{attempt:06d}"
+
+
+def _of_job(job_id: str) -> Document:
+    return {"_id": {"$gt": f"{job_id}:", "$lt": f"{job_id};"}}
+
+
+def _files(record: Document) -> Document | None:
+    return (record.get("exit") or {}).get("files")
