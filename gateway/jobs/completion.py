@@ -155,8 +155,7 @@ class Completion:
         if attempt := job.current:
             admitted = self.free(job, attempt.attempt, attempt.node)
         if job.status not in GOOD_STATUSES:
-            key = dedupe_key(job.user_id, job.spec.spider, job.fingerprint)
-            self._dedupe.release(key, job.id)
+            self._release_key(job)
         self._publisher.status(job)
         if admitted:
             self._waker.wake_job(admitted)
@@ -166,6 +165,16 @@ class Completion:
             # if this message is lost, `webhooks_due` makes sure that they are called
             self._waker.wake(messages.CALL_WEBHOOKS, job.id)
         self._jobs.settle(job.id)
+
+    def answers_no_more(self, job: Job) -> None:
+        """A cancelled job that is still ending must not answer a repeated request. Its end releases the key again."""
+        try:
+            self._release_key(job)
+        except RedisError as error:
+            log.warning("cancelled_job_still_answers", job_id=job.id, error=str(error))
+
+    def _release_key(self, job: Job) -> None:
+        self._dedupe.release(dedupe_key(job.user_id, job.spec.spider, job.fingerprint), job.id)
 
     def _settle_soon(self, job: Job) -> None:
         """The end is recorded and logged. If Redis fails, the sweeper carries out the consequences later."""
@@ -277,6 +286,7 @@ class Cancellation:
                 # None: a worker was quicker, and it checks for a cancellation after the node has the job
                 job = self._completion.end_waiting(job, CANCELLED) or self._jobs.get(job_id)
             else:
+                self._completion.answers_no_more(job)
                 self._waker.wake(messages.CANCEL_CRAWL, job_id)
             return job
 

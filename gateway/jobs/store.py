@@ -380,16 +380,18 @@ class JobStore:
 
     @state_change("jobs.request_cancel")
     def request_cancel(self, job_id: str, by: str | None = None) -> Job | None:
-        """`None` if the job is final or was asked before. `attend_at` makes sure that the request is carried out."""
+        """`None` if the job is final or was asked before. From now on the job answers no repeated request.
+        `attend_at` makes sure that the request is carried out.
+        """
         now = self._clock()
         unasked = {"_id": job_id, "status": {"$in": _LIVE}, "cancel_requested_at": {"$exists": False}}
         asked = {"cancel_requested_at": now}
         attended = {**asked, "attend_at": now + timedelta(seconds=CANCEL_SECONDS)}
         # a job with an assignment keeps its own `attend_at`
         step = PastStep(at=now, kind=StepKind.CANCEL_REQUESTED, by=by)
-        return self._change({**unasked, "assignment": None}, attended, step=step) or self._change(
-            unasked, asked, step=step
-        )
+        return self._change(
+            {**unasked, "assignment": None}, attended, unset=("live_key",), step=step
+        ) or self._change(unasked, asked, unset=("live_key",), step=step)
 
     @state_change("jobs.request_pause")
     def request_pause(self, job_id: str, by: str | None = None) -> Job | None:

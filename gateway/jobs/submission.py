@@ -200,7 +200,7 @@ class Submission:
             job = await self._run(self._jobs.get, job_id)
         except (errors.JobNotFoundError, errors.UnavailableError, PyMongoError):
             return False
-        return not job.is_final or job.status in GOOD_STATUSES
+        return job.status in GOOD_STATUSES or not (job.is_final or job.cancel_requested_at)
 
     def _materialise(self, order: Order, identity: str, entry: Entry) -> Receipt:
         """Find or insert the one job for this request: the job that `entry` names, or the one with the live key."""

@@ -20,9 +20,10 @@ from gateway.errors import (
     UserQuotaError,
 )
 from gateway.jobs.admission import Admission, Quotas, WaitingStore
+from gateway.jobs.completion import Cancellation
 from gateway.jobs.dedupe import Dedupe, DedupeRelease, Entry, fingerprint
 from gateway.jobs.job import CrawlOrder, Job, JobStatus, new_job_id
-from gateway.jobs.outcome import Outcome
+from gateway.jobs.outcome import CANCELLED, Outcome
 from gateway.jobs.rerun import Resubmission
 from gateway.jobs.submission import Order, Receipt, Submission
 from gateway.projects.catalog import SpiderCatalog, WorkCheck
@@ -401,3 +402,21 @@ async def test_no_request_of_a_batch_is_answered_before_mongodb_has_taken_its_jo
     receipts = await together(submission, page(0), page(1), page(2))
     assert [type(receipt) for receipt in receipts] == [UnavailableError] * 3
     assert (job_count(platform), platform.redis.keys("crawl:*"), platform.woken) == (0, [], [])
+
+
+async def test_a_crawl_that_is_cancelled_and_asked_for_again_starts_though_the_first_still_ends(
+    platform: Platform, submission: Submission
+) -> None:
+    first = await submission.submit(order())
+    running(platform, first.job_id)
+    cancellation = Cancellation(jobs=platform.jobs, completion=platform.completion, waker=platform)
+    assert cancellation.cancel(first.job_id).status is JobStatus.RUNNING
+    second = await submission.submit(order())
+    assert (second.cached, second.job_id == first.job_id) == (False, False)
+    assert (await submission.submit(order())).job_id == second.job_id
+    # the end of the first one takes nothing from the second
+    ended = platform.jobs.finish(platform.jobs.get(first.job_id), CANCELLED)
+    assert ended
+    platform.completion.settle(ended)
+    platform.redis.delete(key_of(order()))
+    assert (await submission.submit(order())).job_id == second.job_id
