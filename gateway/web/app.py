@@ -81,6 +81,10 @@ class DescribedAPI(FastAPI):
                 operation["security"] = _security(f"{method.upper()} {path}")
                 for parameter in operation.get("parameters", ()):
                     _forbid_null(parameter["schema"])
+                if "requestBody" in operation:
+                    # the guard refuses it before the route is asked
+                    too_large = {str(status): answer for status, answer in errors.problems(413).items()}
+                    operation["responses"] = dict(sorted({**too_large, **operation["responses"]}.items()))
         return document
 
 
