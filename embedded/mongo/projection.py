@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from embedded.mongo.errors import Code, MongoError, not_implemented
 from embedded.mongo.paths import Document
 
 Projection = Callable[[Document], Document]
-#: Fields to keep or to drop; a document stands for fields below.
+#: Fields to keep or to drop; a document stands for fields below, and a number for that many elements of an array.
 Tree = dict[str, Any]
 
 
 def compile_projection(fields: Document) -> Projection:
-    """The fields named with 1 and `_id`, or all but those named with 0; without names, all fields."""
-    for name, operand in fields.items():
-        if not isinstance(operand, (bool, int, float)):
-            raise not_implemented(f"the projection of '{name}' by {operand!r}")
+    """The fields named with 1 and `_id`, or all but those named with 0; without names, all fields. `{"$slice": n}`
+    keeps the first elements of an array, beside fields named with 1.
+    """
+    slices = {name: size for name, operand in fields.items() if (size := _slice(name, operand))}
     keep_id = bool(fields.get("_id", True))
     others = {name: bool(flag) for name, flag in fields.items() if name != "_id"}
     if len(set(others.values())) > 1:
         _refuse_mixture(others)
+    if slices and len(slices) == len(others):
+        raise not_implemented("$slice without fields to include")
     if not fields:
         return lambda document: document
     including = next(iter(others.values())) if others else keep_id
-    tree = _tree(others)
+    tree = _tree({**others, **slices})
     if including:
         if keep_id:
             tree["_id"] = True
@@ -33,6 +35,16 @@ def compile_projection(fields: Document) -> Projection:
     if not keep_id:
         tree["_id"] = True
     return lambda document: _exclude(document, tree)
+
+
+def _slice(name: str, operand: Any) -> int:
+    """How many elements of an array to keep; 0 is all that is there."""
+    if isinstance(operand, (bool, int, float)):
+        return 0
+    size = operand.get("$slice") if isinstance(operand, dict) and len(operand) == 1 else None
+    if isinstance(size, bool) or not isinstance(size, int) or size <= 0:
+        raise not_implemented(f"the projection of '{name}' by {operand!r}")
+    return size
 
 
 def _refuse_mixture(flags: dict[str, bool]) -> None:
@@ -43,20 +55,20 @@ def _refuse_mixture(flags: dict[str, bool]) -> None:
     raise MongoError(Code.Location31253, f"Cannot do inclusion on field {name} in exclusion projection")
 
 
-def _tree(names: dict[str, bool]) -> Tree:
+def _tree(names: Mapping[str, int]) -> Tree:
     tree: Tree = {}
-    for name in names:
+    for name, kept in names.items():
         *parents, last = name.split(".")
         if last == "$":
             raise not_implemented("the positional projection")
         below = tree
         for parent in parents:
             below = below.setdefault(parent, {})
-            if below is True:
+            if not isinstance(below, dict):
                 raise MongoError(Code.Location31249, f"Path collision at {name}")
         if last in below:
             raise MongoError(Code.Location31249, f"Path collision at {name}")
-        below[last] = True
+        below[last] = True if isinstance(kept, bool) else kept
     return tree
 
 
@@ -66,6 +78,8 @@ def _include(value: Document, tree: Tree) -> Document:
         below = tree.get(name)
         if below is True:
             kept[name] = item
+        elif isinstance(below, int):
+            kept[name] = item[:below] if isinstance(item, list) else item
         elif below is not None and isinstance(item, dict):
             kept[name] = _include(item, below)
         elif below is not None and isinstance(item, list):

@@ -74,9 +74,8 @@ class AttemptStore:
         update: Document = {"$unset": {f"attempts.{number}": "" for number in older}}
         more = spared_more(map(read_attempt, older.values()), spared)
         # what was counted as a failure, and costs no retry, is known as long as its attempt is there
-        if more:
-            counts = {f"spared.{kind}": number for kind, number in more.items()}
-            update["$inc"] = {**counts, "failures": -sum(more.values())}
+        counts = {f"spared.{kind}": number for kind, number in more.items()}
+        update["$inc"] = {"superseded": len(older), **counts, **({"failures": -sum(more.values())} if more else {})}
         self._jobs.update_one(as_copied, update)
 
     # --- facts that come late
@@ -100,7 +99,7 @@ class AttemptStore:
         return self._with_earlier(job, MOST_OUTLINED, {"exit": 0})
 
     def _with_earlier(self, job: Job, limit: int, fields: dict[str, Any] | None = None) -> Job:
-        if job.newest <= 1:
+        if not job.superseded:
             return job
         found = self._attempts.find(_of_job(job.id), fields, sort=[("_id", DESCENDING)], limit=limit)
         return job.with_earlier({str(one.attempt): one for one in self._documents.many(found)})

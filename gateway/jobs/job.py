@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 
 from pydantic import BaseModel, Field
 
-from gateway.contract.crawl import SETTINGS_PROTOCOL, CrawlSpec, protocol_of
+from gateway.contract.crawl import DEFAULT_PROJECT, SETTINGS_PROTOCOL, CrawlSpec, protocol_of
 from gateway.contract.outbox import StopReason
 from gateway.contract.records import ExitReport, Progress
 from gateway.errors import InvalidRequestError, RunNotFoundError
@@ -308,37 +308,105 @@ class CrawlOrder(BaseModel, extra="forbid", frozen=True):
         return {**vars(self), "tags": tags, "webhooks": webhooks, "render": self.spec.renders or None}
 
 
-class Job(BaseModel, extra="forbid", populate_by_name=True):
-    """One job document. Field names are those in MongoDB (but `id`, which is `_id` there)."""
+class JobFacts(BaseModel, populate_by_name=True):
+    """What lists show of a job, too. Field names are those in MongoDB (but `id`, which is `_id` there)."""
 
     id: str = Field(alias="_id")
     user_id: str
-    spec: CrawlSpec
     status: JobStatus = JobStatus.PENDING
+    #: The schedule that this job is a run of, and its occurrence; a run asked for by hand has no occurrence.
+    schedule_id: str | None = None
+    slot: Occurrence | None = None
+    #: For runs of a site or a target.
+    trigger: Trigger | None = None
+    priority: int = 0
+    tags: list[str] = Field(default_factory=list)
+    created_at: datetime
+    #: No worker looks at a pending job before this time (backoff).
+    not_before: datetime
+    waiting_reason: WaitingReason | None = None
+    #: Number of the newest attempt that was assigned; 0 before the first. A number is assigned at most once.
+    attempt: int = 0
+    #: How many attempts are in the collection `attempts` and no more in the job.
+    superseded: int = 0
+    progress: Progress | None = None
+    cancel_requested_at: datetime | None = None
+    #: Absent again once it is resumed.
+    pause_requested_at: datetime | None = None
+    #: When it ends if it is still paused; absent unless it is paused.
+    expires_at: datetime | None = None
+    #: When an attempt first began.
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    message: str | None = None
+    #: Out of retries: a dead letter.
+    dead: bool = False
+    #: The job that this one runs again.
+    retry_of: str | None = None
+
+    @property
+    def is_final(self) -> bool:
+        return self.status in FINAL_STATUSES
+
+
+#: Start URLs that lists show.
+LISTED_URLS = 10
+
+
+class ListedSpec(BaseModel, frozen=True):
+    """What lists show of a job's spec."""
+
+    project: str = DEFAULT_PROJECT
+    version: str | None = None
+    spider: str
+    #: The first ones.
+    start_urls: tuple[str, ...]
+    max_items: int | None = None
+    site: str | None = None
+
+
+class ListedJob(JobFacts):
+    """A job in a list. Lists read these fields alone: a spec may have 256 KiB, and an attempt a tenth of that."""
+
+    spec: ListedSpec
+    start_urls_count: int = 0
+    #: By the numbers of attempts that are in the job: where they ran.
+    nodes: dict[int, str] = Field(default_factory=dict)
+
+    @property
+    def newest(self) -> int:
+        return max(self.nodes, default=0)
+
+    @property
+    def node(self) -> str | None:
+        return self.nodes.get(self.newest)
+
+    @property
+    def attempts_count(self) -> int:
+        return len(self.nodes) + self.superseded
+
+
+class Job(JobFacts, extra="forbid"):
+    """One job document."""
+
+    spec: CrawlSpec
     #: Identity of the request (see `dedupe.py`).
     fingerprint: str
-    #: The fingerprint; absent once the job is final or a fresh run has replaced it. Unique.
+    #: The fingerprint; absent once the job is final, is to be cancelled, or a fresh run has replaced it. Unique.
     live_key: str | None = None
     #: `<user_id>:<Idempotency-Key>`; unique.
     idempotency_key: str | None = None
     #: It drives a browser, so it also needs one of a node's render slots; true or absent.
     render: bool | None = None
-    #: The schedule that this job is a run of, and its occurrence; a run asked for by hand has no occurrence.
-    schedule_id: str | None = None
-    slot: Occurrence | None = None
     #: While the job waits for its schedule to be advanced: what happens to it then. Absent afterwards.
     held: Decision | None = None
     #: False until the schedule's ledger has an entry for the occurrence.
     noted: bool | None = None
-    #: For runs of a site or a target.
-    trigger: Trigger | None = None
     target: TargetRun | None = None
     #: Only one of the jobs with the same text here runs at a time (`site:<name>`, `schedule:<id>`).
     exclusive: str | None = None
     #: Another job holds the `exclusive` resource; no worker looks at this job until the resource is free.
     blocked: bool | None = None
-    priority: int = 0
-    tags: list[str] = Field(default_factory=list)
     webhooks: list[str] = Field(default_factory=list)
     #: The webhooks that have answered.
     webhooks_delivered: list[str] = Field(default_factory=list)
@@ -348,18 +416,12 @@ class Job(BaseModel, extra="forbid", populate_by_name=True):
     #: Why the last calls failed.
     webhook_message: str | None = None
     max_retries: int = 3
-    created_at: datetime
     updated_at: datetime
-    #: No worker looks at a pending job before this time (backoff).
-    not_before: datetime
-    waiting_reason: WaitingReason | None = None
     assignment: Assignment | None = None
     #: When a beat or a worker must look at the job again, if none has by then: its exit is recorded but not decided
     #: on, its end has consequences that are not carried out, its node has not answered, its backoff ends, or it
     #: waits and was cancelled.
     attend_at: datetime | None = None
-    #: Number of the newest attempt that was assigned; 0 before the first. A number is assigned at most once.
-    attempt: int = 0
     #: Nodes where its last attempts failed, the latest last. Other nodes are tried first.
     avoid: list[str] = Field(default_factory=list)
     #: The node where its last attempt can go on, unless that attempt came to its end.
@@ -373,29 +435,15 @@ class Job(BaseModel, extra="forbid", populate_by_name=True):
     spared: dict[Spared, int] = Field(default_factory=dict)
     #: Dispatches that failed in a row. It sets the length of the backoff; at a limit the job is given up.
     dispatch_failures: int = 0
-    progress: Progress | None = None
     #: Its last steps, up to `queue.MOST_STEPS`, in their order.
     history: list[PastStep] = Field(default_factory=list)
-    cancel_requested_at: datetime | None = None
-    #: Absent again once it is resumed.
-    pause_requested_at: datetime | None = None
-    #: When it ends if it is still paused; absent unless it is paused.
-    expires_at: datetime | None = None
     #: When a node first accepted an attempt; jobs of older versions do not say.
     dispatched_at: datetime | None = None
-    #: When an attempt first began.
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-    message: str | None = None
     #: When the retention of its logs, and of its items, ended: what existed then is deleted or about to be.
     logs_removed_at: datetime | None = None
     items_removed_at: datetime | None = None
     #: False from the outcome until all its consequences are carried out.
     settled: bool | None = None
-    #: Out of retries: a dead letter.
-    dead: bool = False
-    #: The job that this one runs again.
-    retry_of: str | None = None
     correlation_id: str | None = None
     #: Where its spans belong, as in the header of this name (W3C Trace Context); absent unless traces are on, and for
     #: a job that no request began.
@@ -418,10 +466,6 @@ class Job(BaseModel, extra="forbid", populate_by_name=True):
         )
 
     @property
-    def is_final(self) -> bool:
-        return self.status in FINAL_STATUSES
-
-    @property
     def stop_reason(self) -> StopReason | None:
         """Why its attempt is to be stopped, if it is."""
         if self.cancel_requested_at is not None:
@@ -437,6 +481,20 @@ class Job(BaseModel, extra="forbid", populate_by_name=True):
     def newest(self) -> int:
         """Its number; 0 before the first."""
         return max(map(int, self.attempts), default=0)
+
+    @property
+    def node(self) -> str | None:
+        """Of its newest attempt."""
+        return self.current.node if self.current else None
+
+    @property
+    def attempts_count(self) -> int:
+        """Of a job that was read without its earlier attempts."""
+        return len(self.attempts) + self.superseded
+
+    @property
+    def start_urls_count(self) -> int:
+        return len(self.spec.start_urls)
 
     def require_attempt(self, number: int) -> None:
         """Raises `InvalidRequestError` if it cannot have had this attempt."""
@@ -468,6 +526,9 @@ class Job(BaseModel, extra="forbid", populate_by_name=True):
             document["attend_at"] = self.not_before
         elif self.status is JobStatus.SCHEDULED and self.held is None:
             document["attend_at"] = self.not_before
+        if self.start_urls_count > LISTED_URLS:
+            # for lists, which read the first ones alone
+            document["start_urls_count"] = self.start_urls_count
         return document
 
     def resources(self, node: str) -> list[str]:
@@ -524,7 +585,7 @@ PREFIXES: dict[Trigger, str] = {Trigger.MANUAL: "manual_", Trigger.SCHEDULED: "s
 _RUN_ID = re.compile(r"(manual_|sched_)([0-9a-f]{32})")
 
 
-def run_id_of(job: Job) -> str | None:
+def run_id_of(job: JobFacts) -> str | None:
     """The prefix and the job's id, so no second identity; `None` for a job that is not a run of a site."""
     return None if job.trigger is None else PREFIXES[job.trigger] + job.id
 

@@ -13,8 +13,8 @@ from pymongo import ASCENDING, DESCENDING
 from pymongo.database import Database
 
 from gateway.contract.outbox import AttemptId
-from gateway.jobs.job import GOOD_STATUSES, Job, JobStatus, WaitingReason
-from gateway.jobs.queue import FREE_TO_START, JobDocuments
+from gateway.jobs.job import GOOD_STATUSES, LISTED_URLS, Job, JobStatus, ListedJob, ListedSpec, WaitingReason
+from gateway.jobs.queue import FREE_TO_START, JobDocuments, SetAside
 from gateway.jobs.store import WATCHED
 from gateway.stores.documents import (
     NEWEST_FIRST,
@@ -24,6 +24,7 @@ from gateway.stores.documents import (
     following,
     moment,
     moment_of,
+    reader,
     up_to,
     whole,
 )
@@ -83,7 +84,7 @@ class JobFilter(NamedTuple):
 
 
 class JobsPage(NamedTuple):
-    jobs: list[Job]
+    jobs: list[ListedJob]
     #: Cursor of the next page; `None` on the last page.
     next: str | None
     #: If the search ran out of time: it has not read jobs that were created before this moment (in a list with the
@@ -121,6 +122,8 @@ class JobQueries:
     def __init__(self, database: Database[Document], monotonic: Callable[[], float] = time.monotonic) -> None:
         self._jobs = database["jobs"]
         self._documents = JobDocuments(database)
+        self._listed = SetAside(self._jobs, reader(ListedJob))
+        self._nodes = Documents(self._jobs, _nodes)
         self._points = Documents(self._jobs, _point)
         self._monotonic = monotonic
 
@@ -140,16 +143,41 @@ class JobQueries:
             searched_to = None
         else:
             jobs, searched_to = self._search(leads, wanted, checked, limit + 1, cursor, newest_first=newest_first)
+        jobs = self._whole(jobs)
         if len(jobs) > limit:
             return JobsPage(jobs[:limit], cursor_of(jobs[limit - 1].created_at, jobs[limit - 1].id))
         return JobsPage(jobs, searched_to, moment_of(searched_to) if searched_to else None)
 
-    def one_off(self, wanted: JobFilter, since: datetime, until: datetime, limit: int) -> list[Job]:
+    def _list(self, query: Document, limit: int, order: Sequence[tuple[str, int]] = NEWEST_FIRST) -> list[ListedJob]:
+        return self._listed.find(query, limit, order, _LISTED)
+
+    def _whole(self, jobs: list[ListedJob]) -> list[ListedJob]:
+        """With what a projection by names alone cannot have: where their attempts ran, and how many start URLs there
+        are, which older versions do not say.
+        """
+        begun = [job for job in jobs if job.attempt]
+        paths = {f"attempts.{number}.node": 1 for number in sorted({n for job in begun for n in _numbers(job)})}
+        found = self._jobs.find({"_id": {"$in": [job.id for job in begun]}}, paths) if begun else ()
+        nodes = dict(self._nodes.many(found))
+        uncounted = [job.id for job in jobs if not job.start_urls_count and len(job.spec.start_urls) > LISTED_URLS]
+        urls = self._jobs.find({"_id": {"$in": uncounted}}, {"spec.start_urls": 1}) if uncounted else ()
+        counts = {one["_id"]: len(one["spec"]["start_urls"]) for one in urls}
+        return [
+            job.model_copy(
+                update={
+                    "nodes": nodes.get(job.id, {}),
+                    "start_urls_count": job.start_urls_count or counts.get(job.id) or len(job.spec.start_urls),
+                }
+            )
+            for job in jobs
+        ]
+
+    def one_off(self, wanted: JobFilter, since: datetime, until: datetime, limit: int) -> list[ListedJob]:
         """Single crawls that wait for a start time from `since` on and before `until`, the next one first."""
         lead: Document = {"status": JobStatus.SCHEDULED, "not_before": {"$gte": since, "$lt": until}}
         single: Document = {"schedule_id": {"$exists": False}}
         query = {"$and": [lead, single, *_checked(wanted, [])]}
-        return self._documents.many(self._jobs.find(query, sort=[("not_before", ASCENDING)], limit=limit))
+        return self._whole(self._list(query, limit, [("not_before", ASCENDING)]))
 
     def places(self, wanted: JobFilter, limit: int, cursor: str | None = None) -> list[Place]:
         """The next jobs of the list, newest first. It reads on until it has `limit` jobs, however long that takes."""
@@ -244,9 +272,9 @@ class JobQueries:
 
     def _first(
         self, leads: list[Document], conditions: list[Document], count: int, *, newest_first: bool
-    ) -> list[Job]:
+    ) -> list[ListedJob]:
         order = NEWEST_FIRST if newest_first else OLDEST_FIRST
-        found = [self._documents.find({"$and": [lead, *conditions]}, count, order) for lead in leads]
+        found = [self._list({"$and": [lead, *conditions]}, count, order) for lead in leads]
         return sorted(chain(*found), key=lambda job: (job.created_at, job.id), reverse=newest_first)[:count]
 
     def _search(
@@ -258,11 +286,11 @@ class JobQueries:
         cursor: str | None,
         *,
         newest_first: bool,
-    ) -> tuple[list[Job], str | None]:
+    ) -> tuple[list[ListedJob], str | None]:
         """Up to `count` jobs that meet the one condition of `leads`; and the cursor of the last job that was read, if
         the search did not reach the end. Each step reads twice as many jobs as the previous one.
         """
-        began, size, found = self._monotonic(), FIRST_LOOK, list[Job]()
+        began, size, found = self._monotonic(), FIRST_LOOK, list[ListedJob]()
         while True:
             span = [*leads, *_span(wanted, cursor, newest_first=newest_first)]
             looked_at, cursor = self._monotonic(), self._end_of_look(span, size, newest_first=newest_first)
@@ -279,13 +307,13 @@ class JobQueries:
         last = self._jobs.find_one({"$and": span}, {"created_at": 1}, sort=order, skip=size - 1)
         return cursor_of(last["created_at"], last["_id"]) if last else None
 
-    def last_ended(self, limit: int, user_id: str | None = None, since: datetime = _BEGINNING) -> list[Job]:
+    def last_ended(self, limit: int, user_id: str | None = None, since: datetime = _BEGINNING) -> list[ListedJob]:
         """The jobs of everybody or of a user that ended at `since` or later, the last end first. All ends since then
         are read until there are as many of the user as wanted.
         """
         of_user = [] if user_id is None else [_only_checked([{"user_id": user_id}])]
         query = {"$and": [{"finished_at": {"$gte": since}}, _DECIDED, *of_user]}
-        return self._documents.find(query, limit, [("finished_at", DESCENDING)])
+        return self._whole(self._list(query, limit, [("finished_at", DESCENDING)]))
 
     def latest_run(self, schedule_id: str) -> Job | None:
         """The newest run of the schedule, whether it is under way or has ended."""
@@ -305,11 +333,11 @@ class JobQueries:
         found = self._jobs.find({"_id": {"$in": list(job_ids)}}, {"status": 1}) if job_ids else ()
         return {one["_id"]: JobStatus(one["status"]) for one in found}
 
-    def runs_beside(self, job: Job, limit: int) -> list[Job]:
+    def runs_beside(self, job: Job, limit: int) -> list[ListedJob]:
         """Runs of the same schedule, or of the same request if it has none; the job itself among them if it is one of
         the newest, newest first.
         """
-        return self._documents.find({**_same(job), **_DECIDED}, limit, NEWEST_FIRST)
+        return self._whole(self._list({**_same(job), **_DECIDED}, limit))
 
     def queue_position(self, job: Job) -> int | None:
         """The job's place in the queue; 1 for the job that starts next. It is computed as if waiting users took
@@ -356,6 +384,26 @@ class JobQueries:
             {"status": JobStatus.PENDING}, {"created_at": 1}, sort=[("created_at", ASCENDING)]
         )
         return None if first is None else first["created_at"]
+
+
+#: What a `ListedJob` is made of.
+_LISTED: Document = {
+    **{field.alias or name: 1 for name, field in ListedJob.model_fields.items() if name not in {"spec", "nodes"}},
+    **{f"spec.{name}": 1 for name in ListedSpec.model_fields},
+    "spec.start_urls": {"$slice": LISTED_URLS + 1},
+}
+#: Attempts whose nodes are read: the first ones, and the last ones of a job that has had more.
+_FIRST_ATTEMPTS, _LAST_ATTEMPTS = 50, 4
+
+
+def _numbers(job: ListedJob) -> Iterator[int]:
+    yield from range(1, min(job.attempt, _FIRST_ATTEMPTS) + 1)
+    yield from range(max(1, job.attempt - _LAST_ATTEMPTS + 1), job.attempt + 1)
+
+
+def _nodes(document: Document) -> tuple[str, dict[int, str]]:
+    attempts = document.get("attempts") or {}
+    return document["_id"], {int(number): one["node"] for number, one in attempts.items() if "node" in one}
 
 
 def _equalities(wanted: JobFilter) -> list[list[Document]]:

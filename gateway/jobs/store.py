@@ -157,6 +157,11 @@ class JobStore:
             raise JobNotFoundError(job_id)
         return job
 
+    def many(self, job_ids: Sequence[str]) -> list[Job]:
+        """Those that exist and can be read, in this order."""
+        found = self._documents.many(self._jobs.find({"_id": {"$in": list(job_ids)}})) if job_ids else []
+        return sorted(found, key=lambda job: job_ids.index(job.id))
+
     def find_live(self, live_key: str) -> Job | None:
         return self._documents.find_one({"live_key": live_key})
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from attrs import define
 
 from gateway.clock import Clock, utc_now
-from gateway.jobs.job import Job, JobStatus
+from gateway.jobs.job import JobStatus, ListedJob
 from gateway.jobs.queries import JobFilter, JobQueries
 from gateway.schedules.next_run import Moment, preview
 from gateway.schedules.schedule import LedgerEntry, LedgerKind, Schedule, ScheduleState
@@ -49,7 +49,7 @@ class CalendarPage(NamedTuple):
     rows: list[Row]
     next: str | None
     #: Single crawls that wait for their time, the next first; on the first page alone.
-    single: list[Job]
+    single: list[ListedJob]
     is_single_cut: bool
 
 
@@ -87,7 +87,7 @@ class ScheduleCalendar:
         most = MAX_OCCURRENCES
         return CalendarPage(now, rows, following, single[:most], is_single_cut=len(single) > most)
 
-    def _single(self, wanted: ScheduleFilter, since: datetime, until: datetime) -> list[Job]:
+    def _single(self, wanted: ScheduleFilter, since: datetime, until: datetime) -> list[ListedJob]:
         crawls = JobFilter(user_id=wanted.user_id, spider=wanted.spider, site=wanted.site, q=wanted.q)
         return self._queries.one_off(crawls, since, until, MAX_OCCURRENCES + 1)
 

@@ -125,12 +125,16 @@ class Documents(Generic[Model]):
         document = self.collection.find_one(query)
         return None if document is None else self.one(document)
 
-    def find(self, query: Document, limit: int, sort: Sequence[tuple[str, int]]) -> list[Model]:
-        """The first `limit` that can be read: clients take a list that is shorter than they asked for as the end."""
+    def find(
+        self, query: Document, limit: int, sort: Sequence[tuple[str, int]], fields: Document | None = None
+    ) -> list[Model]:
+        """The first `limit` that can be read: clients take a list that is shorter than they asked for as the end.
+        `fields`: a projection to what the model needs.
+        """
         passed: list[Any] = []
         while True:
             asked = {"$and": [query, {"_id": {"$nin": passed}}]} if passed else query
-            found = list(self.each(self.collection.find(asked).sort(list(sort)).limit(limit)))
+            found = list(self.each(self.collection.find(asked, fields).sort(list(sort)).limit(limit)))
             unreadable = [document["_id"] for document, model in found if model is None]
             if not unreadable or len(found) < limit or len(passed) >= _MOST_PASSED:
                 return [model for _, model in found if model is not None]

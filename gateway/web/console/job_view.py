@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from gateway.contract.crawl import MASK, CrawlSpec
 from gateway.jobs.advice import WAITS_FOR
-from gateway.jobs.job import Job, JobStatus
+from gateway.jobs.job import Job, JobStatus, ListedJob
 from gateway.jobs.timeline import Moment, MomentKind, timeline
 from gateway.web.console.formats import plain
 
@@ -145,7 +145,7 @@ def pretty(value: Any) -> str:
 
 
 class Run(NamedTuple):
-    job: Job
+    job: ListedJob
     seconds: float | None
     pages: int
     items: int
@@ -158,13 +158,13 @@ class Runs(NamedTuple):
     most: Run
 
 
-def runs(jobs: list[Job], now: datetime) -> Runs:
+def runs(jobs: list[ListedJob], now: datetime) -> Runs:
     rows = [_run(job, now) for job in jobs]
     columns = {name: max([1, *(getattr(row, name) or 0 for row in rows)]) for name in Run._fields[1:]}
     return Runs(rows, Run(jobs[0], **columns))
 
 
-def _run(job: Job, now: datetime) -> Run:
+def _run(job: ListedJob, now: datetime) -> Run:
     ended = job.finished_at or now
     seconds = (ended - job.started_at).total_seconds() if job.started_at else None
     counts = job.progress

@@ -267,6 +267,10 @@ class History:
         """With outlines of its earlier attempts. Raises `JobNotFoundError`, `UnavailableError`."""
         return await self.look(lambda: self._jobs.attempts.outline(self._jobs.get(job_id)))
 
+    def jobs(self, job_ids: Sequence[str]) -> list[Job]:
+        """Those that there are, without earlier attempts: for a thread."""
+        return self._jobs.many(job_ids)
+
     async def render(self, job_id: str, position: Position, render: Callable[[LogChunk], bytes]) -> tuple[bytes, int]:
         """A page of what MongoDB has from `position` on, and where it ends: at `position` if there is no more.
 

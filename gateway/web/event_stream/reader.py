@@ -250,7 +250,7 @@ class Overview:
             return [await self._history.job(job_id) for job_id in dict.fromkeys(job_ids)]
         alive = JobFilter(user_id, tuple(sorted(LIVE_STATUSES)))
         page = await self._history.ask(self._queries.page, alive, MAX_JOBS)
-        return page.jobs
+        return await self._history.ask(self._history.jobs, [job.id for job in page.jobs])
 
     async def events(
         self, jobs: list[Job], user_id: str | None, *, named: bool, closing: Callable[[], bool]

@@ -15,7 +15,7 @@ from gateway.errors import ConflictError, InvalidRequestError
 from gateway.jobs.attempts import AttemptStore
 from gateway.jobs.bulk import Asked, BulkActs
 from gateway.jobs.completion import Cancellation, Pausing
-from gateway.jobs.job import RUN_STATUSES, Job, JobStatus, RunStatus, WaitingReason, run_id_of
+from gateway.jobs.job import LISTED_URLS, RUN_STATUSES, JobStatus, ListedJob, RunStatus, WaitingReason, run_id_of
 from gateway.jobs.queries import JobFilter, JobQueries
 from gateway.jobs.rerun import DeadLetters, Resubmission
 from gateway.nodes.node import NodeState
@@ -383,13 +383,13 @@ class DeadLetter(BaseModel):
     logs_url: str
 
     @classmethod
-    def of(cls, job: Job) -> DeadLetter:
+    def of(cls, job: ListedJob) -> DeadLetter:
         return cls(
             **job.model_dump(include={"id", "user_id", "message", "created_at", "finished_at", "retry_of"}),
             **job.spec.model_dump(include={"project", "spider", "site"}),
             run_id=run_id_of(job),
-            start_urls=list(job.spec.start_urls[:10]),
-            attempts=len(job.attempts),
+            start_urls=list(job.spec.start_urls[:LISTED_URLS]),
+            attempts=job.attempts_count,
             job_url=f"/jobs/{job.id}",
             logs_url=f"/jobs/{job.id}/logs",
         )

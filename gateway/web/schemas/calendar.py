@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 
 from gateway.errors import InvalidRequestError
-from gateway.jobs.job import Job, JobStatus
+from gateway.jobs.job import JobStatus, ListedJob
 from gateway.schedules.calendar import MAX_DAYS, MAX_OCCURRENCES, CalendarPage, Past, Row
 from gateway.schedules.schedule import GRACE_SECONDS, LedgerKind, ScheduleState
 from gateway.schedules.store import ScheduleFilter
@@ -167,7 +167,7 @@ class SingleCrawl(BaseModel):
     due: Timestamp
 
     @classmethod
-    def of(cls, job: Job) -> SingleCrawl:
+    def of(cls, job: ListedJob) -> SingleCrawl:
         spec = job.spec
         urls = list(spec.start_urls[:SHOWN_URLS])
         return cls(

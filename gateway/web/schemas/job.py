@@ -13,7 +13,16 @@ from gateway.jobs.advice import Advice, advice
 from gateway.jobs.attempts import MOST_WHOLE
 from gateway.jobs.bulk import Action
 from gateway.jobs.bulk import Progress as BulkProgress
-from gateway.jobs.job import Attempt, Job, JobStatus, TargetRun, Trigger, WaitingReason
+from gateway.jobs.job import (
+    LISTED_URLS,
+    Attempt,
+    Job,
+    JobStatus,
+    ListedJob,
+    TargetRun,
+    Trigger,
+    WaitingReason,
+)
 from gateway.jobs.queries import JobPoint
 from gateway.nodes.node import NodeState
 from gateway.web.schemas.types import Cursor, JobsFilter, QueryTime, Timestamp
@@ -91,13 +100,13 @@ class JobSummary(JobStatusView):
     priority: int
 
     @classmethod
-    def of(cls, job: Job, queue_position: int | None = None) -> JobSummary:
+    def of(cls, job: Job | ListedJob, queue_position: int | None = None) -> JobSummary:
         return cls(
             **_standing(job, queue_position),
             **job.model_dump(include={"user_id", "tags", "priority"}),
             project=job.spec.project,
-            start_urls=list(job.spec.start_urls[:10]),
-            start_urls_count=len(job.spec.start_urls),
+            start_urls=list(job.spec.start_urls[:LISTED_URLS]),
+            start_urls_count=job.start_urls_count,
         )
 
 
@@ -350,9 +359,8 @@ class JobsHealth(BaseModel):
     free_slots: int = Field(description="Free slots of the nodes that are `up`.")
 
 
-def _standing(job: Job, queue_position: int | None) -> dict[str, Any]:
+def _standing(job: Job | ListedJob, queue_position: int | None) -> dict[str, Any]:
     """The fields of `JobStatusView`; only the store knows the queue position."""
-    current = job.current
     waiting = job.status is JobStatus.PENDING
     progress = job.progress or Progress()
     return {
@@ -361,8 +369,8 @@ def _standing(job: Job, queue_position: int | None) -> dict[str, Any]:
         **progress.model_dump(exclude={"at", "can_go_on"}),
         "job_id": job.id,
         "queue_position": queue_position,
-        "spider_job_id": str(AttemptId(job.id, current.attempt)) if current else None,
-        "node": current.node if current else None,
+        "spider_job_id": str(AttemptId(job.id, job.newest)) if job.newest else None,
+        "node": job.node,
         "waiting_reason": job.waiting_reason if waiting else None,
         "not_before": job.not_before if waiting else None,
         "next_run": job.not_before if job.status is JobStatus.SCHEDULED else None,

@@ -158,6 +158,7 @@ def test_dates_are_compared_as_moments_to_the_millisecond(collection: Collection
 
 
 PROJECT = "https://www.mongodb.com/docs/manual/tutorial/project-fields-from-query-results/"
+SLICE = "https://www.mongodb.com/docs/manual/reference/operator/projection/slice/"
 WHOLE = {"_id": 1, "a": 1, "b": {"c": 2, "d": 3}, "l": [1, 2, 3, 4], "o": [{"x": 1, "y": 2}, {"x": 3}]}
 PROJECTIONS: list[tuple[str, Document, Document]] = [
     (PROJECT, {"a": 1}, {"_id": 1, "a": 1}),
@@ -170,6 +171,8 @@ PROJECTIONS: list[tuple[str, Document, Document]] = [
     (PROJECT, {"o.x": 1}, {"_id": 1, "o": [{"x": 1}, {"x": 3}]}),
     (PROJECT, {"o.x": 0, "b": 0, "l": 0}, {"_id": 1, "a": 1, "o": [{"y": 2}, {}]}),
     (PROJECT, {"missing": 1}, {"_id": 1}),
+    (SLICE, {"a": 1, "l": {"$slice": 2}}, {"_id": 1, "a": 1, "l": [1, 2]}),
+    (SLICE, {"b.c": 1, "l": {"$slice": 9}, "a": {"$slice": 1}}, {"_id": 1, "a": 1, "b": {"c": 2}, "l": [1, 2, 3, 4]}),
 ]
 
 

@@ -11,7 +11,7 @@ from gateway.clock import utc_now
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, Progress, SpiderReport
 from gateway.jobs.completion import Cancellation
-from gateway.jobs.job import MOST_SPARED, Job, JobStatus
+from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.messages import ENQUEUE_CRAWL, FINISH_CRAWL
 from gateway.stores.redis import dedupe_key
 
@@ -73,13 +73,13 @@ SHUT_DOWN = SpiderReport(finish_reason="shutdown", progress=Progress(completed_p
     ("facts", "spared"),
     [
         pytest.param(
-            {"report": None, "exit_code": None, "stopped_by": "shutdown"}, MOST_SPARED["node"], id="Scrapyd stopped"
+            {"report": None, "exit_code": None, "stopped_by": "shutdown"}, 8, id="Scrapyd stopped"
         ),
-        pytest.param({"report": SHUT_DOWN}, MOST_SPARED["node"], id="Scrapyd stopped, and the spider said so"),
+        pytest.param({"report": SHUT_DOWN}, 8, id="Scrapyd stopped, and the spider said so"),
         pytest.param(
-            {"report": None, "exit_code": None, "refused": "stale"}, MOST_SPARED["node"], id="never started"
+            {"report": None, "exit_code": None, "refused": "stale"}, 8, id="never started"
         ),
-        pytest.param({"report": None, "exit_code": None, "lost": True}, MOST_SPARED["lost"], id="lost with its node"),
+        pytest.param({"report": None, "exit_code": None, "lost": True}, 2, id="lost with its node"),
         pytest.param({"report": None, "exit_code": None, "signal": 9}, 0, id="killed"),
         pytest.param({"report": None, "exit_code": None, "stopped_by": "memory"}, 0, id="its memory limit"),
     ],

@@ -120,7 +120,7 @@ KINDS = {
     "jobs": Kind(
         lambda db, number: JobStore(db).insert(make_job(created_at=NINE + number * HOUR)),
         lambda db: JobQueries(db).page(JobFilter(), 2)[0],
-        "spec.timeout",
+        "spec.spider",
     ),
     "jobs, due": Kind(
         lambda db, number: JobStore(db).insert(make_job(created_at=NINE + number * HOUR)),
@@ -209,6 +209,13 @@ KINDS = {
         lambda db, number: ProjectStore(db).put(ProjectConfig(id=f"p{number}", rev=1)),
         lambda db: ProjectStore(db).all(),
         "env",
+    ),
+    "attempts": Kind(
+        lambda db, number: db["attempts"].insert_one(
+            {"_id": f"j:{number:06d}", "attempt": number, "node": "n1", "dispatched_at": NINE}
+        ),
+        lambda db: list(JobStore(db).attempts.complete(make_job(id="j", superseded=3)).attempts.values()),
+        "node",
     ),
     "progress": Kind(
         lambda db, number: ProgressStore(db).save(ProgressSeries(id=f"j:{number:04d}")),

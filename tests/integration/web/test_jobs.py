@@ -1,19 +1,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+import bson
 import httpx
 import pytest
 from jobs import make_job
+from pymongo import MongoClient, monitoring
 from pymongo.database import Database
 
 from gateway.clock import to_iso, utc_now
+from gateway.contract.crawl import CrawlSpec
 from gateway.contract.records import ExitReport, Progress, SpiderReport
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import Attempt, Job, JobStatus
+from gateway.jobs.queries import JobFilter, JobQueries
 from gateway.jobs.store import JobStore
 from gateway.logs.store import LogChunk, LogStore
 from gateway.nodes.store import NodeStore
@@ -280,3 +285,57 @@ def test_a_job_of_an_older_version_looks_the_same_once_its_attempts_have_been_mo
         assert [json.loads(next(lines)[6:])["msg"] for _ in range(50)] == [f"line {n:03d}" for n in range(1, 51)]
     assert gateway.get(f"/jobs/{job.id}/items", params={"attempt": 3}).status_code == 200
     assert gateway.get(f"/jobs/{job.id}/items", params={"attempt": 51}).status_code == 422
+
+
+def test_a_list_reads_what_it_shows_and_not_whole_jobs(
+    gateway: httpx.Client, database: Database[dict[str, Any]], keep: Keep, user: str
+) -> None:
+    spec = CrawlSpec(
+        spider="seo",
+        start_urls=tuple(f"https://shop.example.com/{number}/{'x' * 200}" for number in range(1000)),
+        params={"list": "x" * 50_000},
+    )
+    stats = {f"stat/{number}": "x" * 100 for number in range(160)}
+    attempts = {"2": ran(2), "3": ran(3)}
+    for attempt in attempts.values():
+        assert attempt.exit
+        assert attempt.exit.report
+        attempt.exit.report.stats = stats
+    for _ in range(20):
+        keep(make_job(user_id=user, spec=spec, attempt=3, attempts=attempts, superseded=1, dead=True, **ENDED))
+    # as an older version wrote them
+    database["jobs"].update_many({"user_id": user}, {"$unset": {"superseded": ""}})
+    whole = sum(len(bson.encode(job)) for job in database["jobs"].find({"user_id": user}))
+    answered = Answered()
+    with connected(database, answered) as seen:
+        listed = JobQueries(seen).page(JobFilter(user_id=user), 200).jobs
+    assert (len(listed), whole > 6_000_000, answered.size < 150_000) == (20, True, True), (whole, answered.size)
+    assert (listed[0].newest, listed[0].node, listed[0].attempts_count) == (3, "n1", 2)
+    database["jobs"].update_one({"_id": listed[0].id}, {"$unset": {"start_urls_count": ""}})
+    shown = gateway.get("/jobs", params={"user_id": user}).json()["jobs"][0]
+    assert (shown["start_urls_count"], len(shown["start_urls"])) == (1000, 10)
+    assert (shown["spider_job_id"], shown["node"]) == (f"{shown['job_id']}-3", "n1")
+    letter = gateway.get("/dead-letters", params={"user_id": user}).json()["dead_letters"][0]
+    assert (letter["attempts"], len(letter["start_urls"])) == (2, 10)
+
+
+class Answered(monitoring.CommandListener):
+    """How many bytes the documents have that MongoDB answers with."""
+
+    size = 0
+
+    def started(self, event: monitoring.CommandStartedEvent) -> None:
+        pass
+
+    def failed(self, event: monitoring.CommandFailedEvent) -> None:
+        pass
+
+    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
+        self.size += len(bson.encode(event.reply))
+
+
+@contextmanager
+def connected(database: Database[dict[str, Any]], listener: Answered) -> Iterator[Database[dict[str, Any]]]:
+    host, port = database.client.address or ("", 0)
+    with MongoClient[dict[str, Any]](host, port, tz_aware=True, event_listeners=[listener]) as client:
+        yield client[database.name]
