@@ -14,7 +14,7 @@ SUPPORTED: Mapping[str, Iterable[str]] = {
     "commands": (*NAMES, *LOGIN),
     "query operators": (*LOGICAL, *OPERATORS, "$regex", "$options", "$comment"),
     "update operators": (*MODIFIERS, "$each", "$slice"),
-    "projection": ("1", "0"),
+    "projection": ("1", "0", "$slice"),
     "pipeline stages, as `count_documents` sends them": STAGES,
     "index options": ("unique", "sparse", "partialFilterExpression"),
 }

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from attrs import define, field
@@ -253,30 +253,33 @@ class Overview:
         return await self._history.ask(self._history.jobs, [job.id for job in page.jobs])
 
     async def events(
-        self, jobs: list[Job], user_id: str | None, *, named: bool, closing: Callable[[], bool]
+        self, job_ids: Sequence[str], user_id: str | None, *, closing: Callable[[], bool]
     ) -> AsyncGenerator[bytes]:
-        """A `snapshot`, then `status` and `progress` as they come, for as long as the client listens."""
-        yield RETRY + event("snapshot", {"jobs": [describe(job) for job in jobs]})
-        newcomers: deque[dict[str, Any]] = deque(maxlen=MAX_JOBS * 10)
+        """A `snapshot`, then `status` and `progress` as they come, for as long as the client listens. Before the
+        first of these it raises what `jobs` raises.
+        """
+        newcomers = _Newcomers(user_id)
         with ExitStack() as stack:
+            if not job_ids:
+                # first: what comes while the jobs are read is in the snapshot, or is told after it
+                stack.enter_context(self._hub.every_status(newcomers.receive))
+            jobs = await self.jobs(job_ids, user_id)
             followed = _Followed(self._hub)
             stack.callback(followed.leave_all)
             followed.add(jobs)
-            if not named:
-                stack.enter_context(self._hub.every_status(newcomers.append))
+            yield RETRY + event("snapshot", {"jobs": [describe(job) for job in jobs]})
             while not closing():
-                if chunk := followed.news() + await self._meet(newcomers, user_id, followed):
+                if chunk := followed.news() + await self._meet(newcomers, followed):
                     yield chunk
                 # a pace rather than a signal: it bounds the work however fast the lines come
                 await asyncio.sleep(_PACE)
         yield FAREWELL
 
-    async def _meet(self, newcomers: deque[dict[str, Any]], user_id: str | None, followed: _Followed) -> bytes:
+    async def _meet(self, newcomers: _Newcomers, followed: _Followed) -> bytes:
         """Changes of jobs that are not followed. New jobs are followed from now on, while there is room."""
         chunks: list[bytes] = []
-        while newcomers:
-            message = newcomers.popleft()
-            if message["job_id"] in followed.feeds or user_id not in (None, message["user_id"]):
+        for message in newcomers.take():
+            if message["job_id"] in followed.feeds:
                 continue
             chunks.append(event("status", _about(message["job_id"], message["user_id"], message["data"])))
             if len(followed.feeds) < MAX_JOBS:
@@ -288,6 +291,24 @@ class Overview:
             return [await self._history.job(job_id)]
         except (JobNotFoundError, UnavailableError):
             return []
+
+
+@define(eq=False, repr=False, slots=False)
+class _Newcomers:
+    """Messages since the last look, the last ones of each user: what one does takes no room from others."""
+
+    #: `None` is everybody.
+    _user_id: str | None
+    _of_users: dict[str, deque[dict[str, Any]]] = field(init=False, factory=dict)
+
+    def receive(self, message: dict[str, Any]) -> None:
+        user_id = message["user_id"]
+        if self._user_id in (None, user_id):
+            self._of_users.setdefault(user_id, deque(maxlen=MAX_JOBS * 10)).append(message)
+
+    def take(self) -> list[dict[str, Any]]:
+        taken, self._of_users = self._of_users, {}
+        return list(chain.from_iterable(taken.values()))
 
 
 @define(eq=False, repr=False, slots=False)

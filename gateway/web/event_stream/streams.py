@@ -291,9 +291,9 @@ class EventStreams:
     async def overview(self, job_ids: Sequence[str], user_id: str | None) -> Response:
         """`status` and `progress` of many jobs: those named, else all that are alive (of one user, if given)."""
         self._answers.require_room()
-        jobs = await self._overview.jobs(job_ids, user_id)
-        chunks = self._overview.events(jobs, user_id, named=bool(job_ids), closing=self._shutdown.is_set)
-        return self._streamed(chunks)
+        chunks = self._overview.events(job_ids, user_id, closing=self._shutdown.is_set)
+        # it says whether it can begin before the answer does
+        return self._streamed(_beginning_with(await anext(chunks), chunks))
 
     async def download(self, job_id: str, media_type: str, wanted: LineFilter, attempt: int | None) -> Response:
         """The log so far, streamed. Raises `InvalidRequestError` if there is no such attempt."""
@@ -342,6 +342,13 @@ class EventStreams:
     async def _say_goodbye(self) -> None:
         await self._shutdown.wait()
         self._hub.wake_all()
+
+
+async def _beginning_with(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncIterator[bytes]:
+    async with aclosing(rest):
+        yield first
+        async for chunk in rest:
+            yield chunk
 
 
 class ResumePoint(NamedTuple):

@@ -2,23 +2,36 @@ from __future__ import annotations
 
 import asyncio
 import json
+import uuid
 from collections.abc import Callable
+from typing import Any
 
+import orjson
+import pytest
+import redis
 from integration.event_stream.fixtures import LIMITS
 from integration.event_stream.stage import Gateway, Listener, Play, lines
 from pymongo.database import Database
 from stores import StoreProcess
 
-from gateway.jobs.queries import JobQueries
+from gateway.jobs.messages import status_data
+from gateway.jobs.queries import JobQueries, JobsPage
 from gateway.jobs.store import JobStore
 from gateway.logs.store import LogStore
 from gateway.schedules.store import ScheduleStore
 from gateway.stores.mongo import Document
+from gateway.stores.redis import ALL_EVENTS
 from gateway.web.event_stream.streams import EventStreams
 from gateway.web.lasting import LastingAnswers
 from gateway.web.threads import Threads
 
 MakePlay = Callable[..., Play]
+
+
+@pytest.fixture
+def database(shared_database: Database[Document]) -> Database[Document]:
+    """Of this test alone: mongomock does not follow a list's projection."""
+    return shared_database.client[f"overview_{uuid.uuid4().hex}"]
 
 
 async def news(listener: Listener, name: str, job_id: str) -> dict[str, object]:
@@ -91,3 +104,52 @@ async def test_a_named_job_must_exist_and_not_be_one_of_too_many(streams: Gatewa
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "job_not_found")
     answer = await streams.http.get("/events", params={"job_id": [f"{number:032x}" for number in range(101)]})
     assert (answer.status_code, answer.json()["error"]["detail"]["field"]) == (422, "job_id")
+
+
+@pytest.mark.parametrize("user", ["ada", None])
+async def test_a_burst_of_one_user_hides_no_new_job_of_another(
+    streams: Gateway, play: MakePlay, redis_client: redis.Redis, user: str | None
+) -> None:
+    async with streams.stream("/events", **({"user_id": user} if user else {})) as listener:
+        await listener.until("snapshot")
+        new = play(user_id="ada")
+        with redis_client.pipeline(transaction=False) as pipeline:
+            for who, job_id in [("ada", new.id), *(("bob", f"{number:032x}") for number in range(3000))]:
+                message = {"kind": "status", "job_id": job_id, "user_id": who, "data": status_data(new.job)}
+                pipeline.publish(ALL_EVENTS, orjson.dumps(message))
+            pipeline.execute()
+        async with asyncio.timeout(30):
+            assert (await news(listener, "status", new.id))["status"] == "pending"
+
+
+async def test_a_job_that_is_made_while_the_snapshot_is_read_is_told(
+    database: Database[Document], valkey: StoreProcess, play: MakePlay
+) -> None:
+    made: list[Play] = []
+
+    class Queries(JobQueries):
+        def page(self, *asked: Any, **options: Any) -> JobsPage:
+            found = super().page(*asked, **options)
+            made.append(play(user_id="ada"))
+            made[0].start()
+            return found
+
+    stores = JobStore(database), LogStore(database), Queries(database), ScheduleStore(database)
+    streams = EventStreams(valkey, *stores, limits=LIMITS)
+    await streams.start()
+    try:
+        changed = asyncio.Event()
+        async with asyncio.timeout(30):
+            with streams._hub.watch(play(user_id="bob").job, changed) as feed:
+                # whose messages arrive, those of all jobs arrive, too
+                while not feed.live:
+                    await changed.wait()
+                    changed.clear()
+            chunks = (await streams.overview([], "ada")).body_iterator  # type: ignore[attr-defined]
+            snapshot = await anext(chunks)
+            told = await anext(chunks)
+        assert made[0].id.encode() not in snapshot
+        assert made[0].id.encode() in told
+        await chunks.aclose()
+    finally:
+        await streams.stop()
