@@ -61,6 +61,8 @@ class JobDocuments(SetAside[Job]):
 
 #: Steps that a job keeps; later ones take the place of the oldest.
 MOST_STEPS = 50
+#: Characters of a job's message, and of a step's: what a node or a spider says may be long.
+MAX_MESSAGE, MAX_STEP_MESSAGE = 5000, 500
 
 
 def change(
@@ -75,6 +77,8 @@ def change(
     """The update that makes these changes, adds the step to the job's history, and sets `updated_at`. The times of
     `earliest` are set unless the job has earlier ones.
     """
+    if message := changes.get("message"):
+        changes = {**changes, "message": message[:MAX_MESSAGE]}
     update: dict[str, Any] = {"$set": {**changes, "updated_at": now}}
     if unset:
         update["$unset"] = dict.fromkeys(unset, "")
@@ -83,7 +87,8 @@ def change(
     if earliest:
         update["$min"] = earliest
     if step:
-        update["$push"] = {"history": {"$each": [step.model_dump(exclude_none=True)], "$slice": -MOST_STEPS}}
+        kept = step.model_copy(update={"message": step.message and step.message[:MAX_STEP_MESSAGE]})
+        update["$push"] = {"history": {"$each": [kept.model_dump(exclude_none=True)], "$slice": -MOST_STEPS}}
     return update
 
 

@@ -194,3 +194,16 @@ def test_a_retry_that_was_for_nothing_is_taken_back_once(jobs: JobStore, queue: 
     assert recorded
     assert (recorded.status, recorded.failures) == (JobStatus.RUNNING, 1)
     assert jobs.record_exit(job.id, 2, facts(first), 4711) is None
+
+
+def test_what_nodes_say_does_not_fill_the_job(
+    database: Database[dict[str, Any]], jobs: JobStore, queue: JobQueue
+) -> None:
+    job = make_job()
+    jobs.insert(job)
+    for number in range(1, 60):
+        assigned(queue, job, attempt=number)
+        assert queue.release(jobs.get(job.id), not_before=utc_now() - timedelta(seconds=1), message="no! " * 50_000)
+        queue.overdue(9)
+    assert size_of(database, job) < 50_000
+    assert (jobs.get(job.id).message or "").startswith("no! no!")
