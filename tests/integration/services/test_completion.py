@@ -72,13 +72,9 @@ SHUT_DOWN = SpiderReport(finish_reason="shutdown", progress=Progress(completed_p
 @pytest.mark.parametrize(
     ("facts", "spared"),
     [
-        pytest.param(
-            {"report": None, "exit_code": None, "stopped_by": "shutdown"}, 8, id="Scrapyd stopped"
-        ),
+        pytest.param({"report": None, "exit_code": None, "stopped_by": "shutdown"}, 8, id="Scrapyd stopped"),
         pytest.param({"report": SHUT_DOWN}, 8, id="Scrapyd stopped, and the spider said so"),
-        pytest.param(
-            {"report": None, "exit_code": None, "refused": "stale"}, 8, id="never started"
-        ),
+        pytest.param({"report": None, "exit_code": None, "refused": "stale"}, 8, id="never started"),
         pytest.param({"report": None, "exit_code": None, "lost": True}, 2, id="lost with its node"),
         pytest.param({"report": None, "exit_code": None, "signal": 9}, 0, id="killed"),
         pytest.param({"report": None, "exit_code": None, "stopped_by": "memory"}, 0, id="its memory limit"),
