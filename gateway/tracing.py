@@ -259,12 +259,9 @@ class TracedScraping(Scraping):
 class TracedDispatch(Dispatch):
     _tracing: Tracing
 
-    def _post(self, job: Job, node: Node, *, is_first: bool) -> tuple[bool, bool]:
-        with self._tracing.about(job, "dispatch", SpanKind.CLIENT, attempt=job.attempt, node=node.id) as span:
-            is_well, accepted = super()._post(job, node, is_first=is_first)
-            if not accepted:
-                _failed(span, "the node did not accept it")
-            return is_well, accepted
+    def _post(self, job: Job, node: Node) -> None:
+        with self._tracing.about(job, "dispatch", SpanKind.CLIENT, attempt=job.attempt, node=node.id):
+            super()._post(job, node)
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
-from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from datetime import datetime, timedelta
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import NamedTuple
 
 import structlog
 from attrs import define, field
@@ -20,20 +18,27 @@ from gateway.contract.crawl import SETTINGS_PROTOCOL, protocol_of
 from gateway.contract.outbox import AttemptId, StopReason
 from gateway.contract.records import NodeSpec
 from gateway.dispatch.fair_queue import FairQueue, NodeChoice, Selection, configured_projects, without_outdated
+from gateway.dispatch.loop import Loop, NodeTasks, Step
 from gateway.dispatch.why_jobs_wait import why_blocked, why_waits
 from gateway.errors import DiscoveryBotError, NodeError, NodeRefusedError, NodeUnreachableError
 from gateway.jobs.backoff import backoff
 from gateway.jobs.completion import Completion
 from gateway.jobs.job import Assignment, Job, JobStatus, WaitingReason
 from gateway.jobs.messages import EventPublisher, about, correlation_of
-from gateway.jobs.outcome import Outcome
+from gateway.jobs.outcome import CANCELLED, Outcome
 from gateway.jobs.queue import Candidate, JobQueue
 from gateway.jobs.store import CANCEL_SECONDS, JobStore
-from gateway.nodes.health import NodeHealth, NodeProbe
+from gateway.nodes.health import NodeHealth
 from gateway.nodes.holds import HoldStore, Wish
-from gateway.nodes.node import browser_resource, node_resource, user_resource
-from gateway.nodes.scrapyd import ScrapydClient
-from gateway.nodes.store import Node, NodeStore
+from gateway.nodes.node import (
+    MAX_REST_SECONDS,
+    MAX_SILENT_REST_SECONDS,
+    browser_resource,
+    node_resource,
+    user_resource,
+)
+from gateway.nodes.scrapyd import CALL_SECONDS, ScrapydClient
+from gateway.nodes.store import Failure, Node, NodeStore
 from gateway.projects.eggs import EggCopies
 from gateway.projects.environment import HandedOver, ProjectEnvironment, ProjectStore
 from gateway.stores.mongo import within
@@ -55,19 +60,16 @@ def node_spec(job: Job, assignment: Assignment, given: HandedOver) -> NodeSpec:
 
 
 log = structlog.get_logger()
-#: A node, or its name.
-NodeT = TypeVar("NodeT", Node, str)
-
 #: How many jobs are assigned at once.
 BATCH = 64
-#: How many jobs are read at once because their node's answer is missing or their backoff is over.
-OVERDUE = 200
-#: Seconds after which a look ends even if more jobs wait: messages of other kinds need their turn.
-LOOK_SECONDS = 2.0
+#: How many jobs are read at once because their node's answer is missing, their backoff is over, or they are to stop.
+OVERDUE = 100
+#: Seconds between two looks, if nothing asks for one; and between two looks at what is overdue.
+LOOK_SECONDS, ATTEND_EVERY = 1.0, 0.5
 #: How many nodes are called at once.
-POSTING = 16
-#: How many other calls to one node may be under way at once.
-CALLS = 4
+PLACES = 32
+#: Seconds for which what a node has surely not got yet waits for its answer to another call.
+PATIENCE = 2.0
 #: Seconds within which a node must start an attempt; after that it must not start it any more.
 START_SECONDS = 120
 #: A node's idea of MongoDB's time may be wrong by this much.
@@ -106,44 +108,6 @@ class _Planned(NamedTuple):
         return wishes
 
 
-@define(eq=False, repr=False, slots=False)
-class NodeCalls:
-    """Calls to nodes that run in the background. The caller asks again if a call has no effect. `CALLS` limits how
-    many threads a node that does not answer can keep busy.
-    """
-
-    _nodes: NodeStore
-    _health: NodeHealth
-    _clock: Clock
-    _threads: Executor
-    #: How many calls to each node are under way.
-    _under_way: Counter[str] = field(init=False, factory=Counter)
-    _counting: threading.Lock = field(init=False, factory=threading.Lock)
-
-    def make(self, node_id: str, step: Callable[[Node], object]) -> None:
-        """Carry out the step soon; skip it if `CALLS` calls to the node are under way."""
-        with self._counting:
-            if self._under_way[node_id] >= CALLS:
-                return
-            self._under_way[node_id] += 1
-        self._threads.submit(self._carry_out, node_id, step)
-
-    def _carry_out(self, node_id: str, step: Callable[[Node], object]) -> None:
-        began_at = self._clock()
-        try:
-            if (node := self._nodes.get(node_id)) is not None:
-                step(node)
-        except NodeError as error:
-            log.warning("node_call_failed", node=node_id, error=error.message)
-            if error.is_nodes_fault:
-                self._health.failed(node_id, error.message, began_at)
-        except (DiscoveryBotError, PyMongoError) as error:
-            log.warning("node_call_failed", node=node_id, error=str(error))
-        finally:
-            with self._counting:
-                self._under_way[node_id] -= 1
-
-
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Dispatch:
     _jobs: JobStore
@@ -157,101 +121,73 @@ class Dispatch:
     _completion: Completion
     _fair: FairQueue
     _publisher: EventPublisher
-    _probe: NodeProbe
     _dead_after: timedelta
     _clock: Clock = utc_now
     _monotonic: Callable[[], float] = time.monotonic
-    #: Carries out the calls in the background. Default: threads of its own.
-    _threads: Executor | None = field(default=None, alias="calls")
+    _attend_every: float = ATTEND_EVERY
     _health: NodeHealth = field(init=False)
-    _calls: NodeCalls = field(init=False)
-    _posting: Executor = field(init=False)
-    _looking: threading.Lock = field(init=False, factory=threading.Lock)
-    #: Nodes that are being posted to. So a node that does not answer costs one time-out, and not one for each job.
-    _busy: set[str] = field(init=False, factory=set)
-    #: Since the last look: jobs that messages named; whether a look was asked for; whether it includes overdue jobs.
-    _named: list[str] = field(init=False, factory=list)
-    _is_asked: bool = field(init=False, default=False)
-    _is_overdue: bool = field(init=False, default=False)
-    #: Whether the last look left out nodes because they were busy.
-    _passed_over: bool = field(init=False, default=False)
+    #: Wakes up for messages, and looks by itself: no message has to arrive.
+    loop: Loop = field(init=False)
+    tasks: NodeTasks = field(init=False)
+    #: Of the loop: when it looks at what is overdue, and when it has asked nodes to stop which jobs.
+    _attend_at: float = field(init=False, default=float("-inf"))
+    _asked_to_stop: dict[str, float] = field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self._health = NodeHealth(self._nodes, self._clock)
-        threads = self._threads or ThreadPoolExecutor(POSTING, thread_name_prefix="node-calls")
-        self._calls = NodeCalls(self._nodes, self._health, self._clock, threads)
-        self._posting = ThreadPoolExecutor(POSTING, thread_name_prefix="dispatch")
+        self.tasks = NodeTasks(self._scrapyd, PLACES, self._node_failed, self._clock)
+        self.loop = Loop(self.look, LOOK_SECONDS)
+        self.tasks.on_end = self.loop.wake
+
+    def close(self) -> None:
+        """Look no more, and wait until what is being posted is recorded."""
+        self.loop.close()
+        self.tasks.wait(CALL_SECONDS)
 
     # --- the look
 
-    def fill(self, *hints: str | None, overdue: bool = True) -> int:
-        """Start jobs until no slot or no job is left, or `LOOK_SECONDS` are over. Returns how many this call started.
-        `hints` name the jobs that the message was about. With `overdue` the look includes jobs whose node has not
-        answered or whose backoff is over.
-
-        One thread looks at a time. Another thread leaves its request to that thread, which looks once more, and
-        returns at once.
+    def look(self, named: Sequence[str] = ()) -> bool:
+        """Assign waiting jobs to free slots, and see to what is overdue. No node is waited for. Returns whether
+        another look may find more at once. Messages have `named` these jobs. For the loop alone.
         """
-        self._named += filter(None, hints)
-        self._is_asked, self._is_overdue = True, self._is_overdue or overdue
+        self.tasks.take_back(PATIENCE)
+        if self._monotonic() >= self._attend_at:
+            self._attend_at = self._monotonic() + self._attend_every
+            for step in (self._see_to_overdue, self._see_to_stops, self.see_to_nodes):
+                self._try(step)
+        with within(VERDICT_SECONDS):
+            return self._assign(named)
+
+    @staticmethod
+    def _try(step: Callable[[], object]) -> None:
+        """Whatever fails here must not keep the rest of the look from being done."""
         try:
-            return self._fill()
-        except PyMongoError as error:
-            # the connection may have died; try again, because other threads rely on this look
-            log.warning("look_failed", error=str(error), kind=type(error).__name__)
-            self._is_asked = self._is_overdue = True
-            return self._fill()
+            with within(VERDICT_SECONDS):
+                step()
+        except Exception as error:  # noqa: BLE001 - the next look tries again
+            log.warning("look_step_failed", error=str(error), kind=type(error).__name__)
 
-    def _fill(self) -> int:
-        started, end = 0, self._monotonic() + LOOK_SECONDS
-        while self._is_asked and self._monotonic() < end and self._looking.acquire(blocking=False):
-            try:
-                with within(VERDICT_SECONDS):
-                    assigned, overdue = self._look()
-            finally:
-                self._looking.release()
-            started += self._by_node(assigned, self._post_to_node)
-            started += self._by_node(overdue, self._settle_all)
-            # another thread has left out the nodes that were busy with this one
-            self._is_asked |= self._passed_over
-        return started
-
-    def _look(self) -> tuple[list[tuple[Job, Node]], list[tuple[Job, str]]]:
-        """Newly assigned jobs with their nodes, and jobs whose nodes are to be asked again. These nodes are busy
-        until they have answered.
-        """
-        is_overdue, self._is_asked, self._is_overdue, self._passed_over = self._is_overdue, False, False, False
-        overdue = self._overdue() if is_overdue else []
-        busy = self._busy | {node for _, node in overdue}
-        named, self._named = self._named, []
-        try:
-            assigned = self._assign_batch(named, busy)
-        except PyMongoError:
-            self._named += named
-            raise
-        # not earlier: if an error is raised before this line, the look is repeated with all nodes
-        self._busy |= {node.id for _, node in assigned} | {node for _, node in overdue}
-        return assigned, overdue
-
-    def _assign_batch(self, named: Sequence[str], busy: set[str]) -> list[tuple[Job, Node]]:
-        """The next jobs, each assigned to a node and with all its holds."""
+    def _assign(self, named: Sequence[str]) -> bool:
+        """Give the next jobs their holds and a node each. Returns whether there may be more."""
         look = self._fair.look()
         if not named and self._fair.is_empty():
-            return []
+            return False
         self._fair.named(named)
         nodes = self._up_to_date(self._nodes.lately())
         configured = configured_projects(self._projects, nodes)
-        choice = NodeChoice(nodes, self._clock(), self._dead_after, configured, busy)
+        choice = NodeChoice(nodes, self._clock(), self._dead_after, configured, self.tasks.busy())
         planned = self._plan(choice, look)
         taken, tried = self._take(planned)
         jobs = {job.id: job for job in self._queue.assign([(one.candidate, one.assignment) for one in tried])}
-        # there may be more; and if some jobs no longer wait, others may go in their place
-        self._is_asked |= len(planned) == BATCH or len(jobs) < len(tried)
-        self._passed_over = bool(busy)
+        for one in tried:
+            if job := jobs.get(one.candidate.job_id):
+                self.tasks.add(one.node, self._posting(job, one.node, is_first=True))
         refused = {one.candidate.job_id for one in planned} - jobs.keys()
         left = refused.union(named) - jobs.keys()
+        # there may be more; and if some jobs no longer wait, others may go in their place
+        again = len(planned) == BATCH or len(jobs) < len(tried)
         try:
-            self._give_back(planned, tried, taken, jobs)
+            again |= self._give_back(planned, tried, taken, jobs)
             if refused:
                 # a node gave no hold, so it is not any more as it was read: full, or drained
                 nodes = self._up_to_date(self._nodes.lately(anew=True))
@@ -260,11 +196,9 @@ class Dispatch:
         except PyMongoError as error:
             if not jobs:
                 raise
-            # what is assigned goes to its node all the same, and another look does the rest after that
             log.warning("rest_of_look_failed", error=str(error), kind=type(error).__name__)
-            self._named += left
-            self._is_asked = True
-        return [(jobs[one.candidate.job_id], one.node) for one in planned if one.candidate.job_id in jobs]
+            self.loop.wake(*left)
+        return again
 
     def _up_to_date(self, nodes: list[Node]) -> list[Node]:
         """The same nodes, without eggs that another deployment has replaced."""
@@ -311,36 +245,37 @@ class Dispatch:
         tried: Sequence[_Planned],
         taken: set[tuple[str, str]],
         assigned: Collection[str],
-    ) -> None:
-        """Give back the holds of the attempts that are not assigned."""
+    ) -> bool:
+        """Give back the holds of the attempts that are not assigned. Returns whether a job was blocked: then others
+        may go in its place.
+        """
         missing = [one for one in tried if one.candidate.job_id not in assigned]
         # another worker may have taken over what this one has assigned: then that attempt needs its holds
         without = self._queue.without([(one.candidate, one.assignment) for one in missing])
         kept = {one.attempt for one in tried if one.candidate.job_id not in without}
         if taken:
             self._holds.give_back([pair for pair in taken if pair[1] not in kept], planned[0].assignment.token)
-        for one in planned:
-            if one.candidate.job_id not in assigned:
-                self._hindered(one, taken)
+        hindered = [self._hindered(one, taken) for one in planned if one.candidate.job_id not in assigned]
+        return any(hindered)
 
     def _may_try(self, one: _Planned) -> bool:
         """A node on probation gets one attempt at a time, until one succeeds."""
         return not one.node.failures or self._nodes.begin_trial(one.node, one.attempt)
 
-    def _hindered(self, one: _Planned, taken: set[tuple[str, str]]) -> None:
-        """The attempt did not get all its holds. If its `exclusive` resource is taken, block the job."""
+    def _hindered(self, one: _Planned, taken: set[tuple[str, str]]) -> bool:
+        """The attempt did not get all its holds. If its `exclusive` resource is taken, block the job (true)."""
         exclusive, job_id = one.candidate.exclusive, one.candidate.job_id
         if exclusive is None:
-            return
+            return False
         if (exclusive, one.attempt) in taken:
             # a job that this hold has blocked meanwhile may go now
             self._completion.admit(exclusive)
-            return
-        self._is_asked = True
+            return False
         if blocked := self._queue.block(job_id, why_blocked(exclusive)):
             self._publisher.status(blocked)
             # if the resource became free before this write, the process that freed it saw no blocked job
             self._completion.admit(exclusive)
+        return True
 
     def _explain(self, job_ids: Collection[str], choice: NodeChoice) -> None:
         """Record and publish why these jobs wait."""
@@ -354,56 +289,32 @@ class Dispatch:
 
     # --- posting
 
-    def _by_node(self, jobs: Sequence[tuple[Job, NodeT]], step: Callable[[Sequence[tuple[Job, NodeT]]], int]) -> int:
-        """Several nodes at once, the jobs of one node one after the other. Returns the sum of the steps' results."""
-        groups: defaultdict[str, list[tuple[Job, NodeT]]] = defaultdict(list)
-        for job, node in jobs:
-            groups[node if isinstance(node, str) else node.id].append((job, node))
-        if len(groups) == 1:
-            return step(*groups.values())
-        return sum(self._posting.map(step, groups.values()))
+    def _posting(self, job: Job, node: Node, *, is_first: bool) -> Step:
+        def post() -> None:
+            with about(job):
+                self._post(job, node)
 
-    def _post_to_node(self, group: Sequence[tuple[Job, Node]]) -> int:
-        node, started = group[0][1], 0
-        try:
-            for number, (job, _) in enumerate(group):
-                with about(job):
-                    is_well, accepted = self._post(job, node, is_first=True)
-                started += accepted
-                if not is_well:
-                    # the jobs that are assigned to this node and not posted yet may go to other nodes at once
-                    for left, _ in group[number + 1 :]:
-                        self._release(left)
-                    break
-        finally:
-            self._busy.discard(node.id)
-        return started
-
-    def _post(self, job: Job, node: Node, *, is_first: bool) -> tuple[bool, bool]:
-        """Whether the node works, and whether it has accepted the attempt."""
-        assignment = job.assignment
-        if assignment is None:
-            return True, False
-        began_at = self._clock()
-        try:
-            self._hand_over(job, assignment, node)
-        except (NodeUnreachableError, NodeRefusedError) as error:
-            if error.is_nodes_fault:
-                self._health.failed(node.id, error.message, began_at)
+        def failed(error: NodeError) -> None:
             # only after a first post that was refused, or surely did not arrive, does the node surely have nothing
             may_have_arrived = isinstance(error, NodeUnreachableError) and error.may_have_arrived
-            self._not_accepted(job, error, certain=is_first and not may_have_arrived)
-            return not error.is_nodes_fault, False
+            with about(job):
+                self._not_accepted(job, error, certain=is_first and not may_have_arrived)
+
+        return Step(f"post {_attempt(job)}", post, failed)
+
+    def _post(self, job: Job, node: Node) -> None:
+        """Raises `NodeUnreachableError`, `NodeRefusedError`."""
+        if (assignment := job.assignment) is None:
+            return
+        self._hand_over(job, assignment, node)
         running = self._jobs.mark_running(job.id, assignment)
         log.info("dispatched", job_id=job.id, attempt=assignment.attempt, node=node.id, status="running")
         # None: the tailer saw the attempt run before this worker recorded it
         if running is not None:
             self._publisher.status(running)
             if running.stop_reason:
-                # asked for in the meantime; if the call has no effect, the sweeper asks again
+                # asked for in the meantime: the look after this task finds it
                 self._jobs.attend_later(running.id, CANCEL_SECONDS)
-                self.cancel(running)
-        return True, True
 
     def _hand_over(self, job: Job, assignment: Assignment, node: Node) -> None:
         """Raises `NodeUnreachableError`, `NodeRefusedError`; the latter also if a secret of its project cannot be
@@ -420,11 +331,13 @@ class Dispatch:
         self._scrapyd.schedule(node.url, node_spec(job, assignment, given), given.env)
 
     def _not_accepted(self, job: Job, error: NodeError, *, certain: bool) -> None:
-        failures = job.dispatch_failures + 1
-        again = self._clock() + min(backoff(failures), MAX_DELAY if certain else MAX_UNSURE_DELAY)
+        failures, now = job.dispatch_failures + 1, self._clock()
         if not certain:
+            again = now + min(backoff(failures), MAX_UNSURE_DELAY)
             self._tell(self._queue.ask_later(job, error.message, again))
             return
+        # the node rests now, if it is at fault: another one may have the job at once
+        again = now if error.is_nodes_fault else now + min(backoff(failures), MAX_DELAY)
         failed = self._release(job, not_before=again, message=error.message, avoid=error.is_nodes_fault)
         if failed is not None and not error.is_nodes_fault and failures >= MAX_DISPATCH_FAILURES:
             message = f"no node took it after {failures} tries: {error.message}"
@@ -440,50 +353,51 @@ class Dispatch:
     def _release(
         self, job: Job, *, not_before: datetime | None = None, message: str | None = None, avoid: bool = False
     ) -> Job | None:
-        """The attempt can never start: free its holds, and let the job wait for its next attempt."""
-        released = self._queue.release(job, not_before=not_before or self._clock(), message=message, avoid=avoid)
-        # None: the worker was too slow, and the assignment is no longer its own
-        if released is not None and job.assignment is not None:
-            if not_before is None:
-                # another node may get the job at once
-                self._is_asked = self._is_overdue = True
-            self._completion.free(job, job.assignment.attempt, job.assignment.node)
+        """The attempt can never start: free its holds, and let the job wait for its next attempt. `None` if the
+        assignment is no longer this worker's, or the job was to be stopped: then it is.
+        """
+        not_before = not_before or self._clock()
+        released = self._queue.release(job, not_before=not_before, message=message, avoid=avoid)
+        if released is None or job.assignment is None:
+            return None
+        self._completion.free(job, job.assignment.attempt, job.assignment.node)
+        if released.stop_reason == "cancel":
+            return None if self._completion.end_waiting(released, CANCELLED) else released
+        if released.stop_reason == "pause":
+            return None if self._completion.pause(released) else released
+        if not_before <= self._clock():
+            self._queue.requeue([released])
+            self.loop.wake()
         return released
 
-    # --- missing answers
+    # --- what is overdue
 
-    def _overdue(self) -> list[tuple[Job, str]]:
-        """Jobs whose nodes have not answered and are asked again now."""
-        found = self._queue.overdue(OVERDUE)
-        overdue = [(job, job.assignment.node) for job in found if job.assignment]
-        return [(job, node) for job, node in overdue if node not in self._busy]
+    def _see_to_overdue(self) -> None:
+        """Jobs whose backoff is over, and those whose nodes have not answered."""
+        busy = self.tasks.busy()
+        for job in self._queue.overdue(OVERDUE):
+            if job.assignment is not None and job.assignment.node not in busy:
+                with about(job):
+                    self._settle(job)
 
-    def _settle_all(self, group: Sequence[tuple[Job, str]]) -> int:
-        """Ask a node again for its answers, even if it has no free slot. Returns how many attempts it accepted."""
-        try:
-            return sum(self._settle(job) for job, _ in group)
-        finally:
-            self._busy.discard(group[0][1])
-
-    def _settle(self, found: Job) -> bool:
+    def _settle(self, found: Job) -> None:
+        """Ask the node again for its answer, even if it has no free slot."""
         job = self._queue.take_over(found, uuid.uuid4().hex)
         if job is None or job.assignment is None:
-            return False
-        with about(job):
-            node = self._nodes.get(job.assignment.node)
-            if node is not None and self._may_be_asked(job.assignment, str(_attempt(job)), node):
-                if node.failures:
-                    self._nodes.begin_trial(node, str(_attempt(job)))
-                    job.assignment.is_trial = True
-                return self._post(job, node, is_first=False)[1]
-            if self._is_late(job.assignment) and not self._may_have(job, node):
-                # the node can no longer start it: the next attempt may go anywhere
-                self._tell_if_new(found, self._release(job))
-            else:
-                message = f"node {job.assignment.node} cannot be asked now; it may have taken the attempt"
-                later = self._clock() + timedelta(seconds=LATER_SECONDS)
-                self._tell_if_new(found, self._queue.ask_later(job, message, later))
-        return False
+            return
+        node = self._nodes.get(job.assignment.node)
+        if node is not None and self._may_be_asked(job.assignment, str(_attempt(job)), node):
+            if node.failures:
+                self._nodes.begin_trial(node, str(_attempt(job)))
+                job.assignment.is_trial = True
+            self.tasks.add(node, self._posting(job, node, is_first=False))
+        elif self._is_late(job.assignment) and not self._may_have(job, node):
+            # the node can no longer start it: the next attempt may go anywhere
+            self._tell_if_new(found, self._release(job))
+        else:
+            message = f"node {job.assignment.node} cannot be asked now; it may have taken the attempt"
+            later = self._clock() + timedelta(seconds=LATER_SECONDS)
+            self._tell_if_new(found, self._queue.ask_later(job, message, later))
 
     def _may_be_asked(self, assignment: Assignment, attempt: str, node: Node) -> bool:
         if not node.is_alive(self._clock(), self._dead_after) or node.is_resting or not _is_meant(assignment, node):
@@ -504,7 +418,31 @@ class Dispatch:
         if now is not None and (now.message, now.assignment is None) != (before.message, before.assignment is None):
             self._publisher.status(now)
 
-    # --- calls in the background; the caller asks again if a call has no effect
+    def _see_to_stops(self) -> None:
+        """Running jobs that are to be stopped: each is asked for again and again, until its attempt has ended."""
+        now, found = self._monotonic(), self._queue.to_stop(OVERDUE, timedelta(seconds=CANCEL_SECONDS))
+        before = self._asked_to_stop
+        self._asked_to_stop = {job.id: before[job.id] for job in found if job.id in before}
+        for job in found:
+            if now - before.get(job.id, float("-inf")) >= CANCEL_SECONDS:
+                self._asked_to_stop[job.id] = now
+                self.cancel(job)
+
+    # --- nodes that have failed
+
+    def see_to_nodes(self) -> None:
+        """Ask nodes that have rested whether they work; forget what failed long ago."""
+        now, nodes = self._clock(), self._nodes.lately() if self._nodes.is_any_failing() else []
+        for node in nodes:
+            if node.is_alive(now, self._dead_after) and self._health.may_be_probed(node, nodes):
+                self.tasks.add(node, Step("probe", lambda node=node: self._health.returned(node)))  # type: ignore[misc]
+
+    def _node_failed(self, node: Node, error: NodeError, began_at: datetime) -> None:
+        is_silent = node.is_resting and isinstance(error, NodeUnreachableError)
+        longest = MAX_SILENT_REST_SECONDS if is_silent else MAX_REST_SECONDS
+        self._health.note(node.id, Failure(error.message, began_at, longest_rest=longest))
+
+    # --- calls whose caller asks again if they have no effect
 
     def cancel(self, job: Job) -> None:
         """Ask the node to stop the running attempt, to end the job or to pause it. The exit report says how the
@@ -517,7 +455,9 @@ class Dispatch:
 
     def stop(self, node_id: str, project: str, attempt: AttemptId, why: StopReason = "cancel") -> None:
         """Ask the node to stop the attempt."""
-        self._calls.make(node_id, lambda node: self._scrapyd.cancel(node.url, project, attempt, why))
+        if (node := self._nodes.get(node_id)) is not None:
+            call = partial(self._scrapyd.cancel, node.url, project, attempt, why)
+            self.tasks.add(node, Step(f"{why} {attempt}", call))
 
     def post_again(self, job: Job) -> None:
         """The attempt shows no sign of life: post it to its node again. That changes nothing if the node has it."""
@@ -528,21 +468,8 @@ class Dispatch:
         until = attempt.dispatched_at + timedelta(seconds=START_SECONDS)
         number, name, instance = attempt.attempt, attempt.node, attempt.instance
         same = Assignment(attempt=number, node=name, token="", until=until, instance=instance)
-
-        def post(node: Node) -> None:
-            if _is_meant(same, node):
-                self._hand_over(job, same, node)
-
-        self._calls.make(name, post)
-
-    def probe(self, node_id: str, then: Callable[[], object] | None = None) -> None:
-        """Ask a node that has rested whether it works, and carry out `then` if it does."""
-
-        def look(node: Node) -> None:
-            if self._probe.may_be_asked(node) and node.is_resting and then is not None:
-                then()
-
-        self._calls.make(node_id, look)
+        if (node := self._nodes.get(name)) is not None and _is_meant(same, node):
+            self.tasks.add(node, Step(f"post {_attempt(job)}", partial(self._hand_over, job, same, node)))
 
 
 def _is_meant(assignment: Assignment, node: Node) -> bool:

@@ -18,13 +18,14 @@ from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import DEFAULT_PROJECT, Egg
 from gateway.crash_points import state_change
 from gateway.dispatch.fair_queue import NodeChoice, configured_projects, without_outdated
-from gateway.errors import NodeError, NodeRefusedError
+from gateway.dispatch.loop import NodeTasks, Step
+from gateway.errors import NodeError, NodeRefusedError, NodeUnreachableError, StillInstallingError
 from gateway.jobs.job import Job, Requirements
 from gateway.jobs.messages import BRING_EGG, EventPublisher, Waker
 from gateway.jobs.queue import FREE_TO_START, Capacity, JobDocuments, JobQueue, change
 from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import Node, NodeStore
-from gateway.projects.eggs import LEASE, Content, EggCopies, EggCopy, EggDamagedError, EggStore, KeptEgg
+from gateway.projects.eggs import Content, EggCopies, EggCopy, EggDamagedError, EggStore, KeptEgg
 from gateway.projects.environment import ProjectStore
 from gateway.stores.mongo import Document, within
 
@@ -110,7 +111,14 @@ class EggWatch:
     _cleaned_at: float = field(init=False, default=float("-inf"))
 
     def look(self) -> None:
-        """Looks every two seconds. A delivery that is asked for twice is made once."""
+        """For beats: tell workers that do not look by themselves. A delivery asked for twice is made once."""
+        for node_id, egg in self.wanted():
+            self._waker.wake(BRING_EGG, node_id, *egg)
+
+    def wanted(self) -> Iterator[tuple[str, Egg]]:
+        """Nodes, and what each is to be brought, or to have removed. Looks every two seconds, and finds nothing in
+        between.
+        """
         if self._monotonic() - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = self._monotonic()
@@ -122,14 +130,14 @@ class EggWatch:
         outdated = self._copies.outdated()
         for copy in outdated[:BATCH]:
             if copy.node in alive:
-                self._waker.wake(BRING_EGG, copy.node, copy.project, copy.version)
+                yield copy.node, copy.egg
         configured = configured_projects(self._projects, nodes)
-        self._bring(NodeChoice(without_outdated(nodes, outdated), now, self._dead_after, configured))
+        yield from self._lacking(NodeChoice(without_outdated(nodes, outdated), now, self._dead_after, configured))
         if self._monotonic() - self._cleaned_at >= CLEAN_SECONDS:
             self._cleaned_at = self._monotonic()
             self._clean()
 
-    def _bring(self, choice: NodeChoice) -> None:
+    def _lacking(self, choice: NodeChoice) -> Iterator[tuple[str, Egg]]:
         capacity = choice.capacity()
         if capacity is None:
             return
@@ -137,7 +145,7 @@ class EggWatch:
         # needs without a receiver are skipped, so that they do not hold up the others
         deliveries = ((node, need) for need in lacking if (node := self._receiver(need, choice.able)) is not None)
         for node, need in islice(deliveries, BATCH):
-            self._waker.wake(BRING_EGG, node.id, *need.egg)
+            yield node.id, need.egg
 
     def _receiver(self, need: EggNeed, able: list[Node]) -> Node | None:
         """The node with the most free slots that may get the egg; `None` while another node is getting it."""
@@ -145,8 +153,7 @@ class EggWatch:
         if kept is None or kept.content is None:
             return None
         now, copies = self._clock(), self._copies.of_egg(need.egg)
-        begun = (copy.leased_until - LEASE for copy in copies.values() if copy.leased_until)
-        if any(now - at < PATIENCE for at in begun):
+        if any(now - copy.begun < PATIENCE for copy in copies.values() if copy.begun):
             return None
         fitting = [node for node in able if node.speaks(need.protocol) and node.has_slot(render=need.render)]
         waiting = {node for node, copy in copies.items() if copy.waits(now, kept.content.sha256)}
@@ -167,6 +174,10 @@ FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=5), timedelta(minutes=2)
 FIRST_REFUSAL, LONGEST_REFUSAL = timedelta(minutes=1), timedelta(hours=1)
 #: How many waiting jobs get a message at once about why they wait.
 TOLD = 200
+#: How many nodes are brought an egg at once, one egg at a time each.
+PLACES = 3
+#: Seconds that a delivery waits for what the egg depends on. The node goes on installing it, and is asked again.
+INSTALL_SECONDS = 1.0
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
@@ -178,13 +189,25 @@ class EggDelivery:
     _scrapyd: ScrapydClient
     _publisher: EventPublisher
     _clock: Clock = utc_now
+    #: Of their own: what is brought takes minutes, and no crawl waits behind it.
+    tasks: NodeTasks = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        # it is not held against the node: it may run crawls all the same
+        self.tasks = NodeTasks(self._scrapyd, PLACES, lambda *_: None, self._clock)
+
+    def bring_soon(self, node_id: str, egg: Egg) -> None:
+        """Have it brought after what the node is brought already, and return at once. Not while the node rests."""
+        node = self._nodes.get(node_id)
+        if node is not None and not node.is_resting:
+            self.tasks.add(node, Step(f"bring {egg.project} {egg.version}", lambda: self.bring(node_id, egg)))
 
     def bring(self, node_id: str, egg: Egg) -> None:
         """Make the node's copy of the version equal to the stored one. It does nothing while another worker does the
-        same, or too soon after the node refused it.
+        same, or too soon after the node refused it. Raises `NodeUnreachableError`.
         """
         node, kept = self._nodes.get(node_id), self._eggs.get(egg)
-        if node is None or kept is None:
+        if node is None or node.is_resting or kept is None:
             return
         sha256 = kept.content.sha256 if kept.content else None
         copy = self._copies.begin(node.id, egg, sha256)
@@ -197,6 +220,8 @@ class EggDelivery:
                 self._send(node, copy, kept.content)
         except NodeError as error:
             self._not_taken(copy, sha256, error)
+            if isinstance(error, NodeUnreachableError):
+                raise
         except EggDamagedError as error:
             self._damaged(kept, copy, error)
 
@@ -206,7 +231,8 @@ class EggDelivery:
             with file.open("wb") as opened, within(READ_SECONDS):
                 for piece in self._eggs.read(content):
                     opened.write(piece)
-            spiders = self._scrapyd.add_version(node.url, copy.project, copy.version, file).spiders
+            version = (node.url, copy.project, copy.version)
+            spiders = self._scrapyd.add_version(*version, file, wait=INSTALL_SECONDS).spiders
         self._copies.brought(copy, content.sha256, self._clock() + QUIET)
         log.info("egg_brought", node=node.id, project=copy.project, version=copy.version, spiders=spiders)
 
@@ -226,11 +252,13 @@ class EggDelivery:
         failures = copy.failures if copy.sha256 == sha256 else 0
         first, longest = (FIRST_REFUSAL, LONGEST_REFUSAL) if refused else (FIRST_PAUSE, LONGEST_PAUSE)
         pause = min(longest, first * 2.0 ** min(failures, 16))
-        self._copies.failed(copy, sha256, error.message, self._clock() + pause)
+        goes_on = isinstance(error, StillInstallingError)
+        self._copies.failed(copy, sha256, error.message, self._clock() + pause, goes_on=goes_on)
         facts = {"node": copy.node, "project": copy.project, "version": copy.version}
         log.warning("egg_not_taken", **facts, refused=refused, error=error.message, again_in=pause.total_seconds())
         if sha256 is not None:
-            self._tell(copy.egg, f"node {copy.node} did not take the egg: {error.message}")
+            what = "installs what the egg depends on" if goes_on else f"did not take the egg: {error.message}"
+            self._tell(copy.egg, f"node {copy.node} {what}")
 
     def _damaged(self, kept: KeptEgg, copy: EggCopy, error: EggDamagedError) -> None:
         sha256 = kept.content.sha256 if kept.content else None

@@ -330,22 +330,31 @@ class JobQueue:
     # --- waiting
 
     def overdue(self, limit: int) -> list[Job]:
-        """Jobs that were assigned to a node whose answer is missing. Jobs whose backoff is over get their partition
-        and rank again.
+        """Jobs that were assigned to a node whose answer is missing, the longest due first. Jobs whose backoff is
+        over get their partition and rank again.
         """
-        now = self._clock()
-        # the double negation keeps servers from an index by the status: it would lead over all jobs that wait
-        due: Document = {"attend_at": {"$lte": now}, "$nor": [{"status": {"$ne": JobStatus.PENDING}}]}
-        jobs = self._documents.many(self._jobs.find(due, limit=limit))
-        waiting = [job for job in jobs if not (job.assignment or job.blocked or job.stop_reason)]
-        still = due | dict.fromkeys(("assignment", "blocked", "lane"))
-        self._requeue(waiting, still, now)
+        jobs = self._due(JobStatus.PENDING, self._clock(), limit)
+        self.requeue([job for job in jobs if not (job.assignment or job.blocked or job.stop_reason)])
         return [job for job in jobs if job.assignment]
 
+    def to_stop(self, limit: int, ahead: timedelta) -> list[Job]:
+        """Running jobs that are to be stopped, and of which the sweep has to look at each within the time `ahead`."""
+        asked = [{"cancel_requested_at": {"$exists": True}}, {"pause_requested_at": {"$exists": True}}]
+        return self._due(JobStatus.RUNNING, self._clock() + ahead, limit, {"$or": asked})
+
+    def _due(self, status: JobStatus, before: datetime, limit: int, more: Document | None = None) -> list[Job]:
+        # the double negation keeps servers from an index by the status: it would lead over all jobs that have it
+        due: Document = {"attend_at": {"$lte": before}, "$nor": [{"status": {"$ne": status}}], **(more or {})}
+        return self._documents.many(self._jobs.find(due, sort=[("attend_at", ASCENDING)], limit=limit))
+
     @state_change("jobs.requeue")
-    def _requeue(self, jobs: Sequence[Job], due: Document, now: datetime) -> None:
+    def requeue(self, jobs: Sequence[Job]) -> None:
+        """Give jobs whose backoff is over their partition and rank again."""
+        now = self._clock()
+        still: Document = {"attend_at": {"$lte": now}, "status": JobStatus.PENDING}
+        still |= dict.fromkeys(("assignment", "blocked", "lane"))
         operations = [
-            UpdateOne({"_id": job.id, **due}, change(now, job.queue_place(), unset=("attend_at",))) for job in jobs
+            UpdateOne({"_id": job.id, **still}, change(now, job.queue_place(), unset=("attend_at",))) for job in jobs
         ]
         if operations:
             self._jobs.bulk_write(operations, ordered=False)

@@ -11,23 +11,15 @@ from importlib.metadata import version
 from typing import NamedTuple
 
 import structlog
-from attrs import define, field
+from attrs import define
 from pymongo import ASCENDING
 from pymongo.database import Database
 
 from gateway.clock import Clock, seconds_ahead, utc_now
 from gateway.contract.outbox import PROTOCOLS
 from gateway.crash_points import state_change
-from gateway.errors import NodeRefusedError, NodeUnreachableError
 from gateway.jobs.job import Attempt, Job
-from gateway.nodes.node import (
-    MAX_REST_SECONDS,
-    MAX_SILENT_REST_SECONDS,
-    NodeState,
-    fault_of_node,
-    rest,
-)
-from gateway.nodes.scrapyd import ScrapydClient
+from gateway.nodes.node import NodeState, fault_of_node, rest
 from gateway.nodes.store import Failure, Node, NodeStore
 from gateway.stores.documents import Documents, moment
 from gateway.stores.mongo import Document, Repeating
@@ -181,49 +173,27 @@ class NodeHealth:
         elif attempt.is_trial and attempt.exit.report is not None:
             self.succeeded(attempt.node, attempt.dispatched_at)
 
+    # --- nodes that have rested
 
-@define(eq=False, repr=False, slots=False)
-class NodeProbe:
-    """Asks a node that has rested whether it is well."""
-
-    _nodes: NodeStore
-    _scrapyd: ScrapydClient
-    _clock: Clock = utc_now
-    _health: NodeHealth = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._health = NodeHealth(self._nodes, self._clock)
-
-    def may_be_asked(self, node: Node) -> bool:
-        """Whether the node can be expected to answer: it does not rest, or has just answered a probe."""
-        now = self._clock()
-        if not node.is_resting:
-            if node.failed_at is not None and now - node.failed_at > FORGET_AFTER:
-                self._health.succeeded(node.id, now)
-            return True
-        return self._has_rested(node, now) and self._answers(node, now)
-
-    def _has_rested(self, node: Node, now: datetime) -> bool:
-        """Whether it has rested enough: its time is over, it was started anew, or there is no other node to give work
-        to. In the last case a longer rest would save nothing but a probe.
+    def may_be_probed(self, node: Node, nodes: Iterable[Node]) -> bool:
+        """Whether a node that rests has rested enough: its time is over, it was started anew, or none of the `nodes`
+        may have work instead. In the last case a longer rest would save nothing but a probe. Failures of long ago are
+        forgotten.
         """
-        if node.rest_until is None or node.rest_until <= now or node.failed_at is None:
-            return True
-        if node.beating_since > node.failed_at:
-            return True
-        # asked for each node that rests, so it must not read all nodes
-        return now - node.failed_at >= rest(1) and not self._nodes.is_another_up(node, ALONE_AFTER)
-
-    def _answers(self, node: Node, now: datetime) -> bool:
-        try:
-            self._scrapyd.probe(node.url)
-        except (NodeUnreachableError, NodeRefusedError) as error:
-            longest = MAX_SILENT_REST_SECONDS if isinstance(error, NodeUnreachableError) else MAX_REST_SECONDS
-            self._health.note(node.id, Failure(error.message, now, longest_rest=longest))
+        now = self._clock()
+        if node.rest_until is None:
+            if node.failed_at is not None and now - node.failed_at > FORGET_AFTER:
+                self.succeeded(node.id, now)
             return False
+        if node.rest_until <= now or node.failed_at is None or node.beating_since > node.failed_at:
+            return True
+        is_another_up = any(other.id != node.id and other.state(now, ALONE_AFTER) is NodeState.UP for other in nodes)
+        return now - node.failed_at >= rest(1) and not is_another_up
+
+    def returned(self, node: Node) -> None:
+        """Note that a node has answered after its rest."""
         if self._nodes.returned(node):
             log.info("node_returned", node=node.id, failures=node.failures)
-        return True
 
 
 #: What to do about a URL of `SCRAPYD_URL` that no node has.

@@ -7,6 +7,7 @@ import json
 import ssl
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,10 +23,16 @@ from gateway.errors import NodeRefusedError, NodeShutError, NodeUnreachableError
 
 #: Seconds that a call may take in all, from looking up the node's name to the end of its answer.
 CALL_SECONDS = 8.0
+#: Bytes of an answer. The longest, to an egg's delivery, describes some thousand spiders.
+MAX_ANSWER = 64 << 20
+#: Characters of a refusal that are kept: it becomes part of the job's document.
+_MAX_MESSAGE = 2000
 #: Seconds that an upload may take: Scrapyd imports each spider of an egg before it answers.
 DEPLOY_SECONDS = 120.0
 #: Seconds to connect; after them it is certain that no Scrapyd answers there.
 _CONNECT_SECONDS = 3.0
+#: Makes a question longer than a packet, as most posts are: a way that loses long ones is not to be told by a post.
+_FILLING = {"X-Filling": "." * 3000}
 
 
 _INFOS = TypeAdapter(tuple[SpiderInfo, ...])
@@ -54,8 +61,9 @@ class ScrapydClient:
 
     def __init__(self, username: str, password: str) -> None:
         auth = (username, password) if password else None
-        # few: httpcore looks at all of them for each other one, at every call
-        limits = httpx.Limits(max_connections=64, max_keepalive_connections=16, keepalive_expiry=15)
+        # few are kept: httpcore looks at all of them for each other one, at every call. How many there are is not
+        # limited here: nodes that hang would take them from the others
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=15)
         timeout = httpx.Timeout(None, connect=_CONNECT_SECONDS)
         # trust_env: a proxy of the host's environment must never see the nodes' password
         self._http = httpx.AsyncClient(
@@ -63,6 +71,7 @@ class ScrapydClient:
         )
         self._starting = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_closed = False
 
     def schedule(self, url: str, spec: NodeSpec, env: Mapping[str, str]) -> None:
         """Hand over one attempt, with its variables. Posting the same one again changes nothing.
@@ -101,19 +110,30 @@ class ScrapydClient:
         params = {"project": egg.project, "version": egg.version}
         return self._ask("GET", f"{url}/dependencies.json", params=params)
 
-    def probe(self, url: str) -> None:
-        """Ask whether Scrapyd is well. Raises as `schedule` does."""
-        self._ask("GET", f"{url}/daemonstatus.json", seconds=VERDICT_SECONDS)
+    def question(self, url: str) -> Future[dict[str, Any]]:
+        """Ask whether Scrapyd is well. No thread waits for the answer. The result is an exception as of `schedule`
+        if it is not.
+        """
+        return self._begin("GET", f"{url}/daemonstatus.json", seconds=VERDICT_SECONDS, headers=_FILLING)
 
     def delete_version(self, url: str, project: str, version: str) -> None:
         """Remove an egg. Raises as `schedule`, `NodeRefusedError` also if there is none."""
         self._post(f"{url}/delversion.json", {"project": project, "version": version})
 
     def close(self) -> None:
+        """End all calls: those under way raise `CancelledError`, later ones `NodeUnreachableError`."""
+        self._is_closed = True
         if self._loop is not None:
-            asyncio.run_coroutine_threadsafe(self._http.aclose(), self._loop).result(_CONNECT_SECONDS)
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(_CONNECT_SECONDS)
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(_CONNECT_SECONDS)
+
+    async def _end(self) -> None:
+        calls = asyncio.all_tasks() - {asyncio.current_task()}
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        await self._http.aclose()
 
     def _started(self) -> asyncio.AbstractEventLoop:
         """The loop. The first call starts it, and not the constructor: a thread does not survive a fork."""
@@ -127,32 +147,62 @@ class ScrapydClient:
     def _post(self, url: str, form: dict[str, str], **options: Any) -> dict[str, Any]:
         return self._ask("POST", url, data=form, **options)
 
-    def _ask(self, method: str, url: str, *, seconds: float | None = None, **options: Any) -> dict[str, Any]:
-        seconds = CALL_SECONDS if seconds is None else seconds
-        call = asyncio.wait_for(self._http.request(method, url, **options), remaining(seconds))
+    def _ask(self, method: str, url: str, **options: Any) -> dict[str, Any]:
+        return self._begin(method, url, **options).result()
+
+    def _begin(
+        self, method: str, url: str, *, seconds: float | None = None, **options: Any
+    ) -> Future[dict[str, Any]]:
+        if self._is_closed:
+            raise NodeUnreachableError("no node is called any more: the process ends", may_have_arrived=False)
+        seconds = remaining(CALL_SECONDS if seconds is None else seconds)
+        return asyncio.run_coroutine_threadsafe(self._call(method, url, seconds, options), self._started())
+
+    async def _call(self, method: str, url: str, seconds: float, options: dict[str, Any]) -> dict[str, Any]:
         try:
-            response = asyncio.run_coroutine_threadsafe(call, self._started()).result()
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            async with asyncio.timeout(seconds), self._http.stream(method, url, **options) as response:
+                content = await _content(response)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
             raise NodeUnreachableError(f"nobody answers at {url}", may_have_arrived=False) from error
         except TimeoutError as error:
-            raise NodeUnreachableError(f"no whole answer from {url} within {seconds:g} s") from error
+            raise NodeUnreachableError(f"no whole answer from {url} within {seconds:.2g} s") from error
         except httpx.HTTPError as error:
             raise NodeUnreachableError(f"no answer from {url}: {error or type(error).__name__}") from error
-        if response.status_code in {401, 403}:
-            raise NodeShutError(f"{url} refuses our password or address ({response.status_code})")
-        try:
-            answer: dict[str, Any] = response.json()
-        except ValueError as error:
-            raise NodeUnreachableError(f"{url} answered {response.status_code} without JSON") from error
-        if response.status_code != httpx.codes.OK:
-            # Scrapyd answers 200 to everything: this comes from a proxy in between, or Scrapyd is stopping
-            raise NodeUnreachableError(f"{url} answered {response.status_code}")
-        if answer.get("status") != "ok":
-            message = str(answer.get("message", "refused without a reason"))
-            if answer.get("code") == StillInstallingError.code:
-                raise StillInstallingError(message)
-            raise NodeRefusedError(message, is_nodes_fault=answer.get("fault") == "node")
-        return answer
+        return _understood(url, response.status_code, content)
+
+
+async def _content(response: httpx.Response) -> bytes:
+    """The whole answer. Raises `httpx.DecodingError` if it has no end in sight."""
+    content = bytearray()
+    async for piece in response.aiter_bytes():
+        content += piece
+        if len(content) > MAX_ANSWER:
+            raise httpx.DecodingError(f"its answer is longer than {MAX_ANSWER >> 20} MiB")
+    return bytes(content)
+
+
+def _understood(url: str, status: int, content: bytes) -> dict[str, Any]:
+    """What Scrapyd says. Raises as `ScrapydClient.schedule`."""
+    if status in {401, 403}:
+        raise NodeShutError(f"{url} refuses our password or address ({status})")
+    if httpx.codes.is_redirect(status) or httpx.codes.is_client_error(status):
+        # Scrapyd redirects nobody, and has what is asked of it: somebody else answers at its address
+        raise NodeRefusedError(f"{url} answered {status}: that is no Scrapyd", is_nodes_fault=True)
+    try:
+        answer = json.loads(content)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict):
+        raise NodeUnreachableError(f"{url} answered {status} without JSON")
+    if status != httpx.codes.OK:
+        # Scrapyd answers 200 to everything: this comes from a proxy in between, or Scrapyd is stopping
+        raise NodeUnreachableError(f"{url} answered {status}")
+    if answer.get("status") != "ok":
+        message = str(answer.get("message", "refused without a reason"))[:_MAX_MESSAGE]
+        if answer.get("code") == StillInstallingError.code:
+            raise StillInstallingError(message)
+        raise NodeRefusedError(message, is_nodes_fault=answer.get("fault") == "node")
+    return answer
 
 
 def _infos(told: Any, egg: Egg) -> tuple[SpiderInfo, ...]:

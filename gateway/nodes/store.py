@@ -333,17 +333,10 @@ class NodeStore:
             for node in nodes
         ]
 
-    def is_another_up(self, node: Node, within: timedelta) -> bool:
-        """Whether a node other than this one is up, and has given a sign of life within this time."""
-        now = self._clock()
-        query = {
-            "_id": {"$ne": node.id},
-            "heartbeat_at": {"$gt": now - within},
-            "rest_until": {"$exists": False},
-            "draining_since": {"$exists": False},
-        }
-        found = self._nodes.find(query, {"alive": 0, "present": 0})
-        return any(self._on_list(other).state(now, within) is NodeState.UP for other in self._documents.many(found))
+    def is_any_failing(self) -> bool:
+        """Whether any node rests, or has failed since its last success."""
+        failing = [{"rest_until": {"$exists": True}}, {"failed_at": {"$exists": True}}]
+        return self._nodes.find_one({"$or": failing}, {"_id": 1}) is not None
 
     def names(self) -> set[str]:
         """The names of all nodes, also of those that cannot be read."""

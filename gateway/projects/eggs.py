@@ -281,6 +281,8 @@ class EggCopy(BaseModel):
     #: The node's egg must be replaced or removed.
     outdated: bool | None = None
     leased_until: datetime | None = None
+    #: When the first delivery since the last success or refusal began. 0.2.0 does not say.
+    begun_at: datetime | None = None
     #: SHA-256 of the egg that the fields below are about.
     sha256: str | None = None
     #: It is not delivered before then.
@@ -292,6 +294,11 @@ class EggCopy(BaseModel):
     @property
     def egg(self) -> Egg:
         return Egg(self.project, self.version)
+
+    @property
+    def begun(self) -> datetime | None:
+        """Since when the egg is on its way there; `None` if it is not."""
+        return self.begun_at or (self.leased_until and self.leased_until - LEASE)
 
     def waits(self, now: datetime, sha256: str | None) -> bool:
         """Whether nothing may be delivered there now."""
@@ -312,7 +319,8 @@ class EggCopies:
     def agree(self, node: str, egg: Egg, sha256: str) -> None:
         """Note that the node has the kept egg."""
         settled = {**_about(node, egg), "has": sha256, "known": [sha256]}
-        nothing = dict.fromkeys(("outdated", "leased_until", "sha256", "not_before", "failures", "message"), "")
+        passing = ("outdated", "leased_until", "begun_at", "sha256", "not_before", "failures", "message")
+        nothing = dict.fromkeys(passing, "")
         # while an egg is on its way there, its SHA-256 must not be forgotten
         quiet = [{"leased_until": None}, {"leased_until": {"$lte": self._clock() - _LATE}}]
         try:
@@ -359,7 +367,7 @@ class EggCopies:
         try:
             document = self._copies.find_one_and_update(
                 {"_id": _copy_name(node, egg), "$and": [free, due, other]},
-                {"$set": {**_about(node, egg), "leased_until": now + LEASE}, **arriving},
+                {"$set": {**_about(node, egg), "leased_until": now + LEASE}, "$min": {"begun_at": now}, **arriving},
                 upsert=True,
                 return_document=ReturnDocument.AFTER,
             )
@@ -374,13 +382,17 @@ class EggCopies:
         here = {"has": sha256} if sha256 else {}
         changes: Document = {
             "$set": {"sha256": sha256, "not_before": quiet_until, **here},
-            "$unset": {"leased_until": "", "failures": "", "message": ""},
+            "$unset": {"leased_until": "", "begun_at": "", "failures": "", "message": ""},
         }
         self._copies.update_one(_leased(copy), changes)
 
     @state_change("egg_copies.failed")
-    def failed(self, copy: EggCopy, sha256: str | None, message: str, not_before: datetime) -> None:
-        """Note that the node has not taken the egg; it is tried again at `not_before`."""
+    def failed(
+        self, copy: EggCopy, sha256: str | None, message: str, not_before: datetime, *, goes_on: bool = False
+    ) -> None:
+        """Note that the node has not taken the egg; it is tried again at `not_before`. If it `goes_on`, the node
+        needs no more than time.
+        """
         changes: Document = {
             "$set": {
                 "sha256": sha256,
@@ -388,7 +400,7 @@ class EggCopies:
                 "not_before": not_before,
                 "failures": copy.failures + 1 if copy.sha256 == sha256 else 1,
             },
-            "$unset": {"leased_until": ""},
+            "$unset": {"leased_until": ""} if goes_on else {"leased_until": "", "begun_at": ""},
         }
         self._copies.update_one(_leased(copy), changes)
 

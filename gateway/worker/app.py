@@ -21,13 +21,14 @@ from gateway.clock import VERDICT_SECONDS
 from gateway.container import Container, part
 from gateway.contract.crawl import Egg
 from gateway.contract.outbox import AttemptId
-from gateway.dispatch.dispatcher import Dispatch
-from gateway.dispatch.egg_delivery import EggDelivery
+from gateway.dispatch.dispatcher import LOOK_SECONDS, Dispatch
+from gateway.dispatch.egg_delivery import EggDelivery, EggWatch
 from gateway.jobs import messages
 from gateway.jobs.completion import Completion
 from gateway.jobs.messages import about_message
 from gateway.jobs.store import JobStore
 from gateway.nodes.health import SIGN_SECONDS, WORKER, HeartbeatStore, process_name
+from gateway.nodes.scrapyd import ScrapydClient
 from gateway.retention.retention import Retention
 from gateway.settings import Settings
 from gateway.signals.webhooks import Webhooks
@@ -56,7 +57,7 @@ class SignOfLife(bootsteps.StartStopStep):
     def stop(self, _parent: Any) -> None:
         self._ended.set()
         if Webhooks in self._parts:
-            # without this, calls under way would go on; no other part does anything by itself
+            # without this, calls under way would go on
             self._parts[Webhooks].close()
         if self._parts.is_traced:
             self._parts.tracing.close()
@@ -72,6 +73,47 @@ class SignOfLife(bootsteps.StartStopStep):
             except Exception as error:  # noqa: BLE001 - after any failure the next sign of life may get through
                 log.warning("sign_of_life_failed", error=str(error), kind=type(error).__name__)
             self._ended.wait(SIGN_SECONDS)
+
+
+class OwnWork(bootsteps.StartStopStep):
+    """What a worker does without being told, from its start to its end. No message has to arrive: a broker may be
+    away, slow, or refuse what is published.
+    """
+
+    def __init__(self, parent: Any, **options: Any) -> None:
+        super().__init__(parent, **options)
+        self._parts: Container = parent.app.parts
+        self._ended = threading.Event()
+
+    def start(self, _parent: Any) -> None:
+        for name, work in (("dispatch", self._dispatch), ("eggs", self._bring_eggs)):
+            threading.Thread(target=self._keep_on, args=(work,), name=name, daemon=True).start()
+
+    def stop(self, _parent: Any) -> None:
+        self._ended.set()
+        if Dispatch in self._parts:
+            # what has been posted is recorded; what is brought is brought again by another worker
+            self._parts[Dispatch].close()
+            self._parts[ScrapydClient].close()
+
+    terminate = stop
+
+    def _keep_on(self, work: Callable[[], object]) -> None:
+        while not self._ended.is_set():
+            try:
+                work()
+            except Exception as error:  # noqa: BLE001 - the stores may be away, and come back
+                log.warning("own_work_failed", work=work.__name__, error=str(error), kind=type(error).__name__)
+            self._ended.wait(LOOK_SECONDS)
+
+    def _dispatch(self) -> None:
+        """Returns at the end of the worker."""
+        self._parts[Dispatch].loop.run()
+
+    def _bring_eggs(self) -> None:
+        with within(VERDICT_SECONDS):
+            for node_id, egg in self._parts[EggWatch].wanted():
+                self._parts[EggDelivery].bring_soon(node_id, egg)
 
 
 # --- the base of all tasks: their log lines carry the correlation id of the message
@@ -108,11 +150,11 @@ def register_tasks(app: Celery, parts: Container) -> None:
     @app.task(name=messages.ENQUEUE_CRAWL)
     def enqueue_crawl(job_id: str | None = None, others: Sequence[str] = (), **_target: Any) -> None:
         # `_target` is not needed: the job's document holds what a target's run is about
-        parts[Dispatch].fill(job_id, *others, overdue=False)
+        parts[Dispatch].loop.wake(job_id, *others)
 
     @app.task(name=messages.SEE_TO_OVERDUE)
     def see_to_overdue() -> None:
-        parts[Dispatch].fill()
+        parts[Dispatch].loop.wake()
 
     @app.task(name=messages.FINISH_CRAWL)
     def finish_crawl(job_id: str) -> None:
@@ -130,7 +172,7 @@ def register_tasks(app: Celery, parts: Container) -> None:
 
     @app.task(name=messages.BRING_EGG)
     def bring_egg(node: str, project: str, version: str) -> None:
-        parts[EggDelivery].bring(node, Egg(project, version))
+        parts[EggDelivery].bring_soon(node, Egg(project, version))
 
 
 def _register_node_tasks(app: Celery, parts: Container) -> None:
@@ -150,9 +192,8 @@ def _register_node_tasks(app: Celery, parts: Container) -> None:
             parts[Dispatch].stop(node, project, attempt_id)
 
     @app.task(name=messages.PROBE_NODE)
-    def probe_node(node: str) -> None:
-        # a node that answers the probe gets work at once
-        parts[Dispatch].probe(node, parts[Dispatch].fill)
+    def probe_node(node: str) -> None:  # noqa: ARG001 - the look finds all nodes that have rested
+        parts[Dispatch].loop.wake()
 
 
 # --- Celery's consumer without the parts that we do not use. What it would drop becomes a dead letter.
@@ -262,7 +303,7 @@ def create_celery(settings: Settings) -> Celery:
     parts.celery = app
     app.parts = parts
     register_tasks(app, parts)
-    app.steps["worker"].add(SignOfLife)
+    app.steps["worker"] |= {SignOfLife, OwnWork}
     # keeps Celery from putting its own handlers in the place of ours
     setup_logging.connect(lambda **_: logging.configure(settings.log_level), weak=False)
     return app

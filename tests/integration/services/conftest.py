@@ -3,10 +3,10 @@ from __future__ import annotations
 import sys
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from pathlib import Path
-from threading import Event
+from threading import Event, RLock
 from typing import Any
 
 import pytest
@@ -28,11 +28,10 @@ from gateway.jobs.queries import JobSweeps
 from gateway.jobs.queue import JobQueue
 from gateway.jobs.store import JobStore
 from gateway.logs.store import LogStore
-from gateway.nodes.health import NodeProbe
 from gateway.nodes.holds import HoldStore, Wish
 from gateway.nodes.node import node_resource
 from gateway.nodes.scrapyd import ScrapydClient
-from gateway.nodes.store import NodeStore
+from gateway.nodes.store import Node, NodeStore
 from gateway.projects.eggs import EggCopies
 from gateway.projects.environment import ProjectEnvironment, ProjectStore, SecretBox
 from gateway.stores.indexes import ensure_indexes
@@ -45,13 +44,38 @@ from node_double import NodeDouble, node_double
 DEAD_AFTER = timedelta(seconds=30)
 
 
-class AtOnce(Executor):
-    """Carries out what it is given before it returns."""
+class DrivenDispatch(Dispatch):
+    """The loop's turns are the test's, which waits for what comes of each."""
 
-    def submit(self, step: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
-        done: Future[Any] = Future()
-        done.set_result(step(*args, **options))
-        return done
+    turning: Any
+    accepted = 0
+
+    def fill(self, *names: str | None) -> int:
+        """Look until nothing asks for another look. Returns how many attempts nodes have accepted meanwhile."""
+        with self.turning:
+            before = self.accepted
+            self.loop.wake(*names)
+            for _ in range(100):
+                self.loop.turn()
+                self.wait()
+                if not self.loop._asked.is_set():
+                    break
+            return self.accepted - before
+
+    def wait(self) -> None:
+        assert self.tasks.wait(60), "the task of a node does not end"
+
+    def cancel(self, job: Job) -> None:
+        super().cancel(job)
+        self.wait()
+
+    def post_again(self, job: Job) -> None:
+        super().post_again(job)
+        self.wait()
+
+    def _post(self, job: Job, node: Node) -> None:
+        super()._post(job, node)
+        self.accepted += 1
 
 
 class Platform:
@@ -79,13 +103,13 @@ class Platform:
         self.keys = ["k" * 32]
         self.projects = ProjectStore(self.database)
         self.environment = ProjectEnvironment(self.projects, SecretBox(lambda: self.keys), self.clock)
-        self.dispatch = Dispatch(
+        self.dispatch = DrivenDispatch(
             jobs=self.jobs, queue=self.queue, holds=self.holds, nodes=self.nodes, copies=EggCopies(self.database),
             scrapyd=self.scrapyd, environment=self.environment, completion=self.completion, fair=self.fair,
             publisher=publisher, projects=self.projects,
-            probe=NodeProbe(self.nodes, self.scrapyd, self.clock), dead_after=DEAD_AFTER, clock=self.clock,
-            calls=AtOnce(),
+            dead_after=DEAD_AFTER, clock=self.clock, monotonic=self.monotonic, attend_every=0.0,
         )  # fmt: skip
+        self.dispatch.turning = RLock()
         self.start_beat()
 
     def start_beat(self) -> None:
@@ -136,12 +160,13 @@ class Platform:
                 case "cancel_crawl":
                     self.dispatch.cancel(self.jobs.get(*arguments))
                 case "probe_node":
-                    self.dispatch.probe(*arguments)
+                    self.dispatch.see_to_nodes()
                 case "stop_attempt":
                     node, project, name = arguments
                     attempt = AttemptId.parse(name)
                     assert attempt is not None
                     self.dispatch.stop(node, project, attempt)
+        self.dispatch.wait()
 
     def clock(self) -> datetime:
         return utc_now() + self.ahead

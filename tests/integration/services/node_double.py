@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs
 
@@ -15,9 +15,13 @@ class NodeDouble:
         self.requests: list[tuple[str, dict[str, str]]] = []
         #: Paths of what was asked without a job.
         self.probes: list[str] = []
-        #: `ok`, `refuse`, `full` (refuses for a reason of its own), `vanish` (closes without an answer),
-        #: `broken` (500, no JSON) or `shut` (401).
+        #: `ok`, `refuse`, `full` (refuses for a reason of its own), `lost` (answers questions, and posts by closing),
+        #: `vanish` (closes without any answer), `hang` (never answers), `drip` (a byte a second), `endless` (answers
+        #: without end), `moved` (redirects), `broken` (500, no JSON) or `shut` (401).
         self.mode = "ok"
+        #: Paths whose requests are never answered.
+        self.silent: set[str] = set()
+        self.over = threading.Event()
         self.url = ""
         #: What happens between its being asked and its answer.
         self.meanwhile: Callable[[], object] | None = None
@@ -38,6 +42,22 @@ _ANSWERS = {
 }
 
 
+def _answer(request: BaseHTTPRequestHandler, double: NodeDouble, mode: str) -> None:
+    if mode in {"vanish", "lost", "hang"} or request.path.partition("?")[0] in double.silent:
+        request.close_connection = True
+        if mode not in {"vanish", "lost"}:
+            double.over.wait(300)
+        return
+    content = _ANSWERS.get(mode, b'{"status": "ok"}')
+    request.send_response({"broken": 500, "shut": 401, "moved": 302}.get(mode, 200))
+    request.send_header("Location", double.url)
+    request.send_header("Content-Length", str(1 << 33 if mode in {"drip", "endless"} else len(content)))
+    request.end_headers()
+    request.wfile.write(content)
+    while mode in {"drip", "endless"} and not double.over.wait(mode == "drip"):
+        request.wfile.write(b" " * (1 if mode == "drip" else 1 << 20))
+
+
 @contextmanager
 def node_double() -> Iterator[NodeDouble]:
     double = NodeDouble()
@@ -46,7 +66,7 @@ def node_double() -> Iterator[NodeDouble]:
         def do_GET(self) -> None:
             double.probes.append(self.path)
             # a refusal is about a job, and for a probe there is always a file handle
-            self.answer("ok" if double.mode in {"refuse", "full"} else double.mode)
+            self.answer("ok" if double.mode in {"refuse", "full", "lost"} else double.mode)
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"])).decode(errors="replace")
@@ -57,14 +77,12 @@ def node_double() -> Iterator[NodeDouble]:
             self.answer(double.mode)
 
         def answer(self, mode: str) -> None:
-            if mode == "vanish":
-                self.close_connection = True
-                return
-            content = _ANSWERS.get(mode, b'{"status": "ok"}')
-            self.send_response({"broken": 500, "shut": 401}.get(mode, 200))
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            _answer(self, double, mode)
+
+        def handle_one_request(self) -> None:
+            # whoever asked may be gone
+            with suppress(OSError):
+                super().handle_one_request()
 
         def log_message(self, *_: object) -> None:
             """The requests are kept, not printed."""
@@ -76,6 +94,7 @@ def node_double() -> Iterator[NodeDouble]:
     try:
         yield double
     finally:
+        double.over.set()
         server.shutdown()
         server.server_close()
         thread.join()

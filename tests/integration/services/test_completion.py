@@ -130,7 +130,7 @@ def test_an_exit_that_overtook_its_dispatch_is_recorded_all_the_same(platform: P
     job = make_job()
     platform.jobs.insert(job)
     platform.heartbeat()
-    platform.double.mode = "vanish"
+    platform.double.mode = "lost"
     platform.dispatch.fill()
     exit_of(platform, platform.jobs.get(job.id))
     platform.completion.conclude(job.id)

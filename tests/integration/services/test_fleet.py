@@ -19,7 +19,7 @@ from gateway.contract.outbox import AttemptId
 from gateway.dispatch.reconciliation import TAKEN_FOR
 from gateway.jobs.job import JobStatus
 from gateway.jobs.messages import PROBE_NODE
-from gateway.nodes.health import NodeHealth, NodeProbe
+from gateway.nodes.health import NodeHealth
 from gateway.nodes.node import node_resource
 from gateway.nodes.store import KEPT, NodeStore
 from gateway.status.health import Health
@@ -117,18 +117,22 @@ def test_paused_crawls_that_keep_their_sites_cost_as_many_commands_for_many_as_f
     assert sorted(platform.held()) == sorted(f"site:{number}" for number in range(MANY))
 
 
-def test_a_node_that_rests_is_looked_at_without_reading_all_others(platform: Platform, asked: Asked) -> None:
+def test_whether_a_node_has_rested_enough_is_told_without_a_query(platform: Platform, asked: Asked) -> None:
     failing_nodes(platform, range(MANY))
     platform.ahead += timedelta(seconds=1)
     # so it rests for longer than the time after which only another node that is up keeps it from a probe
-    NodeHealth(platform.nodes, platform.clock).failed("n0", "it broke again", platform.clock())
-    probe = NodeProbe(platform.nodes, platform.scrapyd, platform.clock)
+    health = NodeHealth(platform.nodes, platform.clock)
+    health.failed("n0", "it broke again", platform.clock())
     platform.ahead += timedelta(seconds=3)
     platform.heartbeat("well")
-    resting = node(platform, "n0")
+    resting, nodes = node(platform, "n0"), platform.nodes.all()
     assert resting.is_resting
-    counts = asked.during(lambda: probe.may_be_asked(resting))
-    assert counts == {("find", "nodes"): 1}
+    may_be_probed: list[bool] = []
+    assert not asked.during(lambda: may_be_probed.append(health.may_be_probed(resting, nodes)))
+    assert may_be_probed == [False]
+    # one that gets no work does not stand in for it
+    platform.nodes.drain("well")
+    assert health.may_be_probed(resting, platform.nodes.all())
 
 
 def test_the_health_reads_all_nodes_once(platform: Platform, asked: Asked, redis_url: str) -> None:

@@ -12,6 +12,7 @@ from jobs import make_job
 
 from gateway.dispatch.dispatcher import MAX_DISPATCH_FAILURES
 from gateway.dispatch.fair_queue import NodeChoice, Selection
+from gateway.dispatch.loop import Step
 from gateway.dispatch.reconciliation import TAKEN_FOR
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.queue import ATTEND_SECONDS
@@ -57,7 +58,7 @@ def test_a_late_refusal_gives_no_job_up_that_a_node_may_have(platform: Platform,
     def another_workers_answer_is_lost() -> None:
         platform.ahead = other.ahead = PAUSE
         platform.heartbeat()
-        platform.double.mode = "vanish"
+        platform.double.mode = "lost"
         assert other.dispatch.fill() == 0
         platform.double.mode = "refuse"
 
@@ -88,17 +89,21 @@ def look(platform: Platform) -> Selection:
     return platform.fair.look()
 
 
-def test_a_worker_that_sleeps_after_its_assignment_keeps_what_it_holds(platform: Platform) -> None:
-    job = submitted(platform)
-    assigned = platform.dispatch._assign_batch([], set())
+def test_a_worker_that_sleeps_after_its_assignment_keeps_what_it_holds(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, assigned = submitted(platform), list[Step]()
+    with monkeypatch.context() as asleep:
+        asleep.setattr(platform.dispatch.tasks, "add", lambda _, step: assigned.append(step))
+        platform.dispatch.look()
     platform.ahead += TAKEN_FOR
     platform.heartbeat()
     platform.reconcile()
     assert platform.held() == {"node:n1": [f"{job.id}-1"], f"user:{job.user_id}": [f"{job.id}-1"]}
-    platform.dispatch._busy.clear()
     assert platform.dispatch.fill() == 1
     # it wakes up, and posts what another worker has posted
-    assert platform.dispatch._post_to_node(assigned) == 1
+    assigned[0].carry_out()
+    assert len(platform.double.posted) == 2
     assert set(platform.double.posted) == {f"{job.id}-1"}
     assert platform.slots() == [f"{job.id}-1"]
 
@@ -119,6 +124,8 @@ def test_a_worker_that_sleeps_before_it_sees_what_it_has_assigned_takes_nothing_
         return matched
 
     monkeypatch.setattr(platform.queue, "_assign", slow)
-    assert platform.dispatch._assign_batch([], set()) == []
+    platform.dispatch.look()
+    platform.dispatch.wait()
+    assert platform.double.posted == [f"{job.id}-1"]
     assert platform.jobs.get(job.id).status is JobStatus.RUNNING
     assert platform.held() == {"node:n1": [f"{job.id}-1"], f"user:{job.user_id}": [f"{job.id}-1"]}

@@ -142,7 +142,7 @@ def test_an_attempt_that_a_node_accepts_and_never_starts_goes_elsewhere(platform
 def test_an_attempt_whose_answer_is_missing_leaves_a_node_that_has_not_got_it(platform: Platform) -> None:
     """Scrapyd is gone for good, but its tailer lives and says what is there."""
     platform.heartbeat()
-    platform.double.mode = "vanish"
+    platform.double.mode = "lost"
     (job,) = submitted(platform)
     platform.dispatch.fill()
     platform.heartbeat("n2")

@@ -113,15 +113,13 @@ def test_a_job_that_is_being_posted_is_paused_once_its_node_has_it(platform: Pla
     assert platform.nodes.all()[0].failures == 0
 
 
-def test_a_job_whose_node_refuses_it_meanwhile_is_paused_by_the_sweeper(platform: Platform, pausing: Pausing) -> None:
+def test_a_job_whose_node_refuses_it_meanwhile_is_paused_at_once(platform: Platform, pausing: Pausing) -> None:
     job = make_job()
     platform.jobs.insert(job)
     platform.heartbeat()
     platform.double.mode = "refuse"
     platform.double.meanwhile = lambda: pausing.pause(job.id)
     platform.dispatch.fill()
-    platform.ahead += timedelta(minutes=2)
-    platform.reconcile()
     assert platform.jobs.get(job.id).status is JobStatus.PAUSED
 
 

@@ -173,7 +173,7 @@ def test_a_full_disk_gets_no_new_work(platform: Platform, *, other: bool) -> Non
 
 def test_an_attempt_that_is_at_a_full_node_already_is_handed_over_all_the_same(platform: Platform) -> None:
     node(platform)
-    platform.double.mode = "vanish"
+    platform.double.mode = "lost"
     job = submitted(platform)
     platform.dispatch.fill()
     platform.double.mode = "ok"

@@ -160,7 +160,7 @@ def test_a_node_that_drips_its_answer_is_given_up_in_time(seconds: float | None)
     try:
         with dripping() as url, within(seconds or 60):
             # it has no end by itself
-            assert took(lambda: client.probe(url)) < (seconds or VERDICT_SECONDS) + 30
+            assert took(lambda: client.question(url).result()) < (seconds or VERDICT_SECONDS) + 30
     finally:
         client.close()
 

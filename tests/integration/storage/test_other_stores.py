@@ -26,7 +26,6 @@ from gateway.jobs.store import CANCEL_SECONDS, JobStore
 from gateway.logs.store import LineCounts, LogChunk, LogStore
 from gateway.nodes.health import BEAT, HeartbeatStore
 from gateway.nodes.holds import HoldStore, Wish
-from gateway.nodes.node import NodeList
 from gateway.nodes.store import Node, NodeStore
 from gateway.projects.eggs import SpiderStore
 
@@ -247,15 +246,6 @@ def test_a_drained_node_may_go_once_it_was_heard_of_after_the_end_of_its_last_cr
     (left,) = nodes.all()
     assert [waits.partition(" (")[0] for waits in left.waits_for] == ["a sign of life"]
     assert heartbeat(nodes).waits_for == []
-
-
-def test_a_node_that_gets_no_work_does_not_stand_in_for_one_that_rests(database: Documents) -> None:
-    nodes = NodeStore(database, node_list=NodeList(["http://n:6800"]))
-    rests = heartbeat(nodes)
-    nodes.heartbeat("n2", url="http://other:6800", max_slots=2, alive=(), present=(), beating_since=utc_now())
-    assert not nodes.is_another_up(rests, timedelta(seconds=30))
-    heartbeat(nodes, "n3")
-    assert nodes.is_another_up(rests, timedelta(seconds=30))
 
 
 @on_servers

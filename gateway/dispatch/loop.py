@@ -1,0 +1,230 @@
+"""What a worker does by itself: a loop that looks for work, and one serial task for each node that is called."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import datetime
+from functools import partial
+from typing import Any, NamedTuple
+
+import structlog
+from attrs import define, field
+
+from gateway.clock import Clock
+from gateway.errors import NodeError, NodeUnreachableError
+from gateway.nodes.scrapyd import ScrapydClient
+from gateway.nodes.store import Node
+
+log = structlog.get_logger()
+
+#: Seconds before a look that has failed is repeated.
+AGAIN_SECONDS = 0.5
+
+
+@define(eq=False, repr=False, slots=False)
+class Loop:
+    """One thread that looks when it is woken, and by itself every `seconds`: what wakes it may get lost.
+
+    `look` gets the names with which it was woken since its last look, and returns whether it is to be repeated at
+    once. Only the loop's thread calls it.
+    """
+
+    _look: Callable[[Sequence[str]], bool]
+    _seconds: float
+    _asked: threading.Event = field(init=False, factory=threading.Event)
+    #: A deque, because any thread may append while the loop takes from its other end.
+    _names: deque[str] = field(init=False, factory=deque)
+    _closed: threading.Event = field(init=False, factory=threading.Event)
+
+    def wake(self, *names: str | None) -> None:
+        self._names.extend(filter(None, names))
+        self._asked.set()
+
+    def close(self) -> None:
+        self._closed.set()
+        self._asked.set()
+
+    def turn(self) -> None:
+        """One look. One that raises forgets no name."""
+        self._asked.clear()
+        names = [self._names.popleft() for _ in range(len(self._names))]
+        try:
+            if self._look(names):
+                self._asked.set()
+        except BaseException:
+            self.wake(*names)
+            raise
+
+    def run(self) -> None:
+        """Returns after `close`."""
+        while not self._closed.is_set():
+            self._asked.wait(self._seconds)
+            try:
+                self.turn()
+            except Exception as error:  # noqa: BLE001 - after any failure the next look may succeed
+                log.warning("look_failed", error=str(error), kind=type(error).__name__)
+                self._closed.wait(AGAIN_SECONDS)
+
+
+# --- one task for each node
+
+#: Seconds for which a node that has answered is taken to answer. Later it is asked first.
+FRESH_SECONDS = 1.0
+#: Steps that may wait at a node. A step beyond them is not tried.
+MOST_STEPS = 256
+#: How many nodes that have failed are called at once. They take no place from the others.
+DOUBTED_PLACES = 2
+
+
+class Step(NamedTuple):
+    """One thing to do at a node."""
+
+    #: A step is left out if one of this name waits at the node already.
+    name: str
+    #: Raises `NodeError` if the node does not do as asked.
+    carry_out: Callable[[], object]
+    #: Called with that error; or, if the step was surely not tried, with the reason.
+    failed: Callable[[NodeError], object] = lambda _: None
+
+
+class _Task:
+    def __init__(self, node: Node, step: Step) -> None:
+        self.node = node
+        self.steps = deque([step])
+        #: When the call that is under way began (monotonic).
+        self.since = time.monotonic()
+
+
+class NodeTasks:
+    """Each node has at most one task, which does one step after the other, and is there as long as there are steps.
+
+    A task begins with a question to its node, for which no thread waits: so nodes that hang keep no place from
+    others, and nothing has arrived at a node that did not answer it. After a call that fails by the node's fault,
+    none of the steps behind it is tried.
+    """
+
+    def __init__(
+        self, scrapyd: ScrapydClient, places: int, on_failure: Callable[[Node, NodeError, datetime], object],
+        clock: Clock,
+    ) -> None:  # fmt: skip
+        """`places`: how many nodes are called at once. `on_failure` is called when a node has failed a call, with the
+        time at which that began.
+        """
+        self._scrapyd, self._on_failure, self._clock = scrapyd, on_failure, clock
+        self._places = ThreadPoolExecutor(places, thread_name_prefix="nodes")
+        self._doubted_places = ThreadPoolExecutor(DOUBTED_PLACES, thread_name_prefix="doubted-nodes")
+        #: Called at the end of each task.
+        self.on_end: Callable[[], object] = lambda: None
+        self._tasks: dict[str, _Task] = {}
+        self._changed = threading.Condition()
+        #: When each node has answered last (monotonic).
+        self._answered: dict[str, float] = {}
+        #: Nodes that have done no step since they failed one.
+        self._doubted: set[str] = set()
+
+    def busy(self) -> set[str]:
+        """The nodes that have a task."""
+        with self._changed:
+            return set(self._tasks)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until no node has a task; whether that came in time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._tasks, seconds)
+
+    def add(self, node: Node, step: Step) -> None:
+        with self._changed:
+            task = self._tasks.get(node.id)
+            if task is None:
+                begun = self._tasks[node.id] = _Task(node, step)
+            elif any(step.name == other.name for other in task.steps):
+                return
+            elif len(task.steps) < MOST_STEPS:
+                task.steps.append(step)
+                return
+        if task is None:
+            self._begin(begun)
+        else:
+            self._not_tried(node, [step], f"too much is to be done at node {node.id}")
+
+    def take_back(self, seconds: float) -> None:
+        """Give up the steps that wait behind a call that has been under way for longer: others may do them."""
+        with self._changed:
+            slow = [task for task in self._tasks.values() if time.monotonic() - task.since > seconds]
+            left = [(task.node, _emptied(task)) for task in slow]
+        for node, steps in left:
+            self._not_tried(node, steps, f"node {node.id} has not answered another call for {seconds:g} s")
+
+    def _begin(self, task: _Task) -> None:
+        node, began_at = task.node, self._clock()
+        places = self._doubted_places if node.failures or node.id in self._doubted else self._places
+        if time.monotonic() - self._answered.get(node.id, float("-inf")) < FRESH_SECONDS:
+            places.submit(self._run, task, None, began_at)
+        else:
+            question = self._scrapyd.question(node.url)
+            question.add_done_callback(lambda answer: places.submit(self._run, task, answer, began_at))
+
+    # --- in the thread of a task
+
+    def _run(self, task: _Task, answer: Future[Any] | None, began_at: datetime) -> None:
+        if answer is not None:
+            self._carry_out(task, Step("question", answer.result), began_at)
+        while (step := self._next(task)) is not None:
+            if self._carry_out(task, step, self._clock()):
+                self._doubted.discard(task.node.id)
+        self.on_end()
+
+    def _next(self, task: _Task) -> Step | None:
+        """The next step. Without one the task is over: this is the only place where it ends."""
+        with self._changed:
+            task.since = time.monotonic()
+            if task.steps:
+                return task.steps.popleft()
+            del self._tasks[task.node.id]
+            self._changed.notify_all()
+            return None
+
+    def _carry_out(self, task: _Task, step: Step, began_at: datetime) -> bool:
+        """Whether it was done. Raises nothing: the task goes on in any case."""
+        node = task.node
+        try:
+            step.carry_out()
+        except NodeError as error:
+            if error.is_nodes_fault:
+                self._doubted.add(node.id)
+                self._answered.pop(node.id, None)
+                _try(node, "on_failure", partial(self._on_failure, node, error, began_at))
+            _try(node, step.name, partial(step.failed, error))
+            if error.is_nodes_fault:
+                with self._changed:
+                    left = _emptied(task)
+                self._not_tried(node, left, error.message)
+            return False
+        except BaseException as error:  # noqa: BLE001 - the node's other steps must not suffer from it
+            log.warning("node_step_failed", node=node.id, step=step.name, error=repr(error))
+            return False
+        self._answered[node.id] = time.monotonic()
+        return True
+
+    @staticmethod
+    def _not_tried(node: Node, steps: Iterable[Step], why: str) -> None:
+        for step in steps:
+            _try(node, step.name, partial(step.failed, NodeUnreachableError(why, may_have_arrived=False)))
+
+
+def _emptied(task: _Task) -> list[Step]:
+    """Its steps that are not begun. The caller has the lock."""
+    left = list(task.steps)
+    task.steps.clear()
+    return left
+
+
+def _try(node: Node, name: str, step: Callable[[], object]) -> None:
+    try:
+        step()
+    except Exception as error:  # noqa: BLE001 - whoever has asked finds out that it was not done
+        log.warning("node_step_failed", node=node.id, step=name, error=repr(error))

@@ -1,0 +1,175 @@
+"""A worker process of its own, whose nodes are doubles: what it does by itself, and while nodes hang."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import warm
+from conftest import Platform
+from jobs import make_job
+from node_double import NodeDouble, node_double
+from stack import ROOT, wait_until
+
+from gateway.contract.crawl import Egg
+from gateway.jobs.job import Job, JobStatus
+from gateway.jobs.messages import BRING_EGG, ENQUEUE_CRAWL, create_producer
+from gateway.projects.eggs import EggCopies, EggStore
+from gateway.stores.mongo import connect
+
+#: Seconds within which a crawl is with a node that has room, on a busy machine too. What hangs, hangs for longer.
+PROMPT = 15.0
+QUEUE = "own-work"
+
+
+@pytest.fixture(scope="module")
+def database(mongo_uri: str) -> Iterator[Any]:
+    database = connect(mongo_uri).client[uuid.uuid4().hex]
+    yield database
+    database.client.close()
+
+
+@pytest.fixture(scope="module")
+def worker_url(
+    redis_url: str, mongo_uri: str, database: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """Of a broker that a worker listens to."""
+    home: Path = tmp_path_factory.mktemp("worker")
+    own = {
+        "MONGO_URI": f"{mongo_uri.rpartition('/')[0]}/{database.name}", "REDIS_URL": redis_url,
+        "BROKER_URL": redis_url, "QUEUE_NAME": QUEUE, "DISCOVERYBOT_HOME": str(home),
+    }  # fmt: skip
+    worker = warm.start(
+        "celery.__main__", "--quiet", "-A", "celery_app", "worker", env={**os.environ, **own}, cwd=ROOT,
+        stdout=home / "worker.log",
+    )  # fmt: skip
+    try:
+        wait_until(database["heartbeats"].find_one, what=f"the worker's sign of life ({home})")
+        yield redis_url
+    finally:
+        worker.kill()
+        worker.wait(60)
+
+
+@pytest.fixture
+def works(platform: Platform, worker_url: str) -> Platform:
+    """With a worker, and without any node."""
+    assert worker_url
+    for name in ("nodes", "jobs", "holds", "eggs", "egg_chunks", "egg_copies"):
+        platform.database[name].delete_many({})
+    return platform
+
+
+def node(works: Platform, name: str, url: str, *, slots: int, eggs: tuple[Egg, ...] = ()) -> None:
+    since = works.clock() - timedelta(hours=1)
+    works.nodes.heartbeat(name, url=url, max_slots=slots, alive=(), present=(), beating_since=since, eggs=eggs)
+
+
+def submitted(works: Platform, count: int = 1, **fields: Any) -> list[Job]:
+    jobs = [make_job(**fields) for _ in range(count)]
+    for job in jobs:
+        works.jobs.insert(job)
+    return jobs
+
+
+def wait(condition: Callable[[], object], what: str) -> float:
+    """Seconds until it holds."""
+    began = time.monotonic()
+    wait_until(condition, timeout=PROMPT, what=what)
+    return time.monotonic() - began
+
+
+def runs(works: Platform, *jobs: Job) -> bool:
+    return all(works.jobs.get(job.id).status is JobStatus.RUNNING for job in jobs)
+
+
+def test_a_crawl_of_which_no_message_tells_is_started_and_stopped_all_the_same(
+    works: Platform, double: NodeDouble
+) -> None:
+    node(works, "n1", double.url, slots=1)
+    (job,) = submitted(works)
+    wait(lambda: runs(works, job), "its start")
+    works.jobs.request_cancel(job.id)
+    wait(lambda: double.cancelled == [f"{job.id}-1"], "the call that stops it")
+
+
+def test_a_crawl_whose_retry_is_due_is_started_though_nobody_sweeps(works: Platform, double: NodeDouble) -> None:
+    node(works, "n1", double.url, slots=1)
+    double.mode = "refuse"
+    (job,) = submitted(works)
+    wait(lambda: double.posted, "the first try")
+    double.mode = "ok"
+    wait(lambda: runs(works, job), "the second one")
+
+
+def test_outdated_eggs_of_a_node_that_hangs_keep_no_crawl_from_a_healthy_one(
+    works: Platform, double: NodeDouble, worker_url: str, tmp_path: Path
+) -> None:
+    eggs = [Egg("shop", f"{number}.0") for number in range(12)]
+    store, copies = EggStore(works.database, works.clock), EggCopies(works.database, works.clock)
+    (tmp_path / "egg").write_bytes(b"content")
+    with node_double() as hung, create_producer(worker_url, QUEUE) as producer:
+        hung.silent = {"/addversion.json"}
+        node(works, "hung", hung.url, slots=9, eggs=tuple(eggs))
+        for egg in eggs:
+            assert store.put(egg, store.write(tmp_path / "egg"), None)
+            copies.mark_outdated("hung", egg, "former")
+            producer.send_task(BRING_EGG, ("hung", *egg))
+        wait(lambda: hung.requests, "the first delivery")
+        hung.silent |= {"/schedule.json"}
+        node(works, "well", double.url, slots=3)
+        (job,) = submitted(works, user_id="bob", avoid=["hung"])
+        producer.send_task(ENQUEUE_CRAWL, (job.id,))
+        wait(lambda: runs(works, job), "the crawl of another user")
+        assert [path for path, _ in hung.requests] == ["/addversion.json"]
+
+
+@pytest.mark.parametrize("mode", ["vanish", "broken", "shut", "hang", "drip", "endless", "moved"])
+def test_a_node_that_does_not_work_loses_its_first_crawl_to_another_one(
+    works: Platform, double: NodeDouble, mode: str
+) -> None:
+    with node_double() as sick:
+        sick.mode = mode
+        node(works, "sick", sick.url, slots=9)
+        node(works, "well", double.url, slots=3)
+        jobs = submitted(works, 3)
+        wait(lambda: runs(works, *jobs), "all of them")
+        # what it may have got must not run anywhere else
+        assert sick.posted == []
+        assert len(double.posted) == 3
+
+
+def test_what_waits_behind_a_post_that_hangs_goes_elsewhere_and_the_post_itself_nowhere(
+    works: Platform, double: NodeDouble
+) -> None:
+    with node_double() as sick:
+        sick.silent = {"/schedule.json"}
+        node(works, "sick", sick.url, slots=9)
+        jobs = submitted(works, 3)
+        wait(lambda: sick.posted, "the post that hangs")
+        node(works, "well", double.url, slots=9)
+        stuck, *others = sorted(jobs, key=lambda job: f"{job.id}-1" not in sick.posted)
+        wait(lambda: runs(works, *others), "the others")
+        assert works.jobs.get(stuck.id).attempt == 1
+        assert f"{stuck.id}-1" not in double.posted
+        assert len(set(sick.posted)) == 1
+
+
+def test_many_silent_nodes_take_no_place_from_one_that_answers(works: Platform, double: NodeDouble) -> None:
+    with ExitStack() as ends:
+        for number in range(40):
+            door = ends.enter_context(socket.create_server(("127.0.0.1", 0)))
+            node(works, f"silent-{number}", f"http://127.0.0.1:{door.getsockname()[1]}", slots=1)
+        waiting = submitted(works, 40)
+        wait(lambda: all(works.jobs.get(job.id).attempt for job in waiting), "an attempt of each")
+        node(works, "well", double.url, slots=50)
+        (job,) = submitted(works, user_id="bob", priority=9)
+        wait(lambda: runs(works, job), "the crawl of another user")
