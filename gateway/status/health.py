@@ -287,7 +287,7 @@ class IdleSlots:
         message = (
             f"{len(look.waiting & first.waiting)} jobs wait though nodes have free slots, and nothing is started"
         )
-        todo = "see `workers`; if one is alive, see its log for `dispatch_failed`, and the broker's queue"
+        todo = "see `workers`; if one is alive, see its log for `look_failed` and `dispatch_failed`"
         return Check("down", message, todo)
 
     def _waiting(self, nodes: Sequence[Node]) -> list[Job]:
@@ -301,6 +301,8 @@ class IdleSlots:
 
 
 _BROKER_TIMEOUT = 2
+#: Seconds since a message was not taken, for which the broker counts as one that takes none.
+_REFUSES = 15.0
 #: Seconds for all checks together.
 _PATIENCE = 5.0
 _SLOW = Check("down", f"no answer within {_PATIENCE:g} s", "see whether it hangs, or the network on the way to it")
@@ -397,7 +399,7 @@ class Health:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _check_broker(self) -> Check:
-        todo = "start the broker, or set BROKER_URL; until then the beat's sweeps find the jobs, a little later"
+        todo = "start the broker, or set BROKER_URL; until then workers find the jobs by themselves, a second later"
         options = _broker_options(self._broker_url)
         try:
             broker: Any = Connection(self._broker_url, connect_timeout=_BROKER_TIMEOUT, **options)
@@ -408,6 +410,9 @@ class Health:
                 broker.connect()
         except (*broker.connection_errors, *broker.channel_errors, OSError, KombuError) as error:
             return Check("down", f"no answer ({type(error).__name__})", todo)
+        if any(one.store == "the broker" and one.calls > 1 and one.ago < _REFUSES for one in lately_unanswered()):
+            todo = "see its log: RabbitMQ takes none while its memory or disk alarm is on; workers do without it"
+            return Check("down", "takes connections, and no messages", todo)
         return Check("ok", "answers")
 
     def _check_schedules(self) -> Check:

@@ -1,4 +1,4 @@
-"""The broker is away while crawls are asked for: all are accepted, and all run once it is back."""
+"""The broker is away while crawls are asked for: all are accepted, and run, without it."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(420)]
 
 SECONDS = full_or_short(60, 5)
 CRAWLS = full_or_short(500, 20)
-#: Seconds within which all are to be accepted.
-PROMPT = 60
+#: Seconds within which all are to be accepted, and within which one alone is to begin.
+PROMPT, BEGUN_WITHIN = 60, full_or_short(5.0, 20.0)
 
 
-def test_crawls_that_are_accepted_without_a_broker_run_once_it_is_back(
-    platform: Platform, verifier: CrawlVerifier
-) -> None:
+def test_crawls_run_without_a_broker(platform: Platform, verifier: CrawlVerifier) -> None:
     with platform.broker.away():
         began = time.monotonic()
         accepted = verifier.begin(CRAWLS, at_once=4)
         assert time.monotonic() - began < PROMPT, "that the broker was away held them up"
         assert not verifier.client.refused
+        begun = verifier.wait_for_visit(accepted, after=began)
+        verifier.wait(timeout=300)
         # how long it is away is what is tested
         time.sleep(max(0.0, began + SECONDS - time.monotonic()))
-        back = time.monotonic()
-    recovered = verifier.wait_for_visit(accepted, after=back)
-    verifier.wait(timeout=300)
+        late = verifier.begun()
+    verifier.wait()
     record(
         "Broker away while crawls are accepted", f"killed for {SECONDS} s, {CRAWLS} crawls",
-        recovered=recovered, **verifier.verdict(),
+        recovered=max(begun, late), **verifier.verdict(),
     )  # fmt: skip
+    assert late < BEGUN_WITHIN

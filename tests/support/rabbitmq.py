@@ -86,6 +86,15 @@ class RabbitMQ:
             self._server.send_signal(signal.SIGCONT)
 
     @contextmanager
+    def blocked(self) -> Iterator[None]:
+        """With a memory alarm: it reads nothing from those who publish."""
+        self._set_watermark("0")
+        try:
+            yield
+        finally:
+            self._set_watermark("0.4")
+
+    @contextmanager
     def channel(self) -> Iterator[amqp.Channel]:
         with amqp.Connection(self._at, connect_timeout=30, read_timeout=30) as connection:
             yield connection.channel()
@@ -117,11 +126,19 @@ class RabbitMQ:
 
     def described_queues(self) -> dict[str, str]:
         """The arguments of each queue, as its own tool prints them."""
-        command = [_SERVER.with_name("rabbitmqctl"), "-q", "list_queues", "name", "arguments", "--no-table-headers"]
+        found = self._control("list_queues", "name", "arguments", "--no-table-headers")
+        return dict(line.split("\t", 1) for line in found.splitlines())
+
+    def _set_watermark(self, share: str) -> None:
+        self._control("set_vm_memory_high_watermark", share)
+
+    def _control(self, *arguments: str) -> str:
+        """What its own tool prints."""
         done = subprocess.run(
-            command, cwd=self.home, env=self.environment(), capture_output=True, text=True, timeout=60, check=True
-        )
-        return dict(line.split("\t", 1) for line in done.stdout.splitlines())
+            [_SERVER.with_name("rabbitmqctl"), "-q", *arguments],
+            cwd=self.home, env=self.environment(), capture_output=True, text=True, timeout=60, check=True,
+        )  # fmt: skip
+        return done.stdout
 
     def __enter__(self) -> Self:
         # in the foreground: one that the server starts by itself would outlive it as a daemon

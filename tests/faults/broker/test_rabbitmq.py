@@ -32,6 +32,8 @@ QUEUE = "scraping"
 BROKER_KILLS = full_or_short(10, 1)
 WORKER_KILLS = full_or_short(20, 2)
 DELETIONS = full_or_short(10, 1)
+#: Crawls while it takes no message, and seconds within which each begins.
+BLOCKED, BEGUN_WITHIN = full_or_short(12, 2), full_or_short(5.0, 20.0)
 #: Seconds. RabbitMQ 3.10 that is killed, or is to delete a queue, in the queue's first moments has it and has it not
 #: afterwards: it answers INTERNAL_ERROR to whoever asks for it, until it is started anew.
 SETTLED = 1.5
@@ -224,13 +226,28 @@ def test_a_broker_that_is_killed_in_the_midst_of_it_loses_nothing_and_doubles_no
     for _ in range(BROKER_KILLS):
         verifier.begin(6, at_once=3)
         rabbit.kill()
+        asked = time.monotonic()
         meanwhile = verifier.begin(4)
         rabbit.start()
-        back = time.monotonic()
-        slowest = max(slowest, verifier.wait_for_visit(meanwhile, after=back))
+        slowest = max(slowest, verifier.wait_for_visit(meanwhile, after=asked))
     verifier.wait()
     injected = f"kill -9 × {BROKER_KILLS}, {len(verifier.crawls)} crawls"
     record("RabbitMQ killed in the midst of it", injected, recovered=slowest, **verifier.verdict())
+
+
+@pytest.mark.parametrize("fault", ["blocked", "frozen"])
+def test_crawls_begin_while_the_broker_takes_no_message(
+    verifier: CrawlVerifier, stack: Stack, rabbit: RabbitMQ, fault: str
+) -> None:
+    """A memory alarm blocks whoever publishes, and closes no connection."""
+    verifier.begin(1)
+    verifier.wait()
+    with getattr(rabbit, fault)():
+        waited = [verifier.begun() for _ in range(BLOCKED)]
+        verifier.wait()
+        wait_until(lambda: stack.check("broker")["status"] == "down", timeout=60, what="a word of it")
+    record(f"RabbitMQ {fault}", f"{BLOCKED} crawls, one after the other", recovered=max(waited), **verifier.verdict())
+    assert max(waited) < BEGUN_WITHIN, waited
 
 
 def test_a_worker_without_a_free_thread_comes_through_a_broker_that_is_killed_and_one_that_hangs(

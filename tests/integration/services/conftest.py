@@ -3,7 +3,7 @@ from __future__ import annotations
 import sys
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from datetime import datetime, timedelta
 from pathlib import Path
 from threading import Event, RLock
@@ -42,6 +42,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 from node_double import NodeDouble, node_double
 
 DEAD_AFTER = timedelta(seconds=30)
+
+
+class AtOnce(Executor):
+    """Carries out what it is given before it returns."""
+
+    def submit(self, step: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(step(*args, **options))
+        return done
 
 
 class DrivenDispatch(Dispatch):
