@@ -37,6 +37,8 @@ _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 FEW = 500
 #: Seconds after which a search answers with what it has found.
 SEARCH_SECONDS = 0.5
+#: The same for what is counted, or made into points.
+COUNT_SECONDS = 2.0
 #: How many jobs a search reads in one step: in the first step, and at most.
 FIRST_LOOK, LARGEST_LOOK = 250, 4000
 #: How many runs are read to find one that ended well.
@@ -114,6 +116,14 @@ class JobPoints(NamedTuple):
     points: list[JobPoint]
     #: Whether points were left out because there are too many.
     is_sample: bool
+    #: Where to go on; `None` at the end.
+    next: str | None = None
+
+
+class JobsCounted(NamedTuple):
+    number: int
+    #: Where to go on; `None` at the end.
+    next: str | None = None
 
 
 class JobQueries:
@@ -201,6 +211,37 @@ class JobQueries:
         count = sum(counts) - undecided
         return count if most is None else min(count, most)
 
+    def count_part(self, wanted: JobFilter, most: int, cursor: str | None = None) -> JobsCounted:
+        """As `count`. Where it may have to read all jobs for a text, it counts the newest for `COUNT_SECONDS`."""
+        if wanted.q is None:
+            return JobsCounted(self.count(wanted, most))
+        count = 0
+        for query, reached in self._parts(wanted, cursor):
+            count += self._jobs.count_documents(query, limit=most - count)
+            cursor = reached
+            if count >= most:
+                break
+        return JobsCounted(count, cursor if count < most else None)
+
+    def _parts(self, wanted: JobFilter, cursor: str | None) -> Iterator[tuple[Document, str | None]]:
+        """Queries for a part of the jobs each, the newest first, for `COUNT_SECONDS`; and the cursor of what follows,
+        `None` after the last.
+        """
+        wanted = self._narrowed(wanted)
+        leads, _ = self._leads(wanted)
+        # alternatives are checked: the parts go by the time of creation alone
+        lead = leads if len(leads) == 1 else [{}]
+        checked = [_DECIDED, *_checked(wanted, lead)]
+        began, size = self._monotonic(), FIRST_LOOK
+        while True:
+            span = [*lead, *_span(wanted, cursor)]
+            cursor = self._end_of_look(span, size, newest_first=True)
+            until = [] if cursor is None else [up_to(cursor)]
+            yield {"$and": [*span, *until, *checked]}, cursor
+            if cursor is None or self._monotonic() > began + COUNT_SECONDS:
+                return
+            size = min(2 * size, LARGEST_LOOK)
+
     def _undecided(self, wanted: JobFilter) -> int:
         """How many jobs `_DECIDED` leaves out. There are few, and an index names them; without one, the server would
         read each job to see that it is decided.
@@ -210,8 +251,12 @@ class JobQueries:
         query = {"$and": [{"held": {"$gte": ""}}, span, *conditions, *_further(wanted)]}
         return self._jobs.count_documents(query)
 
-    def points(self, wanted: JobFilter, most: int) -> JobPoints:
-        """The jobs that have started, up to `most` of them: each has the same chance to be among these."""
+    def points(self, wanted: JobFilter, most: int, cursor: str | None = None) -> JobPoints:
+        """The jobs that have started, up to `most` of them: each has the same chance to be among these. Those with a
+        text are looked for among the newest for `COUNT_SECONDS`.
+        """
+        if wanted.q is not None:
+            return self._points_with_text(wanted, most, cursor)
         wanted = self._narrowed(wanted)
         leads, _ = self._leads(wanted)
         conditions = [*_span(wanted, None), *_checked(wanted, leads)]
@@ -225,10 +270,19 @@ class JobQueries:
             sample: Document = {"_id": {"$lt": f"{int(share * 0xFFFFFFFF):08x}"}}
             span = _only_checked([{"$and": _span(wanted, None)}])
             found = self._started([sample], [span, *_checked(wanted, [])], enough)
-        found.sort(key=lambda point: point.started_at)
-        shown = min(most, len(found))
-        points = [found[number * len(found) // shown] for number in range(shown)]
-        return JobPoints(points, is_sample=is_many or shown < len(found))
+        points = _evenly(found, most)
+        return JobPoints(points, is_sample=is_many or len(points) < len(found))
+
+    def _points_with_text(self, wanted: JobFilter, most: int, cursor: str | None) -> JobPoints:
+        found = list[JobPoint]()
+        for query, reached in self._parts(wanted, cursor):
+            started = {"$and": [query, {"started_at": {"$gte": _BEGINNING}}]}
+            found += self._points.many(self._jobs.find(started, _POINT_FIELDS))
+            cursor = reached
+            if len(found) > most * READ_FOR_POINTS:
+                break
+        points = _evenly(found, most)
+        return JobPoints(points, is_sample=len(points) < len(found), next=cursor)
 
     def _started(self, leads: list[Document], conditions: list[Document], limit: int) -> list[JobPoint]:
         """Up to `limit` jobs for each of `leads`."""
@@ -472,6 +526,13 @@ def _point(document: Document) -> JobPoint:
         moment(document["started_at"]),
         None if finished_at is None else moment(finished_at),
     )
+
+
+def _evenly(found: list[JobPoint], most: int) -> list[JobPoint]:
+    """Up to `most` of them, by their start."""
+    found.sort(key=lambda point: point.started_at)
+    shown = min(most, len(found))
+    return [found[number * len(found) // shown] for number in range(shown)]
 
 
 def _same(job: Job) -> Document:

@@ -12,7 +12,7 @@ from sites.server import Site
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
     """For all tests that leave it as they found it."""
     # of a log that never ends twice as much is shipped
-    variables = {"CRAWL_MAX_LOG_BYTES": str(8 << 20)}
+    variables = {"CRAWL_MAX_LOG_BYTES": str(8 << 20), "GATEWAY_USER_STREAMS": "2000"}
     with breakable_platform(tmp_path_factory.mktemp("platform"), **variables) as platform:
         yield platform
 

@@ -27,7 +27,7 @@ from gateway.web.routes.sites import (
     list_sites,
     list_targets,
 )
-from gateway.web.schemas.types import JobsFilter, JobsQuery, QueryModel, UserId
+from gateway.web.schemas.types import JobCountQuery, JobsQuery, QueryModel, UserId
 
 router = Pages()
 
@@ -57,7 +57,7 @@ async def sites(query: Annotated[ListQuery, Query()], request: Request, parts: P
 
 async def _still(name: str, parts: GatewayParts, caller: Called) -> int:
     """How many runs of the site have not ended."""
-    return (await count_jobs(JobsFilter(site=name, status=sorted(LIVE_STATUSES)), parts, caller)).count
+    return (await count_jobs(JobCountQuery(site=name, status=sorted(LIVE_STATUSES)), parts, caller)).count
 
 
 async def _fared(parts: GatewayParts, caller: Called) -> dict[str, SiteRunsView]:

@@ -45,8 +45,8 @@ from gateway.web.schemas.job import (
 from gateway.web.schemas.schedule import ScheduleJobView, ScheduleStatusView
 from gateway.web.schemas.types import (
     Cursor,
+    JobCountQuery,
     JobPointsQuery,
-    JobsFilter,
     JobsQuery,
     Name,
     QueryModel,
@@ -80,20 +80,25 @@ async def list_jobs(query: Annotated[JobsQuery, Query()], parts: Parts, caller: 
 
 # before `/jobs/{job_id}`, which would take them for an id
 @router.get("/count", summary="How many jobs there are", responses=problems(503))
-async def count_jobs(query: Annotated[JobsFilter, Query()], parts: Parts, caller: Called) -> JobCount:
-    """Counts up to 10,000. `POST /jobs/bulk` without `expect` counts all."""
+async def count_jobs(query: Annotated[JobCountQuery, Query()], parts: Parts, caller: Called) -> JobCount:
+    """Counts up to 10,000. With `q` it looks at the newest jobs first, for two seconds; `next` goes on.
+    `POST /jobs/bulk` without `expect` counts all.
+    """
     wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
-    count = await parts.threads.run(parts[JobQueries].count, wanted, MOST_COUNTED + 1)
-    return JobCount(count=min(count, MOST_COUNTED), is_exact=count <= MOST_COUNTED)
+    count, following = await parts.threads.run(parts[JobQueries].count_part, wanted, MOST_COUNTED + 1, query.after)
+    is_exact = following is None and query.after is None and count <= MOST_COUNTED
+    return JobCount(count=min(count, MOST_COUNTED), is_exact=is_exact, next=following)
 
 
 @router.get("/points", summary="When jobs ran, and how long", responses=problems(503))
 async def job_points(query: Annotated[JobPointsQuery, Query()], parts: Parts, caller: Called) -> JobPointsView:
-    """For a picture of start, duration and outcome: the jobs that have started, or a fair sample of them."""
+    """For a picture of start, duration and outcome: the jobs that have started, or a fair sample of them. With `q` it
+    looks at the newest jobs first, for two seconds; `next` goes on.
+    """
     wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
-    found = await parts.threads.run(parts[JobQueries].points, wanted, query.limit)
+    found = await parts.threads.run(parts[JobQueries].points, wanted, query.limit, query.after)
     points = [JobPointView.of(point) for point in found.points]
-    return JobPointsView(points=points, is_sample=found.is_sample)
+    return JobPointsView(points=points, is_sample=found.is_sample, next=found.next)
 
 
 @router.post("/bulk", summary="Cancel, retry or delete many jobs", responses=problems(403, 409, 429, 503))

@@ -122,7 +122,10 @@ class JobPage(BaseModel):
 
 class JobCount(BaseModel):
     count: int = Field(description="How many jobs there are, up to 10,000.")
-    is_exact: bool = Field(description="False: there are more.")
+    is_exact: bool = Field(description="False: there are more, or there may be.")
+    next: str | None = Field(
+        default=None, description="With `q`, if the time was over: ask again with it as `after`, and add the counts."
+    )
 
 
 class JobPointView(BaseModel):
@@ -139,6 +142,9 @@ class JobPointView(BaseModel):
 class JobPointsView(BaseModel):
     points: list[JobPointView] = Field(description="Jobs that have started, by the time of their first start.")
     is_sample: bool = Field(description="True: points were left out at random, because there are more than `limit`.")
+    next: str | None = Field(
+        default=None, description="With `q`, if the time was over: the value of `after` for older jobs' points."
+    )
 
 
 class BulkRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [_BULK]}):

@@ -163,7 +163,11 @@ class JobsQuery(JobsFilter):
     after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
 
 
-class JobPointsQuery(JobsFilter):
+class JobCountQuery(JobsFilter):
+    after: Cursor | None = Field(default=None, description="With `q`: the `next` of the answer before.")
+
+
+class JobPointsQuery(JobCountQuery):
     limit: int = Field(default=1500, ge=1, le=5000, description="The most points.")
 
 
