@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
 from typing import Any
@@ -167,11 +167,17 @@ def _routes() -> list[BaseRoute]:
         if router is crawl.router:
             # it comes first of all
             root.routes.insert(0, crawl.PlainCrawls(root.routes[-1]))
-    # FastAPI would put off a part of the work until the first request, which would wait for it
-    for found in iter_route_contexts(root.routes):
+    check_routes(root.routes)
+    return root.routes
+
+
+def check_routes(routes: Sequence[BaseRoute]) -> None:
+    """See that each calls what blocks as `Route` does. FastAPI would put off a part of the work that this takes until
+    the first request, which would wait for it. Raises `TypeError`.
+    """
+    for found in iter_route_contexts(routes):
         if isinstance(found.original_route, APIRoute) and not isinstance(found.original_route, Route):
             raise TypeError(f"{found.path}: its router has to be a `Router`")
-    return root.routes
 
 
 #: Made where this is imported, for all apps of a process and for those that are forked from it: it takes a quarter of
