@@ -343,6 +343,9 @@ class ScrapydSettings(NodeSettings):
     project_sources: Listed = ()
     #: Whether packages without a wheel are built, which runs their code as Scrapyd's own user.
     project_build_sources: bool = False
+    #: Pythons beside the node's own that a project may ask for (comma-separated): `found` on the machine, `download`,
+    #: folders that have some.
+    project_pythons: Listed = ("found",)
     #: Seconds that an installation may take.
     project_build_seconds: float = Field(default=600, gt=0)
     #: How many virtual environments have a warm process from which crawls are forked; 0: none. Without a number

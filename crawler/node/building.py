@@ -15,33 +15,32 @@ import fcntl
 import hashlib
 import json
 import os
-import platform
 import re
 import resource
 import shutil
 import subprocess
 import sys
-import sysconfig
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 from urllib.parse import unquote
 from uuid import uuid4
 
 import psutil
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 from pydantic import BaseModel
 from uv import find_uv_bin
 
 from crawler.node.projects import EggError
+from crawler.node.pythons import BROUGHT, DOWNLOAD, FOUND, Python, choose, own, refused
 from gateway.contract.crawl import MAX_REQUIREMENTS
 from gateway.contract.outbox import read_file, remove_tree
+from gateway.contract.requirements import Conditions, read_conditions, read_stack
 from gateway.crash_points import state_change
 
 #: The folder of all virtual environments, beside that of the eggs.
@@ -72,6 +71,8 @@ class Plan(BaseModel):
     #: Beginnings of URLs from which a requirement may be taken directly.
     sources: tuple[str, ...] = ()
     from_source: bool = False
+    #: Pythons beside the node's own: `found`, `download`, and folders that have some.
+    pythons: tuple[str, ...] = (FOUND,)
     #: Bytes: what is to stay free on the disk, and the largest environment.
     keep_free: int = 0
     most_bytes: int = 2 << 30
@@ -89,9 +90,6 @@ class Answer(BaseModel):
 
 # --- what requirements may say
 
-#: In a comment, because a requirements file has no other place for it: for which Python a lock was made.
-_PYTHON = re.compile(r"^#\s*requires-python:\s*(.+?)\s*$", re.MULTILINE)
-
 _COMMENT = re.compile(r"(^|\s)#.*")
 _HASH = re.compile(r"\s--hash[= ]\S+")
 _INDEX = re.compile(r"(-i|--index-url|--extra-index-url)[= ]+(?P<url>\S+)")
@@ -102,31 +100,28 @@ _MISLEADING = re.compile(r"\$\{|\\|/\.\.")
 
 def read_requirements(path: Path, plan: Plan) -> list[str]:
     """The lines that count, each with its hashes. Raises `EggError` for one that may not be there."""
-    try:
-        text = read_file(path, MAX_REQUIREMENTS).decode("utf-8-sig")
-    except ValueError:
-        raise EggError("requirements.txt is not UTF-8 text of at most 2 MiB") from None
-    _require_python(text)
     lines = []
-    for number, line in _logical_lines(text):
+    for number, line in _logical_lines(_text_of(path)):
         if not _is_known_index(line, plan):
             _check(line, number, plan)
             lines.append(line)
     return lines
 
 
-def _require_python(text: str) -> None:
-    if (said := _PYTHON.search(text)) is None:
-        return
+def conditions_of(path: Path) -> Conditions:
+    """What they say of where they are to be met. Raises `EggError`."""
+    text = _text_of(path)
     try:
-        wanted = SpecifierSet(said[1])
-    except InvalidSpecifier:
-        raise EggError(f"requirements.txt asks for Python {said[1][:200]!r}, which is no range of versions") from None
-    if not wanted.contains(here := platform.python_version(), prereleases=True):
-        raise EggError(
-            f"its lock was made for Python {wanted}, and this node has Python {here}: lock it for this one, or run "
-            "the node with that one"
-        )
+        return read_conditions(text)
+    except ValueError as error:
+        raise EggError(f"requirements.txt: exclude-newer is no date like 2024-10-22: {error}") from None
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return read_file(path, MAX_REQUIREMENTS).decode("utf-8-sig")
+    except ValueError:
+        raise EggError("requirements.txt is not UTF-8 text of at most 2 MiB") from None
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -165,7 +160,10 @@ def _check(line: str, number: int, plan: Plan) -> None:
     if url is not None and _MISLEADING.search(unquote(url)):
         raise EggError(f"{where} has a URL with a backslash, '..' or a variable: write it out")
     if url is not None and not url.removeprefix("git+").startswith(plan.sources or ("\0",)):
-        raise EggError(f"{where} comes from a place that PROJECT_SOURCES of the node does not allow")
+        raise EggError(
+            f"{where} comes from a place that the node does not allow; its operator can (PROJECT_SOURCES=https://, "
+            "or the beginning of that URL, and PROJECT_BUILD_SOURCES=true if it is to be built)"
+        )
 
 
 def _advice(line: str) -> str:
@@ -218,6 +216,62 @@ def _requirement(line: str) -> Requirement:
     return Requirement(_HASH.sub("", line))
 
 
+def _names(lines: Iterable[str]) -> set[str]:
+    return {canonicalize_name(_requirement(line).name) for line in lines}
+
+
+#: Found in lists that `pip freeze` made on Windows; nobody can install them elsewhere.
+_OF_WINDOWS = frozenset({"pypiwin32", "pywin32", "pywinpty", "twisted-iocpsupport", "win32-setctime", "wmi"})
+#: The same of Debian, which lists it though no index has it.
+_OF_DEBIAN = frozenset({"pkg-resources"})
+
+
+def _without_others(lines: Iterable[str], log: Log) -> list[str]:
+    """Without what another system has listed."""
+    left_out = _OF_DEBIAN if sys.platform == "win32" else _OF_DEBIAN | _OF_WINDOWS
+    kept = []
+    for line in lines:
+        if canonicalize_name(_requirement(line).name) in left_out:
+            log.say(f"left out, for this system has none: {line.partition(' ')[0]}")
+        else:
+            kept.append(line)
+    return kept
+
+
+#: Below these versions of Scrapy, what else it needs is not the latest: each broke those before it.
+_LATEST_FOR = (("2.13", "w3lib<2.5"), ("2.13.4", "twisted<26"))
+
+
+def _suiting(pins: dict[str, str]) -> list[str]:
+    """Limits that this version of Scrapy should have had."""
+    scrapy = pins.get("scrapy")
+    if not scrapy or Version(scrapy) < OLDEST_SCRAPY:
+        return []
+    limits = [Requirement(limit) for below, limit in _LATEST_FOR if Version(scrapy) < Version(below)]
+    return [str(one) for one in limits if pins.get(one.name) and not one.specifier.contains(pins[one.name])]
+
+
+class Way(NamedTuple):
+    """One way to meet requirements."""
+
+    #: What is asked for beside them.
+    added: list[str]
+    #: As `Conditions.exclude_newer`.
+    date: str = ""
+    #: What is said if the next way is gone instead.
+    otherwise: str = ""
+
+
+def _ways(lines: list[str], said: Conditions, plan: Plan) -> Iterator[Way]:
+    """The best first; a date that was asked for is in each."""
+    scrapy = _scrapy(lines, plan)
+    stack = read_stack(said.stack)
+    if stack is not None and not said.exclude_newer and Version(stack.scrapy) >= OLDEST_SCRAPY:
+        otherwise = f"they cannot be met with what the stack {said.stack} has: now with what there is today"
+        yield Way([f"scrapy~={stack.scrapy}.0"] if scrapy else [], stack.date, otherwise)
+    yield Way(scrapy, said.exclude_newer)
+
+
 # --- one environment: whole or not at all
 
 #: Raised when something else is put into an environment.
@@ -232,8 +286,11 @@ _FOR = "for-"
 
 def build(plan: Plan, log: Log) -> Path:
     """The virtual environment. Raises `EggError` for requirements that cannot be met, and `OSError`."""
-    lines = read_requirements(plan.requirements, plan)
-    asked = _digest(sorted(lines), plan)
+    lines, said = _without_others(read_requirements(plan.requirements, plan), log), conditions_of(plan.requirements)
+    if (python := choose(said, plan.pythons, plan.folder)) is None:
+        python = _brought(plan, said, log)
+    decisive = filter(None, (said.exclude_newer, said.stack))  # the Python itself counts, not how it is asked for
+    asked = _digest([*sorted(lines), *decisive], plan, python)
     is_locked = bool(lines) and all("--hash" in line for line in lines)
     found = _found(plan.folder, asked)
     if found is not None and (is_locked or not plan.fresh):
@@ -243,38 +300,69 @@ def build(plan: Plan, log: Log) -> Path:
     try:
         work.mkdir()
         with using_cache(plan.folder):
-            venv = _build(plan, lines, work, Uv(plan, work, log))
+            venv = _build(plan, lines, said, Uv(plan, work, log, python))
         (venv.parent / f"{_FOR}{asked}").touch()
         return venv
     finally:
         remove_tree(work)
 
 
-def _build(plan: Plan, lines: list[str], work: Path, uv: Uv) -> Path:
-    asked = [*lines, *_scrapy(lines, plan)]
-    (work / "asked.txt").write_text("".join(f"{line}\n" for line in asked))
-    resolved = uv.resolve(work / "asked.txt")
-    pins = _pins(resolved)
+def _brought(plan: Plan, said: Conditions, log: Log) -> Python:
+    """A Python that fits, from where uv has them, if it may. Raises `EggError`."""
+    if DOWNLOAD in plan.pythons:
+        with suppress(EggError):
+            Uv(plan, plan.folder, log).bring_python(said.requires_python)
+        if python := choose(said, plan.pythons, plan.folder):
+            return python
+    raise refused(said, plan.pythons, plan.folder)
+
+
+def _build(plan: Plan, lines: list[str], said: Conditions, uv: Uv) -> Path:
+    way, resolved = _resolved(plan, lines, said, uv)
+    pins, work = _pins(resolved), uv.work
     _require_scrapy(pins)
     added = [requirement for name, requirement in NEEDS.items() if name not in pins]
     hashes = sorted(line for line in lines if "--hash" in line)
-    content = plan.folder / _digest([*sorted(resolved.splitlines()), *added, *hashes], plan)
+    content = plan.folder / _digest([*sorted(resolved.splitlines()), *added, *hashes], plan, uv.python)
     with _alone(content):
         if not has_python(content / _VENV):
             remove_tree(content)  # of a Python that is gone
             (work / "new").mkdir()
             (work / "resolved.txt").write_text(resolved)
             (work / "added.txt").write_text("\n".join(added))
-            _fill(work, content, uv)
+            _fill(way, content, uv)
             (work / "new" / BUILD_LOG).write_text(uv.log.text())
             _put(work / "new", content)
     return content / _VENV
 
 
-def _fill(work: Path, content: Path, uv: Uv) -> None:
+def _resolved(plan: Plan, lines: list[str], said: Conditions, uv: Uv) -> tuple[Way, str]:
+    """The first way in which they can be met, and the lock that it makes. Raises `EggError`."""
+    *better, last = _ways(lines, said, plan)
+    for way in better:
+        try:
+            return _suited(lines, way, uv)
+        except EggError:
+            uv.log.say(way.otherwise)
+    return _suited(lines, last, uv)
+
+
+def _suited(lines: list[str], way: Way, uv: Uv) -> tuple[Way, str]:
+    """With what this version of Scrapy works with, where that contradicts nothing. Raises `EggError`."""
+    resolved = uv.resolve([*lines, *way.added], way.date)
+    if limits := _suiting(_pins(resolved)):
+        suited = way._replace(added=[*way.added, *limits])
+        with suppress(EggError):
+            return suited, uv.resolve([*lines, *suited.added], way.date)
+        uv.resolve([*lines, *way.added], way.date)
+    return way, resolved
+
+
+def _fill(way: Way, content: Path, uv: Uv) -> None:
+    work = uv.work
     venv = work / "new" / _VENV
     uv.create(venv)
-    uv.install(venv, work)
+    uv.install(venv, way.date)
     uv.log.say("compiling")
     _compile(venv, content / _VENV, uv)
     shutil.copy(work / "resolved.txt", work / "new" / _LOCK_FILE)
@@ -307,11 +395,10 @@ def has_python(venv: Path) -> bool:
     return (venv / "bin" / "python").exists()
 
 
-def _digest(lines: Iterable[str], plan: Plan) -> str:
+def _digest(lines: Iterable[str], plan: Plan, python: Python) -> str:
     """A name for all that decides what an environment has in it."""
-    python = [sys.version, sysconfig.get_platform(), sys.base_prefix]
     places = [plan.index_url, *plan.extra_index_urls, "", *plan.wheels, "", str(plan.from_source), plan.scrapy]
-    whole = json.dumps([_FORMAT, python, places, sorted(NEEDS.values()), list(lines)])
+    whole = json.dumps([_FORMAT, [*python.key], places, sorted(NEEDS.values()), list(lines)])
     return hashlib.sha256(whole.encode()).hexdigest()[:32]
 
 
@@ -330,7 +417,7 @@ def _compile(venv: Path, final: Path, uv: Uv) -> None:
     packages = next((venv / "lib").glob("python*/site-packages"))
     moved = ["-s", str(venv), "-p", str(final)]
     mode = ["--invalidation-mode", "unchecked-hash"]
-    compiler = [os.path.realpath(sys.executable), "-I", "-m", "compileall", "-qq", "-j", "2", *mode, *moved]
+    compiler = [os.path.realpath(uv.python.path), "-I", "-m", "compileall", "-qq", "-j", "2", *mode, *moved]
     uv.run([*compiler, str(packages)], "compile", may_fail=True)
 
 
@@ -388,36 +475,50 @@ class Log:
 
 
 class Uv:
-    def __init__(self, plan: Plan, work: Path, log: Log) -> None:
+    """`work` is an empty folder for what it writes."""
+
+    def __init__(self, plan: Plan, work: Path, log: Log, python: Python | None = None) -> None:
         self.plan = plan
         self.log = log
-        self._work = work
+        self.work = work
+        self.python = python or own()
         self._end = time.monotonic() + plan.seconds
         self._env = {name: os.environ[name] for name in PASSED_ON if name in os.environ} | self._places()
 
-    def resolve(self, asked: Path) -> str:
+    def bring_python(self, wanted: str) -> None:
+        """Raises `EggError`."""
+        place = ["--install-dir", str(self.plan.folder / BROUGHT), "--no-bin"]
+        self.log.say(f"bringing a Python {wanted}")
+        self._uv(["python", "install", *place, wanted], "no Python that fits can be brought")
+
+    def resolve(self, lines: list[str], date: str) -> str:
         """The lock. Raises `EggError` in uv's words."""
-        target = self._work / "lock.txt"
+        asked, target = self.work / "asked.txt", self.work / "lock.txt"
+        asked.write_text("".join(f"{line}\n" for line in lines))
+        target.unlink(missing_ok=True)  # what stands in it would be kept
         quiet = ["--no-header", "--no-annotate", "--quiet", "--output-file", str(target)]
-        self.log.say("resolving the requirements")
-        self._uv(["pip", "compile", *quiet, str(asked)], "the requirements cannot be met")
+        self.log.say(f"resolving the requirements{' as of ' * bool(date)}{date}")
+        self._uv(["pip", "compile", *quiet, *_until(date), str(asked)], "the requirements cannot be met")
         return target.read_text()
 
     def create(self, venv: Path) -> None:
         self._uv(["venv", "--quiet", "--relocatable", "--no-project", str(venv)], "cannot make an environment")
 
-    def install(self, venv: Path, work: Path) -> None:
+    def install(self, venv: Path, date: str) -> None:
         """Install what was resolved; the hashes that the project gives must be those of what comes."""
+        work = self.work
         target = [*self._source(), "--python", str(venv / "bin" / "python"), "--link-mode", "copy"]
         files = ["-r", str(work / "asked.txt"), "-r", str(work / "added.txt"), "-c", str(work / "resolved.txt")]
-        self._uv(["pip", "install", *target, *files], "the requirements cannot be installed")
+        # with what is built is of that time, too; ours are not the project's
+        time = [*_until(date), *(f"--exclude-newer-package={name}=2999-12-31" for name in NEEDS if date)]
+        self._uv(["pip", "install", *target, *time, *files], "the requirements cannot be installed")
 
     def run(self, command: list[str], failed: str, *, may_fail: bool = False) -> None:
         """Raises `EggError`, and `OSError` if it was stopped for the node's sake."""
         process = subprocess.Popen(  # noqa: S603 - ours
             command,
             env=self._env,
-            cwd=self._work,
+            cwd=self.work,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -439,10 +540,10 @@ class Uv:
             _require_room(self.plan)
             if any(words in text for words in _AWAY):  # nothing is wrong with the project
                 raise OSError(errno.EHOSTUNREACH, text)
-            raise OSError(errno.ENOSPC, text) if _FULL in text else EggError(f"{failed}: {text}")
+            raise OSError(errno.ENOSPC, text) if _FULL in text else EggError(f"{failed}: {text}{_remedy(text)}")
 
     def _uv(self, args: list[str], failed: str) -> None:
-        python = ["--python", sys.executable] if "--python" not in args else []
+        python = ["--python", self.python.path] if "--python" not in args and args[0] != "python" else []
         source = self._source() if args[:2] == ["pip", "compile"] else []
         self.run([find_uv_bin(), *args, *source, *python, "--no-config", "--no-progress", "--color", "never"], failed)
 
@@ -453,7 +554,8 @@ class Uv:
 
     def _places(self) -> dict[str, str]:
         plan = self.plan
-        env = {"UV_CACHE_DIR": str(plan.folder / CACHE), "UV_PYTHON_DOWNLOADS": "never", "UV_SYSTEM_CERTS": "1"}
+        downloads = "manual" if DOWNLOAD in plan.pythons else "never"
+        env = {"UV_CACHE_DIR": str(plan.folder / CACHE), "UV_PYTHON_DOWNLOADS": downloads, "UV_SYSTEM_CERTS": "1"}
         indexes = [url for url in (*plan.extra_index_urls, plan.index_url) if url]
         if indexes:  # those before the last one come first
             env["UV_DEFAULT_INDEX"] = indexes.pop()
@@ -461,9 +563,27 @@ class Uv:
         if plan.wheels:
             env["UV_FIND_LINKS"] = ",".join(plan.wheels)
         pages = [place for place in plan.wheels if "://" in place and not place.startswith("file:")]
-        if not (plan.index_url or plan.extra_index_urls or plan.sources or pages):  # nothing is to be asked
+        asks = plan.index_url or plan.extra_index_urls or plan.sources or pages or DOWNLOAD in plan.pythons
+        if not asks:  # nothing is to be asked
             env["UV_OFFLINE"] = "1"
         return env
+
+
+def _until(date: str) -> list[str]:
+    return ["--exclude-newer", date] if date else []
+
+
+#: A package is there, and only as its source, in uv's words.
+_SOURCE_ONLY = re.compile(r"building from source is disabled|has no (usable )?wheels|--no-build")
+
+
+def _remedy(said: str) -> str:
+    if _SOURCE_ONLY.search(said):
+        return (
+            ". The node may not build what has no wheel: its operator can allow it with PROJECT_BUILD_SOURCES=true, "
+            "or give it wheels with PROJECT_WHEELS"
+        )
+    return ""
 
 
 class _Watch:

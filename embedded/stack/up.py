@@ -36,6 +36,8 @@ IMPORTS = (
 #: What the stores are called among the processes, and what each is named with if it runs elsewhere.
 STORES = {"redis": "REDIS_URL", "mongo": "MONGO_URI"}
 NAMES = (*STORES, "scrapyd", "tailer", "worker", "beat", "gateway")
+#: Beginnings of URLs from which the laptop stack takes a requirement directly.
+ANY_SOURCE = ("https://", "http://", "ssh://")
 #: Addresses that stand for all of this machine's, each with the address at which it is reached from here.
 _HERE = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104 - compared with, not bound
 
@@ -81,9 +83,18 @@ class Plan:
         settings = self.settings
         cache = settings.http_cache_redis_url or other_redis_database(self.redis.url, 1)
         broker = settings.broker_url or settings.rabbitmq_url or other_redis_database(self.redis.url, 2)
-        return variables | {
-            name: url for name, url in (("HTTP_CACHE_REDIS_URL", cache), ("BROKER_URL", broker)) if url
-        }
+        urls = {name: url for name, url in (("HTTP_CACHE_REDIS_URL", cache), ("BROKER_URL", broker)) if url}
+        return variables | urls | self._building
+
+    @property
+    def _building(self) -> dict[str, str]:
+        """Where the operator is the user, building a package can do nothing that a spider could not."""
+        settings = self.settings
+        is_users = {"scrapyd", "gateway"} <= self.names and settings.gateway_address in {LOOPBACK, "::1", "localhost"}
+        if not is_users or settings.user_range:
+            return {}
+        allowed = {"project_build_sources": "true", "project_sources": ",".join(ANY_SOURCE)}
+        return {name.upper(): value for name, value in allowed.items() if name not in settings.model_fields_set}
 
     @property
     def state(self) -> StackState:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import json
 import site
+import tarfile
 import zipfile
+from collections.abc import Mapping
 from importlib.metadata import Distribution, distribution, requires, version
 from pathlib import Path
 
@@ -73,3 +77,53 @@ def _pack(found: Distribution, folder: Path) -> None:
             member.external_attr = 0o644 << 16
             wheel.writestr(member, Path(str(file.locate())).read_bytes())
         wheel.writestr(f"{info}/RECORD", "".join(f"{file},,\n" for file in [*kept, f"{info}/RECORD"]))
+
+
+def write_source(folder: Path, name: str, number: str, files: dict[str, str]) -> Path:
+    """A source distribution with these modules, whose way to build itself needs nothing else."""
+    path, top = folder / f"{name}-{number}.tar.gz", f"{name}-{number}"
+    content = {
+        **files,
+        "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n",
+        "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
+        "backend.py": BACKEND.format(name=name, number=number, modules=[*files], needs=(), wheel=_WHEEL),
+    }
+    with tarfile.open(path, "w:gz") as archive:
+        for member, text in content.items():
+            info = tarfile.TarInfo(f"{top}/{member}")
+            info.size = len(text.encode())
+            archive.addfile(info, io.BytesIO(text.encode()))
+    return path
+
+
+#: A build backend of a few lines, for a project that has its modules in `modules`.
+BACKEND = """
+import zipfile
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    info = "{name}-{number}.dist-info"
+    needs = "".join(f"Requires-Dist: {{need}}\\n" for need in {needs})
+    file = "{name}-{number}-py3-none-any.whl"
+    with zipfile.ZipFile(f"{{wheel_directory}}/{{file}}", "w") as wheel:
+        for module in {modules}:
+            wheel.write(module, module.removeprefix("src/"))
+        wheel.writestr(f"{{info}}/METADATA", f"Metadata-Version: 2.1\\nName: {name}\\nVersion: {number}\\n{{needs}}")
+        wheel.writestr(f"{{info}}/WHEEL", {wheel!r})
+        wheel.writestr(f"{{info}}/RECORD", "")
+    return file
+"""
+
+
+def index_of(folder: Path, uploaded: Mapping[str, str]) -> dict[str, str | Reply]:
+    """A site's pages at `/simple/` with what is in the folder, and the time when each was uploaded, by its name."""
+    pages: dict[str, str | Reply] = {}
+    files: dict[str, list[dict[str, object]]] = {}
+    for path in sorted(folder.iterdir()):
+        pages[f"/files/{path.name}"] = Reply(path.read_bytes(), content_type="application/zip")
+        time = f"{uploaded.get(path.name, '2020-01-01')}T00:00:00Z"
+        one = {"filename": path.name, "url": f"/files/{path.name}", "hashes": {}, "upload-time": time}
+        files.setdefault(canonicalize_name(path.name.partition("-")[0]), []).append(one)
+    for name, found in files.items():
+        body = json.dumps({"meta": {"api-version": "1.1"}, "name": name, "versions": [], "files": found})
+        pages[f"/simple/{name}/"] = Reply(body, content_type="application/vnd.pypi.simple.v1+json")
+    return pages

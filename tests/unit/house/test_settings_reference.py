@@ -32,7 +32,9 @@ def _table(heading: str) -> list[Row]:
 
 def _default(name: str, field: FieldInfo) -> str:
     default = field.default.get_secret_value() if isinstance(field.default, SecretStr) else field.default
-    return FOUND_OUT.get(name) or ("—" if default in (None, "", ()) else f"`{default}`")
+    if isinstance(default, tuple):  # as it is written in a variable
+        default = ",".join(default)
+    return FOUND_OUT.get(name) or ("—" if default in (None, "") else f"`{default}`")
 
 
 def _rows(fields: dict[str, FieldInfo]) -> list[Row]:

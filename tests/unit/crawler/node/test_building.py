@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 from machine import small_disk
-from wheels import write_wheel
+from sites.server import Site
+from wheels import index_of, write_source, write_wheel
 
 from crawler.node import building
 from crawler.node.building import CACHE, Log, Plan, Uv, build, has_python, read_requirements
 from crawler.node.projects import EggError
+from crawler.node.pythons import _others, own
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +78,121 @@ def test_a_url_that_uv_would_read_as_another_one_is_refused(tmp_path: Path, rest
     plan = plan_for(tmp_path, f"tool @ {allowed}{rest}", sources=(allowed,))
     with pytest.raises(EggError, match=r"line 1: 'tool @ .* write it out"):
         read_requirements(plan.requirements, plan)
+
+
+def installed(venv: Path, name: str) -> list[str]:
+    """Its versions."""
+    found = venv.glob(f"lib/*/site-packages/{name}-*.dist-info")
+    return [path.name.removesuffix(".dist-info").rpartition("-")[2] for path in found]
+
+
+def test_another_python_of_the_machine_is_taken_if_the_nodes_own_does_not_fit(tmp_path: Path, wheels: Path) -> None:
+    plan = plan_for(tmp_path, f"# requires-python: !={own().version}\nscrapy", wheels)
+    if not (others := [one for one in _others(plan.pythons, plan.folder) if one.version != own().version]):
+        pytest.skip("there is one Python on this machine")
+    venv = build(plan, Log())
+    assert f"version_info = {others[0].version}" in (venv / "pyvenv.cfg").read_text()
+    assert list(venv.glob("lib/*/site-packages/scrapy.py")) == []
+    again = plan_for(tmp_path, "scrapy", wheels)
+    assert build(again, Log()) != venv
+
+
+def test_the_python_of_its_developer_is_a_wish(tmp_path: Path, wheels: Path) -> None:
+    for wished in ("3.99", "3.7.4", "pypy3.10", "my-env"):
+        venv = build(plan_for(tmp_path, f"# python: {wished}\nscrapy", wheels), Log())
+        assert f"version_info = {own().version}" in (venv / "pyvenv.cfg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "allowed", "why"),
+    [
+        (
+            ">=3.99",
+            ("found",),
+            r"asks for Python >=3.99, and this node has Python 3.* PROJECT_PYTHONS=found,download",
+        ),
+        (">=3.99", (), rf"and this node has Python {own().version}: install one"),
+        ("==3.9.*", ("found",), "crawls need Python 3.11 or later: raise"),
+        ("three", ("found",), "is no range of versions"),
+    ],
+)
+def test_a_python_that_is_not_there_is_refused_in_one_line(
+    tmp_path: Path, wheels: Path, wanted: str, allowed: tuple[str, ...], why: str
+) -> None:
+    plan = plan_for(tmp_path, f"# requires-python: {wanted}\nscrapy", wheels, pythons=allowed)
+    with pytest.raises(EggError, match=why) as caught:
+        build(plan, Log())
+    assert "\n" not in str(caught.value)
+    assert left(plan) == []
+
+
+@pytest.fixture
+def dated_index(tmp_path: Path) -> Iterator[str]:
+    """The address of an index with several versions, each with its day."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for name in ("orjson", "redis", "zstandard"):
+        write_wheel(folder, name, version(name), {})
+    days = {}
+    for name, number, day, needs in (
+        ("scrapy", "2.11.2", "2024-05-01", ("w3lib", "twisted")),
+        ("scrapy", "2.13.3", "2025-05-01", ("w3lib", "twisted")),
+        ("twisted", "24.3.0", "2024-03-01", ()),
+        ("twisted", "25.5.0", "2025-06-01", ()),
+        ("twisted", "26.10.0", "2026-10-01", ()),
+        ("w3lib", "2.1.2", "2024-01-01", ()),
+        ("w3lib", "2.5.0", "2026-01-01", ()),
+        ("newer", "1.0", "2026-02-01", ("w3lib>=2.5",)),
+    ):
+        days[write_wheel(folder, name, number, {}, needs).name] = day
+    # what only our part of a crawl uses is of today
+    days |= {path.name: "2026-09-01" for path in folder.glob("orjson-*")}
+    with Site(index_of(folder, days)) as site:
+        yield f"{site.url}/simple"
+
+
+@pytest.mark.parametrize(
+    ("text", "gets"),
+    [
+        ("# exclude-newer: 2024-10-22\nscrapy", ("2.11.2", "24.3.0", "2.1.2")),
+        ("# stack: scrapy:2.11-20241022\nw3lib", ("2.11.2", "24.3.0", "2.1.2")),
+        # it is newer than the stack, whose other packages are of today then
+        ("# stack: scrapy:2.11-20241022\nnewer\nscrapy==2.13.3", ("2.13.3", "25.5.0", "2.5.0")),
+        # none is of a time when nodes could run it
+        ("# stack: scrapy:1.7-py3\nscrapy==2.13.3", ("2.13.3", "25.5.0", "2.5.0")),
+        # with the latest of what it needs, neither can be imported
+        ("scrapy==2.13.3", ("2.13.3", "25.5.0", "2.5.0")),
+        ("scrapy==2.11.2", ("2.11.2", "25.5.0", "2.1.2")),
+        # said otherwise, it is as it is said
+        ("scrapy==2.13.3\ntwisted==26.10.0", ("2.13.3", "26.10.0", "2.5.0")),
+    ],
+)
+def test_a_time_and_an_old_scrapy_have_what_fits_them(
+    tmp_path: Path, dated_index: str, text: str, gets: tuple[str, ...]
+) -> None:
+    venv = build(plan_for(tmp_path, text, index_url=dated_index), Log())
+    assert tuple(installed(venv, name)[0] for name in ("scrapy", "twisted", "w3lib")) == gets
+    assert installed(venv, "orjson") == [version("orjson")]
+
+
+def test_what_can_only_be_built_is_built_where_that_is_allowed_and_else_it_is_said_how(
+    tmp_path: Path, wheels: Path
+) -> None:
+    more = tmp_path / "more"
+    more.mkdir()
+    write_source(more, "oldopt", "0.6.2", {"oldopt.py": "NAME = 'built'"})
+    closed = plan_for(tmp_path, "oldopt").model_copy(update={"index_url": "", "wheels": (str(wheels), str(more))})
+    with pytest.raises(EggError, match=r"oldopt.* PROJECT_BUILD_SOURCES=true"):
+        build(closed, Log())
+    opened = closed.model_copy(update={"from_source": True})
+    assert installed(build(opened, Log()), "oldopt") == ["0.6.2"]
+
+
+def test_what_another_system_listed_is_left_out(tmp_path: Path, wheels: Path) -> None:
+    log = Log()
+    venv = build(plan_for(tmp_path, "scrapy\npkg-resources==0.0.0\ntwisted-iocpsupport==1.0.2", wheels), log)
+    assert installed(venv, "scrapy")
+    assert "left out, for this system has none: twisted-iocpsupport==1.0.2" in log.text()
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,24 @@ def test_a_part_of_the_platform_needs_the_addresses_of_the_rest(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
+    ("settings", "only", "built"),
+    [
+        ({}, (), ("true", "https://,http://,ssh://")),
+        ({"project_build_sources": False}, (), (None, "https://,http://,ssh://")),
+        # others may deploy here, or what they deploy has users of its own
+        ({"gateway_host": "0.0.0.0"}, (), (None, None)),
+        ({"node_uids": "20000-20099"}, (), (None, None)),
+        ({"scrapyd_password": "shared"}, ("redis", "mongo", "scrapyd"), (None, None)),
+    ],
+)
+def test_packages_are_built_where_the_operator_is_the_user(
+    tmp_path: Path, settings: dict[str, object], only: tuple[str, ...], built: tuple[str | None, ...]
+) -> None:
+    plan = make_plan(Settings.model_validate(settings), tmp_path, free_ports=True, only=only)
+    assert tuple(map(plan.environment.get, ("PROJECT_BUILD_SOURCES", "PROJECT_SOURCES"))) == built
+
+
+@pytest.mark.parametrize(
     ("host", "url"),
     [
         ("127.0.0.1", "http://127.0.0.1:"),

@@ -1,0 +1,135 @@
+"""Which Python a project's environment stands on: the node's own where it fits, else another of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+from uv import find_uv_bin
+
+from crawler.node.projects import EggError
+from gateway.contract.requirements import Conditions
+
+#: What our part of a crawl needs.
+OLDEST = Version("3.11")
+#: In `PROJECT_PYTHONS`: those that uv finds, those that it may bring, and no other.
+FOUND, DOWNLOAD, _NONE = "found", "download", "none"
+#: In the folder of all virtual environments: Pythons that were brought.
+BROUGHT = ".pythons"
+#: Seconds that looking for Pythons may take.
+_LOOK = 60
+
+
+class Python(NamedTuple):
+    version: str
+    #: Its interpreter.
+    path: str
+    #: What tells apart environments that stand on different ones.
+    key: tuple[str, ...]
+
+
+def own() -> Python:
+    key = (sys.version, sysconfig.get_platform(), sys.base_prefix)
+    return Python(platform.python_version(), sys.executable, key)
+
+
+def choose(said: Conditions, allowed: Iterable[str], folder: Path) -> Python | None:
+    """The one that the project is developed with, if it is there; else the node's own, if it fits; else the oldest
+    that fits. `None` if there is none. Raises `EggError` for what is no range of versions, and for one in which no
+    Python is that can run a crawl.
+    """
+    here, wanted = own(), _range(said.requires_python)
+    preferred = _preferred(said.python)
+    fits_here = wanted.contains(here.version, prereleases=True)
+    if fits_here and (preferred is None or preferred.contains(here.version, prereleases=True)):
+        return here
+    others = [one for one in _others(allowed, folder) if wanted.contains(one.version, prereleases=True)]
+    if preferred is not None:
+        for one in others:
+            if preferred.contains(one.version, prereleases=True):
+                return one
+    return here if fits_here else next(iter(others), None)
+
+
+def _range(text: str) -> SpecifierSet:
+    try:
+        return SpecifierSet(text)
+    except InvalidSpecifier:
+        raise EggError(f"it asks for Python {text[:200]!r}, which is no range of versions") from None
+
+
+def _preferred(text: str) -> SpecifierSet | None:
+    """`None` for a name like `pypy3.10`."""
+    try:
+        version = Version(text)
+    except InvalidVersion:
+        return None
+    # another bug-fix release is as good
+    return SpecifierSet(f"=={version.major}.{version.minor}.*")
+
+
+def refused(said: Conditions, allowed: Iterable[str], folder: Path) -> EggError:
+    """Why no Python fits, and what to do about it."""
+    wanted = _range(said.requires_python)
+    there = [own(), *_others(allowed, folder)]
+    names = ", ".join(dict.fromkeys(one.version for one in there))
+    text = f"it asks for Python {wanted}, and this node has Python {names}"
+    if not any(wanted.contains(f"3.{minor}.{patch}") for minor in range(OLDEST.minor, 100) for patch in (0, 99)):
+        return EggError(
+            f"{text}; crawls need Python {OLDEST} or later: raise requires-python or lock it for that one"
+        )
+    return EggError(
+        f"{text}: install one that fits on the node's machine (or let it bring one: PROJECT_PYTHONS=found,download), "
+        "or lock the project for one that is there"
+    )
+
+
+def _others(allowed: Iterable[str], folder: Path) -> list[Python]:
+    """The oldest first, and of each minor version the newest."""
+    newest: dict[tuple[int, int], Python] = {}
+    for python in sorted(_installed([*allowed], folder), key=lambda one: Version(one.version)):
+        version = Version(python.version)
+        known = newest.get(key := (version.major, version.minor))
+        if version >= OLDEST and (known is None or Version(known.version) < version):
+            newest[key] = python
+    return [*newest.values()]
+
+
+def _installed(allowed: list[str], folder: Path) -> Iterator[Python]:
+    places = [place for place in allowed if place not in {FOUND, DOWNLOAD, _NONE}]
+    places += [str(path) for path in sorted((folder / BROUGHT).glob("*/bin"))]
+    if FOUND in allowed:
+        # pyenv has them in no other place than its own
+        pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+        places += [*map(str, sorted(pyenv.glob("versions/*/bin"))), os.environ.get("PATH", os.defpath)]
+    if not places:
+        return
+    kinds = [] if FOUND in allowed else ["--no-managed-python"]
+    command = [
+        find_uv_bin(),
+        "python",
+        "list",
+        "--only-installed",
+        "--no-python-downloads",
+        "--offline",
+        "--no-config",
+    ]
+    command += ["--output-format", "json", *kinds, "--cache-dir", str(folder / ".cache")]
+    env = {**{name: os.environ[name] for name in ("HOME",) if name in os.environ}, "PATH": os.pathsep.join(places)}
+    try:
+        done = subprocess.run(command, env=env, capture_output=True, check=True, timeout=_LOOK)  # noqa: S603 - ours
+        found = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return
+    for one in found:
+        if one["implementation"] == "cpython" and one.get("variant", "default") == "default":
+            yield Python(one["version"], one["path"], (one["version"], one["key"], one["path"]))

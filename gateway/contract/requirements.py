@@ -1,0 +1,57 @@
+"""What a project's requirements say of where they are to be met: in comments, because a requirements file has no
+other place for it. Who sends requirements writes them, and a node reads them.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from typing import NamedTuple
+
+_COMMENT = re.compile(r"^#\s*(requires-python|python|exclude-newer|stack):\s*(\S.*?)\s*$", re.MULTILINE)
+#: Scrapy Cloud's: `scrapy:2.11-20241022`. One without a date changes, as does what there is today.
+_STACK = re.compile(r"scrapy:(?P<scrapy>\d+\.\d+)(?:-(?P<date>\d{8}))?\b.*")
+
+
+class Conditions(NamedTuple):
+    """Each is empty where nothing is said."""
+
+    #: A range of versions (PEP 440): on another Python they cannot be met.
+    requires_python: str = ""
+    #: The version that the project is developed with, `3.12`: it counts where it is there.
+    python: str = ""
+    #: `YYYY-MM-DD`: nothing that was uploaded later is taken.
+    exclude_newer: str = ""
+    #: What a stack of Scrapy Cloud has, counts as far as the requirements can be met with it.
+    stack: str = ""
+
+    @property
+    def comments(self) -> list[str]:
+        return [f"# {name.replace('_', '-')}: {value}" for name, value in self._asdict().items() if value]
+
+
+def read_conditions(text: str) -> Conditions:
+    """The first of each name counts. Raises `ValueError` for a date that is none."""
+    found = {name.replace("-", "_"): value for name, value in reversed(_COMMENT.findall(text))}
+    said = Conditions(**found)
+    if said.exclude_newer:
+        date.fromisoformat(said.exclude_newer)
+    return said
+
+
+class Stack(NamedTuple):
+    #: Its first two numbers.
+    scrapy: str
+    #: As `exclude_newer`.
+    date: str = ""
+
+
+def read_stack(text: str) -> Stack | None:
+    """`None` for an image of another kind, and for what is no date."""
+    if (match := _STACK.fullmatch(text)) is None:
+        return None
+    try:
+        day = date.fromisoformat(match["date"]).isoformat() if match["date"] else ""
+    except ValueError:
+        return None
+    return Stack(match["scrapy"], day)
