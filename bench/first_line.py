@@ -15,7 +15,7 @@ from typing import Any
 from bench.our_platform import Site, Stack, running_stack
 from bench.stock_scrapyd import DEFAULT, SPIDER, SPIDER_LINE, StockScrapyd, environment, stock_scrapyd, write_project
 from bench.table import Row, alternate
-from gateway.cli.projects import build_egg, read_project
+from gateway.cli.egg import build_egg, read_project
 from gateway.dispatch.dependencies import put_requirements
 
 ROUNDS = 7
@@ -84,7 +84,7 @@ def line_of(stack: Stack, site: Site) -> float:
 
 def deploy(stack: Stack, project: Path, egg: Path, requirements: str | None = None) -> None:
     """Returns once it can be crawled."""
-    build_egg(read_project(project), "1", egg)
+    build_egg(read_project(project), "1", egg, print)
     if requirements is not None:
         put_requirements(egg, requirements.encode())
     stack.http.post(

@@ -24,6 +24,7 @@ from traceback import FrameSummary, StackSummary, extract_tb, walk_tb
 from typing import TYPE_CHECKING, Any
 
 from crawler.node import projects
+from crawler.node.missing import advice_on_missing
 from gateway.contract.param_formats import RESERVED_PARAMS
 from gateway.contract.variable_names import refused_variable
 
@@ -113,10 +114,7 @@ def _advice(error: BaseException, egg: projects.Egg) -> str:
         is_gone = isinstance(error, ModuleNotFoundError)
         return ". The egg lacks it: look at packages in its setup.py" if is_gone else ""
     if find_spec(missing) is None:
-        return (
-            f". Add {missing} to the project's requirements.txt, which `discoverybot deploy` sends, or put it into "
-            f"the egg (scrapyd-deploy --include-dependencies){_also_missing(missing, egg)}"
-        )
+        return advice_on_missing(missing, egg)
     with suppress(PackageNotFoundError):
         return f". {_wrong_version(error, missing, egg)}"
     return ""
@@ -148,21 +146,6 @@ def _wrong_version(error: ImportError, library: str, egg: projects.Egg) -> str:
         f"{owners[0]} {version(owners[0])} needs another version of {library} than {version(library)}: "
         "name versions of both that fit in the project's requirements"
     )
-
-
-#: `import a.b` and `from a.b import c`, where they stand alone: one in a `try` or in a function may be optional.
-_IMPORT = re.compile(rb"^(?:import|from) +([A-Za-z]\w*)(?=[\w.]*(?: +import\b| +as\b| *[,#\r]| *$))", re.MULTILINE)
-#: As many are named as a message has room for.
-_NAMED = 8
-
-
-def _also_missing(missing: str, egg: projects.Egg) -> str:
-    """The other modules that the project imports and the node lacks, so that they need not be found one by one."""
-    imported = {name.decode() for path in egg.path.rglob("*.py") for name in _IMPORT.findall(path.read_bytes())}
-    there = {missing, *egg.packages, *sys.stdlib_module_names}
-    names = sorted(name for name in imported - there if find_spec(name) is None)
-    more = f" and {len(names) - _NAMED} others" if len(names) > _NAMED else ""
-    return f". It also imports {', '.join(names[:_NAMED])}{more}, which are missing, too" if names else ""
 
 
 # --- what can be said of a spider without running it

@@ -1,17 +1,26 @@
-"""What a Scrapy project depends on, as a requirements file: the first that it has of its locks and requirements."""
+"""What a Scrapy project depends on, as a requirements file: from the first place in which it declares something."""
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import subprocess
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
+from configparser import ConfigParser
+from configparser import Error as ParsingError
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
 from uv import find_uv_bin
+
+from gateway.contract.requirements import Conditions
 
 
 class EggError(Exception):
@@ -20,7 +29,7 @@ class EggError(Exception):
 
 #: Seconds in which uv reads a lock.
 _EXPORT = 60
-_SCRAPINGHUB = "scrapinghub.yml"
+_SCRAPINGHUB, _PYPROJECT, _PIPFILE = "scrapinghub.yml", "pyproject.toml", "Pipfile"
 
 
 class Requirements(NamedTuple):
@@ -29,49 +38,208 @@ class Requirements(NamedTuple):
     content: bytes
 
 
-def find_requirements(folder: Path) -> Requirements | None:
-    """The first that is there: those that scrapinghub.yml names, those of uv.lock, poetry.lock or Pipfile.lock,
-    requirements.txt.
+class _Declared(NamedTuple):
+    """What was found in one place."""
+
+    name: str
+    lines: list[str]
+    #: A range of versions, and the version of the one who develops it.
+    pythons: str = ""
+    python: str = ""
+    #: All versions are there: what a stack has does not count.
+    is_lock: bool = False
+
+
+def find_requirements(
+    folder: Path, as_of: str = "", needs: Iterable[str] = (), pythons: str = ""
+) -> Requirements | None:
+    """The first that are declared: those that scrapinghub.yml names, of uv.lock, poetry.lock or Pipfile.lock,
+    requirements.txt, pyproject.toml, setup.cfg, Pipfile, setup.py; beside scrapy.cfg, or else above it as far as the
+    repository goes; or else what its wheel `needs`, and with which Pythons. `None` for a project that says nothing.
+    `as_of`: as they were at the end of that day.
 
     Raises `EggError`, `OSError`.
     """
-    named = _named_for_scrapinghub(folder)
-    if named is not None and (folder / named).is_file():
-        return Requirements(named, (folder / named).read_bytes())
-    if (folder / "uv.lock").is_file() and (folder / "pyproject.toml").is_file():
-        return Requirements("uv.lock", _exported(folder))
-    path = folder / "requirements.txt"
-    if (folder / "poetry.lock").is_file():
-        lock = _read(folder / "poetry.lock", tomllib.loads)
-        if _has_groups(lock) or not path.is_file():
-            return Requirements("poetry.lock", _text(_of_poetry(lock), _pythons_of_poetry(lock)))
-    if (folder / "Pipfile.lock").is_file():
-        lock = _read(folder / "Pipfile.lock", json.loads)
-        version = lock.get("_meta", {}).get("requires", {}).get("python_version")
-        return Requirements("Pipfile.lock", _text(_of_pipenv(lock), f"=={version}.*" if version else None))
-    if named is not None and not path.is_file():  # for their cloud it may be made when it is deployed there
+    folders = [folder, *above(folder)]
+    # one after the other: those of a folder are not even read where a nearer one has some
+    found = next((one._replace(name=_shown(place, folder, one.name)) for place, one in _declared(folders)), None)
+    if found is None and (lines := [*needs]):
+        found = _Declared("its build backend", lines, pythons)
+    conditions = _conditions(folders, found, as_of)
+    if found is None and conditions._replace(python="") == Conditions():
+        return None
+    return Requirements(found.name if found else "no file", _text(conditions, found.lines if found else []))
+
+
+def read_requirements(path: Path, folder: Path, as_of: str = "") -> Requirements:
+    """Those of one file, for the project in `folder`. Raises `EggError`, `OSError`."""
+    found = _Declared(path.name, [*_lines(path)])
+    return Requirements(path.name, _text(_conditions([folder, *above(folder)], found, as_of), found.lines))
+
+
+def above(folder: Path) -> list[Path]:
+    """The folders between it and its repository's, which is the last; the next one if it is in none."""
+    parents = [*folder.parents]
+    if (folder / ".git").exists():
+        return []
+    top = next((number for number, one in enumerate(parents) if (one / ".git").exists()), 0)
+    return parents[: top + 1]
+
+
+def _declared(folders: list[Path]) -> Iterator[tuple[Path, _Declared]]:
+    for folder in folders:
+        for read in (_of_scrapinghub, _of_uv, _of_poetry, _of_pipenv, _of_file, *_UNLOCKED):
+            if (found := read(folder)) is not None:
+                yield folder, found
+    named = _named_for_scrapinghub(folders[0])
+    if named is not None:  # for their cloud it may be made when it is deployed there
         raise EggError(
-            f"{folder / _SCRAPINGHUB} says that the requirements are in {named}, which is not there: make it, or "
+            f"{folders[0] / _SCRAPINGHUB} says that the requirements are in {named}, which is not there: make it, or "
             "deploy with --requirements FILE or --no-requirements"
         )
-    return Requirements(path.name, path.read_bytes()) if path.is_file() else None
 
 
-def _named_for_scrapinghub(folder: Path) -> str | None:
+def _shown(place: Path, folder: Path, name: str) -> str:
+    return "../" * len(folder.relative_to(place).parts) + name
+
+
+def _text(conditions: Conditions, lines: Iterable[str]) -> bytes:
+    return "".join(f"{line}\n" for line in [*conditions.comments, *lines]).encode()
+
+
+def _conditions(folders: list[Path], found: _Declared | None, as_of: str) -> Conditions:
+    pythons = found.pythons if found else ""
+    if not pythons:
+        said = (_pythons_of(place) for place in folders)
+        pythons = next((one for one in said if one), "")
+    python = found.python if found else ""
+    stack = "" if as_of or (found and found.is_lock) else _stack(folders[0])
+    return Conditions(_range(pythons), python or _developed_with(folders), as_of, stack)
+
+
+def _range(text: str) -> str:
+    """As PEP 440 has it; empty for what is none."""
+    with suppress(InvalidSpecifier):
+        return str(SpecifierSet(text))
+    return ""
+
+
+def _pythons_of(folder: Path) -> str:
+    if (folder / _PYPROJECT).is_file():
+        pyproject = _read(folder / _PYPROJECT, tomllib.loads)
+        if wanted := pyproject.get("project", {}).get("requires-python"):
+            return str(wanted)
+        return _poetry_range(_poetrys(pyproject).get("python", ""))
+    return _option(folder, "python_requires")
+
+
+def _developed_with(folders: Iterable[Path]) -> str:
+    """What pyenv and uv go by."""
+    for folder in folders:
+        with suppress(OSError, UnicodeDecodeError):
+            lines = (folder / ".python-version").read_text("utf-8").split("\n")
+            return next((line.strip() for line in lines if line.strip() and not line.startswith("#")), "")
+    return ""
+
+
+# --- scrapinghub.yml
+
+
+def _said_to_scrapinghub(folder: Path) -> dict[str, Any]:
     path = folder / _SCRAPINGHUB
     if not path.is_file():
-        return None
+        return {}
     try:
         said = yaml.safe_load(path.read_bytes())
     except yaml.YAMLError as error:
         raise EggError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
-    said = said if isinstance(said, dict) else {}
+    return said if isinstance(said, dict) else {}
+
+
+def _named_for_scrapinghub(folder: Path) -> str | None:
+    said = _said_to_scrapinghub(folder)
     requirements = said.get("requirements")
     name = requirements.get("file") if isinstance(requirements, dict) else said.get("requirements_file")
     return str(name) if name else None
 
 
-def _exported(folder: Path) -> bytes:
+def _of_scrapinghub(folder: Path) -> _Declared | None:
+    named = _named_for_scrapinghub(folder)
+    if named is None or not (path := folder / named).is_file():
+        return None
+    if path.name == _PIPFILE:
+        return _of_pipfile(path.parent)
+    return _Declared(named, [*_lines(path)])
+
+
+def _stack(folder: Path) -> str:
+    """Its own, that of its default project, or of the first that has one."""
+    said = _said_to_scrapinghub(folder)
+    places: list[Any] = [said.get("stack")]
+    for one in (said.get("stacks"), said.get("projects")):
+        if isinstance(one, dict):
+            places += [one.get("default"), *one.values()]
+    names = (place.get("stack") if isinstance(place, dict) else place for place in places)
+    return next((name for name in names if isinstance(name, str) and name.startswith("scrapy:")), "")
+
+
+# --- requirements.txt, and the files that it names
+
+#: Files that name one another.
+_DEEPEST = 10
+_FILE = re.compile(r"(?:-r|--requirement)[= ]*(?P<name>[^#]+?)\s*(?:#.*)?")
+_OWN = re.compile(r"(?:-e|--editable)[= ]*\.\S*|\./?(?:\[.*\])?")
+#: As `pip freeze` says it of what conda has built.
+_BUILT = re.compile(r"(?P<name>[\w.-]+) @ file://\S+")
+
+
+def _of_file(folder: Path) -> _Declared | None:
+    path = folder / "requirements.txt"
+    return _Declared(path.name, [*_lines(path)]) if path.is_file() else None
+
+
+def _lines(path: Path, depth: int = 0) -> Iterator[str]:
+    """Without the project itself, which is in the egg. Raises `EggError`."""
+    if depth > _DEEPEST:
+        raise EggError(f"{path} is named by a file that it names")
+    for line in _decoded(path).splitlines():
+        text = line.strip()
+        if other := _FILE.fullmatch(text):
+            yield from _lines(path.parent / other["name"].strip("\"'"), depth + 1)
+        elif built := _BUILT.fullmatch(text):
+            yield built["name"]
+        elif not _OWN.fullmatch(text):
+            yield line
+
+
+def _decoded(path: Path) -> str:
+    """PowerShell writes UTF-16."""
+    content = path.read_bytes()
+    try:
+        return content.decode("utf-16" if content[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8-sig")
+    except UnicodeDecodeError:
+        raise EggError(f"{path} is not UTF-8 text") from None
+
+
+# --- locks, which have exact versions and hashes
+
+
+def _read(path: Path, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return parse(path.read_text("utf-8"))
+    except ValueError as error:
+        raise EggError(f"{path} cannot be read: {error}") from None
+
+
+def _of_uv(folder: Path) -> _Declared | None:
+    if not (folder / "uv.lock").is_file() or not (folder / _PYPROJECT).is_file():
+        return None
+    # what is exported says no more for which Python it was locked
+    python = _read(folder / "uv.lock", tomllib.loads).get("requires-python", "")
+    return _Declared("uv.lock", _exported(folder).splitlines(), python, is_lock=True)
+
+
+def _exported(folder: Path) -> str:
     """What the lock says, without the project itself and what is needed for its development only."""
     kept = ["--frozen", "--no-dev", "--no-emit-workspace", "--no-annotate", "--no-header", "--quiet"]
     command = [find_uv_bin(), "export", "--offline", "--no-python-downloads", *kept, "--project", str(folder)]
@@ -82,55 +250,65 @@ def _exported(folder: Path) -> bytes:
         raise EggError(f"{folder / 'uv.lock'} cannot be read: {said}") from None
     except subprocess.TimeoutExpired:
         raise EggError(f"{folder / 'uv.lock'} could not be read within {_EXPORT} s") from None
-    # what is exported says no more for which Python it was locked
-    python = _read(folder / "uv.lock", tomllib.loads).get("requires-python")
-    return _text([done.stdout.decode()], python)
+    return done.stdout.decode()
 
 
-# --- locks of others, which have exact versions and hashes as well
-
-
-def _read(path: Path, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
-    try:
-        return parse(path.read_text("utf-8"))
-    except ValueError as error:
-        raise EggError(f"{path} cannot be read: {error}") from None
-
-
-def _text(lines: Iterable[str], python: str | None) -> bytes:
-    """A node refuses them if its Python is another than they were locked for."""
-    head = [f"# requires-python: {python}"] if python else []
-    return "".join(f"{line}\n" for line in [*head, *lines]).encode()
-
-
-def _has_groups(lock: dict[str, Any]) -> bool:
-    """Whether it says what is for development only: that of Poetry 1 does not."""
-    return all("groups" in package for package in lock.get("package", ()))
-
-
-def _pythons_of_poetry(lock: dict[str, Any]) -> str | None:
-    """`^3.11` is Poetry's way to say `>=3.11,<4`."""
-    wanted = str(lock.get("metadata", {}).get("python-versions", ""))
-    if wanted.startswith("^"):
-        wanted = f">={wanted[1:]},<{int(wanted[1:].partition('.')[0]) + 1}"
-    try:
-        return str(SpecifierSet(wanted)) or None
-    except InvalidSpecifier:
+def _of_poetry(folder: Path) -> _Declared | None:
+    if not (folder / "poetry.lock").is_file():
         return None
+    lock = _read(folder / "poetry.lock", tomllib.loads)
+    pythons = _poetry_range(lock.get("metadata", {}).get("python-versions", ""))
+    if all("groups" in package for package in lock.get("package", ())):
+        return _Declared("poetry.lock", [*_of_poetry_2(lock)], pythons, is_lock=True)
+    if (folder / "requirements.txt").is_file():  # made from it, or newer
+        return None
+    if not (folder / _PYPROJECT).is_file():
+        raise EggError("poetry.lock is of Poetry 1, which needs its pyproject.toml beside it to tell what is needed")
+    wanted = _poetrys(_read(folder / _PYPROJECT, tomllib.loads))
+    return _Declared("poetry.lock", [*_of_poetry_1(lock, wanted)], pythons, is_lock=True)
 
 
-def _of_poetry(lock: dict[str, Any]) -> Iterator[str]:
-    if not _has_groups(lock):
-        raise EggError(
-            "poetry.lock is of Poetry 1, which does not say what is for development only: run `poetry lock` with "
-            "Poetry 2, or `poetry export -o requirements.txt`"
-        )
+def _of_poetry_2(lock: dict[str, Any]) -> Iterator[str]:
     for package in lock.get("package", ()):
         if "main" in package["groups"] and not package.get("optional"):
             markers = package.get("markers")
             marker = markers.get("main") if isinstance(markers, dict) else markers
-            hashes = [file["hash"] for file in package.get("files", ())]
-            yield _line("poetry.lock", package["name"], _place(package), hashes, marker)
+            yield _locked(lock, package, marker)
+
+
+def _of_poetry_1(lock: dict[str, Any], wanted: dict[str, Any]) -> Iterator[str]:
+    """It does not say what is for development only: what is not reached from the project's own dependencies is."""
+    packages: dict[str, Any] = {canonicalize_name(one["name"]): one for one in lock.get("package", ())}
+    markers: dict[str, set[str]] = {}
+    reached = set[tuple[str, str, str]]()
+    waiting = [*_edges(wanted, {})]
+    while waiting:
+        name, marker, extras = edge = waiting.pop()
+        if name not in packages or edge in reached:
+            continue
+        reached.add(edge)
+        markers.setdefault(name, set()).add(marker)
+        package = packages[name]
+        chosen = {extra: package.get("extras", {}).get(extra, ()) for extra in filter(None, extras.split(","))}
+        waiting += _edges(package.get("dependencies", {}), chosen)
+    for name, found in sorted(markers.items()):
+        yield _locked(lock, packages[name], None if "" in found else " or ".join(f"({one})" for one in sorted(found)))
+
+
+def _edges(dependencies: dict[str, Any], extras: dict[str, Iterable[str]]) -> Iterator[tuple[str, str, str]]:
+    """Name, marker and extras of each; of what is optional, that which these extras have."""
+    of_extras = {canonicalize_name(re.split(r"[^\w.-]", text)[0]) for one in extras.values() for text in one}
+    for name, said in dependencies.items():
+        for one in said if isinstance(said, list) else [said]:
+            table = one if isinstance(one, dict) else {}
+            if not table.get("optional") or canonicalize_name(name) in of_extras:
+                marker = re.sub(r"(?: and )?extra == ['\"][\w.-]+['\"]", "", table.get("markers", "")).strip()
+                yield canonicalize_name(name), marker, ",".join(table.get("extras", ()))
+
+
+def _locked(lock: dict[str, Any], package: dict[str, Any], marker: str | None) -> str:
+    files = package.get("files") or lock.get("metadata", {}).get("files", {}).get(package["name"], ())
+    return _line("poetry.lock", package["name"], _place(package), [file["hash"] for file in files], marker)
 
 
 def _place(package: dict[str, Any]) -> str | None:
@@ -146,7 +324,16 @@ def _place(package: dict[str, Any]) -> str | None:
     return None
 
 
-def _of_pipenv(lock: dict[str, Any]) -> Iterator[str]:
+def _of_pipenv(folder: Path) -> _Declared | None:
+    if not (folder / "Pipfile.lock").is_file():
+        return None
+    lock = _read(folder / "Pipfile.lock", json.loads)
+    # Pipenv itself only warns of another Python
+    python = lock.get("_meta", {}).get("requires", {}).get("python_version", "")
+    return _Declared("Pipfile.lock", [*_packages_of_pipenv(lock)], python=python, is_lock=True)
+
+
+def _packages_of_pipenv(lock: dict[str, Any]) -> Iterator[str]:
     for name, package in lock.get("default", {}).items():
         place = f" @ git+{package['git']}@{package['ref']}" if "git" in package else package.get("version")
         yield _line("Pipfile.lock", name, place, package.get("hashes", ()), package.get("markers"))
@@ -159,3 +346,118 @@ def _line(lock: str, name: str, place: str | None, hashes: Iterable[str], marker
         )
     line = f"{name}{place} ; {marker}" if marker else f"{name}{place}"
     return "".join([line, *(f" --hash={one}" for one in hashes)])
+
+
+# --- what is declared and not locked
+
+
+def _of_pyproject(folder: Path) -> _Declared | None:
+    if not (folder / _PYPROJECT).is_file():
+        return None
+    pyproject = _read(folder / _PYPROJECT, tomllib.loads)
+    lines = [str(line) for line in pyproject.get("project", {}).get("dependencies", ())]
+    lines = lines or [*_of_tables(_PYPROJECT, _poetrys(pyproject), _poetry_range)]
+    return _Declared(_PYPROJECT, lines) if lines else None
+
+
+def _poetrys(pyproject: dict[str, Any]) -> dict[str, Any]:
+    """What is needed to run it, by Poetry's names, and `python`."""
+    found: dict[str, Any] = pyproject.get("tool", {}).get("poetry", {}).get("dependencies", {})
+    return found
+
+
+def _of_pipfile(folder: Path) -> _Declared | None:
+    if not (folder / _PIPFILE).is_file():
+        return None
+    pipfile = _read(folder / _PIPFILE, tomllib.loads)
+    lines = [*_of_tables(_PIPFILE, pipfile.get("packages", {}), lambda version: version.replace("*", ""))]
+    return _Declared(_PIPFILE, lines, python=pipfile.get("requires", {}).get("python_version", ""))
+
+
+def _of_tables(file: str, tables: dict[str, Any], version: Callable[[str], str]) -> Iterator[str]:
+    """The lines for `name = "^1.0"` and `name = {version = "^1.0", extras = […], git = …}`."""
+    for name, said in tables.items():
+        table = said if isinstance(said, dict) else {"version": said}
+        if name == "python" or not isinstance(said, dict | str) or table.get("optional"):
+            continue
+        extras = f"[{','.join(table['extras'])}]" if table.get("extras") else ""
+        place: str | None = version(table.get("version", "*"))
+        if "git" in table:
+            at = next((f"@{table[kind]}" for kind in ("rev", "ref", "tag", "branch") if kind in table), "")
+            place = f" @ git+{table['git']}{at}"
+        elif "path" in table or "file" in table:
+            place = f" @ {table['file']}" if "://" in str(table.get("file", "")) else None
+        yield _line(file, f"{name}{extras}", place, (), table.get("markers"))
+
+
+def _poetry_range(text: str) -> str:
+    """As PEP 440 says it: `^3.11` is `>=3.11,<4`, `~3.11` is `>=3.11,<3.12`. Empty for any version."""
+    parts = [part.strip() for part in text.split(",") if part.strip() not in {"", "*"}]
+    found = ",".join(map(_poetry_part, parts))
+    return _range(found) if "||" not in text else ""
+
+
+def _poetry_part(part: str) -> str:
+    kind, version = part[0], part.lstrip("^~= ")
+    numbers = [int(number) for number in re.findall(r"\d+", version.split("-")[0])[:3]]
+    if kind == "^":
+        # the first number that is not 0 stays
+        place = next((at for at, number in enumerate(numbers) if number), len(numbers) - 1)
+    elif kind == "~" and not part.startswith("~="):
+        place = min(1, len(numbers) - 1)
+    else:
+        return f"=={part}" if kind.isdigit() else part
+    return f">={version},<{'.'.join(map(str, [*numbers[:place], numbers[place] + 1]))}"
+
+
+def _of_setup_cfg(folder: Path) -> _Declared | None:
+    lines = [line.strip() for line in _option(folder, "install_requires").splitlines() if line.strip()]
+    return _Declared("setup.cfg", lines) if lines else None
+
+
+def _option(folder: Path, name: str) -> str:
+    """Of setup.cfg."""
+    config = ConfigParser(interpolation=None, strict=False)
+    with suppress(ParsingError, UnicodeDecodeError):
+        config.read(folder / "setup.cfg", encoding="utf-8")
+    return config.get("options", name, fallback="")
+
+
+def _of_setup_py(folder: Path) -> _Declared | None:
+    """As far as it is written there; nothing of it is run."""
+    path = folder / "setup.py"
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return None
+    named = {
+        target.id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    keywords = [node for node in ast.walk(tree) if isinstance(node, ast.keyword)]
+    said = {
+        node.arg: named.get(node.value.id) if isinstance(node.value, ast.Name) else node.value for node in keywords
+    }
+    lines, pythons = _constant(said.get("install_requires")), _constant(said.get("python_requires"))
+    if not isinstance(lines, list | tuple) or not all(map(_is_requirement, lines)) or not lines:
+        return None
+    return _Declared(path.name, [*lines], pythons if isinstance(pythons, str) else "")
+
+
+def _constant(node: ast.AST | None) -> Any:
+    with suppress(ValueError, TypeError):
+        return ast.literal_eval(node) if isinstance(node, ast.expr) else None
+    return None
+
+
+def _is_requirement(line: Any) -> bool:
+    try:
+        return bool(Requirement(line))
+    except (InvalidRequirement, TypeError):
+        return False
+
+
+_UNLOCKED = (_of_pyproject, _of_setup_cfg, _of_pipfile, _of_setup_py)

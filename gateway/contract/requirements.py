@@ -8,6 +8,9 @@ import re
 from datetime import date
 from typing import NamedTuple
 
+#: In an egg: the project's own modules that are not in it, each with its place beside scrapy.cfg or above it.
+ELSEWHERE = "EGG-INFO/elsewhere.txt"
+
 _COMMENT = re.compile(r"^#\s*(requires-python|python|exclude-newer|stack):\s*(\S.*?)\s*$", re.MULTILINE)
 #: Scrapy Cloud's: `scrapy:2.11-20241022`. One without a date changes, as does what there is today.
 _STACK = re.compile(r"scrapy:(?P<scrapy>\d+\.\d+)(?:-(?P<date>\d{8}))?\b.*")

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from sites.server import Reply, links
 
-_WHEEL = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+WHEEL = "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 
 def write_wheels_of_node(folder: Path) -> None:
@@ -31,7 +31,7 @@ def write_wheel(folder: Path, name: str, number: str, files: dict[str, str], nee
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n"
     metadata += "".join(f"Requires-Dist: {need}\n" for need in needs)
     path = folder / f"{name}-{number}-py3-none-any.whl"
-    content = {**files, f"{info}/METADATA": metadata, f"{info}/WHEEL": _WHEEL}
+    content = {**files, f"{info}/METADATA": metadata, f"{info}/WHEEL": WHEEL}
     with zipfile.ZipFile(path, "w") as wheel:
         for member, text in content.items():
             wheel.writestr(member, text)
@@ -86,7 +86,7 @@ def write_source(folder: Path, name: str, number: str, files: dict[str, str]) ->
         **files,
         "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n",
         "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
-        "backend.py": BACKEND.format(name=name, number=number, modules=[*files], needs=(), wheel=_WHEEL),
+        "backend.py": BACKEND.format(name=name, number=number, modules=[*files], needs=(), wheel=WHEEL),
     }
     with tarfile.open(path, "w:gz") as archive:
         for member, text in content.items():

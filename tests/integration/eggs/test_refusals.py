@@ -51,6 +51,27 @@ REFUSED: dict[str, tuple[bytes, tuple[str, ...]]] = {
         ),
         ("'no_such_dependency'", "It also imports no_such_other, which"),
     ),
+    "a missing dependency whose distribution has another name": (
+        egg(source("named", spiders="import no_such_first\n", pipelines="import slugify\n")),
+        ("No module named 'no_such_first'", "It also imports python-slugify, which"),
+    ),
+    "a module of its own that the egg has not": (
+        egg(
+            {
+                **source("alone", spiders="import misc.agents\n"),
+                "EGG-INFO/elsewhere.txt": "misc ../misc\n",
+            }
+        ),
+        ("No module named 'misc'", "It is the project's own (../misc) and not in the egg: have git track it"),
+    ),
+    "a module of its own that it has by another name": (
+        egg(source("deep", spiders="from helping import x\n", helping="x = 1\n")),
+        ("No module named 'helping'", "It is the project's own: import it as deep.helping"),
+    ),
+    "a project of Python 2": (
+        egg(source("ancient", spiders="import urlparse\n")),
+        ("No module named 'urlparse'", "was a module of Python 2"),
+    ),
     "a pipeline whose dependency is missing": (
         egg(
             source(

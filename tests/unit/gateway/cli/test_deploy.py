@@ -10,9 +10,182 @@ from typing import Any
 import pytest
 from unit.gateway.cli.conftest import Answer, Run, StandIn
 
+NONE_DECLARED = (
+    "what it depends on is declared nowhere (no lock, requirements.txt, pyproject.toml, Pipfile, setup.py): it runs "
+    "with what the nodes have\n"
+)
+
+
+PIPFILE_LOCK = """{
+"_meta": {"requires": {"python_version": "3.12"}},
+"default": {
+    "colour": {"hashes": ["sha256:aa"], "index": "pypi", "markers": "os_name != 'nt'", "version": "==1.0"},
+    "tool": {"git": "https://example.com/tool.git", "ref": "abc"}
+},
+"develop": {"toolbox": {"version": "==2.0"}}
+}"""
+POETRYS = """
+[tool.poetry.dependencies]
+python = "~3.11"
+a = "^1.2"
+b = {version = "^0.3", extras = ["x"]}
+c = "*"
+d = "1.5"
+e = ">=1,<3"
+f = {git = "https://x.com/f", tag = "v1"}
+"""
+PIPFILE = """
+[packages]
+a = "*"
+b = {version = "==1.0", markers = "os_name != 'nt'"}
+
+[dev-packages]
+c = "*"
+
+[requires]
+python_version = "3.8"
+"""
+POETRY = """
+[tool.poetry.dependencies]
+python = "^3.8"
+Paint = {version = "^2", extras = ["net"]}
+
+[tool.poetry.dev-dependencies]
+toolbox = "*"
+"""
+POETRY_1_LOCK = """
+[[package]]
+name = "colour"
+version = "1.0"
+category = "main"
+optional = false
+
+[[package]]
+name = "iocp"
+version = "3.0"
+category = "main"
+optional = false
+
+[[package]]
+name = "paint"
+version = "2.0"
+category = "main"
+optional = false
+
+[package.dependencies]
+colour = ">=1"
+iocp = {version = "*", markers = "sys_platform == \\"win32\\""}
+socks = {version = "*", optional = true, markers = "extra == \\"net\\""}
+unused = {version = "*", optional = true, markers = "extra == \\"other\\""}
+
+[package.extras]
+net = ["socks (>=4)"]
+other = ["unused"]
+
+[[package]]
+name = "socks"
+version = "4.0"
+category = "main"
+optional = true
+
+[[package]]
+name = "toolbox"
+version = "2.0"
+category = "dev"
+optional = false
+
+[[package]]
+name = "unused"
+version = "2.0"
+category = "main"
+optional = true
+
+[metadata]
+lock-version = "1.1"
+python-versions = "^3.8"
+
+[metadata.files]
+colour = [{file = "colour.whl", hash = "sha256:aa"}]
+"""
+POETRY_LOCK = """
+[[package]]
+name = "colour"
+version = "1.0"
+optional = false
+groups = ["main"]
+markers = 'os_name != "nt"'
+files = [{file = "colour.whl", hash = "sha256:aa"}, {file = "colour.tar.gz", hash = "sha256:bb"}]
+
+[[package]]
+name = "tool"
+version = "2.0"
+optional = false
+groups = ["main", "dev"]
+files = []
+
+[package.source]
+type = "git"
+url = "https://example.com/tool.git"
+reference = "main"
+resolved_reference = "abc"
+
+[[package]]
+name = "toolbox"
+version = "2.0"
+optional = false
+groups = ["dev"]
+files = []
+
+[metadata]
+lock-version = "2.1"
+python-versions = "^3.11"
+"""
+PYPROJECT = """
+[project]
+name = "shop"
+version = "1"
+requires-python = ">=3.11"
+dependencies = ["colour"]
+
+[dependency-groups]
+dev = ["toolbox"]
+"""
+LOCK = f"""
+version = 1
+requires-python = ">=3.11"
+
+[[package]]
+name = "colour"
+version = "1.0"
+source = {{ registry = "https://pypi.org/simple" }}
+wheels = [{{ url = "https://example.com/colour-1.0-py3-none-any.whl", hash = "sha256:{"0" * 64}" }}]
+
+[[package]]
+name = "shop"
+version = "1"
+source = {{ virtual = "." }}
+dependencies = [{{ name = "colour" }}]
+
+[package.dev-dependencies]
+dev = [{{ name = "toolbox" }}]
+
+[package.metadata]
+requires-dist = [{{ name = "colour" }}]
+
+[package.metadata.requires-dev]
+dev = [{{ name = "toolbox" }}]
+
+[[package]]
+name = "toolbox"
+version = "1.0"
+source = {{ registry = "https://pypi.org/simple" }}
+wheels = [{{ url = "https://example.com/toolbox-1.0-py3-none-any.whl", hash = "sha256:{"1" * 64}" }}]
+"""
+
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("UV_OFFLINE", "1")
     folder = tmp_path / "code"
     (folder / "shop").mkdir(parents=True)
     (folder / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\n")
@@ -45,7 +218,7 @@ def test_a_refusal_tells_what_each_node_said(gateway: StandIn, run: Run, project
     done = run("deploy", str(project), "--project", "store")
     assert done.returncode == 1
     assert done.stdout == "✓ n1: 2 spiders\n"
-    assert done.stderr == "✗ n2: No module named 'pandas'\nerror: deployed on 1 of 2 nodes\n"
+    assert done.stderr == f"{NONE_DECLARED}✗ n2: No module named 'pandas'\nerror: deployed on 1 of 2 nodes\n"
 
 
 def test_what_all_nodes_say_is_told_once(gateway: StandIn, run: Run, project: Path) -> None:
@@ -54,7 +227,7 @@ def test_what_all_nodes_say_is_told_once(gateway: StandIn, run: Run, project: Pa
     error = {"code": "invalid_request", "message": why, "detail": detail}
     gateway.says("POST /projects/shop/versions", Answer(422, {"error": error, "request_id": "1"}))
     done = run("deploy", str(project))
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {why}\n")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{NONE_DECLARED}error: {why}\n")
 
 
 GIT = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
@@ -150,7 +323,8 @@ def test_a_lock_of_uv_is_sent_as_requirements_without_what_is_for_development(
 def test_a_lock_of_poetry_or_pipenv_is_sent_as_requirements(gateway: StandIn, run: Run, project: Path) -> None:
     (project / "Pipfile.lock").write_text(PIPFILE_LOCK)
     body = sent_with(gateway, run, project)
-    assert b"# requires-python: ==3.12.*\ncolour==1.0 ; os_name != 'nt' --hash=sha256:aa\n" in body
+    # Pipenv itself only warns of another Python
+    assert b"# python: 3.12\ncolour==1.0 ; os_name != 'nt' --hash=sha256:aa\n" in body
     assert b"tool @ git+https://example.com/tool.git@abc\n" in body
     assert b"toolbox" not in body
     (project / "poetry.lock").write_text(POETRY_LOCK)
@@ -163,7 +337,7 @@ def test_a_lock_of_poetry_or_pipenv_is_sent_as_requirements(gateway: StandIn, ru
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ('groups = ["main"]', "", "is of Poetry 1"),
+        ('groups = ["main"]', "", "is of Poetry 1, which needs its pyproject.toml"),
         ('type = "git"', 'type = "directory"', "tool comes from a folder"),
         ("[[package]]", "[package", "cannot be read"),
     ],
@@ -175,6 +349,71 @@ def test_a_lock_that_is_no_use_to_a_node_is_refused(
     done = run("deploy", str(project))
     assert (done.returncode, why in done.stderr) == (2, True)
     assert not gateway.requests
+
+
+def test_a_lock_of_poetry_1_is_followed_from_the_projects_own_dependencies(
+    gateway: StandIn, run: Run, project: Path
+) -> None:
+    (project / "poetry.lock").write_text(POETRY_1_LOCK)
+    (project / "pyproject.toml").write_text(POETRY)
+    body = sent_with(gateway, run, project)
+    lines = [
+        b"# requires-python: <4,>=3.8",
+        b"colour==1.0 --hash=sha256:aa",
+        b'iocp==3.0 ; (sys_platform == "win32")',
+        b"paint==2.0",
+        b"socks==4.0",
+    ]
+    assert b"\r\n\r\n" + b"\n".join(lines) + b"\n\r\n" in body
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "lines"),
+    [
+        ("pyproject.toml", PYPROJECT, "# requires-python: >=3.11\ncolour\n"),
+        ("pyproject.toml", POETRYS,
+         "# requires-python: <3.12,>=3.11\na<2,>=1.2\nb[x]<0.4,>=0.3\nc\nd==1.5\ne<3,>=1\nf @ git+https://x.com/f@v1\n"),
+        ("Pipfile", PIPFILE, "# python: 3.8\na\nb==1.0 ; os_name != 'nt'\n"),
+        ("setup.cfg", "[options]\npython_requires = >=3.8\ninstall_requires =\n  a>=1\n  b\n",
+         "# requires-python: >=3.8\na>=1\nb\n"),
+        ("setup.py", "NEEDS = ['a>=1', 'b']\nsetuptools.setup(install_requires=NEEDS)\n", "a>=1\nb\n"),
+    ],
+)  # fmt: skip
+def test_what_is_declared_and_not_locked_is_sent(
+    *, gateway: StandIn, run: Run, project: Path, file: str, text: str, lines: str
+) -> None:
+    (project / file).write_text(text)
+    assert f"\r\n\r\n{lines}\r\n".encode() in sent_with(gateway, run, project)
+
+
+def test_what_is_declared_above_the_project_is_sent_as_far_as_its_repository_goes(
+    gateway: StandIn, run: Run, project: Path
+) -> None:
+    inner = project / "crawlers"
+    inner.mkdir()
+    (project / "shop").rename(inner / "shop")
+    (project / "scrapy.cfg").rename(inner / "scrapy.cfg")
+    (project.parent / "requirements.txt").write_text("stranger==1\n")
+    (project / "requirements.txt").write_text("-r more/base.txt\n-e .\nours==1\nbuilt @ file:///croot/built\n")
+    (project / "more").mkdir()
+    (project / "more/base.txt").write_bytes("base==1\r\n".encode("utf-16"))
+    (project / ".python-version").write_text("3.12.8\n")
+    assert b"\r\n\r\n# python: 3.12.8\nbase==1\nours==1\nbuilt\n\r\n" in sent_with(gateway, run, inner)
+    (project / "requirements.txt").unlink()
+    (project / ".git").mkdir()
+    assert b"stranger" not in sent_with(gateway, run, inner)
+
+
+def test_a_day_is_asked_for_or_is_that_of_its_stack(gateway: StandIn, run: Run, project: Path) -> None:
+    stack = "requirements:\n  file: requirements.txt\nstacks:\n  default: scrapy:2.11-20241022\n"
+    (project / "scrapinghub.yml").write_text(stack)
+    (project / "requirements.txt").write_text("top\n")
+    assert b"# stack: scrapy:2.11-20241022\ntop\n" in sent_with(gateway, run, project)
+    body = sent_with(gateway, run, project, "--as-of", "2025-02-03")
+    assert b"# exclude-newer: 2025-02-03\ntop\n" in body
+    assert b"stack" not in body
+    done = run("deploy", str(project), "--as-of", "yesterday")
+    assert (done.returncode, done.stderr) == (2, "error: --as-of: 'yesterday' is no date like 2024-10-22\n")
 
 
 def test_it_waits_until_everything_is_installed_and_tells_what_the_installer_says(
@@ -194,9 +433,9 @@ def test_it_waits_until_everything_is_installed_and_tells_what_the_installer_say
     )
     told = run("deploy", str(project), "--version", "1.4")
     assert (told.returncode, told.stdout) == (0, "✓ n1: 2 spiders\nshop 1.4: 2 spiders\n")
-    assert told.stderr == "n1: unpacking\n"
+    assert told.stderr == f"{NONE_DECLARED}n1: unpacking\n"
     refused = run("deploy", str(project), "--version", "1.4")
-    assert (refused.returncode, refused.stderr) == (2, "error: egg: the requirements cannot be met\n")
+    assert (refused.returncode, refused.stderr) == (2, f"{NONE_DECLARED}error: egg: the requirements cannot be met\n")
 
 
 def test_requirements_that_cannot_be_read_are_said_before_anything_is_sent(
@@ -210,87 +449,3 @@ def test_requirements_that_cannot_be_read_are_said_before_anything_is_sent(
     assert not gateway.requests
     (project / "requirements.txt").write_text("top==1\n")
     assert b"top==1\n" in sent_with(gateway, run, project)
-
-
-PIPFILE_LOCK = """{
-"_meta": {"requires": {"python_version": "3.12"}},
-"default": {
-    "colour": {"hashes": ["sha256:aa"], "index": "pypi", "markers": "os_name != 'nt'", "version": "==1.0"},
-    "tool": {"git": "https://example.com/tool.git", "ref": "abc"}
-},
-"develop": {"toolbox": {"version": "==2.0"}}
-}"""
-POETRY_LOCK = """
-[[package]]
-name = "colour"
-version = "1.0"
-optional = false
-groups = ["main"]
-markers = 'os_name != "nt"'
-files = [{file = "colour.whl", hash = "sha256:aa"}, {file = "colour.tar.gz", hash = "sha256:bb"}]
-
-[[package]]
-name = "tool"
-version = "2.0"
-optional = false
-groups = ["main", "dev"]
-files = []
-
-[package.source]
-type = "git"
-url = "https://example.com/tool.git"
-reference = "main"
-resolved_reference = "abc"
-
-[[package]]
-name = "toolbox"
-version = "2.0"
-optional = false
-groups = ["dev"]
-files = []
-
-[metadata]
-lock-version = "2.1"
-python-versions = "^3.11"
-"""
-PYPROJECT = """
-[project]
-name = "shop"
-version = "1"
-requires-python = ">=3.11"
-dependencies = ["colour"]
-
-[dependency-groups]
-dev = ["toolbox"]
-"""
-LOCK = f"""
-version = 1
-requires-python = ">=3.11"
-
-[[package]]
-name = "colour"
-version = "1.0"
-source = {{ registry = "https://pypi.org/simple" }}
-wheels = [{{ url = "https://example.com/colour-1.0-py3-none-any.whl", hash = "sha256:{"0" * 64}" }}]
-
-[[package]]
-name = "shop"
-version = "1"
-source = {{ virtual = "." }}
-dependencies = [{{ name = "colour" }}]
-
-[package.dev-dependencies]
-dev = [{{ name = "toolbox" }}]
-
-[package.metadata]
-requires-dist = [{{ name = "colour" }}]
-
-[package.metadata.requires-dev]
-dev = [{{ name = "toolbox" }}]
-
-[[package]]
-name = "toolbox"
-version = "1.0"
-source = {{ registry = "https://pypi.org/simple" }}
-wheels = [{{ url = "https://example.com/toolbox-1.0-py3-none-any.whl", hash = "sha256:{"1" * 64}" }}]
-"""

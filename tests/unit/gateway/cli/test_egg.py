@@ -6,12 +6,14 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from wheels import BACKEND, WHEEL
 
-from gateway.cli.projects import EggError, build_egg, project_of_egg, read_project
+from gateway.cli.egg import Built, build_egg, project_of_egg, read_project
+from gateway.cli.requirements import EggError, find_requirements
 
+GIT = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
 FILES = {
     "scrapy.cfg": "[settings]\ndefault = shop.settings\n\n[deploy:live]\nproject = Shop\n",
-    "setup.py": "raise SystemExit('is never run')",
     "rules.py": "PRICE = '.price'",
     "shop/__init__.py": "",
     "shop/settings.py": "BOT_NAME = 'shop'",
@@ -22,6 +24,7 @@ FILES = {
     "shop/.cache/page": "",
     "tests/__init__.py": "",
     "notes/plan.md": "",
+    "requirements.txt": "",
 }
 
 
@@ -35,9 +38,127 @@ def folder(tmp_path: Path) -> Path:
     return root
 
 
-def test_an_egg_has_the_packages_and_what_is_in_them(folder: Path, tmp_path: Path) -> None:
-    egg = tmp_path / "x.egg"
-    build_egg(read_project(folder), "1", egg)
+@pytest.fixture(autouse=True)
+def _nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, value in {**GIT, "UV_OFFLINE": "1", "GIT_CEILING_DIRECTORIES": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def built(folder: Path) -> tuple[dict[str, bytes], Built, list[str]]:
+    """The files of its egg, what its wheel says, and what is told."""
+    said: list[str] = []
+    found = build_egg(read_project(folder), "1", folder.with_name("built.egg"), said.append)
+    with zipfile.ZipFile(folder.with_name("built.egg")) as egg:
+        return {name: egg.read(name) for name in egg.namelist()}, found, said
+
+
+def git(folder: Path, *words: str) -> None:
+    subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True)
+
+
+def test_an_egg_has_all_that_git_has_and_new_files_but_none_that_git_ignores(folder: Path) -> None:
+    git(folder, "init")
+    git(folder, "add", ".")
+    ignored = {".gitignore": "/dumps\nlocal.csv\n", "dumps/1.csv": "", "local.csv": ""}
+    write(folder, {"resources/cities.csv": "Rome\n", "helpers/clean.py": "", "cities.txt": "", **ignored})
+    files, _, said = built(folder)
+    assert {"resources/cities.csv", "helpers/clean.py", "cities.txt", "shop/words/list.txt", "notes/plan.md"} <= set(
+        files
+    )
+    assert not [name for name in files if name.startswith(("dumps", "local", "tests", ".", "requirements"))]
+    assert said == []
+
+
+def test_what_is_not_in_the_egg_is_told_where_git_has_nothing(folder: Path) -> None:
+    files, _, said = built(folder)
+    assert "notes/plan.md" not in files
+    assert said == ["not in the egg: notes/ (no packages; `git init` and `git add` what is to be in it)"]
+
+
+def test_a_link_of_the_repository_is_followed_in_it_and_nowhere_else(folder: Path, tmp_path: Path) -> None:
+    write(tmp_path, {"common/tools.py": "", "secret/key.txt": ""})
+    (folder / "common").symlink_to("../common")
+    (folder / "secret").symlink_to(tmp_path / "secret")
+    git(folder, "init")
+    git(folder, "add", ".")
+    files, _, _ = built(folder)
+    assert not any(name.startswith(("common", "secret")) for name in files)
+    (folder / "linked").symlink_to("notes")
+    assert "linked/plan.md" in built(folder)[0]
+
+
+SRC = {
+    "scrapy.cfg": "[settings]\ndefault = shop.settings\n",
+    "src/shop/__init__.py": "",
+    "src/shop/settings.py": "",
+    "src/shop/words.txt": "one",
+}
+
+
+def test_packages_below_src_are_at_the_top_of_the_egg(tmp_path: Path) -> None:
+    write(folder := tmp_path / "project", SRC)
+    files, _, _ = built(folder)
+    assert {"shop/__init__.py", "shop/settings.py", "shop/words.txt"} < set(files)
+
+
+def test_an_egg_is_what_the_projects_build_backend_makes_and_what_git_has(tmp_path: Path) -> None:
+    """The module `made` is made when it is built."""
+    modules = ["lib/shop/__init__.py", "lib/shop/settings.py", "made.py"]
+    backend = BACKEND.format(
+        name="shop", number="1", modules=modules, needs=("colour>=1", "x ; extra == 'y'"), wheel=WHEEL
+    )
+    making = "open('made.py', 'w').write('')\nimport os\nos.makedirs('dumps', exist_ok=True)\n"
+    write(
+        folder := tmp_path / "project",
+        {
+            "scrapy.cfg": "[settings]\ndefault = lib.shop.settings\n",
+            "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
+            "backend.py": making + backend,
+            "lib/shop/__init__.py": "",
+            "lib/shop/settings.py": "",
+            "resources/cities.csv": "",
+        },
+    )
+    git(folder, "init")
+    git(folder, "add", ".")
+    files, found, said = built(folder)
+    assert said == []
+    assert {"made.py", "lib/shop/settings.py", "resources/cities.csv"} < set(files)
+    assert found.needs == ("colour>=1",)
+    assert not (folder / "dumps").exists()
+    declared = find_requirements(folder, "", *found)
+    assert declared is not None
+    assert declared.content == b"colour>=1\n"
+
+
+def test_where_no_wheel_can_be_made_the_egg_has_the_files_and_the_reason_is_told(folder: Path) -> None:
+    write(folder, {"pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "x"\nbackend-path = ["."]\n'})
+    files, found, said = built(folder)
+    assert "shop/settings.py" in files
+    assert found == Built()
+    assert said[0].startswith("not in the egg: notes/")
+    assert said[1].startswith("its build backend made no wheel, so the egg has the files as they are:")
+    assert "No module named 'x'" in said[1]
+
+
+def test_an_egg_names_the_projects_modules_that_it_has_not(folder: Path, tmp_path: Path) -> None:
+    write(tmp_path, {"misc/agents.py": "", "project/legacy/old.py": ""})
+    listed = built(folder)[0]["EGG-INFO/elsewhere.txt"].decode()
+    assert "misc ../misc\n" in listed
+    assert "legacy legacy\n" in listed
+    assert "shop" not in listed
+
+
+def test_an_egg_has_the_packages_and_what_is_in_them(folder: Path) -> None:
+    egg = folder.with_name("built.egg")
+    built(folder)
     with zipfile.ZipFile(egg) as archive:
         assert archive.namelist() == [
             "rules.py",
@@ -48,13 +169,14 @@ def test_an_egg_has_the_packages_and_what_is_in_them(folder: Path, tmp_path: Pat
             "shop/words/list.txt",
             "EGG-INFO/PKG-INFO",
             "EGG-INFO/entry_points.txt",
+            "EGG-INFO/elsewhere.txt",
         ]
     assert project_of_egg(egg) == "shop"
 
 
 def test_an_egg_can_be_imported_and_says_where_its_settings_are(folder: Path, tmp_path: Path) -> None:
     egg = tmp_path / "x.egg"
-    build_egg(read_project(folder), "1.4", egg)
+    build_egg(read_project(folder), "1.4", egg, print)
     code = (
         "import sys, importlib.metadata as m; sys.path.insert(0, sys.argv[1]);"
         "print(m.entry_points(group='scrapy')['settings'].load().BOT_NAME);"
@@ -75,7 +197,7 @@ def test_the_name_is_what_scrapy_cfg_deploys_it_as_or_the_package(folder: Path) 
     [
         (None, "it has no scrapy.cfg"),
         ("[deploy]\n", "does not say where the settings are"),
-        ("[settings]\ndefault = shop.setings\n", "there is no such module"),
+        ("[settings]\ndefault = shop.setings\n", "there is no such module; shop.settings is there"),
         ("settings\n", "cannot be read"),
     ],
 )
@@ -84,7 +206,7 @@ def test_what_is_no_project_is_refused_with_what_is_missing(folder: Path, config
     if config is not None:
         (folder / "scrapy.cfg").write_text(config)
     with pytest.raises(EggError, match=words):
-        read_project(folder)
+        built(folder)
 
 
 def test_a_folder_without_scrapy_cfg_is_told_what_else_there_is(folder: Path) -> None:

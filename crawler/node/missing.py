@@ -1,0 +1,101 @@
+"""What to do about a module that an egg imports and that is not there."""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import suppress
+from importlib.util import find_spec
+
+from crawler.node.projects import Egg
+from gateway.contract.requirements import ELSEWHERE
+
+#: Modules whose distribution has another name (`-` and `_` are the same in one).
+_DISTRIBUTIONS = {
+    "Crypto": "pycryptodome",
+    "MySQLdb": "mysqlclient",
+    "OpenSSL": "pyOpenSSL",
+    "PIL": "Pillow",
+    "attr": "attrs",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python-headless",
+    "dateutil": "python-dateutil",
+    "docx": "python-docx",
+    "dotenv": "python-dotenv",
+    "fitz": "PyMuPDF",
+    "git": "GitPython",
+    "googleapiclient": "google-api-python-client",
+    "jwt": "PyJWT",
+    "magic": "python-magic",
+    "pkg_resources": "setuptools<81",
+    "pptx": "python-pptx",
+    "psycopg2": "psycopg2-binary",
+    "pymysql": "PyMySQL",
+    "scrapyd_api": "python-scrapyd-api",
+    "sklearn": "scikit-learn",
+    "slugify": "python-slugify",
+    "snowflake": "snowflake-connector-python",
+    "socks": "PySocks",
+    "telegram": "python-telegram-bot",
+    "yaml": "PyYAML",
+    "zmq": "pyzmq",
+}
+#: What `google` and such are the beginnings of.
+_NAMESPACES = frozenset({"azure", "google", "zope"})
+#: Modules of Python 2, whose names mean nothing any more.
+_OF_PYTHON_2 = frozenset(
+    {"ConfigParser", "HTMLParser", "Queue", "StringIO", "cPickle", "httplib", "urllib2", "urlparse"}
+)
+
+
+def advice_on_missing(missing: str, egg: Egg) -> str:
+    """`missing` is the name that stands first: it is neither in the egg nor installed."""
+    if missing in _OF_PYTHON_2:
+        return f". {missing} was a module of Python 2, for which the project is written: crawls need Python 3"
+    if (place := _elsewhere(egg).get(missing)) is not None:
+        return f". It is the project's own ({place}) and not in the egg: have git track it, beside scrapy.cfg"
+    if inside := _inside(missing, egg):
+        return f". It is the project's own: import it as {inside}"
+    return (
+        f". Add {distribution_of(missing)} to the project's requirements (requirements.txt, pyproject.toml …), which "
+        "`discoverybot deploy` sends, or put it into the egg (scrapyd-deploy --include-dependencies)"
+        f"{_also_missing(missing, egg)}"
+    )
+
+
+def distribution_of(module: str) -> str:
+    """Under which name it can be installed, as far as one can tell by the module's."""
+    if module in _NAMESPACES:
+        return f"the distribution of {module}.…"
+    return _DISTRIBUTIONS.get(module, module)
+
+
+def _elsewhere(egg: Egg) -> dict[str, str]:
+    """What the command that built the egg has left out, by its names."""
+    with suppress(OSError, UnicodeDecodeError):
+        lines = (egg.path / ELSEWHERE).read_text("utf-8").splitlines()
+        return dict(line.partition(" ")[::2] for line in lines)
+    return {}
+
+
+def _inside(module: str, egg: Egg) -> str | None:
+    """Its name in the egg if it lies deeper there."""
+    found = [*egg.path.glob(f"*/**/{module}.py"), *egg.path.glob(f"*/**/{module}/__init__.py")]
+    names = (".".join(path.relative_to(egg.path).with_suffix("").parts) for path in sorted(found))
+    return next((name.removesuffix(".__init__") for name in names), None)
+
+
+#: `import a.b` and `from a.b import c`, where they stand alone: one in a `try` or in a function may be optional.
+_IMPORT = re.compile(rb"^(?:import|from) +([A-Za-z]\w*)(?=[\w.]*(?: +import\b| +as\b| *[,#\r]| *$))", re.MULTILINE)
+#: As many are named as a message has room for.
+_NAMED = 8
+
+
+def _also_missing(missing: str, egg: Egg) -> str:
+    """The other modules that the project imports and the node lacks, so that they need not be found one by one."""
+    imported = {name.decode() for path in egg.path.rglob("*.py") for name in _IMPORT.findall(path.read_bytes())}
+    there = {missing, *egg.packages, *sys.stdlib_module_names, *_elsewhere(egg), *_OF_PYTHON_2}
+    names = sorted(name for name in imported - there if find_spec(name) is None and not _inside(name, egg))
+    more = f" and {len(names) - _NAMED} others" if len(names) > _NAMED else ""
+    named = ", ".join(map(distribution_of, names[:_NAMED]))
+    return f". It also imports {named}{more}, which are missing, too" if names else ""

@@ -1,0 +1,325 @@
+"""A Scrapy project as an egg: a ZIP file of its packages, and a note that says where its settings are."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+import tomllib
+import zipfile
+from collections.abc import Callable, Iterator
+from configparser import ConfigParser
+from configparser import Error as ParsingError
+from contextlib import suppress
+from email.parser import HeaderParser
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from uv import find_uv_bin
+
+from gateway.cli.requirements import EggError, above
+from gateway.contract.requirements import ELSEWHERE
+
+_ENTRY_POINTS = "EGG-INFO/entry_points.txt"
+
+
+class ScrapyProject(NamedTuple):
+    folder: Path
+    #: Dotted name of its settings module.
+    settings: str
+    #: What scrapy.cfg says that it is deployed as, else its settings' package.
+    name: str
+    #: What scrapy.cfg says of its version: one, or `GIT` or `HG`.
+    version: str | None = None
+
+    @property
+    def package(self) -> str:
+        return self.settings.partition(".")[0]
+
+
+def read_project(folder: Path) -> ScrapyProject:
+    """Raises `EggError` where there is no scrapy.cfg that says where the settings are."""
+    path = folder / "scrapy.cfg"
+    config = ConfigParser(interpolation=None, strict=False)
+    try:
+        if not config.read(path, encoding="utf-8"):
+            raise EggError(_no_project(folder))
+        settings = config.get("settings", "default", fallback="")
+    except (ParsingError, UnicodeDecodeError) as error:
+        raise EggError(f"{path} cannot be read: {error}") from None
+    if not settings:
+        raise EggError(f"{path} does not say where the settings are: [settings] default = <package>.settings")
+    name = _of_target(config, "project") or settings.partition(".")[0]
+    return ScrapyProject(folder, settings, name, _of_target(config, "version"))
+
+
+def _no_project(folder: Path) -> str:
+    if not folder.is_dir():
+        return f"{folder}: there is no such folder, and no such egg"
+    # not to any depth: the folder may be somebody's home
+    found = (path for depth in range(1, 4) for path in folder.glob("*/" * depth + "scrapy.cfg"))
+    inside = sorted(path.parent.relative_to(folder).as_posix() for path in found)
+    if inside:
+        return f"{folder} is not a Scrapy project, but has some in it; deploy one of them: {', '.join(inside)}"
+    settings = sorted([*folder.glob("settings.py"), *folder.glob("*/settings.py")])
+    example = ".".join(settings[0].relative_to(folder).with_suffix("").parts) if settings else "<package>.settings"
+    return (
+        f"{folder} is not a Scrapy project: it has no scrapy.cfg. If its settings are {example}, write one with the "
+        f"lines [settings] and default = {example}"
+    )
+
+
+def _of_target(config: ConfigParser, option: str) -> str | None:
+    """What the first of scrapy.cfg's targets that says something says: `[deploy]`, `[deploy:live]`."""
+    targets = (name for name in config.sections() if name == "deploy" or name.startswith("deploy:"))
+    values = (config.get(target, option, fallback="").strip() for target in targets)
+    return next((value for value in values if value), None)
+
+
+def project_of_egg(path: Path) -> str:
+    """The package that its settings are in. Raises `EggError` for what is no egg of a Scrapy project."""
+    config = ConfigParser(delimiters=("=",), interpolation=None, strict=False)
+    try:
+        with zipfile.ZipFile(path) as egg:
+            config.read_string(egg.read(_ENTRY_POINTS).decode("utf-8", "replace"))
+    except (zipfile.BadZipFile, OSError):
+        raise EggError(f"{path} is not an egg: it is not a ZIP file") from None
+    except (KeyError, ParsingError):
+        pass
+    settings = config.get("scrapy", "settings", fallback="").strip()
+    if not settings:
+        raise EggError(f"{path} is not an egg of a Scrapy project: it does not say where its settings are")
+    return settings.partition(".")[0]
+
+
+# --- its files: what the project's own build backend makes of it, and all that git has beside scrapy.cfg
+
+#: Never part of what is deployed, at the top of a project. What it depends on is sent in another place.
+_LEFT_OUT = frozenset({"tests", "test", "build", "dist", "docs", "setup.py", "conftest.py", "requirements.txt"})
+#: Where packages may lie that are imported without it.
+_SRC = "src"
+_NEVER = frozenset({"__pycache__", "node_modules"})
+
+
+class Built(NamedTuple):
+    """What is told of an egg that was built."""
+
+    #: As the wheel of the project's own build backend says it: requirements, and a range of Pythons.
+    needs: tuple[str, ...] = ()
+    pythons: str = ""
+
+
+def build_egg(project: ScrapyProject, version: str, target: Path, tell: Callable[[str], None]) -> Built:
+    """Write the egg to `target`; what is not as one may expect is told. Raises `EggError`, `OSError`."""
+    tracked = _tracked(project.folder)
+    own = dict(_members(project, tracked, tell))
+    with TemporaryDirectory(prefix="discoverybot-build-") as folder:
+        wheel = _build(project, tracked, own, Path(folder), tell) if _has_backend(project.folder) else None
+        made = _contents(wheel, Path(folder) / "wheel", project) if wheel else {}
+        members = {**own, **made}
+        if not {f"{name}{end}" for name in [project.settings.replace(".", "/")] for end in _MODULE} & set(members):
+            raise EggError(_no_settings(project, members))
+        _write(project, version, target, members, _elsewhere(project.folder, members))
+        return _metadata(Path(folder) / "wheel") if wheel else Built()
+
+
+#: What the file of a module ends with.
+_MODULE = (".py", "/__init__.py")
+
+
+def _no_settings(project: ScrapyProject, members: dict[str, Path]) -> str:
+    others = sorted(name[:-3].replace("/", ".") for name in members if name.endswith("settings.py"))
+    there = f"; {others[0]} is there" if others else ""
+    path = project.folder / "scrapy.cfg"
+    return f"{path} says that the settings are {project.settings}, but there is no such module{there}"
+
+
+def _elsewhere(folder: Path, members: dict[str, Path]) -> dict[str, str]:
+    """Modules of the repository that are not in the egg, by name, with their places: nobody can install them."""
+    there = {name.partition("/")[0].removesuffix(".py") for name in members}
+    found = dict[str, str]()
+    for place in (folder, *above(folder)):
+        for path in sorted(place.iterdir()):
+            is_package = path.is_dir() and any(path.glob("*.py"))
+            if (is_package or path.suffix == ".py") and path.stem not in there and path != folder:
+                found.setdefault(path.stem, os.path.relpath(path, folder))
+    return found
+
+
+def _write(
+    project: ScrapyProject, version: str, target: Path, members: dict[str, Path], elsewhere: dict[str, str]
+) -> None:
+    notes = {
+        "EGG-INFO/PKG-INFO": f"Metadata-Version: 1.1\nName: {project.name}\nVersion: {version}\n",
+        _ENTRY_POINTS: f"[scrapy]\nsettings = {project.settings}\n",
+        ELSEWHERE: "".join(f"{name} {place}\n" for name, place in sorted(elsewhere.items())),
+    }
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as egg:
+        for name, path in members.items():
+            egg.write(path, name)
+        for name, text in notes.items():
+            egg.writestr(
+                zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED
+            )  # of no time: the same egg has the same bytes
+
+
+def _members(
+    project: ScrapyProject, tracked: list[Path] | None, tell: Callable[[str], None]
+) -> Iterator[tuple[str, Path]]:
+    """Each file's place in the egg, and where it lies: modules and packages beside scrapy.cfg, and what git has."""
+    folder, left = project.folder, list[str]()
+    has_src = (folder / _SRC / project.package).is_dir() and not (folder / project.package).exists()
+    for path in sorted(folder.iterdir()):
+        if not _may_be_in(path.name, project):
+            continue
+        if path.is_dir() and (path.name == project.package or (path / "__init__.py").is_file()):
+            files = sorted(inner for inner in path.rglob("*") if inner.is_file() and _is_source(inner, path))
+            yield from ((file.relative_to(folder).as_posix(), file) for file in files)
+        elif path.is_dir() and path.name == _SRC and has_src:
+            files = sorted(inner for inner in path.rglob("*") if inner.is_file() and _is_source(inner, path))
+            yield from ((file.relative_to(path).as_posix(), file) for file in files)
+        elif path.suffix == ".py":
+            yield path.name, path
+        elif path.is_dir() and tracked is None and any(path.iterdir()) and not (path / "pyvenv.cfg").exists():
+            left.append(f"{path.name}/")
+    for path in tracked or ():
+        place = path.relative_to(folder)
+        is_done = has_src and place.parts[0] == _SRC
+        if _may_be_in(place.parts[0], project) and _is_source(path, folder) and not is_done:
+            yield place.as_posix(), path
+    if left:
+        tell(f"not in the egg: {', '.join(left)} (no packages; `git init` and `git add` what is to be in it)")
+
+
+def _may_be_in(top: str, project: ScrapyProject) -> bool:
+    return not top.startswith(".") and (top not in _LEFT_OUT or Path(top).stem == project.package)
+
+
+def _is_source(path: Path, package: Path) -> bool:
+    parts = path.relative_to(package).parts
+    return path.suffix != ".pyc" and not any(part.startswith(".") or part in _NEVER for part in parts)
+
+
+def _tracked(folder: Path) -> list[Path] | None:
+    """The files that git has there, and new ones that it would not ignore; `None` for a folder in no repository."""
+    try:
+        top = Path(_answer(folder, "git", "rev-parse", "--show-toplevel"))
+        names = _answer(folder, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
+    except EggError:
+        return None
+    # a link may lead to another place of the repository, and to no other
+    paths = [folder / name for name in sorted(filter(None, names))]
+    return [path for path in _followed(paths) if path.resolve().is_relative_to(top.resolve())]
+
+
+def _followed(paths: list[Path]) -> Iterator[Path]:
+    for path in paths:
+        if path.is_file():
+            yield path
+        elif path.is_symlink() and path.is_dir():
+            yield from sorted(inner for inner in path.rglob("*") if inner.is_file())
+
+
+# --- the project's own build backend, in a copy: it may leave files of its own
+
+#: Seconds that it may take.
+_LONGEST = 180
+_SAID = re.compile(r"[╰─▶├│×]+|\x1b\[[0-9;]*m")
+_MOST_SAID = 300
+
+
+def _has_backend(folder: Path) -> bool:
+    if (folder / "setup.py").is_file():
+        return True
+    with suppress(OSError, ValueError):
+        return "build-system" in tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))
+    return False
+
+
+def _build(
+    project: ScrapyProject, tracked: list[Path] | None, own: dict[str, Path], work: Path, tell: Callable[[str], None]
+) -> Path | None:
+    """The wheel; `None` where none can be made, which is told: the egg then has the files as they are."""
+    tops = [path for path in project.folder.iterdir() if path.is_file() and not path.name.startswith(".")]
+    for path in dict.fromkeys([*(tracked or ()), *own.values(), *tops]):
+        copy = work / "source" / path.relative_to(project.folder)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, copy)
+    command = [find_uv_bin(), "build", "--wheel", "--no-python-downloads", "--color", "never"]
+    # its version does not matter, and there is no repository in the copy
+    env = {**os.environ, "SETUPTOOLS_SCM_PRETEND_VERSION": "0"}
+    try:
+        done = subprocess.run(  # noqa: S603 - ours
+            [*command, "--out-dir", str(work / "made"), str(work / "source")],
+            capture_output=True, text=True, errors="replace", env=env, timeout=_LONGEST, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        tell(f"its build backend made no wheel within {_LONGEST} s: the egg has the files as they are")
+        return None
+    if wheel := next((work / "made").glob("*.whl"), None):
+        return wheel
+    backends, _, uvs = done.stderr.partition("error:")
+    last = [line for line in backends.splitlines() if line.strip() and not line.startswith("Building")][-1:]
+    said = " ".join(_SAID.sub(" ", "".join(last) or uvs).split())[:_MOST_SAID]
+    tell(f"its build backend made no wheel, so the egg has the files as they are: {said}")
+    return None
+
+
+def _contents(wheel: Path, folder: Path, project: ScrapyProject) -> dict[str, Path]:
+    """Its modules and data, unpacked, by their places."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    files = {path.relative_to(folder): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        place.as_posix(): path
+        for place, path in files.items()
+        if _may_be_in(place.parts[0], project) and not place.parts[0].endswith((".dist-info", ".data"))
+    }
+
+
+def _metadata(folder: Path) -> Built:
+    path = next(folder.glob("*.dist-info/METADATA"), None)
+    if path is None:
+        return Built()
+    said = HeaderParser().parsestr(path.read_text("utf-8", "replace"))
+    needs = [line for line in said.get_all("Requires-Dist", []) if "extra ==" not in line]
+    return Built(tuple(needs), said.get("Requires-Python", ""))
+
+
+# --- the version, which may be that of the source: `GIT` and `HG` mean what they mean to `scrapyd-deploy`
+
+#: What may not stand in a version; a node would replace it by the same.
+_NOT_IN_A_VERSION = re.compile(r"[^A-Za-z0-9_.+-]")
+
+
+def version_of(text: str | None, folder: Path) -> str:
+    """`text`; for `GIT` and `HG` what the source is at; without one the time, in seconds. Raises `EggError`."""
+    match text:
+        case None:
+            return str(int(time.time()))
+        case "GIT":
+            branch = _answer(folder, "git", "rev-parse", "--abbrev-ref", "HEAD")
+            try:
+                commit = _answer(folder, "git", "describe")
+            except EggError:  # there is no tag
+                commit = f"r{_answer(folder, 'git', 'rev-list', '--count', 'HEAD')}"
+        case "HG":
+            branch = _answer(folder, "hg", "branch")
+            commit = f"r{_answer(folder, 'hg', 'tip', '--template', '{rev}')}"
+        case _:
+            return text
+    return _NOT_IN_A_VERSION.sub("_", f"{commit}-{branch}")
+
+
+def _answer(folder: Path, *command: str) -> str:
+    """What the command says. Raises `EggError`."""
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)  # noqa: S603 - ours
+    except OSError as error:
+        raise EggError(f"version: {command[0]} cannot be run: {error.strerror}") from None
+    except subprocess.CalledProcessError as error:
+        raise EggError(f"version: {' '.join(command)}: {error.stderr.strip()}") from None
+    return done.stdout.strip()
