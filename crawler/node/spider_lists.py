@@ -29,7 +29,7 @@ from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
 from crawler.node.accounts import Account, Accounts
-from crawler.node.attempt_files import NodeUnfitError
+from crawler.node.attempt_files import InstallingError, NodeUnfitError
 from crawler.node.config import NodeConfig, allowed
 from crawler.node.eggs import EggContents, EggStorage, stored_version
 from crawler.node.fork import NOTHING_TOLD, ForkedListing, ForkServer
@@ -39,7 +39,7 @@ from crawler.node.reactor import reactor
 from crawler.node.spawn import COMMAND_TIMEOUT, Command
 from crawler.node.spider_process import AttemptLimits, LimitWatch
 from crawler.node.unpacking import prepare, take_away
-from crawler.node.venvs import WAIT, Venvs, requirements_of
+from crawler.node.venvs import KEPT_UNUSED, WAIT, Venvs, requirements_of
 from crawler.render.browser import find_chromium, write_browser_file
 from gateway.contract.outbox import CATALOG, CLOCK, DEPLOYED, NOTED, is_there, remove_tree, write_atomically
 from gateway.contract.records import Deployments, NotedDeployment, SpiderInfo, read_record
@@ -98,6 +98,8 @@ class SpiderLists(Service):
         self._venvs = Venvs(config.settings, self._eggs.venvs)
         #: Eggs that are being looked at: unpacked, but not yet those of a version.
         self._examined = 0
+        #: Those whose deployment was told to come again, and when (monotonic).
+        self._awaited: dict[Path, float] = {}
         #: Projects with versions that are to be unpacked before any of their jobs is launched.
         self._unready = {project for project, version in self._deployed() if not self._contents.get(project, version)}
         app.getComponent(IPoller).held_back = self._unready
@@ -175,15 +177,32 @@ class SpiderLists(Service):
             return Listing(problem=unpacked.problem or "it cannot be unpacked")
         venv = None
         self._venvs.forget(project, version)
+        self._awaited.pop(unpacked.folder, None)
         if (requirements := requirements_of(unpacked.folder)) is not None:
-            built = await self._venvs.build(requirements, project, version, fresh=fresh, within=within)
+            try:
+                built = await self._venvs.build(requirements, project, version, fresh=fresh, within=within)
+            except InstallingError:
+                self._awaited[unpacked.folder] = time.monotonic()
+                raise
             if built.venv is None:
                 return Listing(problem=built.problem or "what it depends on cannot be installed")
             venv = built.venv
+            await self._compile(unpacked.folder, venv)
         account = self._accounts.of(project)
         with account.folder_for_a_moment() as folder:
             listing = await self._list(project, version, folder, ProjectCode(egg=unpacked.folder, venv=venv))
         return listing.model_copy(update={"egg": unpacked.folder, "venv": venv})
+
+    async def _compile(self, egg: Path, venv: Path) -> None:
+        """Write byte code for a Python that is not the node's own, by that one, outside of the environment: there,
+        something could be run when it starts.
+        """
+        own = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        if not (venv / "lib" / own).is_dir():
+            python = (venv / "bin" / "python").resolve()
+            mode = ["--invalidation-mode", "unchecked-hash"]
+            with suppress(RunnerError):  # what cannot be compiled is said when it is imported
+                await self._run(["compileall", "-qq", *mode, str(egg)], allowed(), egg, _OWN, str(python))
 
     def dependencies(self, project: str, version: str) -> dict[str, Any]:
         """How the installation of what this version depends on has gone."""
@@ -206,7 +225,9 @@ class SpiderLists(Service):
         then it is looked at again, a while later.
         """
         if self._examined == 0:
-            used = list(self._contents.used())
+            recent = time.monotonic() - KEPT_UNUSED
+            self._awaited = {egg: since for egg, since in self._awaited.items() if since > recent}
+            used = [*self._contents.used(), *self._awaited]
             for folder in (*take_away(self._eggs.unpacked, used), *self._venvs.remove_unused(used)):
                 deferToThread(remove_tree, folder)
 

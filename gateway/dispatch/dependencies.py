@@ -42,7 +42,8 @@ def put_requirements(egg: Path, requirements: bytes) -> None:
             if REQUIREMENTS in archive.namelist():
                 raise InvalidRequestError("requirements", f"come with the egg already ({REQUIREMENTS})")
         with zipfile.ZipFile(egg, "a") as archive:
-            archive.writestr(REQUIREMENTS, requirements)
+            # of no time: the same egg with the same requirements is the same, and is not unpacked and compiled again
+            archive.writestr(zipfile.ZipInfo(REQUIREMENTS), requirements, zipfile.ZIP_DEFLATED)
     except (zipfile.BadZipFile, RuntimeError, ValueError, OverflowError, struct.error) as error:
         raise InvalidRequestError("egg", f"is not an egg: the ZIP file cannot be read ({error})") from None
 

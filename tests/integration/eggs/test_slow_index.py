@@ -93,9 +93,20 @@ def test_whoever_waits_no_longer_is_told_later_what_came_of_it(node: EggNode, in
     assert (answer["status"], "nowhere was not found" in answer["message"]) == ("error", True)
 
 
+def test_an_egg_that_comes_again_once_all_is_installed_is_not_unpacked_again(node: EggNode, index: Site) -> None:
+    index.hold()
+    assert deployed(node, "again", wait="0.2")["code"] == "still_installing"
+    (folder,) = (path for path in (node.home / "node/unpacked").iterdir() if not path.name.startswith("."))
+    before = folder.stat()
+    index.release()
+    node.wait_for(lambda: state(node, "again") == "ready")
+    assert deployed(node, "again")["status"] == "ok"
+    assert (folder.stat().st_ino, folder.stat().st_ctime) == (before.st_ino, before.st_ctime)
+
+
 def test_a_lock_for_another_python_is_refused_with_both(node: EggNode) -> None:
     answer = deployed(node, "later", "# requires-python: >=3.99\ncolour==1.0\n")
-    assert "its lock was made for Python >=3.99, and this node has Python 3." in answer["message"]
+    assert "it asks for Python >=3.99, and this node has Python 3." in answer["message"]
 
 
 def test_a_build_ends_with_its_scrapyd(node: EggNode, index: Site) -> None:

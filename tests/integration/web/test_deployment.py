@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -24,8 +25,9 @@ from sites.server import Site
 from wheels import page_of_wheels, write_wheels_of_node
 
 from gateway.clock import utc_now
-from gateway.contract.crawl import Egg
+from gateway.contract.crawl import REQUIREMENTS, Egg
 from gateway.contract.records import SpiderInfo
+from gateway.dispatch.dependencies import put_requirements
 from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import EggStore, SpiderStore
 from gateway.settings import Settings
@@ -348,6 +350,14 @@ def send_form(door: httpx.Client, **files: bytes | None) -> httpx.Response:
     form = {"egg": egg(), "requirements": b"", **files}
     parts = {name: (f"{name}.file", content) for name, content in form.items() if content is not None}
     return door.post("/projects/shop/versions", params={"version": "2.0"}, files=parts, timeout=60)
+
+
+def test_the_same_egg_with_the_same_requirements_has_the_same_bytes_at_any_time(tmp_path: Path) -> None:
+    """So a node that gets it again has it unpacked already."""
+    (tmp_path / "shop.egg").write_bytes(egg())
+    put_requirements(tmp_path / "shop.egg", b"scrapy\n")
+    with zipfile.ZipFile(tmp_path / "shop.egg") as archive:
+        assert archive.getinfo(REQUIREMENTS).date_time == (1980, 1, 1, 0, 0, 0)
 
 
 def test_requirements_in_the_form_become_a_part_of_the_egg_and_decide_whether_it_is_taken(
