@@ -441,8 +441,8 @@ def _make_read_only(venv: Path) -> int:
 _MEMORY, _FILE = 4 << 30, 2 << 30
 #: Seconds between two looks at the clock and the disk.
 _LOOK = 0.5
-#: Bytes of a problem's text that are told, and of the log that is kept.
-_MOST_TOLD, _MOST_LOG = 4000, 256 << 10
+#: Characters of a problem's text that are told, and of the log that is kept.
+_MOST_TOLD, _MOST_LOG = 2000, 256 << 10
 #: Bytes of the cache, above which it is emptied.
 _MOST_CACHE = 4 << 30
 CACHE, _CACHE_LOCK = ".cache", ".cache.lock"
@@ -455,6 +455,7 @@ _AWAY = (
     "network timeout",
     "operation timed out",
     "request or response body error",
+    "Could not resolve host",
 )
 
 
@@ -540,7 +541,8 @@ class Uv:
             _require_room(self.plan)
             if any(words in text for words in _AWAY):  # nothing is wrong with the project
                 raise OSError(errno.EHOSTUNREACH, text)
-            raise OSError(errno.ENOSPC, text) if _FULL in text else EggError(f"{failed}: {text}{_remedy(text)}")
+            told = f"{failed}: {text[:_MOST_TOLD]}{_remedy(text)}"
+            raise OSError(errno.ENOSPC, text) if _FULL in text else EggError(told)
 
     def _uv(self, args: list[str], failed: str) -> None:
         python = ["--python", self.python.path] if "--python" not in args and args[0] != "python" else []
@@ -578,6 +580,10 @@ _SOURCE_ONLY = re.compile(r"building from source is disabled|has no (usable )?wh
 
 
 def _remedy(said: str) -> str:
+    if "Git operation failed" in said:
+        return ". The node cannot fetch it: let its user reach that repository, or name a release of an index instead"
+    if "Failed to build" in said:
+        return ". It cannot be built on this node: install there what that takes, or name a version that has a wheel"
     if _SOURCE_ONLY.search(said):
         return (
             ". The node may not build what has no wheel: its operator can allow it with PROJECT_BUILD_SOURCES=true, "
@@ -629,7 +635,7 @@ def _limit() -> None:
 
 def _readable(said: str) -> str:
     """What uv says, as one sentence: it draws a tree."""
-    return " ".join(re.sub(r"[╰─▶├│×]+", " ", said).split())[:_MOST_TOLD]
+    return " ".join(re.sub(r"[╰─▶├│×]+", " ", said).split())
 
 
 @contextmanager

@@ -140,11 +140,13 @@ def _wrong_version(error: ImportError, library: str, egg: projects.Egg) -> str:
         return f"This node cannot work with {library} {version(library)}: name another in the project's requirements"
     if importer in egg.packages or importer == library or not (owners := packages_distributions().get(importer)):
         return (
-            f"It is not in {library} {version(library)}: name the version that has it in the project's requirements"
+            f"It is not in {library} {version(library)}: name the version that has it in the project's requirements, "
+            "or deploy it as of its time (`discoverybot deploy --as-of DATE`)"
         )
     return (
         f"{owners[0]} {version(owners[0])} needs another version of {library} than {version(library)}: "
-        "name versions of both that fit in the project's requirements"
+        "name versions of both that fit in the project's requirements, or deploy it as of its time (`discoverybot "
+        "deploy --as-of DATE`)"
     )
 
 

@@ -260,6 +260,20 @@ def test_an_index_that_fails_is_not_the_projects_fault(tmp_path: Path, words: st
         uv.run([sys.executable, "-c", f"raise SystemExit('error: Failed to fetch: cause: {words}')"], "failed")
 
 
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ("Failed to download and build `x` cause: Git operation failed", "let its user reach that repository"),
+        ("Failed to build `x==1.0` cause: The build backend returned an error", "name a version that has a wheel"),
+        ("x has no wheels because building from source is disabled", "PROJECT_BUILD_SOURCES=true"),
+    ],
+)
+def test_what_to_do_is_said_where_the_resolver_does_not(tmp_path: Path, words: str, remedy: str) -> None:
+    uv = Uv(plan_for(tmp_path, ""), tmp_path, Log())
+    with pytest.raises(EggError, match=remedy):
+        uv.run([sys.executable, "-c", f"raise SystemExit({'error: ' + words!r})"], "failed")
+
+
 def test_the_cache_is_not_emptied_while_a_build_uses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "_MOST_CACHE", 0)
     with building.using_cache(tmp_path):
