@@ -48,7 +48,17 @@ VENVS = "venvs"
 #: In the environment of the process: the plan, as JSON. Indexes may have passwords, which `ps` would show.
 PLAN = "DISCOVERYBOT_BUILD"
 #: What of Scrapyd's own environment uv is given.
-PASSED_ON = ("PATH", "HOME", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
+PASSED_ON = (
+    "PATH",
+    "HOME",
+    "TMPDIR",
+    "PYENV_ROOT",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "NO_PROXY",
+)
 #: And the process itself.
 OF_TESTS = "DISCOVERYBOT_CRASH_PLAN"
 

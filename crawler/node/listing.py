@@ -106,6 +106,12 @@ def _frames(error: BaseException) -> Iterable[FrameSummary]:
     return extract_tb(error.__traceback__) if error.__traceback__ else StackSummary()
 
 
+_ADVICE_ON_SYNTAX = (
+    f". This is Python {sys.version_info.major}.{sys.version_info.minor}: if it is written for another one, say which in "
+    "the project's .python-version"
+)
+
+
 def _advice(error: BaseException, egg: projects.Egg) -> str:
     if not isinstance(error, ImportError) or not error.name:
         return _advice_on_resources(error)

@@ -30,7 +30,7 @@ REFUSED: dict[str, tuple[bytes, tuple[str, ...]]] = {
     ),
     "an error of syntax": (
         egg(source("typo", spiders="\ndef")),
-        ("SyntaxError", "invalid syntax", "(typo/spiders.py, line 2)"),
+        ("SyntaxError", "invalid syntax", "(typo/spiders.py, line 2). This is Python 3", ".python-version"),
     ),
     "what this version of a library has no more": (
         egg(source("dated", spiders="import scrapy\nfrom scrapy.utils import gone_long_ago\n")),
