@@ -213,6 +213,15 @@ def _require_scrapy(pins: dict[str, str]) -> None:
         )
 
 
+def _require_pinned_scrapy(lines: Iterable[str]) -> None:
+    """The same before anything is looked for, or built: much of what is that old takes long, and fails."""
+    for one in map(_requirement, lines):
+        applies = one.marker is None or one.marker.evaluate()
+        if canonicalize_name(one.name) == "scrapy" and applies:
+            for part in one.specifier:
+                _require_scrapy({"scrapy": part.version.removesuffix(".*")} if part.operator == "==" else {})
+
+
 def _scrapy(lines: Iterable[str], plan: Plan) -> list[str]:
     """What else is asked for: no Scrapy later than the node's, which is the latest that was tried, unless the project
     chooses one. It is resolved with all else, so that all fits.
@@ -297,6 +306,7 @@ _FOR = "for-"
 def build(plan: Plan, log: Log) -> Path:
     """The virtual environment. Raises `EggError` for requirements that cannot be met, and `OSError`."""
     lines, said = _without_others(read_requirements(plan.requirements, plan), log), conditions_of(plan.requirements)
+    _require_pinned_scrapy(lines)
     if (python := choose(said, plan.pythons, plan.folder)) is None:
         python = _brought(plan, said, log)
     decisive = filter(None, (said.exclude_newer, said.stack))  # the Python itself counts, not how it is asked for

@@ -107,8 +107,8 @@ def _frames(error: BaseException) -> Iterable[FrameSummary]:
 
 
 _ADVICE_ON_SYNTAX = (
-    f". This is Python {sys.version_info.major}.{sys.version_info.minor}: if it is written for another one, say which in "
-    "the project's .python-version"
+    f". This is Python {sys.version_info.major}.{sys.version_info.minor}: if it is written for another, say which "
+    "in the project's .python-version"
 )
 
 

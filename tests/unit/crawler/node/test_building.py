@@ -188,6 +188,13 @@ def test_what_can_only_be_built_is_built_where_that_is_allowed_and_else_it_is_sa
     assert installed(build(opened, Log()), "oldopt") == ["0.6.2"]
 
 
+@pytest.mark.parametrize("pin", ["scrapy==2.5.1", "Scrapy==2.10.*"])
+def test_a_scrapy_that_is_too_old_is_refused_before_anything_is_looked_for(tmp_path: Path, pin: str) -> None:
+    plan = plan_for(tmp_path, f"nowhere==1\n{pin} --hash=sha256:00", index_url="http://127.0.0.1:9/simple")
+    with pytest.raises(EggError, match=r"ask for Scrapy 2\.\d+.* raise that requirement"):
+        build(plan, Log())
+
+
 def test_what_another_system_listed_is_left_out(tmp_path: Path, wheels: Path) -> None:
     log = Log()
     venv = build(plan_for(tmp_path, "scrapy\npkg-resources==0.0.0\ntwisted-iocpsupport==1.0.2", wheels), log)
