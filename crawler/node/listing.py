@@ -114,7 +114,7 @@ _ADVICE_ON_SYNTAX = (
 
 def _advice(error: BaseException, egg: projects.Egg) -> str:
     if not isinstance(error, ImportError) or not error.name:
-        return _advice_on_resources(error)
+        return _ADVICE_ON_SYNTAX if isinstance(error, SyntaxError) else _advice_on_resources(error)
     missing = error.name.partition(".")[0]
     if missing in egg.packages:
         is_gone = isinstance(error, ModuleNotFoundError)
