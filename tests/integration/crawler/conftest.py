@@ -200,15 +200,8 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
         number = int(after.name.rpartition("-")[2]) + 1 if after else 1
         full = {**_WHATEVER, "attempt": number, "spider": spider, "start_urls": list(urls), **spec}
         outbox = after.parent if after else tmp_path_factory.mktemp("node")
-        attempt = Attempt(
-            outbox / f"{JOB_ID}-{full['attempt']}",
-            full,
-            environ or {},
-            cwd,
-            file_bytes=file_bytes,
-            python=python,
-            variables=variables,
-        )
+        folder = outbox / f"{JOB_ID}-{full['attempt']}"
+        attempt = Attempt(folder, full, environ or {}, cwd, file_bytes=file_bytes, python=python, variables=variables)
         attempts.append(attempt)
         return attempt
 
