@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import random
+import shutil
 import signal
 import time
 from collections import Counter
@@ -277,14 +278,16 @@ def test_requests_of_one_fingerprint_are_told_apart_and_those_that_differ_each_t
 
 
 def test_an_item_whose_file_was_under_way_at_a_pause_has_it_after_all(start: Start, tmp_path: Path) -> None:
-    store = {"STORE": str(tmp_path)}
+    store, walk = {"STORE": "kept"}, tmp_path / "walk"
+    # files are kept below the folder in which it runs
+    shutil.copytree(WALK, walk)
     files = {f"/file/{n}": Reply("a file", delay=3 * (n == 4)) for n in range(5)}
     with Site({"/p/0": html("files"), **files}) as site:
-        attempt = start("files", f"{site.url}/p/0", cwd=WALK, environ={"CRAWL_STOP_GRACE": "1", **store})
+        attempt = start("files", f"{site.url}/p/0", cwd=walk, environ={"CRAWL_STOP_GRACE": "1", **store})
         wait_until(lambda: len(site.paths()) == 5, what="all but the slow file")
         attempt.process.terminate()
         assert attempt.wait().report["finish_reason"] == "shutdown"
-        crawl = start("files", f"{site.url}/p/0", cwd=WALK, after=attempt.folder, environ=store).wait()
+        crawl = start("files", f"{site.url}/p/0", cwd=walk, after=attempt.folder, environ=store).wait()
     assert CONTINUED in crawl.log
     assert sorted(item["number"] for item in crawl.items) == list(range(5))
     assert all(item["files"] for item in crawl.items)
