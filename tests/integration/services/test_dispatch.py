@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from itertools import takewhile
@@ -152,25 +153,33 @@ def test_what_is_assigned_goes_to_its_node_although_the_rest_of_the_look_fails(
     assert platform.jobs.get(waiting.id).waiting_reason is WaitingReason.CAPACITY
 
 
-def test_a_store_that_fails_while_a_start_is_recorded_costs_the_node_nothing(
+def test_a_store_that_fails_while_a_start_is_recorded_keeps_no_node_from_work(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def away(*_: Any) -> None:
+    whole, failed = platform.jobs.mark_running, list[str]()
+
+    def once(job_id: str, assignment: Any) -> Any:
+        if failed:
+            return whole(job_id, assignment)
+        failed.append(job_id)
         raise AutoReconnect("connection closed")
 
-    platform.heartbeat(slots=2)
-    (first,) = submitted(platform)
-    with monkeypatch.context() as broken:
-        broken.setattr(platform.jobs, "mark_running", away)
-        assert platform.dispatch.fill() == 0
-    assert platform.double.posted == [f"{first.id}-1"]
-    (second,) = submitted(platform)
-    assert platform.dispatch.fill() == 1
-    assert platform.jobs.get(second.id).status is JobStatus.RUNNING
-    platform.ahead += timedelta(seconds=20)
-    platform.heartbeat(slots=2)
-    assert platform.dispatch.fill() == 1
-    assert platform.jobs.get(first.id).status is JobStatus.RUNNING
+    platform.heartbeat("n2")
+    platform.double.mode = "lost"
+    (unsure,) = submitted(platform)
+    platform.dispatch.fill()
+    platform.double.mode = "ok"
+    monkeypatch.setattr(platform.jobs, "mark_running", once)
+    jobs = [unsure, *submitted(platform)]
+    for _ in range(3):
+        platform.ahead += timedelta(seconds=20)
+        platform.heartbeat("n1", slots=9)
+        platform.heartbeat("n2")
+        platform.nodes.succeeded("n2", platform.clock())
+        with suppress(AutoReconnect):
+            platform.dispatch.fill()
+    assert failed
+    assert {platform.jobs.get(job.id).status for job in jobs} == {JobStatus.RUNNING}
 
 
 @pytest.mark.parametrize("mode", ["refuse", "full"])
