@@ -27,7 +27,9 @@ class Teller(scrapy.Spider):
     name = "teller"
 
     async def start(self):
-        found = {"python": sys.prefix, "version": os.environ["VIRTUAL_ENV"], "parent": os.getppid()}
+        minder = open(f"/proc/{os.getppid()}/stat").read()
+        parent = int(minder.rpartition(")")[2].split()[1])
+        found = {"python": sys.prefix, "version": os.environ["VIRTUAL_ENV"], "parent": parent}
         yield {"colour": colour.NAME, **found}
 """
 WAIT = """
