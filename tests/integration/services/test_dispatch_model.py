@@ -190,7 +190,7 @@ class Worker(RuleBasedStateMachine):
             self.crawls_end()
             self.platform.ahead += TAKEN_FOR
             self.beat()
-            self.platform.reconciliation.run(self.platform.nodes.all(), (), self.platform.holds.all())
+            self.platform.reconcile()
             left = list(self.platform.database["jobs"].find({"settled": {"$ne": True}}))
             if not left and not self.platform.held():
                 break

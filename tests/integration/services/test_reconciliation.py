@@ -102,7 +102,7 @@ def test_the_exit_of_a_lost_attempt_comes_too_late_once_another_has_a_node(platf
     assert platform.dispatch.fill() == 1
     reports(platform, job, exit_code=0)
     goes_on = platform.jobs.get(job.id)
-    assert (goes_on.status, goes_on.attempt, goes_on.failures) == (JobStatus.RUNNING, 2, 1)
+    assert (goes_on.status, goes_on.attempt, goes_on.failed_attempts) == (JobStatus.RUNNING, 2, 1)
 
 
 def test_a_verdict_upon_a_lost_attempt_yields_to_how_it_really_ended(platform: Platform) -> None:

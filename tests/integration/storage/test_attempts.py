@@ -187,7 +187,7 @@ def test_the_end_of_an_attempt_that_was_given_up_counts_though_its_job_was_pause
 def test_a_retry_that_was_for_nothing_is_taken_back_once(jobs: JobStore, queue: JobQueue) -> None:
     job = make_job()
     jobs.insert(job)
-    first = begun(jobs, queue, retried(jobs, queue, ended(jobs, begun(jobs, queue, job), exit_code=1)))
+    first = begun(jobs, queue, retried(jobs, queue, ended(jobs, begun(jobs, queue, job), exit_code=1, report=None)))
     lost = ended(jobs, first, lost=True, report=None)
     assert retried(jobs, queue, lost).failures == 2
     recorded = jobs.record_exit(job.id, 2, facts(first), 4711)
