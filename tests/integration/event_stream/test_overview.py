@@ -135,7 +135,7 @@ async def test_a_job_that_is_made_while_the_snapshot_is_read_is_told(
             return found
 
     stores = JobStore(database), LogStore(database), Queries(database), ScheduleStore(database)
-    streams = EventStreams(valkey, *stores, limits=LIMITS)
+    streams = EventStreams(valkey, *stores, Threads(4, lambda: None), LastingAnswers(5000, 5000), limits=LIMITS)
     await streams.start()
     try:
         changed = asyncio.Event()
