@@ -66,6 +66,7 @@ OUTSIDE_SETTINGS = frozenset(
         "SCRAPYD_EGG_VERSION",
         "DISCOVERYBOT_CRASH_PLAN",
         "DISCOVERYBOT_ATTEMPT_DIR",
+        "DISCOVERYBOT_CONTINUES",
         "DISCOVERYBOT_MARK_FD",
         "DISCOVERYBOT_ENV_FD",
         "DISCOVERYBOT_EGG",
@@ -273,6 +274,8 @@ class NodeSettings(_Base):
     crawl_max_log_bytes: int = Field(default=256 << 20, ge=0)
     #: Bytes that all kept files of one attempt may have together; one that writes twice as many is stopped.
     files_max_bytes: int = Field(default=4 << 30, ge=0)
+    #: Files and folders that one attempt may make; 0 is no limit. One that makes more is stopped.
+    crawl_max_entries: int = Field(default=200_000, ge=0)
     #: Seconds without a log line, a request or an item after which a spider is stopped; 0 is no limit.
     crawl_stall_seconds: float = Field(default=900, ge=0)
     #: Whether a crawl writes down what it still has to fetch, so that the next attempt goes on where it was killed.

@@ -57,6 +57,7 @@ from gateway.contract.outbox import (
     is_locked,
     is_there,
     open_file,
+    state_dir,
     write_all,
     write_atomically,
 )
@@ -223,14 +224,25 @@ def frames(file: IO[bytes], seal: Seal = OPEN) -> Iterator[tuple[dict[str, Any],
 # --- from one attempt to the next
 
 
+#: In the environment of a crawl: the folder of the attempt that it goes on from, if there is one. Scrapyd says it:
+#: where projects have users of their own, these cannot see whether an attempt's mark is locked.
+CONTINUES = "DISCOVERYBOT_CONTINUES"
+
+
 def attempt_to_continue(folder: Path) -> Path | None:
     """The folder of the latest earlier attempt of the same job that left a frontier here and has no process left."""
+    told = os.environ.get(CONTINUES)
+    return find_attempt_to_continue(folder) if told is None else Path(told) if told else None
+
+
+def find_attempt_to_continue(folder: Path) -> Path | None:
+    """As above, by looking."""
     attempt = AttemptId.parse(folder.name)
     if attempt is None:
         return None
     for number in range(attempt.attempt - 1, 0, -1):
         earlier = attempt_dir(folder.parent, AttemptId(attempt.job_id, number))
-        if is_there(earlier / FRONTIER):
+        if is_there(state_dir(earlier) / FRONTIER):
             return None if is_locked(earlier) else earlier
     return None
 
@@ -238,7 +250,7 @@ def attempt_to_continue(folder: Path) -> Path | None:
 def read_frontier(folder: Path, seal: Seal = OPEN) -> FrontierState:
     """What an attempt has left. Raises `OSError`, and `ValueError` for what is no frontier file."""
     state, items, requests = FrontierState(), file_size(folder / ITEMS), file_size(folder / REQUESTS)
-    with os.fdopen(open_file(folder / FRONTIER), "rb") as file:
+    with os.fdopen(open_file(state_dir(folder) / FRONTIER), "rb") as file:
         try:
             for head, blobs in frames(file, seal):
                 if head["end"] > items or head.get("requests", 0) > requests:

@@ -58,7 +58,7 @@ from crawler.report.progress import Report
 from crawler.report.request_record import PARENT, RequestRecord
 from crawler.scrapy_versions import HAS_FRONTIER, create_looping_call, engine_slot
 from crawler.setting_names import ATTEMPT_DIR, MAX_UNDONE
-from gateway.contract.outbox import FRONTIER, ITEMS, REQUESTS
+from gateway.contract.outbox import FRONTIER, ITEMS, REQUESTS, state_dir
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
@@ -200,7 +200,7 @@ class ResumableScheduler(Scheduler):
         state = left.state if left else FrontierState()
         try:
             left_out = self._take_over(before, state) if before and left else 0
-            self._file = FrontierFile(self._folder / FRONTIER, state, self._seal)
+            self._file = FrontierFile(state_dir(self._folder) / FRONTIER, state, self._seal)
         except OSError as error:
             logger.warning("A crawl that is interrupted will begin anew: %s", error)
             for copied in (ITEMS, REQUESTS):

@@ -20,17 +20,27 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Protocol
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
-from crawler.node import process_tree
+from crawler.node import process_tree, space
 from crawler.node.building import VENVS
 from crawler.node.keeper import KEEPER, MORE, MOST
 from crawler.node.reactor import reactor
+from crawler.node.space import Space
 from crawler.node.unpacking import UNPACKED
-from gateway.contract.outbox import remove_tree, write_atomically
+from gateway.contract.outbox import (
+    FILES,
+    ITEMS,
+    REQUESTS,
+    STATE,
+    is_there,
+    remove_tree,
+    state_dir,
+    write_atomically,
+)
 from gateway.crash_points import state_change
 from gateway.settings import NodeSettings
 
@@ -105,23 +115,22 @@ class Account:
         return process_tree.find_leader(folder)
 
     def make_folder(self, folder: Path) -> None:
-        """Where an attempt can write. Raises `OSError`."""
+        """That of an attempt, with what it can write to. Raises `OSError`."""
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / STATE).mkdir(exist_ok=True)
 
-    def remove(self, folder: Path) -> None:
-        """Have a folder of its own removed if there is anything in it, which nobody waits for. Raises `OSError`."""
-        try:
-            with os.scandir(folder) as entries:
-                is_empty = next(entries, None) is None
-        except FileNotFoundError:
-            return
-        except OSError:
-            is_empty = False
-        if not is_empty:
-            self._remove_all(folder)
+    def make_temporary(self, folder: Path) -> None:
+        """Where an attempt's processes are to leave what nobody needs once they have ended. Raises `OSError`."""
+        (folder / TEMPORARY).mkdir(exist_ok=True)
 
-    def _remove_all(self, folder: Path) -> None:
-        deferToThread(remove_tree, folder)
+    def measure(self, folder: Path, most: Space) -> Deferred[Space | None]:
+        """What an attempt takes of the disk, see `space.measure`; `None` if that cannot be said now."""
+        measured: Deferred[Space | None] = deferToThread(lambda: space.measure(folder.iterdir(), most))
+        return measured.addErrback(lambda _: None)
+
+    def open_up(self, _folder: Path) -> Deferred[None]:
+        """Let Scrapyd and the tailer read and remove all that an attempt has written."""
+        return succeed(None)
 
     @contextmanager
     def folder_for_a_moment(self) -> Iterator[Path]:
@@ -208,7 +217,7 @@ class KeptAccount(Account):
         self._outbox = outbox
 
     def environment(self, folder: Path) -> dict[str, str]:
-        return {"HOME": str(folder)}
+        return {"HOME": str(state_dir(folder))}
 
     def start(
         self,
@@ -246,18 +255,51 @@ class KeptAccount(Account):
         return pid
 
     def make_folder(self, folder: Path) -> None:
-        self._ask("make_folder", path=str(folder))
+        """Scrapyd's own, into which the user can look; whole or not at all."""
+        if is_there(folder):
+            return
+        new = self._outbox / f"{_WORK}{uuid.uuid4().hex}"
+        self._ask("make_folder", path=str(new), ours=True)
+        for name in (STATE, FILES):
+            theirs = self._make_work()
+            theirs.rename(new / name)
+        for name in (ITEMS, REQUESTS):
+            # it belongs to the folder's group, which is the user's own: they can append to it, and do no more
+            (new / name).touch()
+            (new / name).chmod(0o660)
+        new.rename(folder)
 
-    def _remove_all(self, folder: Path) -> None:
-        """There may be more in it that is closed to us."""
-        command = ["/bin/sh", "-c", 'chmod -R u+rwX -- "$0"; rm -rf -- "$0"', str(folder)]
-        with Path(os.devnull).open("ab") as nowhere:
-            self.start(command, {"PATH": os.defpath}, {1: nowhere.fileno(), 2: nowhere.fileno()}, folder=Path("/"))
+    def make_temporary(self, folder: Path) -> None:
+        if not is_there(folder / TEMPORARY):
+            self._make_work().rename(folder / TEMPORARY)
+
+    def measure(self, folder: Path, most: Space) -> Deferred[Space | None]:
+        measured: Deferred[Space | None] = self._look("measure", folder, most=most)
+        return measured.addCallbacks(lambda found: found and Space(*found), lambda _: None)
+
+    def open_up(self, folder: Path) -> Deferred[None]:
+        return self._look("open_up", folder).addErrback(lambda _: None)
+
+    def _look(self, do: str, folder: Path, **args: Any) -> Deferred[Any]:
+        """Have it done by a process of the keeper's; what that says."""
+        read, write = os.pipe()
+        try:
+            self._ask(do, (write,), paths=list(map(str, folder.iterdir())), **args)
+        except OSError:
+            os.close(read)
+            return fail()
+        finally:
+            os.close(write)
+        return deferToThread(_read_answer, read)
+
+    def _make_work(self) -> Path:
+        folder = self._outbox / f"{_WORK}{uuid.uuid4().hex}"
+        self._ask("make_folder", path=str(folder))
+        return folder
 
     @contextmanager
     def folder_for_a_moment(self) -> Iterator[Path]:
-        folder = self._outbox / f"{_WORK}{uuid.uuid4().hex}"
-        self.make_folder(folder)
+        folder = self._make_work()
         try:
             yield folder
         finally:
@@ -282,9 +324,12 @@ class Accounts:
         return self._own if self._keeper is None else self._account(self._keeper, self._user(project))
 
     def owner(self, folder: Path) -> Account:
-        """Of an attempt's folder: nothing in it can be believed, as they can write there. Raises `OSError`."""
-        uid = folder.lstat().st_uid
-        if self._keeper is None or uid not in self._settings.user_range:
+        """That of the user for whom an attempt's folder was made, which has the user's group; up to protocol 2 it was
+        the user's own. Raises `OSError`.
+        """
+        found = folder.lstat()
+        uid = next((one for one in (found.st_uid, found.st_gid) if one in self._settings.user_range), None)
+        if self._keeper is None or uid is None:
             return self._own
         return self._account(self._keeper, uid)
 
@@ -320,12 +365,18 @@ class Accounts:
             return users[project]
 
     def _clear(self) -> None:
-        """Have their users remove what the tailer could not: they may have closed folders to it."""
+        """Remove what the tailer could not: their users may have closed folders to it."""
         for folder in self._settings.outbox.glob(f"{_REMOVED}*"):
             with suppress(OSError):
-                account = self.owner(folder)
-                if isinstance(account, KeptAccount):
-                    deferToThread(remove_tree, folder).addCallback(_remove_rest, account, folder)
+                self.owner(folder).open_up(folder).addCallback(_remove, folder)
+
+
+def remove_temporary(folder: Path) -> None:
+    """Have it removed if there is anything in it, which nobody waits for. It has been opened up. Raises `OSError`."""
+    temporary = folder / TEMPORARY
+    with suppress(FileNotFoundError), os.scandir(temporary) as entries:
+        if next(entries, None) is not None:
+            deferToThread(remove_tree, temporary)
 
 
 def discard(folder: Path) -> None:
@@ -335,10 +386,14 @@ def discard(folder: Path) -> None:
     deferToThread(remove_tree, removed)
 
 
-def _remove_rest(done: bool, account: KeptAccount, folder: Path) -> None:  # noqa: FBT001 - a callback's result
-    """All that is in it and closed to us; an empty folder goes the next time."""
-    if not done:
-        account.remove(folder)  # as its own user
+def _remove(_opened: None, folder: Path) -> Deferred[bool]:
+    return deferToThread(remove_tree, folder)
+
+
+def _read_answer(pipe: int) -> Any:
+    """Raises `ValueError` if there is none."""
+    with os.fdopen(pipe, "rb") as file:
+        return json.loads(file.read())
 
 
 def close_to_others(settings: NodeSettings) -> None:

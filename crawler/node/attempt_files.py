@@ -40,8 +40,25 @@ LOG_TAIL = 2048
 
 @state_change("node.write_exit")
 def write_exit(folder: Path, report: ExitReport) -> bool:
-    """Write the attempt's exit report unless there is one; whether it was written. Raises `OSError`."""
+    """Write the attempt's exit report unless there is one; whether it was written. Raises `OSError`.
+
+    An attempt whose folder is gone has removed it by itself: that is its end as well, and nobody else's fault.
+    """
+    try:
+        return _write(folder, report)
+    except FileNotFoundError:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return _write(folder, without_folder(report))
+
+
+def _write(folder: Path, report: ExitReport) -> bool:
     return outbox.write_exclusively(folder / outbox.EXIT, report.model_dump_json(exclude_none=True).encode())
+
+
+def without_folder(report: ExitReport) -> ExitReport:
+    """`report`, of an attempt whose folder was removed. How its process ended says nothing: it was ended for that."""
+    lost = "the crawl has removed the folder of its attempt"
+    return report.model_copy(update={"exit_code": None, "signal": None, "items_lost": lost})
 
 
 class NodeUnfitError(DiscoveryBotError):
@@ -73,9 +90,9 @@ def write_refusal(
 
 def with_account(folder: Path, report: ExitReport) -> ExitReport:
     """`report` with the spider's own account, or else with the end of its log; and whether it left a frontier."""
-    account = records.read_record(folder / outbox.REPORT, SpiderReport)
+    account = records.read_record(outbox.state_dir(folder) / outbox.REPORT, SpiderReport)
     log_tail = None if account else read_log_tail(folder / outbox.LOG)
-    can_go_on = outbox.is_there(folder / outbox.FRONTIER)
+    can_go_on = outbox.is_there(outbox.state_dir(folder) / outbox.FRONTIER)
     update = {"report": account, "log_tail": log_tail, "can_go_on": can_go_on}
     return report.model_copy(update=update)
 

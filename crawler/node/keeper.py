@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import psutil
 
-from crawler.node import process_tree
+from crawler.node import process_tree, space
 from gateway.contract.outbox import remove_tree
 from gateway.process import adopt_descendants, fork_minded, own_children, restore_signals, run_and_end
 from gateway.settings import NodeSettings, SettingsError
@@ -50,6 +50,8 @@ SHARED_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - only what is t
 _TASKS = 16
 #: Seconds between two looks at what is just being started.
 _MOMENT = 0.0005
+#: Seconds for which a look at all that an attempt has written may take.
+_LONGEST = 30
 
 
 class KeeperError(RuntimeError):
@@ -131,6 +133,8 @@ class Keeper:
         self._answers: dict[str, Callable[..., Any]] = {
             "start": self._start,
             "make_folder": self._make_folder,
+            "measure": self._measure,
+            "open_up": lambda uid, paths, fds: self._act(uid, lambda: space.open_up(map(Path, paths)), fds[0]),
             "reaches": self._reaches,
             "signal": lambda uid, pid, number: self._processes(uid).signal(pid, number),
             "weigh": self._weigh,
@@ -219,12 +223,24 @@ class Keeper:
         self._running[pid] = _Child(pid, None)
         return pid
 
-    def _make_folder(self, uid: int, path: str) -> None:
-        """A folder of this user, in which all that is made belongs to Scrapyd's group as well."""
-        with acting_as(uid, self._group):
+    def _make_folder(self, uid: int, path: str, *, ours: bool = False) -> None:
+        """A folder of this user, in which all that is made belongs to Scrapyd's group as well. Or one of ours, that
+        this user and no other can look into.
+        """
+        user, group, mode = (self._user, uid, 0o2750) if ours else (uid, self._group, 0o2770)
+        with acting_as(user, group):
             with suppress(FileExistsError):
                 os.mkdir(path, 0o700)  # noqa: PTH102 - as it is one line below
-            os.chmod(path, 0o2770)  # noqa: PTH101, S103 - its user's and Scrapyd's alone
+            os.chmod(path, mode)  # noqa: PTH101
+
+    def _measure(self, uid: int, paths: list[str], most: list[int], fds: Sequence[int]) -> None:
+        self._act(uid, lambda: space.measure(map(Path, paths), space.Space(*most)), fds[0])
+
+    def _act(self, uid: int, act: Callable[[], Any], answer: int) -> None:
+        """Do it with the rights of this user alone, in a process that no user can signal, as it is root's; what comes
+        of it is written to `answer`.
+        """
+        self._fork(lambda: _act(uid, act, answer))
 
     def _reap(self) -> None:
         with suppress(ChildProcessError):
@@ -322,6 +338,13 @@ def _wait_for_owner(pid: int) -> None:
 def _weigh(uid: int, limit: int, shares: list[process_tree.Share]) -> None:
     with acting_as(uid, uid):
         sys.exit(MORE if process_tree.use_more_than(limit, shares) else 0)
+
+
+def _act(uid: int, act: Callable[[], Any], answer: int) -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(_LONGEST)
+    with suppress(OSError), acting_as(uid, uid):
+        os.write(answer, json.dumps(act()).encode())
 
 
 def _clear(uid: int) -> None:

@@ -17,6 +17,7 @@ from scrapyd.utils import get_file_path
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
 
+from crawler.frontier.journal import CONTINUES, find_attempt_to_continue
 from crawler.node.accounts import TEMPORARY, Account, Accounts
 from crawler.node.attempt_files import NodeUnfitError, fault_of, write_refusal
 from crawler.node.config import NodeConfig, NodeEnvironment
@@ -167,7 +168,7 @@ class NodeLauncher(Launcher):
             return False
         code = self._code(message)
         account = self.accounts.of(project)
-        if account.uid not in {None, folder.stat().st_uid}:
+        if account.uid not in {None, self.accounts.owner(folder).uid}:
             raise NodeUnfitError("it was queued before the project had a user of its own")
         # one with variables is closed to Scrapyd too, which finds it by its folder among its arguments instead
         named = [str(folder)] if variables else []
@@ -183,7 +184,7 @@ class NodeLauncher(Launcher):
             account=account,
         )
         env = {**self._environment(message, slot, account, folder, code), **_own_variables(folder, mark)}
-        account.make_folder(folder / TEMPORARY)
+        account.make_temporary(folder)
         with ExitStack() as stack:
             stack.enter_context(code.held())
             self._show_log(project, spider, folder)
@@ -241,7 +242,8 @@ class NodeLauncher(Launcher):
 
 def _own_variables(folder: Path, mark: StartedMark) -> dict[str, str]:
     names = {"DISCOVERYBOT_ATTEMPT_DIR": folder, "DISCOVERYBOT_MARK_FD": mark.fd, "TMPDIR": folder / TEMPORARY}
-    return {name: str(value) for name, value in names.items()}
+    before = find_attempt_to_continue(folder)
+    return {name: str(value) for name, value in names.items()} | {CONTINUES: str(before or "")}
 
 
 def _close(result: Any, ends: ExitStack) -> Any:

@@ -18,25 +18,25 @@ from typing import Any, NamedTuple
 import psutil
 from scrapyd.launcher import ScrapyProcessProtocol
 from twisted.internet.base import DelayedCall
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.error import ProcessExitedAlready, ProcessTerminated
 from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from crawler.node.accounts import TEMPORARY, Account, Accounts
-from crawler.node.attempt_files import ended_report, note_stopping, with_account, write_exit
+from crawler.node.accounts import Account, Accounts, remove_temporary
+from crawler.node.attempt_files import ended_report, note_stopping, with_account, without_folder, write_exit
 from crawler.node.fork import WARM_UP, NotStartedError, ProcessLostError
 from crawler.node.process_tree import Share, Snapshot, is_running
 from crawler.node.reactor import reactor
+from crawler.node.space import Space, exceeded
 from crawler.node.stall_detection import StallDetector
 from crawler.node.started_mark import StartedMark, read_mark
 from gateway.clock import utc_now
 from gateway.contract import outbox, records
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, NodeSpec
-from gateway.contract.written_files import space_taken
 from gateway.settings import NodeSettings
 
 log = Logger()
@@ -73,18 +73,17 @@ class CrawlProcess(ScrapyProcessProtocol):
     def processEnded(self, status: Failure) -> None:  # noqa: N802 - Twisted's name
         if self._killer is not None and self._killer.active():
             self._killer.cancel()
-        try:
-            self.ended(status)
-        except Exception:  # noqa: BLE001 - a full disk, say: the slot must be freed all the same
-            log.failure("cannot account for the end of {job}", job=self.job)
-        finally:
-            super().processEnded(status)
+        accounted = maybeDeferred(self.ended, status)
+        # a full disk, say: the slot must be freed all the same
+        accounted.addErrback(lambda why: log.failure("cannot account for the end of {job}", why, job=self.job))
+        accounted.addBoth(lambda _: super(CrawlProcess, self).processEnded(status))
 
     def stopping(self, why: str) -> None:
         """What there is to do before it is asked to stop."""
 
-    def ended(self, status: Failure) -> None:
+    def ended(self, status: Failure) -> Deferred[None] | None:  # noqa: ARG002 - attempts need it
         """What there is to do at the end, before the slot is freed."""
+        return None
 
 
 # --- an attempt of one of our jobs while it runs: limits held, exit report written
@@ -110,7 +109,9 @@ class AttemptProcess(CrawlProcess):
         self._mark = mark
         self._stall_seconds = limits.stall
         self._account = account
-        self._limits = LimitWatch(limits, account, self.stop, self.kill)
+        #: Whether it has removed its folder.
+        self._is_removed = False
+        self._limits = LimitWatch(limits, account, self.stop, self.kill, self._removed)
 
     def connectionMade(self) -> None:  # noqa: N802 - Twisted's name
         super().connectionMade()
@@ -128,13 +129,23 @@ class AttemptProcess(CrawlProcess):
         finally:
             super().kill()
 
-    def ended(self, status: Failure) -> None:
-        try:
-            self._limits.stop()
-            self._kill_rest(status.value)
-            self._account.remove(self._folder / TEMPORARY)
-        finally:
-            self._report_end(status.value)
+    def _removed(self) -> None:
+        """It runs without its mark, and nobody hears of what it finds. The tailer is to see that it is there."""
+        self._is_removed = True
+        with suppress(OSError):
+            self._folder.mkdir(mode=0o700)
+        self.kill()
+
+    def ended(self, status: Failure) -> Deferred[None]:
+        cleared = maybeDeferred(self._clear, status.value)
+        cleared.addErrback(lambda why: log.failure("cannot clear up behind {job}", why, job=self.job))
+        return cleared.addCallback(lambda _: self._report_end(status.value))
+
+    def _clear(self, reason: BaseException | None) -> Deferred[None]:
+        self._limits.stop()
+        self._kill_rest(reason)
+        opened = self._account.open_up(self._folder)
+        return opened.addCallback(lambda _: remove_temporary(self._folder))
 
     def _kill_rest(self, reason: BaseException | None) -> None:
         if self.transport.is_minded:
@@ -173,7 +184,8 @@ class AttemptProcess(CrawlProcess):
             report = report.model_copy(update={"stall_seconds": self._stall_seconds})
         if usage := self.transport.usage:
             report = report.model_copy(update=usage._asdict())
-        return with_account(self._folder, report)
+        report = with_account(self._folder, report)
+        return without_folder(report) if self._is_removed else report
 
 
 # --- orphans: spiders that outlived the Scrapyd that had started them. It was killed, they ran on.
@@ -283,8 +295,12 @@ FRESH = 0.5
 #: Seconds between two looks at the size of the log; less, down to the minimum, when it grows quickly.
 LOG_INTERVAL = 0.25
 LOG_INTERVAL_MIN = 0.02
+#: Seconds between two looks at whether its folder is there.
+FOLDER_INTERVAL = 1.0
 #: Seconds between two looks at how much its files take.
 FILES_INTERVAL = 5.0
+#: Looks in a row that fail, because folders are moved all the time, say: then it counts as too much.
+MOST_NOT_MEASURED = 12
 #: Share of its log limit that an attempt may go on printing while it is asked to stop; then it is killed.
 LOG_SLACK = 0.25
 
@@ -298,10 +314,12 @@ class AttemptLimits(NamedTuple):
     log: int = 0
     #: Seconds in which nothing happens; 0 is no limit.
     stall: float = 0
-    #: Bytes of everything in `files/`; 0 is no limit.
+    #: Bytes of all that it has written, but for its own records; 0 is no limit.
     files: int = 0
     #: Processes at a time; 0 is no limit.
     processes: int = 0
+    #: Number of files and folders; 0 is no limit.
+    entries: int = 0
 
 
 def limits_of(settings: NodeSettings, timeout: float) -> AttemptLimits:
@@ -313,6 +331,7 @@ def limits_of(settings: NodeSettings, timeout: float) -> AttemptLimits:
         settings.crawl_stall_seconds,
         2 * settings.files_max_bytes,
         settings.crawl_max_processes,
+        settings.crawl_max_entries,
     )
 
 
@@ -343,10 +362,10 @@ class Looks:
 
 
 class LimitWatch:
-    """Calls `exceeded("timeout" | "memory" | "processes" | "log" | "stall" | "files")`, once at most, unless it is
-    stopped before.
+    """Calls `exceeded` with which one it is (timeout, memory, processes, log, stall, files, entries), once at most,
+    unless it is stopped before.
 
-    `flooding` is called if the log goes on growing after that.
+    `flooding` is called if the log goes on growing after that, `removed` if the attempt's folder is gone.
     """
 
     #: All attempts look at the same.
@@ -358,13 +377,17 @@ class LimitWatch:
         account: Account,
         exceeded: Callable[[str], None],
         flooding: Callable[[], None] | None = None,
+        removed: Callable[[], None] | None = None,
     ) -> None:
         self._limits = limits
         self._account = account
         self._exceeded = exceeded
         self._flooding = flooding
+        self._removed = removed
         self._reported = False
         self._is_over = False
+        #: How often in a row nobody could say what its files take.
+        self._not_measured = 0
         #: Descriptor of the log.
         self._log: int | None = None
         #: What is going to happen, by what it is about.
@@ -389,7 +412,9 @@ class LimitWatch:
         if self._limits.stall:
             detector = StallDetector(folder, self._log, self._limits.stall)
             self._later("stall", detector.interval, self._look_for_stall, detector)
-        if self._limits.files:
+        if self._removed is not None:
+            self._look_at_folder(folder, _number(folder))
+        if self._limits.files or self._limits.entries:
             self._later("files", FILES_INTERVAL, self._look_at_files, folder)
 
     def stop(self) -> None:
@@ -435,21 +460,30 @@ class LimitWatch:
             flooding, self._flooding = self._flooding, None
             flooding()
 
+    def _look_at_folder(self, folder: Path, number: int | None) -> None:
+        if number is not None and _number(folder) == number:
+            self._later("folder", FOLDER_INTERVAL, self._look_at_folder, folder, number)
+        elif self._removed is not None:
+            self._removed()
+
     def _look_for_stall(self, detector: StallDetector) -> None:
         self._later("stall", detector.interval, self._look_for_stall, detector)
         if detector.seconds() >= self._limits.stall:
             self._report("stall")
 
     def _look_at_files(self, folder: Path) -> None:
-        # in a thread: there may be many, on a slow disk
-        deferToThread(space_taken, folder, self._limits.files).addCallback(self._weigh, folder)
+        most = Space(self._limits.files, self._limits.entries)
+        self._account.measure(folder, most).addCallback(self._weigh, folder, most)
 
-    def _weigh(self, taken: int, folder: Path) -> None:
+    def _weigh(self, taken: Space | None, folder: Path, most: Space) -> None:
         if self._is_over:
             return
         self._later("files", FILES_INTERVAL, self._look_at_files, folder)
-        if taken > self._limits.files:
+        self._not_measured = 0 if taken else self._not_measured + 1
+        if self._not_measured == MOST_NOT_MEASURED:
             self._report("files")
+        elif taken and (limit := exceeded(taken, most)):
+            self._report(limit)
 
     def _report(self, limit: str) -> None:
         if not self._reported:
@@ -459,3 +493,10 @@ class LimitWatch:
 
 def _not_seen(failure: Failure) -> None:
     log.failure("cannot look at the processes", failure)
+
+
+def _number(folder: Path) -> int | None:
+    """Of its inode: another folder may have its name by now."""
+    with suppress(OSError):
+        return folder.lstat().st_ino
+    return None

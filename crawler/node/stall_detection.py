@@ -26,7 +26,7 @@ class StallDetector:
 
     def __init__(self, folder: Path, log: int | None, limit: float) -> None:
         self.interval = min(INTERVAL_MAX, limit / LOOKS)
-        self._active = folder / outbox.ACTIVE
+        self._active = outbox.state_dir(folder) / outbox.ACTIVE
         self._touched = 0
         self._log = None if log is None else NewLines(log)
         self._looked_at = monotonic()

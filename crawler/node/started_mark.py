@@ -35,7 +35,7 @@ class StartedMark:
     def make(cls, folder: Path, started_at: datetime) -> Self | None:
         """The attempt's mark, or `None` if there is one: it was launched before. Raises `OSError`."""
         temporary = folder / f".{outbox.STARTED}.{uuid.uuid4().hex}"
-        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             mark = cls(fd, started_at)
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -336,7 +336,7 @@ class Report:
 
     def _write(self, name: str, data: bytes) -> None:
         try:
-            outbox.write_atomically(self._folder / name, data)
+            outbox.write_atomically(outbox.state_dir(self._folder) / name, data)
         except OSError as error:
             logger.error("%s could not be written: %s", name, error)  # noqa: TRY400 - a full disk needs no traceback
 
@@ -443,7 +443,7 @@ class ItemSpool(Spool):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._reserve = path.with_name(RESERVE)
+        self._reserve = outbox.state_dir(path.parent) / RESERVE
         with suppress(OSError):
             self._reserve.write_bytes(b"\0" * RESERVE_BYTES)
 

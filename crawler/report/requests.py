@@ -20,7 +20,7 @@ from crawler.report.progress import Report
 from crawler.report.request_record import RequestRecord
 from crawler.scrapy_versions import create_looping_call, for_spider
 from crawler.setting_names import ATTEMPT_DIR, STALL_SECONDS
-from gateway.contract.outbox import ACTIVE
+from gateway.contract.outbox import ACTIVE, state_dir
 from gateway.crash_points import state_change
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Activity:
 
     def __init__(self, crawler: Crawler, folder: Path, every: float) -> None:
         self._crawler = crawler
-        self._path = folder / ACTIVE
+        self._path = state_dir(folder) / ACTIVE
         self._every = every
         self._happened = False
         self._items = 0

@@ -1,28 +1,36 @@
 """A crawl node's outbox: the names and formats of the files that one attempt leaves behind.
 
 `<outbox>/<job id>-<attempt>/` holds all of them. Each has one writer. After a crash the files alone tell a reader
-what happened:
+what happened. The folder is Scrapyd's; where projects have users of their own, they cannot change it, nor replace or
+remove what is right in it:
 
 =================  ===========================================================================================
 `spec.json`        what to run; written by `schedule.json` before the attempt is queued
 `started`          made exclusively by the launcher, `flock`ed by the spider process for as long as it lives
-`crawl.log`        stdout, stderr and the log of the spider process
+`crawl.log`        stdout, stderr and the log of the spider process, which has it open
 `items.jsonl`      one item per line, flushed when the request that gave it is done
 `requests.jsonl`   one line per request that is done, as `items.jsonl`; `crawler/report/request_record.py` writes it
+`stopping`         why it was asked to stop (`timeout`, `cancel`, …); written exclusively, before it is asked
+`exit.json`        how the process ended; written exclusively, by the launcher or, if that was killed, the tailer
+`shipped.json`     the tailer's checkpoints
+`files/`           what the spider of a deployed project has written: it works in there (`written_files.py`)
+`state/`           what the spider process replaces and removes. In an attempt of protocol 2 it is right in the folder
+`tmp/`             what its processes leave where programs leave temporary files; removed at its end
+=================  ===========================================================================================
+
+In `state/`, which is the project's, as `files/` and `tmp/` are:
+
+=================  ===========================================================================================
 `frontier`         what is still to be fetched, for an attempt that continues this one; gone once there is nothing
                    to continue (its format: `crawler/frontier/journal.py`)
 `progress.json`    rewritten about once a second
 `active`           touched about once a second while something happens in the crawl, or it waits for its turn
 `report.json`      Scrapy's own account of how it ended, written by the add-on
-`stopping`         why it was asked to stop (`timeout`, `cancel`, …); written exclusively, before it is asked
-`exit.json`        how the process ended; written exclusively, by the launcher or, if that was killed, the tailer
-`files/`           what the spider of a deployed project has written: it works in there (`written_files.py`)
-`shipped.json`     the tailer's checkpoints
 =================  ===========================================================================================
 
-A spider runs other people's code, in this very folder. Each of these names may be a FIFO on which a reader waits for
-ever, a link to another user's file, or a file without an end. So all code opens, reads, writes and removes these
-files by the functions at the end of this module, and by nothing else.
+A spider runs other people's code, in these very folders. Without users of their own, and in `state/`, each of these
+names may be a FIFO on which a reader waits for ever, a link to another user's file, or a file without an end. So all
+code opens, reads, writes and removes these files by the functions at the end of this module, and by nothing else.
 """
 
 from __future__ import annotations
@@ -36,7 +44,7 @@ import stat
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
@@ -55,6 +63,7 @@ STOPPING = "stopping"
 EXIT = "exit.json"
 SHIPPED = "shipped.json"
 FILES = "files"
+STATE = "state"
 #: Beside the attempts: what this node can run (`[SpiderInfo]`), shipped to the `spiders` collection.
 CATALOG = "catalog.json"
 #: Beside the attempts: `{"moment", "steady"}`, MongoDB's time when the machine's steady clock showed so many seconds.
@@ -74,9 +83,10 @@ BY_PLATFORM = "platform"
 INSTANCE = "instance"
 
 #: The versions of what the platform and a node agree on: these files, and what the platform asks of Scrapyd there.
-#: Each stands for what a release has added: 1 is that of 0.1.0; 2 has settings, variables and expectations of crawls.
-#: A node reports those that it speaks, and gets work if one of them is spoken here.
-PROTOCOLS = frozenset({1, 2})
+#: Each stands for what a release has added: 1 is that of 0.1.0; 2 has settings, variables and expectations of crawls;
+#: in 3 an attempt has a folder `state/`. A node reports those that it speaks, and gets work if one of them is spoken
+#: here. An older tailer beside a Scrapyd that speaks 3 ships all but the progress of what runs.
+PROTOCOLS = frozenset({1, 2, 3})
 
 #: Of the log, set by the crawler's add-on: milliseconds and zone in every head.
 LOG_FORMAT = "%(asctime)s.%(msecs)03dZ [%(name)s] %(levelname)s: %(message)s"
@@ -91,7 +101,9 @@ _SPIDERS = frozenset({LOG, ITEMS, REQUESTS, FRONTIER, PROGRESS, ACTIVE, REPORT})
 #: Whose fault a refusal is: a node's trouble must not count against a job, nor a job's trouble against a node.
 Fault = Literal["node", "job"]
 #: What `stopping` and `stopped_by` may say.
-STOP_REASONS = frozenset({"timeout", "memory", "processes", "log", "files", "stall", "cancel", "pause", "shutdown"})
+STOP_REASONS = frozenset(
+    {"timeout", "memory", "processes", "log", "files", "entries", "stall", "cancel", "pause", "shutdown"}
+)
 #: Those of them that somebody asks for, with `cancel.json`; and what is said of an attempt that was not started yet.
 StopReason = Literal["cancel", "pause"]
 WITHDRAWN: dict[StopReason, str] = {"cancel": "cancelled", "pause": "paused"}
@@ -134,6 +146,11 @@ def instance_of(node_dir: Path) -> str:
 
 def attempt_dir(outbox: Path, attempt: AttemptId) -> Path:
     return outbox / str(attempt)
+
+
+def state_dir(folder: Path) -> Path:
+    """Where an attempt's progress, report and frontier are: in `folder` itself, if the attempt is of protocol 2."""
+    return folder / STATE if is_there(folder / STATE) else folder
 
 
 def whole_text(value: Any) -> Any:
@@ -285,16 +302,34 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 @contextmanager
 def _folder_of(path: Path) -> Iterator[int]:
-    """A descriptor of the folder. An attempt's folder must not be a link: its spider controls it and its name."""
-    own = os.O_NOFOLLOW if AttemptId.parse(path.parent.name) else 0
+    """A descriptor of the folder. Neither an attempt's folder nor the one in it may be a link: its spider may control
+    both, and their names.
+    """
+    parent = path.parent
+    with ExitStack() as opened:
+        top = _opened(parent.parent, opened) if parent.name == STATE and AttemptId.parse(parent.parent.name) else None
+        yield _opened(parent, opened, top)
+
+
+def _opened(folder: Path, opened: ExitStack, top: int | None = None) -> int:
+    """A descriptor, closed with `opened`. An attempt's folder that was closed to us, who own it, is open again."""
+    own = top is not None or AttemptId.parse(folder.name) is not None
+    name, flags = folder if top is None else folder.name, _FOLDER | (os.O_NOFOLLOW if own else 0)
     try:
-        folder = os.open(path.parent, _FOLDER | own)
+        try:
+            fd = os.open(name, flags, dir_fd=top)
+        except PermissionError:
+            if not own:
+                raise
+            _open_up(name, top)
+            fd = os.open(name, flags, dir_fd=top)
     except OSError as error:
-        raise with_reason(error, path.parent) from error
-    try:
-        yield folder
-    finally:
-        os.close(folder)
+        raise with_reason(error, folder) from error
+    opened.callback(os.close, fd)
+    found = os.fstat(fd)
+    if own and found.st_uid == os.geteuid() and found.st_mode & stat.S_IRWXU != stat.S_IRWXU:
+        os.fchmod(fd, stat.S_IMODE(found.st_mode) | stat.S_IRWXU)
+    return fd
 
 
 @contextmanager
@@ -371,15 +406,17 @@ def _clear(folder: int, top: int | None, deadline: float) -> bool:
     return found
 
 
-def _open_up(name: str, folder: int) -> None:
+def _open_up(name: str | Path, folder: int | None) -> None:
     """Give the folder's owner all rights to it, if that is this process; otherwise its rights stay as they are."""
-    if os.stat(name, dir_fd=folder, follow_symlinks=False).st_uid != os.geteuid():
+    found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if found.st_uid != os.geteuid():
         return
+    mode = stat.S_IMODE(found.st_mode) | stat.S_IRWXU
     if os.chmod in os.supports_follow_symlinks:
-        os.chmod(name, stat.S_IRWXU, dir_fd=folder, follow_symlinks=False)
+        os.chmod(name, mode, dir_fd=folder, follow_symlinks=False)
         return
     fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
-        Path(f"/proc/self/fd/{fd}").chmod(stat.S_IRWXU)
+        Path(f"/proc/self/fd/{fd}").chmod(mode)
     finally:
         os.close(fd)

@@ -120,7 +120,7 @@ class ExitReport(_Record):
     #: Its end was not seen: its lock was free and there was no exit report.
     lost: bool = False
     #: Why its items, or its log, are incomplete: what the tailer found instead of the file. Only the tailer sets
-    #: these, and `files`.
+    #: these, and `files`; of an attempt that has removed its own folder, Scrapyd sets the first.
     items_lost: str | None = None
     log_lost: str | None = None
     #: Absent if it has written no files.

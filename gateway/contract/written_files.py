@@ -27,10 +27,6 @@ MAX_DEPTH = 32
 MAX_NAME = 1000
 #: Entries that are looked at for each file that may be kept: a folder without an end must not hold up a node.
 _LOOKED_AT = 4
-#: Entries whose sizes are added up.
-_MOST_COUNTED = 200_000
-#: Bytes of what `st_blocks` counts, on every system.
-_BLOCK = 512
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -82,23 +78,6 @@ def find_files(attempt_folder: Path, most: int) -> Iterator[Found]:
         if room < 0:
             yield Found("", 0, f"there are more than {_LOOKED_AT * most} entries; the rest was not looked at")
             return
-
-
-def space_taken(attempt_folder: Path, most: int) -> int:
-    """Bytes that everything below `files/` takes on the disk, also under names that begin with a dot. It looks no
-    further once that is more than `most`, nor at more than `_MOST_COUNTED` entries.
-    """
-    room, taken, waiting = _MOST_COUNTED, 0, [""]
-    while waiting and room > 0 and taken <= most:
-        folder = waiting.pop()
-        with suppress(OSError), ExitStack() as opened:
-            for entry in islice(opened.enter_context(os.scandir(_open_folder(attempt_folder, folder, opened))), room):
-                room -= 1
-                if not entry.is_dir(follow_symlinks=False):
-                    taken += _BLOCK * entry.stat(follow_symlinks=False).st_blocks
-                elif folder.count("/") < MAX_DEPTH:
-                    waiting.append(f"{folder}/{entry.name}")
-    return taken
 
 
 def open_written(attempt_folder: Path, name: str) -> int:

@@ -228,6 +228,17 @@ _BY_MESSAGE: tuple[tuple[str, Advice], ...] = (
         ),
     ),
     (
+        r"stopped at its limit of files and folders",
+        Advice(
+            "It made more files and folders than CRAWL_MAX_ENTRIES allows, with caches and unfinished files.",
+            (
+                Step("See what it writes", Place.LOG),
+                Step("Have it write fewer, or raise CRAWL_MAX_ENTRIES on the nodes", Place.NODES),
+            ),
+            "docs/reference/files.md#how-much",
+        ),
+    ),
+    (
         r"stopped at its limit of files",
         Advice(
             "Its files took more than twice FILES_MAX_BYTES on the node.",

@@ -119,7 +119,12 @@ def _was_to_pause(exit_report: ExitReport) -> Outcome | None:
 
 
 #: What an attempt has found until such a limit counts.
-_LIMITS = {"timeout": "time limit", "log": "log limit", "files": "limit of files"}
+_LIMITS = {
+    "timeout": "time limit",
+    "log": "log limit",
+    "files": "limit of files",
+    "entries": "limit of files and folders (CRAWL_MAX_ENTRIES)",
+}
 
 
 def _was_stopped(exit_report: ExitReport) -> Outcome | None:

@@ -194,7 +194,8 @@ class Endings:
         return truncate(made) + SPEC_AFTER
 
     def _report_lost(self, attempt: Attempt) -> None:
-        report = records.read_record(attempt.folder / files.REPORT, records.SpiderReport)
+        state = files.state_dir(attempt.folder)
+        report = records.read_record(state / files.REPORT, records.SpiderReport)
         # a mark that is no file was put there by the spider: then the node has not lost the attempt
         has_started = is_mark(attempt.folder)
         facts = records.ExitReport(
@@ -206,7 +207,7 @@ class Endings:
             stopped_by=files.stopping_reason(attempt.folder),
             report=report,
             log_tail=None if report else _tail(attempt),
-            can_go_on=files.is_there(attempt.folder / files.FRONTIER),
+            can_go_on=files.is_there(state / files.FRONTIER),
         )
         if _write_exit(attempt, facts):
             log.warning("attempt_lost", attempt=str(attempt.id))
@@ -248,7 +249,7 @@ ASK_EVERY = 60.0
 
 def _has_frontier(attempt: Attempt) -> bool:
     stopped_by = files.stopping_reason(attempt.folder)
-    return stopped_by not in _FOR_GOOD and files.is_there(attempt.folder / files.FRONTIER)
+    return stopped_by not in _FOR_GOOD and files.is_there(files.state_dir(attempt.folder) / files.FRONTIER)
 
 
 class _Kept(NamedTuple):

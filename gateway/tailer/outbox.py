@@ -208,7 +208,7 @@ PROGRESS_EVERY = 1.0
 
 class ProgressWatch:
     def __init__(self, folder: Path) -> None:
-        self._path = folder / files.PROGRESS
+        self._folder = folder
         self._seen: tuple[int, int] | None = None
         self._told: tuple[int, int] | None = None
         self._told_at = 0.0
@@ -217,12 +217,13 @@ class ProgressWatch:
         """Progress that was not yet published, if it may be by now."""
         if not ended and time.monotonic() - self._told_at < PROGRESS_EVERY:
             return None
+        path = files.state_dir(self._folder) / files.PROGRESS
         try:
-            status = self._path.lstat()
-        except FileNotFoundError:
+            status = path.lstat()
+        except OSError:
             return None
         self._seen = status.st_ino, status.st_mtime_ns
-        return None if self._seen == self._told else records.read_record(self._path, records.Progress)
+        return None if self._seen == self._told else records.read_record(path, records.Progress)
 
     def told(self) -> None:
         """Note that what `news` returned was published."""
@@ -453,6 +454,7 @@ class _Handler(FileSystemEventHandler):
     def on_modified(self, event: FileSystemEvent) -> None:
         # called for every line of every log: no pathlib
         folder, _, name = str(event.src_path).rpartition("/")
+        folder = folder.removesuffix(f"/{files.STATE}")
         attempt_id = files.AttemptId.parse(folder.rpartition("/")[2])
         if attempt_id is not None:
             self._listener(attempt_id, name)

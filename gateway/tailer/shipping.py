@@ -361,6 +361,7 @@ def _storable_facts(facts: records.ExitReport) -> records.ExitReport:
         update={
             "stopped_by": _cut(facts.stopped_by),
             "refused": _cut(facts.refused),
+            "items_lost": _cut(facts.items_lost),
             "log_tail": facts.log_tail and _last(facts.log_tail, MAX_LOG_TAIL),
             "report": _account(facts.report) if facts.report else None,
         }
@@ -496,8 +497,9 @@ class MongoSink:
     def _end(self, attempt: Attempt) -> None:
         lost, kept = attempt.checkpoint.lost, attempt.checkpoint.files_kept
         written = (kept or records.FilesKept(pending=True)) if attempt.has_files else None
-        said = {"items_lost": lost.get(files.ITEMS), "log_lost": lost.get(files.LOG), "files": written}
-        facts = read_facts(attempt).model_copy(update=said)
+        facts = read_facts(attempt)
+        items_lost = lost.get(files.ITEMS) or facts.items_lost
+        facts = facts.model_copy(update={"items_lost": items_lost, "log_lost": lost.get(files.LOG), "files": written})
         if facts.report:
             self._note_progress(attempt, facts.report.progress, is_last=True)
         if not self._completion.record_exit(attempt.id, facts, attempt.log_end or 0):

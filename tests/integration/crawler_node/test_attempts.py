@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -155,6 +155,7 @@ def test_a_spider_sees_none_of_the_platforms_secrets(node: Any) -> None:
         "SCRAPY_PROJECT",
         "SCRAPY_SETTINGS_MODULE",
         "DISCOVERYBOT_ATTEMPT_DIR",
+        "DISCOVERYBOT_CONTINUES",
         "DISCOVERYBOT_MARK_FD",
         "DISCOVERYBOT_NODE",
         "PYTHONUNBUFFERED",
@@ -211,9 +212,7 @@ def test_a_waiting_attempt_is_cancelled_or_paused_and_never_runs(node: Any) -> N
         pytest.param(lambda folder: (folder / "spec.json").write_text("{"), "job", id="the spec cannot be read"),
         pytest.param(lambda folder: plant(folder / "spec.json", "fifo"), "job", id="the spec is a FIFO"),
         pytest.param(lambda folder: (folder / "spec.json").unlink(), "node", id="the spec is gone"),
-        pytest.param(
-            lambda folder: [*map(Path.unlink, folder.iterdir()), folder.rmdir()], None, id="the folder is gone"
-        ),
+        pytest.param(shutil.rmtree, None, id="the folder is gone"),
     ],
 )
 def test_a_failed_launch_frees_its_slot(node: Any, break_it: Any, fault: str | None) -> None:
@@ -243,11 +242,12 @@ def test_a_spider_that_leaves_fifos_in_its_folder_keeps_nobody_waiting(node: Any
     assert (report["exit_code"], report.get("report"), report.get("log_tail")) == (0, None, None)
 
 
-def test_an_end_that_cannot_be_written_costs_the_report_but_not_the_slot(node: Any) -> None:
-    folder = node.run("gone")
+def test_a_crawl_that_removes_its_folder_has_ended_by_its_own_fault(node: Any) -> None:
+    for spider in ("gone", "gone_and_busy"):
+        report = node.exit_of(node.run(spider))
+        assert report["items_lost"] == "the crawl has removed the folder of its attempt"
+        assert not {"exit_code", "signal", "stopped_by"} & report.keys()
     node.wait_until_idle()
-    assert not (folder / "exit.json").exists()
-    assert f"[Errno {errno.ENOENT}]" in node.log()
     node.exit_of(node.run("quick"))
 
 

@@ -28,6 +28,7 @@ from wheels import write_wheel, write_wheels_of_node
 
 from crawler.node.keeper import Processes, acting_as
 from gateway.contract.outbox import remove_tree
+from gateway.contract.written_files import find_files, open_written
 
 if sys.platform != "linux" or os.geteuid() != 0:
     pytest.skip("only root of a Linux may start processes under other users", allow_module_level=True)
@@ -300,22 +301,93 @@ def test_the_group_that_ships_can_read_all_and_remove_it(node: UsersNode) -> Non
     node.exit_of(folder)
     with acting_as(PLATFORM, PLATFORM):
         assert node.items(folder) == [{"hello": "world"}]
-        assert json.loads((folder / "report.json").read_text())["finish_reason"] == "finished"
+        assert json.loads((folder / "state" / "report.json").read_text())["finish_reason"] == "finished"
         assert remove_tree(folder)
     assert not folder.exists()
 
 
-def test_what_an_egg_has_closed_to_its_shippers_is_removed_by_its_own_user(node: UsersNode) -> None:
+def test_an_attempt_s_folder_cannot_be_closed_removed_or_forged_by_its_crawl(node: UsersNode) -> None:
+    folder = node.run("breaks", project="victim")
+    report = node.exit_of(folder)
+    assert (report["exit_code"], folder.stat().st_uid) == (0, PLATFORM)
+    *outcomes, left = node.items(folder)
+    assert len(outcomes) > 20
+    assert [item["what"] for item in outcomes if item["outcome"] != "PermissionError"] == []
+    assert {"items.jsonl", "started", "spec.json", "crawl.log", "state", "files"} <= {*left["outcome"]}
+    with acting_as(PLATFORM, PLATFORM):
+        assert remove_tree(folder)
+
+
+def test_a_folder_that_a_crawl_of_the_same_user_has_closed_is_opened_again(node: UsersNode) -> None:
+    platform = ("setpriv", f"--reuid={PLATFORM}", f"--regid={PLATFORM}", "--clear-groups")
+    one = UsersNode(node.home.parent / "one", NODE_UIDS="")
+    one.before = (*one.before[: -len((*ENTRY_RIGHTS, "python", "-m", "keeper"))], *platform)
+    del one.environ["NODE_UIDS"]
+    try:
+        one.start()
+        assert one.deploy("victim")["status"] == "ok"
+        folder = one.run("shuts", project="victim")
+        report = one.exit_of(folder)
+        assert (report["exit_code"], report["report"]["finish_reason"]) == (0, "finished")
+        assert [item["number"] for item in one.items(folder)] == [1, 2]
+    finally:
+        one.clean_up()
+
+
+@pytest.fixture
+def small(node: UsersNode) -> Iterator[UsersNode]:
+    """A node on which little may be written."""
+    node.end()
+    node.environ |= {"FILES_MAX_BYTES": "500000", "CRAWL_MAX_ENTRIES": "2000"}
+    node.start()
+    yield node
+    node.end()
+    del node.environ["FILES_MAX_BYTES"], node.environ["CRAWL_MAX_ENTRIES"]
+    node.start()
+
+
+def test_what_takes_too_much_of_the_disk_is_stopped_wherever_it_lies(small: UsersNode) -> None:
+    kinds = {"deep": "files", "closed": "files", "beside": "files", "many": "entries"}
+    folders = {kind: small.run("fills", project="victim", params={"how": kind}) for kind in kinds}
+    assert {kind: small.exit_of(folder)["stopped_by"] for kind, folder in folders.items()} == kinds
+    small.wait_until_idle()
+    with acting_as(PLATFORM, PLATFORM):
+        assert all(map(remove_tree, folders.values()))
+
+
+def test_a_file_that_was_made_for_its_owner_alone_and_renamed_is_kept(node: UsersNode) -> None:
+    folder = node.run("renames", project="victim")
+    node.exit_of(folder)
+    with acting_as(PLATFORM, PLATFORM):
+        (found,) = find_files(folder, 10)
+        with os.fdopen(open_written(folder, found.name), "rb") as file:
+            assert (found.name, found.problem, file.read()) == ("own/feed.csv", None, b"kept")
+
+
+def test_what_an_egg_has_closed_is_open_to_its_shippers_once_it_has_ended(node: UsersNode) -> None:
     folder = node.run("closes", project="victim")
     node.exit_of(folder)
+    with acting_as(PLATFORM, PLATFORM):
+        assert (folder / "files" / "closed" / "inside" / "file").read_bytes() == b""
+        assert remove_tree(folder)
+
+
+def test_what_was_closed_to_the_tailer_when_scrapyd_was_killed_is_removed_by_the_next_one(node: UsersNode) -> None:
+    folder = node.run("sits", project="victim")
+    wait_for((folder / "files" / "socket").exists)
+    node.cancel(folder, "victim")
+    node.exit_of(folder)
     removed = folder.with_name(f".removed-{folder.name}")
+    (folder / "files" / "closed" / "inside").mkdir(parents=True)
+    for path in (folder / "files" / "closed" / "inside", folder / "files" / "closed"):
+        os.chown(path, node.users["victim"], node.users["victim"])
+        path.chmod(0)
     with acting_as(PLATFORM, PLATFORM):
         folder.rename(removed)
         assert not remove_tree(removed)
     node.end()
     node.start()  # it looks at once, and then every minute
-    # not by `rglob`, which fails where a folder goes while it looks
-    wait_for(lambda: not any(folders or files for _, folders, files in os.walk(removed)))
+    wait_for(lambda: not removed.exists())
 
 
 def test_who_ignores_a_cancellation_is_killed_with_all_that_hides(node: UsersNode) -> None:
@@ -420,7 +492,7 @@ def test_crawls_of_our_own_project_are_forked_under_its_user(node: UsersNode) ->
     wait_for(lambda: "is warm" in node.log())
     folder = node.run("article", start_urls=["http://127.0.0.1:9/"])
     assert node.exit_of(folder)["exit_code"] == 0
-    assert folder.stat().st_uid == node.users["default"]
+    assert (folder / "items.jsonl").stat().st_gid == folder.stat().st_gid == node.users["default"]
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes connections and says nothing
         folder = node.run("article", start_urls=[f"http://127.0.0.1:{silent.getsockname()[1]}/"])
         crawl = psutil.Process(node.pid(folder))

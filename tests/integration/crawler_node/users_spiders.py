@@ -1,6 +1,7 @@
 """Spiders of an egg that is not to be trusted. They have no need of a page."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -116,11 +117,94 @@ class Closes(scrapy.Spider):
     name = "closes"
 
     async def start(self):
-        folder = Path(os.environ["DISCOVERYBOT_ATTEMPT_DIR"])
-        (folder / "closed" / "inside").mkdir(parents=True)
-        (folder / "closed" / "inside" / "file").touch()
-        (folder / "closed" / "inside").chmod(0)
-        (folder / "closed").chmod(0)
+        for folder in (Path(), Path("../state")):
+            (folder / "closed" / "inside").mkdir(parents=True)
+            (folder / "closed" / "inside" / "file").touch()
+            (folder / "closed" / "inside").chmod(0)
+            (folder / "closed").chmod(0)
+        yield {}
+        Path().chmod(0)
+
+
+class Breaks(scrapy.Spider):
+    """Does to its attempt's folder what it can."""
+
+    name = "breaks"
+
+    async def start(self):
+        attempt = Path("..")
+        names = ("spec.json", "started", "crawl.log", "items.jsonl", "requests.jsonl", "state", "files", "tmp")
+        tries = {
+            "close it": lambda: attempt.chmod(0),
+            "rename it": lambda: attempt.resolve().rename(attempt.resolve().with_name("x")),
+            "report an end": (attempt / "exit.json").touch,
+            "make a folder": (attempt / "shipped.json").mkdir,
+            **{f"remove {name}": lambda name=name: (attempt / name).unlink() for name in names[:-3]},
+            **{f"close {name}": lambda name=name: (attempt / name).chmod(0) for name in names[:-3]},
+            **{f"rename {name}": lambda name=name: (attempt / name).rename(attempt / "x") for name in names},
+            "lock started": lambda: os.open(attempt / "started", os.O_RDONLY),
+        }
+        for what, attempt_to in tries.items():
+            try:
+                attempt_to()
+            except OSError as error:
+                yield {"what": what, "outcome": type(error).__name__}
+            else:
+                yield {"what": what, "outcome": "done"}
+        shutil.rmtree(attempt, ignore_errors=True)
+        yield {"what": "remove all", "outcome": sorted(os.listdir(attempt))}
+
+
+class Shuts(scrapy.Spider):
+    name = "shuts"
+
+    async def start(self):
+        yield {"number": 1}
+        Path("..").chmod(0)
+        yield {"number": 2}
+
+
+class Fills(scrapy.Spider):
+    """Fills the disk in ways that are not easily seen, and waits to be stopped."""
+
+    name = "fills"
+
+    async def start(self):
+        import asyncio
+
+        here = os.getcwd()
+        if self.how == "deep":
+            for _ in range(1200):  # deeper than any path may be long
+                os.mkdir("folder")
+                os.chdir("folder")
+        elif self.how == "closed":
+            os.makedirs("closed/inside")
+            os.chdir("closed/inside")
+        elif self.how == "beside":
+            os.chdir("../state")
+        for number in range(3000 if self.how == "many" else 20):
+            with open(f".{number}", "wb") as file:
+                file.write(b"" if self.how == "many" else b"x" * 100_000)
+        os.chdir(here)
+        if self.how == "closed":
+            os.chmod("closed/inside", 0)
+            os.chmod("closed", 0o700)
+        for _ in range(600):
+            await asyncio.sleep(0.1)
+        yield {}
+
+
+class Renames(scrapy.Spider):
+    name = "renames"
+
+    async def start(self):
+        import tempfile
+
+        os.mkdir("own", 0o700)
+        file, path = tempfile.mkstemp(dir="own")
+        os.write(file, b"kept")
+        os.close(file)
+        os.rename(path, "own/feed.csv")
         yield {}
 
 

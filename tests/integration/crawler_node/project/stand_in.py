@@ -15,6 +15,7 @@ from pathlib import Path
 
 SPIDERS = (
     *("quick", "polite", "stubborn", "hungry", "parent", "environ", "not_importable", "reporting", "gone", "hostile"),
+    "gone_and_busy",
     *("portrait", "dies", "exits", "browses", "leaves_a_browser", "browses_greedily", "prints", "hoards", "murmurs"),
     *("crowds", "leaves_a_daemon", "litters"),
 )
@@ -154,19 +155,26 @@ def not_importable(_: Path) -> None:
 
 def reporting(folder: Path) -> None:
     report = {"finish_reason": "finished", "progress": {"completed_pages": 3}, "ended_at": "2027-01-01T00:00:00Z"}
-    (folder / "report.json").write_text(json.dumps(report))
+    (folder / "state" / "report.json").write_text(json.dumps(report))
 
 
 def gone(folder: Path) -> None:
     """Takes away the folder that the exit report is going to be written to."""
-    folder.rename(folder.with_name("taken-away"))
+    folder.rename(folder.with_name(f"taken-away-{os.getpid()}"))
+
+
+def gone_and_busy(folder: Path) -> None:
+    """The same, and does not end."""
+    gone(folder)
+    time.sleep(60)
 
 
 def hostile(folder: Path) -> None:
     """Leaves FIFOs for whoever looks at its files, and under the names that others may write to."""
     import psutil  # noqa: PLC0415 - the others start the quicker without it
 
-    names = ["report.json", "progress.json", "active", "items.jsonl", "stopping", "crawl.log"]
+    state = [f"state/{name}" for name in ("report.json", "progress.json", "active")]
+    names = [*state, "items.jsonl", "stopping", "crawl.log"]
     for name in names + [f".exit.json.{ancestor.pid}" for ancestor in psutil.Process().parents()]:
         (folder / name).unlink(missing_ok=True)
         os.mkfifo(folder / name)

@@ -1,0 +1,150 @@
+"""How much an attempt takes of the disk, and what it has closed, found out with the rights of its own user.
+
+A spider chooses the names, the rights and the depth. So one folder is opened from the next, no link is followed, a
+folder that its owner has closed to itself is opened, and however deep it goes, one descriptor is open and nothing is
+called within itself.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from gateway.contract.outbox import ACTIVE, FRONTIER, ITEMS, LOG, PROGRESS, REPORT, REQUESTS, STATE
+
+#: Bytes of what `st_blocks` counts, on every system.
+_BLOCK = 512
+_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+#: Of the crawl itself, and as large as that is: of these the log and the record of requests have limits of their own.
+_RECORDS = frozenset({LOG, ITEMS, REQUESTS})
+_RECORDS_OF_STATE = frozenset({FRONTIER, PROGRESS, REPORT, ACTIVE})
+#: What everybody whose folder it is may do with a file, and with a folder.
+_READABLE, _OPEN = 0o444, 0o777
+
+
+class Space(NamedTuple):
+    bytes: int
+    #: Files, folders and everything else that has a name.
+    entries: int
+
+
+class _EnoughError(Exception):
+    """It has been counted up to the limit."""
+
+
+def measure(paths: Iterable[Path], most: Space) -> Space:
+    """What is in an attempt's folder, all of whose entries are `paths`; without the bytes of the crawl's own records.
+    It is not counted further than `most`, of which 0 is no limit. Raises `OSError` if folders are moved meanwhile.
+    """
+    taken = Space(0, 0)
+
+    def count(status: os.stat_result, *, is_record: bool) -> None:
+        nonlocal taken
+        taken = Space(taken.bytes + (0 if is_record else _BLOCK * status.st_blocks), taken.entries + 1)
+        if exceeded(taken, most):
+            raise _EnoughError
+
+    with suppress(_EnoughError):
+        for path in paths:
+            with suppress(FileNotFoundError):
+                count(path.lstat(), is_record=path.name in _RECORDS)
+                records = _RECORDS_OF_STATE if path.name == STATE else frozenset[str]()
+                _walk(path, lambda name, status, _: count(status, is_record=name in records))  # noqa: B023 - called here
+    return taken
+
+
+def exceeded(taken: Space, most: Space) -> str | None:
+    """Which limit it exceeds, by its name among `outbox.STOP_REASONS`."""
+    if 0 < most.entries < taken.entries:
+        return "entries"
+    return "files" if 0 < most.bytes < taken.bytes else None
+
+
+def open_up(paths: Iterable[Path]) -> None:
+    """Let everybody who can get there read all that is in these folders, and remove it: programs make files that they
+    rename later with the rights of their owner alone.
+    """
+    for path in paths:
+        with suppress(OSError):
+            if stat.S_ISDIR(path.lstat().st_mode):
+                path.chmod(stat.S_IMODE(path.lstat().st_mode) | stat.S_IRWXU | stat.S_IRWXG)
+                _walk(path, _let_in)
+
+
+def _let_in(name: str, status: os.stat_result, folder: int) -> None:
+    wanted = _OPEN if stat.S_ISDIR(status.st_mode) else _READABLE if stat.S_ISREG(status.st_mode) else 0
+    if wanted & ~status.st_mode:
+        with suppress(OSError):
+            # were it replaced by a link now, it would lead to another file of the same user
+            os.chmod(name, stat.S_IMODE(status.st_mode) | wanted, dir_fd=folder)
+
+
+#: Is called for each entry: its name, its status, the folder.
+_Visit = Callable[[str, os.stat_result, int], None]
+
+
+def _walk(top: Path, visit: _Visit) -> None:
+    """Visit everything below `top`, if that is a folder. Raises `OSError` if a folder was moved on the way back."""
+    folder = _enter(str(top), None)
+    if folder is None:
+        return
+    try:
+        #: Of the folders on the way: what they are, and which of theirs are left.
+        above: list[tuple[tuple[int, int], list[str]]] = []
+        left = _look(folder, visit)
+        while left or above:
+            if not left:
+                expected, left = above.pop()
+                folder = _replaced(folder, _parent(folder, expected))
+            elif (inner := _enter(left.pop(), folder)) is not None:
+                above.append((_identity(folder), left))
+                folder = _replaced(folder, inner)
+                left = _look(folder, visit)
+    finally:
+        os.close(folder)
+
+
+def _look(folder: int, visit: _Visit) -> list[str]:
+    """Visit all entries of one folder; which of them are folders."""
+    folders: list[str] = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                status = entry.stat(follow_symlinks=False)
+                visit(entry.name, status, folder)
+                if stat.S_ISDIR(status.st_mode):
+                    folders.append(entry.name)
+    return folders
+
+
+def _enter(name: str, folder: int | None) -> int | None:
+    """A descriptor of the folder `name`; `None` if there is none that can be opened."""
+    with suppress(OSError):
+        try:
+            return os.open(name, _FLAGS, dir_fd=folder)
+        except PermissionError:
+            os.chmod(name, stat.S_IRWXU, dir_fd=folder)
+            return os.open(name, _FLAGS, dir_fd=folder)
+    return None
+
+
+def _parent(folder: int, expected: tuple[int, int]) -> int:
+    parent = os.open("..", _FLAGS, dir_fd=folder)
+    if _identity(parent) != expected:
+        os.close(parent)
+        raise OSError("a folder was moved")
+    return parent
+
+
+def _replaced(folder: int, by: int) -> int:
+    os.close(folder)
+    return by
+
+
+def _identity(folder: int) -> tuple[int, int]:
+    status = os.fstat(folder)
+    return status.st_dev, status.st_ino
