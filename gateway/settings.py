@@ -237,6 +237,8 @@ class NodeSettings(_Base):
     node_keep_seconds: int = Field(default=24 * 3600, ge=0)
     #: Bytes of free disk below which the node takes no new work.
     node_min_free_bytes: int = Field(default=512 << 20, ge=0)
+    #: The same of inodes, of which each file and folder takes one.
+    node_min_free_inodes: int = Field(default=10_000, ge=0)
     #: Whether crawls of our own project are forked from a warm process instead of started.
     node_fork: bool = True
     #: Forks after which the warm process is replaced.

@@ -38,6 +38,7 @@ from gateway.contract.outbox import (
     STATE,
     is_there,
     remove_tree,
+    reserve_room,
     state_dir,
     write_atomically,
 )
@@ -118,6 +119,7 @@ class Account:
         """That of an attempt, with what it can write to. Raises `OSError`."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / STATE).mkdir(exist_ok=True)
+        reserve_room(folder)
 
     def make_temporary(self, folder: Path) -> None:
         """Where an attempt's processes are to leave what nobody needs once they have ended. Raises `OSError`."""
@@ -260,14 +262,22 @@ class KeptAccount(Account):
             return
         new = self._outbox / f"{_WORK}{uuid.uuid4().hex}"
         self._ask("make_folder", path=str(new), ours=True)
+        try:
+            self._fill(new)
+            new.rename(folder)
+        except BaseException:
+            discard(new)
+            raise
+
+    def _fill(self, folder: Path) -> None:
         for name in (STATE, FILES):
             theirs = self._make_work()
-            theirs.rename(new / name)
+            theirs.rename(folder / name)
         for name in (ITEMS, REQUESTS):
             # it belongs to the folder's group, which is the user's own: they can append to it, and do no more
-            (new / name).touch()
-            (new / name).chmod(0o660)
-        new.rename(folder)
+            (folder / name).touch()
+            (folder / name).chmod(0o660)
+        reserve_room(folder)
 
     def make_temporary(self, folder: Path) -> None:
         if not is_there(folder / TEMPORARY):

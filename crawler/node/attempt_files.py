@@ -45,14 +45,10 @@ def write_exit(folder: Path, report: ExitReport) -> bool:
     An attempt whose folder is gone has removed it by itself: that is its end as well, and nobody else's fault.
     """
     try:
-        return _write(folder, report)
+        return records.write_exit(folder, report)
     except FileNotFoundError:
         folder.mkdir(mode=0o700, exist_ok=True)
-        return _write(folder, without_folder(report))
-
-
-def _write(folder: Path, report: ExitReport) -> bool:
-    return outbox.write_exclusively(folder / outbox.EXIT, report.model_dump_json(exclude_none=True).encode())
+        return records.write_exit(folder, without_folder(report))
 
 
 def without_folder(report: ExitReport) -> ExitReport:

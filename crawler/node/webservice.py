@@ -425,6 +425,7 @@ class Intake:
         self._environments = launcher.environments
         self._queues = queues
         self._min_free_bytes = launcher.settings.node_min_free_bytes
+        self._min_free_inodes = launcher.settings.node_min_free_inodes
 
     def take(self, attempt: AttemptId, project: str, spec: NodeSpec, queued: Queued, env: dict[str, str]) -> None:
         """Queue the attempt unless it was. Raises `NodeUnfitError` if it is too late for it, or no room."""
@@ -445,6 +446,8 @@ class Intake:
         free = shutil.disk_usage(self._outbox).free
         if free < self._min_free_bytes:
             raise NodeUnfitError(f"the disk of this node is nearly full: {free >> 20} MiB are free")
+        if (inodes := outbox.free_inodes(self._outbox)) < self._min_free_inodes:
+            raise NodeUnfitError(f"the disk of this node is nearly full: {inodes} more files can be made there")
 
     def withdraw(self, project: str, job: str, why: StopReason = "cancel") -> bool:
         """Take a job out of the queue; whether it was there. One of our attempts will not be launched any more."""

@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import math
 import os
 import re
 import secrets
@@ -279,6 +280,42 @@ def write_exclusively(path: Path, data: bytes) -> bool:
         except FileExistsError:
             return False
     return True
+
+
+#: Room for an attempt's exit report, in bytes and among the disk's inodes: whatever is full, its end can be told.
+ROOM, ROOM_BYTES = ".room", 64 << 10
+#: What a disk says that is full.
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def reserve_room(folder: Path) -> None:
+    """Raises `OSError`."""
+    write_exclusively(folder / ROOM, bytes(ROOM_BYTES))
+
+
+def write_into_room(path: Path, data: bytes) -> bool:
+    """As `write_exclusively`, with at most `ROOM_BYTES`, in the room that was reserved beside `path`; nobody else can
+    use it then. Raises `FileNotFoundError` if there is none, `OSError`.
+    """
+    with _folder_of(path) as folder:
+        own = f".{path.name}.{secrets.token_hex(8)}"
+        os.rename(ROOM, own, src_dir_fd=folder, dst_dir_fd=folder)
+        try:
+            with os.fdopen(open_file(path.with_name(own), os.O_WRONLY), "wb", buffering=0) as file:
+                file.write(data)
+                file.truncate()
+            os.link(own, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except FileExistsError:
+            return False
+        finally:
+            os.unlink(own, dir_fd=folder)
+    return True
+
+
+def free_inodes(path: Path) -> float:
+    """How many files can still be made on its disk; infinity where that is no number. Raises `OSError`."""
+    found = os.statvfs(path)
+    return found.f_favail if found.f_files else math.inf
 
 
 def remove_tree(path: Path, *, within: float = 60.0) -> bool:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field
 
+from gateway.contract import outbox
 from gateway.contract.crawl import CrawlSpec
 from gateway.contract.outbox import Fault, read_file, whole_text
 
@@ -133,6 +134,37 @@ class ExitReport(_Record):
     report: SpiderReport | None = None
     #: Last lines of the log if there is no report: a traceback, usually.
     log_tail: str | None = None
+
+
+def write_exit(folder: Path, report: ExitReport) -> bool:
+    """Write the attempt's exit report unless there is one; whether it was written. On a full disk it goes where room
+    was reserved, without the stats if these are too long. Raises `OSError`.
+    """
+    try:
+        written = outbox.write_exclusively(folder / outbox.EXIT, _exit_json(report))
+    except OSError as error:
+        if error.errno not in outbox.FULL:
+            raise
+        return _write_into_room(folder / outbox.EXIT, report, error)
+    with suppress(OSError):
+        (folder / outbox.ROOM).unlink()
+    return written
+
+
+def _write_into_room(path: Path, report: ExitReport, full: OSError) -> bool:
+    without_stats = report.report and report.report.model_copy(update={"stats": {}})
+    for changes in ({}, {"report": without_stats}, {"report": None, "log_tail": None}):
+        data = _exit_json(report.model_copy(update=changes))
+        if len(data) <= outbox.ROOM_BYTES:
+            break
+    try:
+        return outbox.write_into_room(path, data)
+    except FileNotFoundError:
+        raise full from None
+
+
+def _exit_json(report: ExitReport) -> bytes:
+    return report.model_dump_json(exclude_none=True).encode()
 
 
 class SpiderInfo(_Record):

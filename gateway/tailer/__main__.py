@@ -172,7 +172,8 @@ class TailerParts(Container):
 
     @part
     def disk(self) -> Disk:
-        return Disk(self.settings.outbox, self.settings.node_min_free_bytes)
+        settings = self.settings
+        return Disk(settings.outbox, settings.node_min_free_bytes, settings.node_min_free_inodes)
 
     @part
     def follower(self) -> Follower:

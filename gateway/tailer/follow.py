@@ -228,7 +228,7 @@ def _tail(attempt: Attempt) -> str | None:
 
 @state_change("tailer.write_exit")
 def _write_exit(attempt: Attempt, facts: records.ExitReport) -> bool:
-    return files.write_exclusively(attempt.folder / files.EXIT, facts.model_dump_json(exclude_none=True).encode())
+    return records.write_exit(attempt.folder, facts)
 
 
 # --- the loop

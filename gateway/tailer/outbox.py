@@ -37,6 +37,7 @@ from gateway.jobs.progress import ProgressSeries
 class Disk:
     _path: Path
     _min_free_bytes: int
+    _min_free_inodes: int = 0
 
     @property
     def free_bytes(self) -> int:
@@ -45,7 +46,7 @@ class Disk:
 
     def is_full(self) -> bool:
         """Too full for new work. Raises `OSError`."""
-        return self.free_bytes < self._min_free_bytes
+        return self.free_bytes < self._min_free_bytes or files.free_inodes(self._path) < self._min_free_inodes
 
 
 #: Prefix of a folder that is being removed. It is no attempt any more, even if files are left in it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,6 +24,8 @@ SLOTS = 3
 PAGES = 40
 #: Of the disk, and how much must be free for new work, in MiB.
 SIZE, MIN_FREE = 12, 4
+#: The same in inodes.
+INODES, MIN_FREE_INODES = 2000, 200
 ROUNDS = full_or_short(2, 1)
 #: Seconds for which the disk stays full after it was seen to be.
 FULL_FOR = full_or_short(5, 1)
@@ -34,13 +37,14 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of the stack's node; everything else is where there is room."""
     node = tmp_path_factory.mktemp("full") / "home" / "node"
     node.mkdir(parents=True)
-    with small_disk(node, f"{SIZE}m"):
+    with small_disk(node, f"{SIZE}m,nr_inodes={INODES}"):
         yield node
 
 
 @pytest.fixture(scope="module")
 def stack(disk: Path) -> Iterator[Stack]:
-    variables = {"NODE_MIN_FREE_BYTES": str(MIN_FREE << 20), "NODE_SLOTS": str(SLOTS), "CRAWL_STOP_GRACE": "3"}
+    free = {"NODE_MIN_FREE_BYTES": str(MIN_FREE << 20), "NODE_MIN_FREE_INODES": str(MIN_FREE_INODES)}
+    variables = {**free, "NODE_SLOTS": str(SLOTS), "CRAWL_STOP_GRACE": "3"}
     with running_stack(disk.parent, **variables) as stack:
         yield stack
 
@@ -73,6 +77,28 @@ def test_a_crawl_that_may_not_be_repeated_tells_of_a_full_disk_and_the_next_one_
     waiting = stack.crawl(f"{site.url}/tree/6")
     wait_until(lambda: stack.status(waiting)["waiting_reason"] == "disk_full", what="why it waits")
     (disk / "filler").unlink()
+    assert stack.wait_final(waiting)["status"] == "finished"
+
+
+def use_up_inodes(folder: Path) -> None:
+    folder.mkdir()
+    with suppress(OSError):
+        for number in range(INODES):
+            (folder / str(number)).touch()
+
+
+def test_a_crawl_ends_and_says_so_on_a_disk_on_which_no_file_can_be_made(
+    stack: Stack, disk: Path, site: Site
+) -> None:
+    site.delay = 1
+    caught = stack.crawl(f"{site.url}/tree/301", max_retries=0)
+    wait_until(lambda: stack.status(caught)["completed_pages"], what="the first page")
+    use_up_inodes(disk / "empty")
+    stack.http.post(f"{stack.url}/jobs/{caught}/cancel").raise_for_status()
+    assert stack.wait_final(caught)["status"] == "cancelled"
+    waiting = stack.crawl(f"{site.url}/tree/7")
+    wait_until(lambda: stack.status(waiting)["waiting_reason"] == "disk_full", what="why it waits")
+    shutil.rmtree(disk / "empty")
     assert stack.wait_final(waiting)["status"] == "finished"
 
 

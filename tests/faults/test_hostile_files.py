@@ -62,6 +62,8 @@ class Planter(scrapy.Spider):
         await asyncio.sleep(1)
         folder = pathlib.Path(os.environ["DISCOVERYBOT_ATTEMPT_DIR"])
         for name in self.files.split():
+            if name in ("report.json", "progress.json", "active"):
+                name = f"state/{name}"
             (folder / name).unlink(missing_ok=True)
             KINDS[self.kind](folder / name)
         while not pathlib.Path(self.gate).exists():
