@@ -257,22 +257,15 @@ class KeptAccount(Account):
         return pid
 
     def make_folder(self, folder: Path) -> None:
-        """Scrapyd's own, into which the user can look; whole or not at all."""
-        if is_there(folder):
-            return
-        new = self._outbox / f"{_WORK}{uuid.uuid4().hex}"
-        self._ask("make_folder", path=str(new), ours=True)
-        try:
-            self._fill(new)
-            new.rename(folder)
-        except BaseException:
-            discard(new)
-            raise
-
-    def _fill(self, folder: Path) -> None:
+        """Scrapyd's own, into which the user can look. It is not made under another name first: who watches the
+        outbox would not hear of what happens in it.
+        """
+        if is_there(folder) and folder.lstat().st_uid != os.geteuid():
+            return  # of protocol 2
+        self._ask("make_folder", path=str(folder), ours=True)
         for name in (STATE, FILES):
-            theirs = self._make_work()
-            theirs.rename(folder / name)
+            if not is_there(folder / name):
+                _give(self._make_work(), folder / name)
         for name in (ITEMS, REQUESTS):
             # it belongs to the folder's group, which is the user's own: they can append to it, and do no more
             (folder / name).touch()
@@ -281,7 +274,7 @@ class KeptAccount(Account):
 
     def make_temporary(self, folder: Path) -> None:
         if not is_there(folder / TEMPORARY):
-            self._make_work().rename(folder / TEMPORARY)
+            _give(self._make_work(), folder / TEMPORARY)
 
     def measure(self, folder: Path, most: Space) -> Deferred[Space | None]:
         measured: Deferred[Space | None] = self._look("measure", folder, most=most)
@@ -394,6 +387,11 @@ def discard(folder: Path) -> None:
     removed = folder.with_name(f"{_REMOVED}{folder.name}")
     folder.rename(removed)
     deferToThread(remove_tree, removed)
+
+
+@state_change("node.give_folder")
+def _give(theirs: Path, place: Path) -> None:
+    theirs.rename(place)
 
 
 def _remove(_opened: None, folder: Path) -> Deferred[bool]:

@@ -183,7 +183,7 @@ class NodeLauncher(Launcher):
             limits=limits_of(self.settings, spec.timeout),
             account=account,
         )
-        env = {**self._environment(message, slot, account, folder, code), **_own_variables(folder, mark)}
+        env = {**self._environment(message, slot, account, folder, code), **_of_attempt(folder, mark)}
         account.make_temporary(folder)
         with ExitStack() as stack:
             stack.enter_context(code.held())
@@ -240,7 +240,8 @@ class NodeLauncher(Launcher):
             _link_log(Path(shown.path), folder / LOG)
 
 
-def _own_variables(folder: Path, mark: StartedMark) -> dict[str, str]:
+def _of_attempt(folder: Path, mark: StartedMark) -> dict[str, str]:
+    """Variables by which its process knows what it runs."""
     names = {"DISCOVERYBOT_ATTEMPT_DIR": folder, "DISCOVERYBOT_MARK_FD": mark.fd, "TMPDIR": folder / TEMPORARY}
     before = find_attempt_to_continue(folder)
     return {name: str(value) for name, value in names.items()} | {CONTINUES: str(before or "")}

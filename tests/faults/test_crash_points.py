@@ -91,6 +91,7 @@ ELSEWHERE = {
     "node.take_place": "needs nodes that share a folder: crawler_node/test_places.py",
     "node.note_place": "needs nodes that share a folder: crawler_node/test_places.py",
     "node.give_user": "needs root: crawler_node/test_users.py",
+    "node.give_folder": "needs root: crawler_node/test_users.py",
     "node.name_instance": "comes at the first start alone: tailer/test_names.py",
     "node.note_stopping": "stops what runs: crawler_node/test_forks.py",
     "node.queue_job": "takes a plain Scrapyd job: crawler_node/test_rare_crash_points.py",

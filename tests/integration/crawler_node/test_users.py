@@ -29,6 +29,7 @@ from wheels import write_wheel, write_wheels_of_node
 from crawler.node.keeper import Processes, acting_as
 from gateway.contract.outbox import remove_tree
 from gateway.contract.written_files import find_files, open_written
+from gateway.tailer.outbox import watch
 
 if sys.platform != "linux" or os.geteuid() != 0:
     pytest.skip("only root of a Linux may start processes under other users", allow_module_level=True)
@@ -355,6 +356,17 @@ def test_what_takes_too_much_of_the_disk_is_stopped_wherever_it_lies(small: User
         assert all(map(remove_tree, folders.values()))
 
 
+def test_what_is_written_in_a_folder_of_scrapyd_is_heard_of_at_once(node: UsersNode) -> None:
+    heard: set[tuple[str, str]] = set()
+    observer = watch(node.outbox, lambda attempt, name: heard.add((str(attempt), name)))
+    try:
+        folder = node.run("reports", project="victim")
+        wait_for(lambda: {(folder.name, "crawl.log"), (folder.name, "items.jsonl")} <= heard)
+    finally:
+        observer.stop()
+    node.exit_of(folder)
+
+
 def test_a_file_that_was_made_for_its_owner_alone_and_renamed_is_kept(node: UsersNode) -> None:
     folder = node.run("renames", project="victim")
     node.exit_of(folder)
@@ -475,6 +487,20 @@ def test_each_project_gets_one_user_whatever_dies_and_none_once_all_are_taken(no
     answer = node.deploy("onemore")
     assert answer["status"] == "error"
     assert f"NODE_UIDS: all {len(UIDS)} users are taken" in answer["message"]
+
+
+def test_a_folder_that_was_not_made_in_full_is_made_when_its_attempt_is_posted_again(node: UsersNode) -> None:
+    plan = Path(node.environ["DISCOVERYBOT_CRASH_PLAN"])
+    for side in ("before", "after"):
+        (plan / f"node.give_folder.{side}").touch()
+        spec = node.spec("reports", project="victim", start_urls=[])
+        with suppress(httpx.TransportError):
+            node.post(spec)
+        assert node.process is not None
+        assert node.process.wait(60) == -signal.SIGKILL
+        node.start()
+        assert node.post(spec)["status"] == "ok"
+        assert node.exit_of(node.outbox / f"{spec['job_id']}-1")["exit_code"] == 0
 
 
 def test_a_plain_job_finds_its_egg_and_nothing_of_it_stays(node: UsersNode) -> None:
