@@ -231,7 +231,7 @@ CONTINUES = "DISCOVERYBOT_CONTINUES"
 
 def attempt_to_continue(folder: Path) -> Path | None:
     """The folder of the latest earlier attempt of the same job that left a frontier here and has no process left."""
-    told = os.environ.get("DISCOVERYBOT_CONTINUES")
+    told = os.environ.get(CONTINUES)
     return find_attempt_to_continue(folder) if told is None else Path(told) if told else None
 
 
