@@ -37,6 +37,7 @@ from gateway.contract.outbox import (
     REQUESTS,
     STATE,
     is_there,
+    open_lock,
     remove_tree,
     reserve_room,
     state_dir,
@@ -354,7 +355,7 @@ class Accounts:
     def _user(self, project: str) -> int:
         """Nodes that share a volume share this, too: a user is one project's in all their folders."""
         folder = self._settings.nodes_dir or self._settings.node_dir
-        with (folder / _LOCK).open("ab") as lock:
+        with os.fdopen(open_lock(folder / _LOCK), "wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             path = folder / _USERS
             users: dict[str, int] = json.loads(path.read_bytes()) if path.exists() else {}

@@ -39,7 +39,7 @@ from uv import find_uv_bin
 from crawler.node.projects import EggError
 from crawler.node.pythons import BROUGHT, DOWNLOAD, FOUND, Python, choose, own, refused
 from gateway.contract.crawl import MAX_REQUIREMENTS
-from gateway.contract.outbox import read_file, remove_tree
+from gateway.contract.outbox import open_lock, read_file, remove_tree
 from gateway.contract.requirements import Conditions, read_conditions, read_stack
 from gateway.crash_points import state_change
 
@@ -425,7 +425,7 @@ def _digest(lines: Iterable[str], plan: Plan, python: Python) -> str:
 @contextmanager
 def _alone(content: Path) -> Iterator[None]:
     """Two that build the same: the second waits, and takes the first one's."""
-    with content.with_name(f"{INCOMING}{content.name}.lock").open("ab") as lock:
+    with os.fdopen(open_lock(content.with_name(f"{INCOMING}{content.name}.lock")), "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -664,7 +664,7 @@ def using_cache(folder: Path) -> Iterator[None]:
     cache = folder / CACHE
     cache.mkdir(mode=0o700, exist_ok=True)
     cache.chmod(0o700)  # its place is known, and all projects' packages are in it: nobody else may look
-    with (folder / _CACHE_LOCK).open("ab") as lock:
+    with os.fdopen(open_lock(folder / _CACHE_LOCK), "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
         yield
 
@@ -679,7 +679,7 @@ def empty_cache(folder: Path) -> None:
 
 def _clear_cache(folder: Path) -> None:
     """All but the folder itself, unless a build uses it; one that begins now waits for the end."""
-    with suppress(OSError), (folder / _CACHE_LOCK).open("ab") as lock:
+    with suppress(OSError), os.fdopen(open_lock(folder / _CACHE_LOCK), "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for path in (folder / CACHE).iterdir():
             remove_tree(path)

@@ -430,7 +430,7 @@ class ForkedListing(Protocol):
             self.kill("it says too much")
 
     def _end(self) -> None:
-        """Not before its end: until then it holds the egg that it has listed, which may have to go."""
+        """Not before its end: until then it may read the egg that it lists, which may have to go."""
         if self._is_over:
             return
         self._is_over = True

@@ -128,7 +128,7 @@ class NodeLauncher(Launcher):
         with ExitStack() as stack:
             own = nullcontext(output.parent) if account.uid is None else account.folder_for_a_moment()
             env = self._environment(message, slot, account, stack.enter_context(own), code)
-            stack.enter_context(code.held())
+            stack.enter_context(spider_lists(self.app).holds.hold(code))
             self._occupy(slot, process)
             spawn(process, process.args, env, output, account=account)
             ends = stack.pop_all()
@@ -186,7 +186,7 @@ class NodeLauncher(Launcher):
         env = {**self._environment(message, slot, account, folder, code), **_of_attempt(folder, mark)}
         account.make_temporary(folder)
         with ExitStack() as stack:
-            stack.enter_context(code.held())
+            stack.enter_context(spider_lists(self.app).holds.hold(code, folder))
             self._show_log(project, spider, folder)
             self._occupy(slot, process)
             self._run(process, Start(process.args, env, folder, folder / LOG, mark, account, variables), code)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gateway.contract.node_list import PLACE, PLACE_LOCK, NodePlace
-from gateway.contract.outbox import write_atomically
+from gateway.contract.outbox import open_lock, write_atomically
 from gateway.crash_points import state_change
 from gateway.settings import NodeSettings, SettingsError
 
@@ -52,8 +52,7 @@ def _lock(home: Path) -> bool:
     """Whether the place is ours now. The descriptor stays open, across `exec` too: it is what holds the place."""
     try:
         home.mkdir(parents=True, exist_ok=True)
-        lock = os.open(home / PLACE_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-        os.fchmod(lock, 0o640)
+        lock = open_lock(home / PLACE_LOCK)
     except OSError as error:
         raise NoPlaceError(f"NODES_DIR: {home} cannot be used: {error.strerror}") from error
     for _ in range(_LOOKS):

@@ -5,14 +5,12 @@ Our own project is `DiscoveryBot` to the world and `default` to Scrapy; no name 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from configparser import ConfigParser
 from configparser import Error as ParsingError
-from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -167,14 +165,6 @@ class ProjectCode(NamedTuple):
         env = {name: str(value) for name, value in names.items() if value is not None}
         return {**env, **python_environment(self.venv)}
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Nobody removes it in here. Raises `FileNotFoundError` if that was done."""
-        with ExitStack() as stack:
-            for path in filter(None, (self.egg, self.venv)):
-                stack.callback(os.close, hold(path))
-            yield
-
 
 def python_environment(venv: Path | None) -> dict[str, str]:
     """With which a virtual environment's Python finds our part of a crawl, and what it starts finds that Python."""
@@ -186,40 +176,13 @@ def python_environment(venv: Path | None) -> dict[str, str]:
 
 
 def activate(path: Path) -> Egg:
-    """Make an unpacked egg this process's project, behind all that is installed, and keep it from being removed.
+    """Make an unpacked egg this process's project, behind all that is installed. Scrapyd keeps it meanwhile.
 
     Scrapyd's own function imports `pkg_resources` for it, a quarter of a second for each spider.
     Raises `EggError`.
     """
-    try:
-        hold(path)
-        if venv := os.environ.get(VENV):
-            hold(Path(venv))
-    except FileNotFoundError:
-        raise EggError("it was removed from this node a moment ago: deploy it again") from None
     egg = read_egg(path)
     leave_working_directory()
     sys.path.append(str(path))
     os.environ["SCRAPY_SETTINGS_MODULE"] = egg.settings_module
     return egg
-
-
-def hold(egg: Path) -> int:
-    """A descriptor that keeps an unpacked egg from being removed while it is open, also by another process.
-
-    Raises `FileNotFoundError`.
-    """
-    fd = os.open(egg.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    if not _share(fd, egg.parent):
-        os.close(fd)
-        raise FileNotFoundError(2, "it is being removed", str(egg))
-    return fd
-
-
-def _share(fd: int, folder: Path) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        # it may have been renamed before it was locked
-        return os.path.samestat(os.fstat(fd), folder.stat())
-    except (BlockingIOError, FileNotFoundError):
-        return False

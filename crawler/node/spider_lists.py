@@ -38,7 +38,7 @@ from crawler.node.projects import OWN_PROJECT, ProjectCode
 from crawler.node.reactor import reactor
 from crawler.node.spawn import COMMAND_TIMEOUT, Command
 from crawler.node.spider_process import AttemptLimits, LimitWatch
-from crawler.node.unpacking import prepare, take_away
+from crawler.node.unpacking import Holds, prepare, take_away
 from crawler.node.venvs import KEPT_UNUSED, WAIT, Venvs, requirements_of
 from crawler.render.browser import find_chromium, write_browser_file
 from gateway.contract.outbox import CATALOG, CLOCK, DEPLOYED, NOTED, is_there, remove_tree, write_atomically
@@ -100,6 +100,8 @@ class SpiderLists(Service):
         self._examined = 0
         #: Those whose deployment was told to come again, and when (monotonic).
         self._awaited: dict[Path, float] = {}
+        #: What crawls use.
+        self.holds = Holds()
         #: Projects with versions that are to be unpacked before any of their jobs is launched.
         self._unready = {project for project, version in self._deployed() if not self._contents.get(project, version)}
         app.getComponent(IPoller).held_back = self._unready
@@ -116,6 +118,7 @@ class SpiderLists(Service):
         self._eggs.discard()
         prepare(self._eggs.unpacked, shared=bool(self._settings.user_range))
         self._venvs.start()
+        self.holds.find_left(self._settings.outbox)
         self._sweep.start(_SWEEP)
         self._in_background(self._find_browser(), "the browser")
         self._in_background(self._list_all(), "the spiders")
@@ -227,7 +230,7 @@ class SpiderLists(Service):
         if self._examined == 0:
             recent = time.monotonic() - KEPT_UNUSED
             self._awaited = {egg: since for egg, since in self._awaited.items() if since > recent}
-            used = [*self._contents.used(), *self._awaited]
+            used = [*self._contents.used(), *self._awaited, *self.holds.paths()]
             for folder in (*take_away(self._eggs.unpacked, used), *self._venvs.remove_unused(used)):
                 deferToThread(remove_tree, folder)
 

@@ -12,7 +12,6 @@ An egg is hostile: names may lead elsewhere, and a small file may become a large
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -26,23 +25,27 @@ import time
 import warnings
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from compileall import compile_file
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from email.parser import HeaderParser
+from itertools import chain
 from pathlib import Path
 from py_compile import PycInvalidationMode
 from typing import BinaryIO
 from uuid import uuid4
 
-from crawler.node.projects import EggError
-from gateway.contract.outbox import HostileFileError, read_file, remove_tree
+from crawler.node.projects import EggError, ProjectCode
+from gateway.contract.outbox import CODE, HostileFileError, is_locked, read_file, remove_tree, write_atomically
 from gateway.crash_points import state_change
 
 #: Beside the folder of the eggs: that of their contents.
 UNPACKED = "unpacked"
 #: Beginnings of the names of folders that are not complete yet, and of those that are being removed.
 _INCOMING, _REMOVED = ".incoming-", ".removed-"
+#: Bytes of what is written down of an attempt's code.
+_MOST_NOTED = 64 << 10
 
 
 def prepare(folder: Path, *, shared: bool = False) -> None:
@@ -58,10 +61,59 @@ def prepare(folder: Path, *, shared: bool = False) -> None:
 # --- removing what is not used any more
 
 
-def take_away(folder: Path, used: Iterable[Path]) -> Iterator[Path]:
-    """Rename all contents in `folder` that nobody holds and that have none of the eggs `used`; what is to be removed,
-    by `remove_tree`.
+class Holds:
+    """The unpacked eggs, and the virtual environments, that are in use though they may be no version's any more.
+
+    There is no lock on them: whoever may run an egg may open its folder, and could hold a lock of it. Scrapyd, which
+    alone removes them, knows what it has started, and writes it down in the attempt's folder for a Scrapyd after it.
     """
+
+    def __init__(self) -> None:
+        self._held: Counter[Path] = Counter()
+        #: What another Scrapyd has started, by the folder of the attempt that still runs.
+        self._left: dict[Path, list[Path]] = {}
+
+    def find_left(self, outbox: Path) -> None:
+        """What another Scrapyd has left running."""
+        for record in outbox.glob(f"*/{CODE}"):
+            if is_locked(record.parent):
+                self._left[record.parent] = _paths_in(record)
+
+    @contextmanager
+    def hold(self, code: ProjectCode, folder: Path | None = None) -> Iterator[None]:
+        """Have it kept in here, and while the attempt in `folder` runs. Raises `FileNotFoundError` if it is gone, and
+        `OSError`.
+        """
+        paths = [path for path in (code.egg, code.venv) if path is not None]
+        for path in paths:
+            path.lstat()
+        if folder is not None and paths:
+            _note(folder, paths)
+        self._held.update(paths)
+        try:
+            yield
+        finally:
+            self._held.subtract(paths)
+
+    def paths(self) -> list[Path]:
+        self._left = {folder: paths for folder, paths in self._left.items() if is_locked(folder)}
+        return [*(+self._held), *chain.from_iterable(self._left.values())]
+
+
+@state_change("node.note_code")
+def _note(folder: Path, paths: list[Path]) -> None:
+    write_atomically(folder / CODE, json.dumps([str(path) for path in paths]).encode(), mode=0o600)
+
+
+def _paths_in(record: Path) -> list[Path]:
+    try:
+        return [Path(path) for path in json.loads(read_file(record, _MOST_NOTED))]
+    except (OSError, ValueError, TypeError, RecursionError):
+        return []
+
+
+def take_away(folder: Path, used: Iterable[Path]) -> Iterator[Path]:
+    """Rename all contents in `folder` that have none of the eggs `used`; what is to be removed, by `remove_tree`."""
     kept = {egg.parent.name for egg in used}
     for content in sorted(folder.iterdir()):
         if content.name not in kept and not content.name.startswith("."):
@@ -71,13 +123,7 @@ def take_away(folder: Path, used: Iterable[Path]) -> Iterator[Path]:
 
 @state_change("node.take_away")
 def _take_away(content: Path) -> Path:
-    """Raises `BlockingIOError` if it is held."""
-    fd = os.open(content, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return content.rename(content.with_name(f"{_REMOVED}{content.name}-{uuid4().hex}"))
-    finally:
-        os.close(fd)
+    return content.rename(content.with_name(f"{_REMOVED}{content.name}-{uuid4().hex}"))
 
 
 # --- unpacking: whole or not at all

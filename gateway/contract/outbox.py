@@ -6,6 +6,7 @@ remove what is right in it:
 
 =================  ===========================================================================================
 `spec.json`        what to run; written by `schedule.json` before the attempt is queued
+`code.json`        the egg and environment that are kept for it (`crawler/node/unpacking.py`), by the launcher
 `started`          made exclusively by the launcher, `flock`ed by the spider process for as long as it lives
 `crawl.log`        stdout, stderr and the log of the spider process, which has it open
 `items.jsonl`      one item per line, flushed when the request that gave it is done
@@ -52,6 +53,7 @@ from typing import Any, Literal, NamedTuple, Self
 from gateway.crash_points import state_change
 
 SPEC = "spec.json"
+CODE = "code.json"
 STARTED = "started"
 LOG = "crawl.log"
 ITEMS = "items.jsonl"
@@ -192,6 +194,19 @@ def is_held(lock: Path) -> bool:
     finally:
         os.close(fd)
     return False
+
+
+def open_lock(path: Path) -> int:
+    """A descriptor of the file at `path`, made if it is not there, to be `flock`ed. Only its owner may open it: who
+    can open a file can hold its lock, for as long as they like. Raises `OSError`.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(fd, 0o600)  # one of an older version
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
 
 
 # --- opening, reading, writing and removing files that a spider may have changed

@@ -23,7 +23,7 @@ from attrs import define, field
 from gateway.clock import VERDICT_SECONDS, time_of_node, utc_now
 from gateway.container import Container, part, value
 from gateway.contract.node_list import PLACE, NodePlace, is_taken, read_place
-from gateway.contract.outbox import AttemptId
+from gateway.contract.outbox import AttemptId, open_lock
 from gateway.errors import JobNotFoundError, UnreadableError
 from gateway.jobs.store import JobStore
 from gateway.logging import configure
@@ -246,7 +246,7 @@ def main() -> int:
     if settings.nodes_dir is not None:
         return _tail_places(settings.nodes_dir)
     settings.outbox.mkdir(parents=True, exist_ok=True)
-    lock = _lock(settings.node_dir / "tailer.lock")
+    lock = take_lock(settings.node_dir / "tailer.lock")
     if lock is None:
         log.error("another_tailer", message=f"a tailer ships {settings.outbox} already; there can be only one")
         return 1
@@ -282,9 +282,9 @@ def _run(parts: TailerParts) -> None:
     log.info("tailer_stopped")
 
 
-def _lock(path: Path) -> IO[bytes] | None:
+def take_lock(path: Path) -> IO[bytes] | None:
     """The lock on this node's outbox, to be held while the process lives; `None` if another process has it."""
-    file = path.open("ab")
+    file = os.fdopen(open_lock(path), "wb")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

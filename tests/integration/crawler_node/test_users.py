@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from wheels import write_wheel, write_wheels_of_node
 from crawler.node.keeper import Processes, acting_as
 from gateway.contract.outbox import remove_tree
 from gateway.contract.written_files import find_files, open_written
+from gateway.tailer.__main__ import take_lock
 from gateway.tailer.outbox import watch
 
 if sys.platform != "linux" or os.geteuid() != 0:
@@ -230,10 +231,15 @@ def test_variables_reach_the_user_of_their_project(node: UsersNode) -> None:
     assert node.items(folder) == [{"key": "mine", "stdin": ""}]
 
 
-def test_a_project_s_user_runs_its_environment_and_cannot_write_to_it(node: UsersNode) -> None:
+def deploy_painted(node: UsersNode, version: str) -> dict[str, Any]:
     content = egg({**source("painted", spiders=PAINTED), "requirements.txt": "colour\n"})
-    version = {"project": "victim", "version": "2"}
-    answer = node.client.post("/addversion.json", data=version, files={"egg": ("x.egg", content)}).json()
+    data = {"project": "victim", "version": version}
+    answer: dict[str, Any] = node.client.post("/addversion.json", data=data, files={"egg": ("x.egg", content)}).json()
+    return answer
+
+
+def test_a_project_s_user_runs_its_environment_and_cannot_write_to_it(node: UsersNode) -> None:
+    answer = deploy_painted(node, "2")
     assert answer["status"] == "ok", answer
     folder = node.run("painted", project="victim", version="2")
     assert node.exit_of(folder)["exit_code"] == 0, (folder / "crawl.log").read_text()
@@ -246,6 +252,7 @@ def test_a_project_s_user_runs_its_environment_and_cannot_write_to_it(node: User
         "list all": "PermissionError",
     }
     node.wait_until_idle()
+    version = {"project": "victim", "version": "2"}
     assert node.client.post("/delversion.json", data=version).json()["status"] == "ok"
 
 
@@ -289,6 +296,44 @@ def test_an_egg_neither_reads_nor_forges_what_is_of_another_or_of_the_node(node:
     done = {what: how for what, how in outcome.items() if not what.startswith("own") and how != "PermissionError"}
     assert not done
     assert psutil.pid_exists(node.pid(victim))
+
+
+@contextmanager
+def lock_of_tailer(path: Path) -> Iterator[bool]:
+    """Whether a tailer that starts now gets its lock, which it has in here."""
+    lock = take_lock(path)
+    try:
+        yield lock is not None
+    finally:
+        if lock is not None:
+            lock.close()
+
+
+def test_no_lock_that_another_project_takes_stops_a_deployment_a_crawl_or_the_tailer(node: UsersNode) -> None:
+    assert deploy_painted(node, "2")["status"] == "ok"
+    here = node.home / "node"
+    with acting_as(PLATFORM, PLATFORM):
+        (here / "tailer.lock").touch(0o644)  # as it was made once
+        with lock_of_tailer(here / "tailer.lock") as made:
+            assert made
+    contents = [path for folder in ("unpacked", "venvs") for path in (here / folder).iterdir() if path.is_dir()]
+    locks = [here / "tailer.lock", here / "uids.lock", *(here / "venvs").glob(".*lock")]
+    assert len(locks) >= 4
+    holder = node.run("locks", project="thief", params={"paths": " ".join(map(str, [*locks, *contents]))})
+    wait_for((holder / "files" / "tried").exists)
+    outcomes = dict(line.split() for line in (holder / "files" / "outcomes").read_text().splitlines())
+    assert {outcomes[str(lock)] for lock in locks} == {"PermissionError"}
+    folder = node.run("painted", project="victim", version="2")
+    assert node.exit_of(folder)["exit_code"] == 0, (folder / "crawl.log").read_text()
+    assert deploy_painted(node, "3")["status"] == "ok"
+    with acting_as(PLATFORM, PLATFORM), lock_of_tailer(here / "tailer.lock") as taken:
+        assert taken
+    for version in ("2", "3"):
+        data = {"project": "victim", "version": version}
+        assert node.client.post("/delversion.json", data=data).json()["status"] == "ok"
+    node.cancel(holder, "thief")
+    node.exit_of(holder)
+    node.wait_until_idle()
 
 
 def test_an_egg_is_imported_by_the_user_of_its_project_when_its_spiders_are_listed(node: UsersNode) -> None:

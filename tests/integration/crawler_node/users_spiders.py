@@ -1,5 +1,6 @@
 """Spiders of an egg that is not to be trusted. They have no need of a page."""
 
+import fcntl
 import os
 import shutil
 import signal
@@ -106,6 +107,29 @@ class Steals(scrapy.Spider):
         return tries
 
 
+class Locks(scrapy.Spider):
+    """Holds each lock that it can, until it is stopped."""
+
+    name = "locks"
+
+    async def start(self):
+        import asyncio
+
+        held, outcomes = {}, []
+        for path in self.paths.split():
+            try:
+                held[path] = os.open(path, os.O_RDONLY)
+                fcntl.flock(held[path], fcntl.LOCK_EX | fcntl.LOCK_NB)
+                outcomes.append(f"{path} done\n")
+            except OSError as error:
+                outcomes.append(f"{path} {type(error).__name__}\n")
+        Path("outcomes").write_text("".join(outcomes))
+        Path("tried").touch()
+        for _ in range(600):
+            await asyncio.sleep(0.1)
+        yield {}
+
+
 class Reports(scrapy.Spider):
     name = "reports"
 
@@ -133,16 +157,20 @@ class Breaks(scrapy.Spider):
 
     async def start(self):
         attempt = Path("..")
-        names = ("spec.json", "started", "crawl.log", "items.jsonl", "requests.jsonl", "state", "files", "tmp")
+        files = ("spec.json", "code.json", "started", "crawl.log", "items.jsonl", "requests.jsonl")
         tries = {
             "close it": lambda: attempt.chmod(0),
             "rename it": lambda: attempt.resolve().rename(attempt.resolve().with_name("x")),
             "report an end": (attempt / "exit.json").touch,
             "make a folder": (attempt / "shipped.json").mkdir,
-            **{f"remove {name}": lambda name=name: (attempt / name).unlink() for name in names[:-3]},
-            **{f"close {name}": lambda name=name: (attempt / name).chmod(0) for name in names[:-3]},
-            **{f"rename {name}": lambda name=name: (attempt / name).rename(attempt / "x") for name in names},
+            **{f"remove {name}": lambda name=name: (attempt / name).unlink() for name in files},
+            **{f"close {name}": lambda name=name: (attempt / name).chmod(0) for name in files},
+            **{
+                f"rename {name}": lambda name=name: (attempt / name).rename(attempt / "x")
+                for name in (*files, "state", "files", "tmp")
+            },
             "lock started": lambda: os.open(attempt / "started", os.O_RDONLY),
+            "lock code.json": lambda: os.open(attempt / "code.json", os.O_RDONLY),
         }
         for what, attempt_to in tries.items():
             try:

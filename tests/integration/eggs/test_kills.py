@@ -200,6 +200,17 @@ def test_a_spider_killed_at_its_very_start_is_reported(node: EggNode, plan: Path
         assert node.ended(node.run("teller", project="started")).exit["signal"] == signal.SIGKILL
 
 
+def test_what_a_crawl_runs_is_kept_no_longer_if_scrapyd_is_killed_before_its_start(node: EggNode, plan: Path) -> None:
+    unpacked = node.home / "node/unpacked"
+    before = {path.name for path in unpacked.iterdir()}
+    for side in ("before", "after"):
+        assert node.deploy("noted", "1", teller(f"noted {side}"))["status"] == "ok"
+        with killed_at(node, plan, f"node.note_code.{side}"):
+            node.run("teller", project="noted")
+        assert node.ask("delproject", project="noted")["status"] == "ok"
+        node.wait_for(lambda: {path.name for path in unpacked.iterdir()} == before)
+
+
 def test_a_nearly_full_disk_takes_no_egg_and_no_new_attempt_but_those_it_has(tmp_path: Path) -> None:
     full = new_node(tmp_path / "full", NODE_MIN_FREE_BYTES=str(1 << 60))
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 import struct
 import zipfile
@@ -14,8 +13,8 @@ import pytest
 from eggs import egg, source, teller
 
 from crawler.node import unpacking
-from crawler.node.projects import EggError, hold, read_egg
-from crawler.node.unpacking import place, prepare, take_away, unpack
+from crawler.node.projects import EggError, ProjectCode, read_egg
+from crawler.node.unpacking import Holds, place, prepare, take_away, unpack
 
 
 @pytest.fixture
@@ -130,15 +129,15 @@ def test_a_disk_that_would_be_nearly_full_is_the_node_s_matter(folder: Path, tmp
 
 def test_what_is_held_stays_and_what_is_used_stays_and_the_rest_goes(folder: Path, tmp_path: Path) -> None:
     used, held, left = (place(written(tmp_path, teller(str(n)), f"{n}.egg"), folder) for n in range(3))
-    holder = hold(held)
-    gone = [*take_away(folder, [used])]
+    holds = Holds()
+    with holds.hold(ProjectCode(held)):
+        gone = [*take_away(folder, [used, *holds.paths()])]
     assert [path.name.startswith(f".removed-{left.parent.name}") for path in gone] == [True]
     assert (used / "teller").exists()
     assert (held / "teller").exists()
-    with pytest.raises(FileNotFoundError):
-        hold(left)
-    os.close(holder)
-    assert len([*take_away(folder, [used])]) == 1
+    with pytest.raises(FileNotFoundError), holds.hold(ProjectCode(left)):
+        pass
+    assert len([*take_away(folder, [used, *holds.paths()])]) == 1
 
 
 def test_what_a_killed_process_has_left_goes_at_the_next_start(folder: Path, tmp_path: Path) -> None:
