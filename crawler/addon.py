@@ -34,7 +34,7 @@ from crawler.pace.pacing import Pacing, StartPace
 from crawler.pace.robots import use_robots
 from crawler.render.setup import browser_handler, use_browser
 from crawler.report.crawl_limits import ItemLimit, LogLimit, PageCount, PageLimit
-from crawler.report.progress import Report
+from crawler.report.progress import Report, StartErrors
 from crawler.report.request_record import ParentNote, RequestRecord
 from crawler.report.requests import Activity, CountingDownloader
 from crawler.scrapy_versions import RESOLVER_SETTING
@@ -103,6 +103,7 @@ class DiscoveryBot:
             settings.set_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", middleware, order)
         settings.set_in_component_priority_dict("SPIDER_MIDDLEWARES", ItemLimit, 0)
         settings.set_in_component_priority_dict("SPIDER_MIDDLEWARES", StartPace, 0)
+        settings.set_in_component_priority_dict("SPIDER_MIDDLEWARES", StartErrors, 1)
         use_browser(settings)
         _use_cache(settings, node)
         _keep_frontier(settings, node)

@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,8 @@ from crawler.node.arguments import Arguments, complete, for_constructor, replace
 from crawler.node.projects import EGG, OWN_PROJECT, PROJECTS_PYTHON, SPIDER_MODULE, activate, canonical
 from crawler.orders import CrawlOrder, node_rules, read_order
 from crawler.project_guard import OVERRULED, ProjectSettings, choices, project_settings
+from crawler.report.failures import first_error
+from crawler.report.progress import report_breakdown
 from crawler.scrapy_versions import (
     AsyncCrawlerProcess,
     prepare_process,
@@ -159,8 +162,9 @@ def crawl(spec: CrawlOrder, folder: str, log_level: str) -> int:
         logger.info("Begins anew: what there was still to fetch is on node %s alone", spec.left_on)
     spider = process.spider_loader.load(spec.spider)
     _tell_overruled({**theirs, **(spider.custom_settings or {})}, settings)
-    crawl = process.crawl(_crawler(spec, spider, settings), **_arguments(spec, spider).given)
-    crawl.add_done_callback(_log_breakdown)
+    crawler = _crawler(spec, spider, settings)
+    crawl = process.crawl(crawler, **_arguments(spec, spider).given)
+    crawl.add_done_callback(partial(_tell_breakdown, crawler))
     process.start()
     return int(process.bootstrap_failed)
 
@@ -275,10 +279,15 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else extras.dumps(value).decode()
 
 
-def _log_breakdown(crawl: asyncio.Task[None]) -> None:
+def _tell_breakdown(crawler: Crawler, crawl: asyncio.Task[None]) -> None:
     error = None if crawl.cancelled() else crawl.exception()
-    if error:
-        logger.error("The crawl broke down: %s", error, exc_info=error)
+    if error is None:
+        return
+    error = first_error(error)
+    logger.error("The crawl broke down: %s", error, exc_info=error)
+    if crawler.spidercls.__module__.partition(".")[0] != __package__.partition(".")[0]:
+        # that one of our own spiders ends without a report says that its node is not sound
+        report_breakdown(crawler, error)
 
 
 class _Process(AsyncCrawlerProcess):

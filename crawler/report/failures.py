@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from http import HTTPStatus
+from traceback import walk_tb
 
 from scrapy.exceptions import IgnoreRequest
 
-from crawler.net.egress import EgressBlockedError
+from crawler.net.egress import EgressBlockedError, HandlerRefusedError
 from crawler.scrapy_versions import (
     CannotResolveHostError,
     DownloadCancelledError,
@@ -28,6 +30,14 @@ _WORDS: dict[type[Exception], str] = {
     DownloadFailedError: "the connection broke before the response was complete",
     ResponseDataLossError: "the response ended before it was complete",
 }
+#: What the code itself, or what it was given, is to blame for; and the modules whose classes these have to be.
+_OF_THE_CODE = (
+    *(AssertionError, AttributeError, LookupError, ModuleNotFoundError, NameError, NotImplementedError),
+    *(SyntaxError, TypeError, ValueError),
+)
+_WITHOUT_NETWORK = frozenset({"builtins", "pydantic_core"})
+#: Exceptions that follow from one another; a chain that a project ties itself may be a ring.
+_LONGEST_CHAIN = 20
 _TOO_LARGE = "the page is larger than CRAWL_MAX_PAGE_BYTES allows"
 
 
@@ -51,6 +61,49 @@ def exception_reason(error: BaseException | None) -> str:
     if isinstance(error, IgnoreRequest) and text:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def first_error(error: BaseException) -> BaseException:
+    """What came first: while Scrapy cleans up after an exception it may meet the next one, and raises that one."""
+    for _ in range(_LONGEST_CHAIN):
+        if not isinstance(error.__context__, Exception) or error.__cause__ or not _is_scrapys(error):
+            break
+        error = error.__context__
+    return error
+
+
+def _is_scrapys(error: BaseException) -> bool:
+    frames = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
+    return bool(frames) and str(frames[-1]).startswith("scrapy.")
+
+
+def is_permanent(error: BaseException) -> bool:
+    """Whether code that nobody has given a page would raise it again. Not what a library raises, or the system, nor
+    what follows from that: a store that cannot be reached now may be there for the next attempt.
+    """
+    for _ in range(_LONGEST_CHAIN):
+        if not _is_of_the_code(error):
+            return False
+        before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        if before is None:
+            return True
+        error = before
+    return False
+
+
+def _is_of_the_code(error: BaseException) -> bool:
+    if isinstance(error, HandlerRefusedError):
+        return True
+    # subclasses of these are what libraries make of a bad answer, such as `JSONDecodeError`
+    return isinstance(error, _OF_THE_CODE) and type(error).__module__.partition(".")[0] in _WITHOUT_NETWORK
+
+
+def missing_variable(error: BaseException) -> str | None:
+    """The name that `os.environ` was asked for in vain, if that is the error."""
+    if not isinstance(error, KeyError) or not (error.args and isinstance(error.args[0], str)):
+        return None
+    codes = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
+    return error.args[0] if codes and codes[-1] is os.environ.__class__.__getitem__.__code__ else None
 
 
 def status_reason(status: int) -> str:

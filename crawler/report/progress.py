@@ -8,7 +8,7 @@ import json
 import logging
 import os
 from collections.abc import Sized
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,13 +19,20 @@ from weakref import WeakKeyDictionary
 
 from itemadapter import ItemAdapter
 from scrapy import signals
-from scrapy.exceptions import NotConfigured
+from scrapy.exceptions import CloseSpider, NotConfigured
 
 from crawler import extras
 from crawler.closing import Closing
 from crawler.orders import Expected
-from crawler.report.failures import exception_reason, is_refusal, status_reason, text_of
-from crawler.scrapy_versions import create_looping_call
+from crawler.report.failures import (
+    exception_reason,
+    is_permanent,
+    is_refusal,
+    missing_variable,
+    status_reason,
+    text_of,
+)
+from crawler.scrapy_versions import create_looping_call, middleware
 from crawler.setting_names import ATTEMPT_DIR, EXPECT, MAX_ITEMS
 from gateway.clock import to_iso, utc_now
 from gateway.contract import outbox
@@ -33,8 +40,9 @@ from gateway.contract.expectations import Tally, early_breaches
 from gateway.crash_points import state_change
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
+    from scrapy import Spider
     from scrapy.crawler import Crawler
     from scrapy.http import Request, Response
     from twisted.python.failure import Failure
@@ -49,6 +57,15 @@ LONGEST_REASON = 500
 PROGRESS_SECONDS = 1.0
 #: Scrapy's own name for this ending, so that it is understood wherever Scrapy's is.
 ITEM_LIMIT = "closespider_itemcount"
+
+
+def report_breakdown(crawler: Crawler, error: BaseException) -> None:
+    """Write the report of a crawl that has ended with this error, whether or not its extensions were built before."""
+    try:
+        report = crawler.get_extension(Report)
+    except RuntimeError:
+        report = None
+    (report or Report(crawler)).broke_down(error)
 
 
 class Report:
@@ -72,6 +89,7 @@ class Report:
         self._errors: list[dict[str, str]] = []
         #: The first few of the pages that were answered with a 4xx.
         self._refusals: list[dict[str, str]] = []
+        self._start_error: BaseException | None = None
         self._finish_reason = "finished"
         #: The disk was in the way; it may have been the last ones, when the spider was closed already.
         self._items_lost = False
@@ -141,7 +159,8 @@ class Report:
 
     def samples(self) -> dict[str, Any]:
         """The first errors and refusals so far, for `restore` as well; they seldom change."""
-        return {"errors": list(self._errors), "refusals": list(self._refusals)}
+        errors = [error for error in self._errors if "kind" not in error]
+        return {"errors": errors, "refusals": list(self._refusals)}
 
     def restore(self, facts: dict[str, Any], samples: dict[str, Any]) -> None:
         if facts:
@@ -215,7 +234,33 @@ class Report:
         reason = f"in an item pipeline: {exception_reason(failure.value)}"
         self.failed(_url(response), reason, getattr(response, "request", None))
 
+    def start_error(self, error: BaseException | None) -> None:
+        """`start()` has raised it."""
+        if error is None or error is self._start_error:
+            return
+        self._start_error = error
+        # what was fetched, or asked for, may have been the reason
+        at_once = not self._progress.requested_pages
+        facts = _facts(error, "start", f"in the spider: {exception_reason(error)}", may_last=at_once)
+        # not among what is committed: the next attempt calls `start()` again
+        _add(self._progress, _ERRORS, 1)
+        if len(self._errors) == ERRORS_KEPT:
+            self._errors.pop()
+        self._errors.append(facts)
+        self._stop_if_hopeless()
+
+    def broke_down(self, error: BaseException) -> None:
+        """The crawl has ended with it. Writes the report, which there may be already: as of a crawl that ended."""
+        self._finish_reason = outbox.BROKE_DOWN
+        self._count(None, _ERRORS, 1)
+        facts = _facts(error, "breakdown", exception_reason(error), may_last=True)
+        self._errors = [facts, *self._errors][:ERRORS_KEPT]
+        self._write_report()
+
     def spider_error(self, response: Response | None, failure: Failure) -> None:
+        if response is None:
+            self.start_error(failure.value)
+            return
         request = getattr(response, "request", None)
         if request is not None and self._of.get(request, _NOTHING)[_COMPLETED]:
             # fetched, and of no use: it counts once, as what failed
@@ -317,7 +362,7 @@ class Report:
 
     @state_change("spider.report")
     def _write_report(self) -> None:
-        progress, stats = self._progress.shown(), self._crawler.stats.get_stats()
+        progress, stats = self._progress.shown(), _stats(self._crawler)
         report = {
             "finish_reason": outbox.whole_text(self._finish_reason),
             "progress": progress,
@@ -339,6 +384,40 @@ class Report:
             outbox.write_atomically(outbox.state_dir(self._folder) / name, data)
         except OSError as error:
             logger.error("%s could not be written: %s", name, error)  # noqa: TRY400 - a full disk needs no traceback
+
+
+@middleware
+class StartErrors:
+    """Spider middleware nearest to the engine: tells the report what `start()` raises. Older engines log it only."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        report = crawler.get_extension(Report)
+        if report is None:
+            raise NotConfigured
+        return cls(report)
+
+    async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        with self._told():
+            async for one in start:
+                yield one
+
+    def process_start_requests(self, start_requests: Iterable[Any], spider: Spider) -> Iterator[Any]:  # noqa: ARG002 - Scrapy's signature before 2.13
+        with self._told():
+            yield from start_requests
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except CloseSpider:
+            raise
+        except Exception as error:
+            self._report.start_error(error)
+            raise
 
 
 @dataclass
@@ -390,6 +469,25 @@ def _refusal(response: Response) -> dict[str, str]:
 def _url(response: Response | None) -> str:
     # what an errback gives has a failure in its place
     return getattr(response, "url", "") or getattr(getattr(response, "request", None), "url", "")
+
+
+def _facts(error: BaseException, kind: outbox.ErrorKind, reason: str, *, may_last: bool) -> dict[str, str]:
+    """Of an error that belongs to no request: `ERROR_FACTS`."""
+    facts = {"url": "", "reason": reason, "kind": kind}
+    if may_last and is_permanent(error):
+        facts["permanent"] = "yes"
+    if variable := missing_variable(error):
+        facts["variable"] = variable
+    return facts
+
+
+def _stats(crawler: Crawler) -> dict[str, Any]:
+    """Of a crawler that was never set up, none."""
+    try:
+        stats = crawler.stats
+    except RuntimeError:
+        return {}
+    return stats.get_stats() if stats else {}
 
 
 def _giver(response: Any, request: Request | None) -> str:

@@ -115,6 +115,13 @@ WITHDRAWN: dict[StopReason, str] = {"cancel": "cancelled", "pause": "paused"}
 EXPECTATION_BROKEN = "expectation_broken"
 #: Finish reason of a crawl that could not keep what it found: the node's disk is full, or broken.
 ITEMS_LOST = "items_not_writable"
+#: Finish reason of a crawl that an exception ended, mostly while its components were built or opened.
+BROKE_DOWN = "broke_down"
+#: Kinds of errors in a report that belong to no request: `start()` has raised it, or it has ended the crawl.
+ErrorKind = Literal["start", "breakdown"]
+#: What a report may say of an error. `kind` is an `ErrorKind`, or absent; `permanent` is there if the next attempt
+#: would meet the error again; `variable` names the variable of the environment that was looked for in vain.
+ERROR_FACTS = ("url", "reason", "kind", "permanent", "variable")
 
 _ATTEMPT_ID = re.compile(r"([0-9a-f]{32})-([1-9][0-9]{0,5})")
 

@@ -80,7 +80,7 @@ class SpiderReport(_Record):
 
     finish_reason: str
     progress: Progress
-    #: The first few errors, for the message: `{"url", "reason"}`.
+    #: The first few errors, for the message, each with some of `outbox.ERROR_FACTS`.
     errors: list[dict[str, str]] = Field(default_factory=list)
     #: How many items have each of the fields that are expected; absent if none is.
     filled: dict[str, Int64] | None = None

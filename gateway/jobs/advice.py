@@ -125,7 +125,19 @@ _BY_MESSAGE: tuple[tuple[str, Advice], ...] = (
         ),
     ),
     (
-        r"in the spider: |in an item pipeline: ",
+        r"the crawl (could not begin|broke down): ",
+        Advice(
+            "The spider, or a component of its project (a pipeline, the scheduler), could not be opened.",
+            (
+                _LOG,
+                Step("See whether the nodes can reach the store that it connects to"),
+                _AGAIN,
+            ),
+            _FAILED,
+        ),
+    ),
+    (
+        r"in the spider: |in an item pipeline: |start\(\) raised",
         Advice(
             "The spider's own code raised an exception.",
             (_LOG, Step("Mend the spider, deploy it, and run it again", Place.AGAIN)),

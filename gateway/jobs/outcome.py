@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import signal as signals
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
 from gateway.contract.crawl import Expect
 from gateway.contract.expectations import Tally, breaches
-from gateway.contract.outbox import EXPECTATION_BROKEN, ITEMS_LOST
+from gateway.contract.outbox import BROKE_DOWN, EXPECTATION_BROKEN, ITEMS_LOST, ErrorKind
 from gateway.contract.records import ExitReport, SpiderReport
 from gateway.jobs.job import GOOD_STATUSES, JobStatus
 
@@ -67,7 +68,7 @@ def decide(
 
 
 def _judge(exit_report: ExitReport) -> Outcome:
-    for rule in (_never_ran, _was_to_pause, _was_stopped, _crashed, _could_not_be_kept):
+    for rule in (_never_ran, _was_to_pause, _was_stopped, _broke_down, _crashed, _could_not_be_kept):
         if outcome := rule(exit_report):
             return outcome
     report = exit_report.report
@@ -90,17 +91,23 @@ def _last_words(log_tail: str) -> str:
     exception = next((number for number in range(after_frames, len(lines)) if not lines[number][:1].isspace()), None)
     if exception is None or any(map(_LOG_LINE.match, lines[exception:])):
         return lines[-1].strip() if lines else ""
-    said = " ".join(" ".join(line for line in lines[exception:] if not _NOTHING_SAID.match(line)).split())
-    words = said if len(said) <= _MAX_WORDS else f"{said[:_MAX_WORDS]}…"
+    words = _on_one_line(lines[exception:])
     return f"{words}{_variable_advice(words, lines[after_frames - 1])}"
 
 
+def _on_one_line(lines: Iterable[str]) -> str:
+    said = " ".join(" ".join(line for line in lines if not _NOTHING_SAID.match(line)).split())
+    return said if len(said) <= _MAX_WORDS else f"{said[:_MAX_WORDS]}…"
+
+
 def _variable_advice(words: str, last_frame: str) -> str:
-    """What to do about `os.environ["NAME"]` where there is no such variable."""
     name = _NO_VARIABLE.fullmatch(words)
-    if name is None or not _OS_ENVIRON.match(last_frame):
-        return ""
-    return f" (there is no such variable: `discoverybot env set {name[1]} --project …`)"
+    return _no_variable(name[1]) if name and _OS_ENVIRON.match(last_frame) else ""
+
+
+def _no_variable(name: str) -> str:
+    """What to do about `os.environ["NAME"]` where there is no such variable."""
+    return f" (there is no such variable: `discoverybot env set {name} --project …`)"
 
 
 def _never_ran(exit_report: ExitReport) -> Outcome | None:
@@ -152,6 +159,16 @@ def _stalled(seconds: float | None) -> str:
     return f"{silence} for {amount:g} {unit}{'' if amount == 1 else 's'}"
 
 
+def _broke_down(exit_report: ExitReport) -> Outcome | None:
+    """By the exception that came first: its process says no more than that it has ended."""
+    report = exit_report.report
+    error = _error_of(report, "breakdown") if report else None
+    if report is None or error is None or report.finish_reason != BROKE_DOWN:
+        return None
+    when = "broke down" if report.progress.requested_pages > 0 else "could not begin"
+    return Outcome(JobStatus.ERROR, f"the crawl {when}: {_words(error)}", retryable=_passes(error))
+
+
 def _crashed(exit_report: ExitReport) -> Outcome | None:
     if exit_report.lost and exit_report.report is None:
         return _failed("the spider process disappeared", exit_report, retryable=True)
@@ -182,9 +199,9 @@ def _signal_name(number: int) -> str:
 
 def _measured(report: SpiderReport) -> Outcome:
     tally = _tally(report)
+    if outcome := _start_failed(report, tally) or _forbidden_by_robots(report, tally):
+        return outcome
     if tally.pages == 0:
-        if outcome := _forbidden_by_robots(report, tally.errors):
-            return outcome
         if tally.errors == 0 or report.progress.requested_pages <= 0:
             may_pass = tally.errors > 0 and _may_pass(report)
             return Outcome(JobStatus.ERROR, f"nothing was fetched{_example(report)}", retryable=may_pass)
@@ -195,6 +212,16 @@ def _measured(report: SpiderReport) -> Outcome:
     if report.finish_reason == EXPECTATION_BROKEN:
         return Outcome(JobStatus.PARTIAL, "stopped early, because it broke an expectation")
     return _good(report)
+
+
+def _start_failed(report: SpiderReport, tally: Tally) -> Outcome | None:
+    error = _error_of(report, "start")
+    if error is None:
+        return None
+    what = f"start() raised {_words(error)}"
+    if tally.pages:
+        return Outcome(JobStatus.PARTIAL, f"ended early: {what}")
+    return Outcome(JobStatus.ERROR, what, retryable=_may_pass(report))
 
 
 def _good(report: SpiderReport) -> Outcome:
@@ -237,8 +264,20 @@ def _dropped(report: SpiderReport) -> str:
 
 def _may_pass(report: SpiderReport) -> bool:
     """Whether another attempt might avoid at least one of the errors in the report, which lists the first few."""
-    reasons = [error.get("reason", "") for error in report.errors]
-    return not reasons or not all(map(_FOR_GOOD.match, reasons))
+    return not report.errors or any(map(_passes, report.errors))
+
+
+def _passes(error: Mapping[str, str]) -> bool:
+    return "permanent" not in error and not _FOR_GOOD.match(error.get("reason", ""))
+
+
+def _error_of(report: SpiderReport, kind: ErrorKind) -> Mapping[str, str] | None:
+    return next((error for error in report.errors if error.get("kind") == kind), None)
+
+
+def _words(error: Mapping[str, str]) -> str:
+    said = _on_one_line(error.get("reason", "").removeprefix("in the spider: ").splitlines())
+    return said + (_no_variable(error["variable"]) if "variable" in error else "")
 
 
 def _example(report: SpiderReport) -> str:
@@ -249,10 +288,10 @@ def _example(report: SpiderReport) -> str:
     return f" (the first: {example})" if example else ""
 
 
-def _forbidden_by_robots(report: SpiderReport, errors: int) -> Outcome | None:
+def _forbidden_by_robots(report: SpiderReport, tally: Tally) -> Outcome | None:
     forbidden = report.stats.get("robotstxt/forbidden")
-    if not isinstance(forbidden, int) or forbidden <= 0:
+    if tally.pages or not isinstance(forbidden, int) or forbidden <= 0:
         return None
     message = "robots.txt forbids the start page; the spider's parameter obey_robots turns that off"
     # a forbidden page is no error; other requests that failed might succeed next time
-    return Outcome(JobStatus.ERROR, message + _example(report), retryable=errors > 0)
+    return Outcome(JobStatus.ERROR, message + _example(report), retryable=tally.errors > 0)

@@ -388,7 +388,7 @@ def _errors(errors: list[dict[str, str]]) -> list[dict[str, str]]:
     kept: list[dict[str, str]] = []
     size = 0
     for error in errors:
-        shown: dict[str, str] = {name: _first(error[name], MAX_TEXT) for name in ("url", "reason") if name in error}
+        shown: dict[str, str] = {name: _first(error[name], MAX_TEXT) for name in files.ERROR_FACTS if name in error}
         size += sum(len(text.encode()) for text in shown.values())
         if size > MAX_ERRORS_BYTES:
             break

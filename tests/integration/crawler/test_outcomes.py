@@ -14,9 +14,10 @@ from gateway.contract.crawl import Expect
 from gateway.contract.records import ExitReport, SpiderReport
 from gateway.jobs.outcome import Outcome, decide
 
-from .conftest import Crawl, Run
+from .conftest import Crawl, ProjectPython, Run
 
 SHOP = Path(__file__).parent / "shop"
+WALK = Path(__file__).parent / "walk"
 
 
 def outcome(crawl: Crawl, expect: dict[str, Any] | None = None) -> Outcome:
@@ -98,6 +99,49 @@ def test_a_crawl_that_found_nothing_says_so(run: Run, site: Site) -> None:
     site.pages["/"] = html("a page")
     crawl = run("extract", f"{site.url}/", params={"fields": {"title": "h1"}, "items": "li"})
     assert outcome(crawl) == ("finished", "1 page, no items", False)
+
+
+# --- what fails before the first page: the first error is the cause
+
+REFUSED = "StoreError: error 111 connecting to localhost:9"
+UNSET = "KeyError: 'SHOP_TOKEN' (there is no such variable: `discoverybot env set SHOP_TOKEN --project …`)"
+#: Spider and what its `start()` raises → message, and whether it is tried again.
+FAILURES = {
+    "fails_in_start": ("start() raised ValueError: which category?", False),
+    "fails_in_start refused": (f"start() raised {REFUSED}", True),
+    "fails_in_start variable": (
+        f"start() raised {UNSET}",
+        False,
+    ),
+    "without_category": ("the crawl could not begin: ValueError: which category?", False),
+    "refused_scheduler": (f"the crawl could not begin: {REFUSED}", True),
+    "refused_queue": (f"the crawl could not begin: {REFUSED}", True),
+    "refused_pipeline": (f"the crawl could not begin: {REFUSED}", True),
+    "refused_extension": (f"the crawl could not begin: {REFUSED}", True),
+}
+
+
+@pytest.mark.parametrize("failing", FAILURES)
+def test_the_first_error_is_the_cause(run: Run, failing: str) -> None:
+    spider, _, raises = failing.partition(" ")
+    crawl = run(spider, cwd=WALK, params={"raises": raises})
+    assert outcome(crawl) == ("error", *FAILURES[failing])
+    assert "slot not assigned" not in crawl.log.splitlines()[-1]
+
+
+@pytest.mark.parametrize("spider", ["fails_in_start", "refused_scheduler", "refused_queue"])
+def test_the_first_error_is_the_cause_in_the_oldest_scrapy_too(run: Run, oldest: ProjectPython, spider: str) -> None:
+    params, no_pipeline = {"raises": ""}, {"ITEM_PIPELINES": {}}
+    assert outcome(run(spider, cwd=WALK, python=oldest, params=params, settings=no_pipeline)) == (
+        "error",
+        *FAILURES[spider],
+    )
+
+
+def test_a_start_that_fails_on_the_way_leaves_what_was_found(run: Run, site: Site) -> None:
+    crawl = run("fails_in_start", f"{site.url}/tree/1", cwd=WALK, params={"raises": ""})
+    assert outcome(crawl) == ("partial", "ended early: start() raised ValueError: which category?", False)
+    assert len(crawl.items) == 1
 
 
 # --- what is expected

@@ -40,6 +40,30 @@ ENDS: dict[str, tuple[ExitReport, str, Place | None]] = {
         Place.AGAIN,
     ),
     "callback": (reported("in the spider: KeyError: 'price'"), "own code", Place.LOG),
+    "start": (
+        ended(
+            report=SpiderReport(
+                finish_reason="start_error",
+                progress=Progress(),
+                ended_at=utc_now(),
+                errors=[{"reason": "in the spider: KeyError: 'x'", "kind": "start"}],
+            )
+        ),
+        "own code",
+        Place.LOG,
+    ),
+    "opening": (
+        ended(
+            report=SpiderReport(
+                finish_reason="broke_down",
+                progress=Progress(),
+                ended_at=utc_now(),
+                errors=[{"reason": "ConnectionError: refused", "kind": "breakdown"}],
+            )
+        ),
+        "could not be opened",
+        Place.LOG,
+    ),
     "too often": (reported("HTTP 429 Too Many Requests"), "too often", Place.AGAIN),
     "forbidden": (reported("HTTP 403 Forbidden"), "refuses", Place.REQUESTS),
     "missing": (reported("HTTP 404 Not Found"), "begin with", Place.AGAIN),

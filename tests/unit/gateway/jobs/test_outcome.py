@@ -194,6 +194,20 @@ def test_a_variable_that_is_not_set_is_named_with_the_command_that_sets_it_and_n
     assert not crashed.retryable
 
 
+def test_of_a_crawl_that_an_exception_ended_the_report_says_more_than_its_process() -> None:
+    spider = report(pages=0, reason="broke_down")
+    spider.errors = [{"reason": "StoreError: refused\n  twice", "kind": "breakdown"}]
+    facts = ended(spider, exit_code=1, log_tail="RuntimeError: Engine slot not assigned")
+    assert decide(facts) == (JobStatus.ERROR, "the crawl could not begin: StoreError: refused twice", True)
+    spider.errors[0]["permanent"] = "yes"
+    assert not decide(facts).retryable
+    # a tailer of before hands on nothing but the text
+    spider.errors = [{"reason": "StoreError: refused"}]
+    assert (
+        decide(facts).message == "the spider process ended with exit code 1: RuntimeError: Engine slot not assigned"
+    )
+
+
 def test_backoff_doubles_up_to_five_minutes_and_is_spread_over_its_upper_half() -> None:
     whole = [backoff(failures, jitter=lambda: 1.0).total_seconds() for failures in range(1, 12)]
     assert whole == [2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
