@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from http import HTTPStatus
 from traceback import walk_tb
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from scrapy.exceptions import IgnoreRequest
+from scrapy.utils.url import add_http_if_no_scheme
 
 from crawler.net.egress import EgressBlockedError, HandlerRefusedError
 from crawler.scrapy_versions import (
@@ -16,6 +19,9 @@ from crawler.scrapy_versions import (
     DownloadFailedError,
     ResponseDataLossError,
 )
+
+if TYPE_CHECKING:
+    from scrapy import Request
 
 _CLIENT_ERROR = 400
 _TOO_MANY_REQUESTS = 429
@@ -49,7 +55,12 @@ def text_of(value: object) -> str:
         return ""
 
 
-def exception_reason(error: BaseException | None) -> str:
+def exception_reason(error: BaseException | None, request: Request | None = None) -> str:
+    """`request`: the one that has ended with it, where there is one."""
+    if (proxy := _proxy_host(request)) and isinstance(error, CannotResolveHostError):
+        return f"the host name of the proxy {proxy} could not be resolved"
+    if proxy and isinstance(error, DownloadConnectionRefusedError):
+        return f"the proxy {proxy} refused the connection"
     for kind, words in _WORDS.items():
         if isinstance(error, kind):
             return words
@@ -61,6 +72,15 @@ def exception_reason(error: BaseException | None) -> str:
     if isinstance(error, IgnoreRequest) and text:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _proxy_host(request: Request | None) -> str | None:
+    """Of the proxy that the request goes through; never its login."""
+    proxy = request.meta.get("proxy") if request else None
+    try:
+        return urlsplit(add_http_if_no_scheme(proxy)).hostname if isinstance(proxy, str) else None
+    except ValueError:
+        return None
 
 
 def first_error(error: BaseException) -> BaseException:

@@ -142,7 +142,7 @@ class RequestRecord:
             last = result.url
             _add_answer(facts, result)
         else:
-            _add_failure(facts, result)
+            _add_failure(facts, result, request)
         if last != url:
             facts["redirected_to"] = _kept(last)
         return facts
@@ -163,8 +163,8 @@ def _add_answer(facts: dict[str, Any], response: Response) -> None:
         facts["failed"], facts["reason"] = True, status_reason(response.status)
 
 
-def _add_failure(facts: dict[str, Any], failure: Failure) -> None:
-    reason = _LOGIN_IN_TEXT.sub("", exception_reason(failure.value))
+def _add_failure(facts: dict[str, Any], failure: Failure, request: Request) -> None:
+    reason = _LOGIN_IN_TEXT.sub("", exception_reason(failure.value, request))
     facts["reason"] = outbox.whole_text(reason[:LONGEST_REASON])
     if is_error(failure.value):
         facts["failed"] = True

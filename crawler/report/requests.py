@@ -79,7 +79,7 @@ class CountingDownloader(Downloader):
             else:
                 report.completed(request, result)
         elif isinstance(result, Failure) and is_error(result.value):
-            reason = exception_reason(result.value)
+            reason = exception_reason(result.value, request)
             report.failed(request.url, reason, request)
             if isinstance(result.value, IgnoreRequest):
                 # of these alone Scrapy says nothing in the log

@@ -79,8 +79,8 @@ class SeoSpider(SiteSpider):
     def fail(self, failure: Failure) -> Iterable[Any]:
         if not is_error(failure.value):
             return ()
-        asked = asked_urls(failure.request)  # type: ignore[attr-defined] # Scrapy sets it for errbacks
-        return self.broken(asked, Breakage(error=exception_reason(failure.value)))
+        request: Request = failure.request  # type: ignore[attr-defined] # Scrapy sets it for errbacks
+        return self.broken(asked_urls(request), Breakage(error=exception_reason(failure.value, request)))
 
     def wants_body(self, request: Request, headers: Headers) -> bool:
         return request.callback != self.parse_external and super().wants_body(request, headers)

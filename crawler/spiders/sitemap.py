@@ -115,10 +115,11 @@ class SitemapSpider(SiteSpider):
         yield {**item, "status": response.status, "error": None, "redirected_to": response.url if hops else None}
 
     def fail(self, failure: Failure) -> Iterable[dict[str, Any]]:
-        item = failure.request.meta.get(_ITEM)  # type: ignore[attr-defined] # Scrapy sets it for errbacks
+        request: Request = failure.request  # type: ignore[attr-defined] # Scrapy sets it for errbacks
+        item = request.meta.get(_ITEM)
         if item is None or isinstance(failure.value, PageLimitError):
             return ()
-        return [{**item, "status": None, "error": exception_reason(failure.value), "redirected_to": None}]
+        return [{**item, "status": None, "error": exception_reason(failure.value, request), "redirected_to": None}]
 
     def stay_on_site(self, request: Request) -> None:
         """Wherever a page leads, that is what it answers."""

@@ -180,6 +180,14 @@ _BY_MESSAGE: tuple[tuple[str, Advice], ...] = (
         ),
     ),
     (
+        r"the proxy \S+ (could not be resolved|refused)",
+        Advice(
+            "The proxy that it was to go through cannot be reached. The site was not asked.",
+            (Step("Mend the proxy's address, or see that it runs", Place.AGAIN), _FAILED_REQUESTS),
+            _FAILED,
+        ),
+    ),
+    (
         r"could not be resolved|connection was refused|connection broke|certificate|SSL|TLS",
         Advice(
             "No connection to the site came about.",

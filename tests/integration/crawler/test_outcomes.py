@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,20 @@ def test_the_first_error_is_the_cause_in_the_oldest_scrapy_too(run: Run, oldest:
         "error",
         *FAILURES[spider],
     )
+
+
+@pytest.mark.parametrize(
+    ("proxy", "reason"),
+    [
+        ("nosuchproxy.invalid:3128", "the host name of the proxy nosuchproxy.invalid could not be resolved"),
+        ("127.0.0.1:9", "the proxy 127.0.0.1 refused the connection"),
+    ],
+)
+def test_a_proxy_that_cannot_be_reached_is_not_the_sites_fault(run: Run, site: Site, proxy: str, reason: str) -> None:
+    crawl = run("plain", f"{site.url}/", cwd=WALK, fetch={"proxy": f"http://user:secret@{proxy}"})
+    assert outcome(crawl) == ("error", f"1 of 1 requests failed (the first: {site.url}/: {reason})", True)
+    assert not site.paths()
+    assert "secret" not in json.dumps(crawl.report)
 
 
 def test_a_start_that_fails_on_the_way_leaves_what_was_found(run: Run, site: Site) -> None:

@@ -68,6 +68,7 @@ ENDS: dict[str, tuple[ExitReport, str, Place | None]] = {
     "forbidden": (reported("HTTP 403 Forbidden"), "refuses", Place.REQUESTS),
     "missing": (reported("HTTP 404 Not Found"), "begin with", Place.AGAIN),
     "broken": (reported("HTTP 503 Service Unavailable"), "server has failed", Place.AGAIN),
+    "proxy": (reported("the proxy p.example refused the connection"), "proxy", Place.AGAIN),
     "no host": (reported("the host name could not be resolved"), "connection", Place.AGAIN),
     "no answer": (reported("TimeoutError: User timeout caused connection failure"), "in time", Place.AGAIN),
     "time": (ended(stopped_by="timeout"), "time was over", Place.AGAIN),
