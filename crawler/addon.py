@@ -145,6 +145,9 @@ def _unchangeable(node: NodeRules) -> dict[str, Any]:
 
 def _limit(settings: BaseSettings, node: NodeRules) -> None:
     """Hold what a project may choose for itself to what the node allows."""
+    if not settings.getpriority("DOWNLOAD_MAXSIZE"):
+        # Scrapy's own default, a GiB, is nobody's choice
+        settings.set("DOWNLOAD_MAXSIZE", node.crawl_page_bytes, priority=_DEFAULT)
     for name, limit in (
         ("DOWNLOAD_MAXSIZE", node.crawl_max_page_bytes),
         ("DOWNLOAD_TIMEOUT", node.crawl_max_page_seconds),

@@ -127,6 +127,7 @@ class NodeRules:
     log_level: str
     crawl_allow_networks: list[str]
     crawl_allow_handlers: list[str]
+    crawl_page_bytes: int
     crawl_max_page_bytes: int
     crawl_max_page_seconds: float
     crawl_max_log_bytes: int

@@ -268,8 +268,10 @@ class NodeSettings(_Base):
     crawl_memory_limit: int = Field(default=2 << 30, ge=0)
     #: Processes, a browser's included, that an attempt may have at a time; 0 is no limit.
     crawl_max_processes: int = Field(default=256, ge=0)
-    #: Largest page, in bytes, that a spider takes.
-    crawl_max_page_bytes: int = Field(default=32 << 20, ge=1024)
+    #: Largest page, in bytes, that a spider takes whose project does not say (`DOWNLOAD_MAXSIZE`).
+    crawl_page_bytes: int = Field(default=32 << 20, ge=1024)
+    #: The most that it may say; no page is larger.
+    crawl_max_page_bytes: int = Field(default=256 << 20, ge=1024)
     #: Longest time, in seconds, that a spider may wait for one page; a project cannot raise it.
     crawl_max_page_seconds: float = Field(default=180, gt=0)
     #: Bytes of log that one attempt may write; 0 is no limit.

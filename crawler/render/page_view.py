@@ -134,7 +134,9 @@ class PageView:
             await self._until_quiet(QUIET_SECONDS)
         await self._scroll(page)
         if await page.evaluate(_KEEP_BASE, self._document.url) > self._limits.max_bytes:
-            raise RenderError("the rendered page is larger than CRAWL_MAX_PAGE_BYTES allows")
+            raise RenderError(
+                "the rendered page is larger than its limit (DOWNLOAD_MAXSIZE, which CRAWL_MAX_PAGE_BYTES bounds)"
+            )
 
     async def _patiently(self, what: str, name: str, wait: Coroutine[Any, Any, Any]) -> None:
         try:
@@ -208,7 +210,10 @@ class PageView:
         self._encoded += event["encodedDataLength"]
         if within and self._is_full and self._cdp:
             self._stats.inc_value("render/cut")
-            logger.warning("%s may load no more: CRAWL_MAX_PAGE_BYTES is reached", self._document.url)
+            logger.warning(
+                "%s may load no more: its limit is reached (DOWNLOAD_MAXSIZE, which CRAWL_MAX_PAGE_BYTES bounds)",
+                self._document.url,
+            )
             with suppress(PlaywrightError):
                 await self._cdp.send("Page.stopLoading")
 

@@ -21,7 +21,7 @@ from crawler.render.browser import Chromium, find_chromium
 from crawler.render.page_view import PageView, RenderError, ViewLimits
 from crawler.render.playwright_handler import VIEW, NoPageError, PlaywrightHandler
 from crawler.render.setup import RENDER, Instructions
-from crawler.setting_names import CHROMIUM_PATH, EGRESS_ALLOWED_NETWORKS, MAX_PAGE_BYTES, MAX_PAGE_SECONDS
+from crawler.setting_names import CHROMIUM_PATH, EGRESS_ALLOWED_NETWORKS, MAX_PAGE_SECONDS
 from gateway.contract.public_address import parse_networks
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ class Renderer:
         settings = crawler.settings
         self._executable = find_chromium(settings.get(CHROMIUM_PATH))
         allowed = parse_networks(settings.getlist(EGRESS_ALLOWED_NETWORKS))
-        self._limits = ViewLimits(settings.getfloat(MAX_PAGE_SECONDS), settings.getint(MAX_PAGE_BYTES))
-        self._proxy = EgressProxy(allowed, settings.getint(MAX_PAGE_BYTES))
+        self._limits = ViewLimits(settings.getfloat(MAX_PAGE_SECONDS), settings.getint("DOWNLOAD_MAXSIZE"))
+        self._proxy = EgressProxy(allowed, settings.getint("DOWNLOAD_MAXSIZE"))
         self._chromium: Chromium | None = None
         self._handler: PlaywrightHandler | None = None
         self._starting = asyncio.Lock()

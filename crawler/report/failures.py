@@ -44,7 +44,6 @@ _OF_THE_CODE = (
 _WITHOUT_NETWORK = frozenset({"builtins", "pydantic_core"})
 #: Exceptions that follow from one another; a chain that a project ties itself may be a ring.
 _LONGEST_CHAIN = 20
-_TOO_LARGE = "the page is larger than CRAWL_MAX_PAGE_BYTES allows"
 
 
 def text_of(value: object) -> str:
@@ -67,11 +66,18 @@ def exception_reason(error: BaseException | None, request: Request | None = None
     if isinstance(error, DownloadCancelledError):
         # Scrapy says how large only when the server said so beforehand
         said = text_of(error).partition(" in request ")[0]
-        return f"{_TOO_LARGE}: {said}" if said else _TOO_LARGE
+        return f"{_too_large(request)}: {said}" if said else _too_large(request)
     text = text_of(error)
     if isinstance(error, IgnoreRequest) and text:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _too_large(request: Request | None) -> str:
+    limit = request.meta.get("download_maxsize") if request else None
+    if limit is None:
+        return "the page is larger than DOWNLOAD_MAXSIZE allows"
+    return f"the page is larger than its limit of {limit} bytes (DOWNLOAD_MAXSIZE, which CRAWL_MAX_PAGE_BYTES bounds)"
 
 
 def _proxy_host(request: Request | None) -> str | None:

@@ -98,7 +98,12 @@ class Completion:
         if job.status is not JobStatus.RUNNING or attempt is None or attempt.attempt != job.attempt:
             return
         if attempt.exit is not None:
-            outcome = decide(attempt.exit, expect=job.spec.expect, cancel_requested_at=job.cancel_requested_at)
+            outcome = decide(
+                attempt.exit,
+                expect=job.spec.expect,
+                cancel_requested_at=job.cancel_requested_at,
+                timeout=job.spec.timeout,
+            )
             self._conclude_attempt(job, attempt, outcome)
 
     def end_waiting(self, job: Job, outcome: Outcome) -> Job | None:

@@ -6,6 +6,7 @@ import re
 import signal as signals
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 from gateway.contract.crawl import Expect
@@ -53,22 +54,29 @@ CANCELLED = Outcome(JobStatus.CANCELLED, "cancelled on request")
 
 
 def decide(
-    exit_report: ExitReport, *, expect: Expect | None = None, cancel_requested_at: datetime | None = None
+    exit_report: ExitReport,
+    *,
+    expect: Expect | None = None,
+    cancel_requested_at: datetime | None = None,
+    timeout: int | None = None,
 ) -> Outcome:
-    """The first rule that applies to the facts decides. What is expected can only make a good outcome worse."""
+    """The first rule that applies to the facts decides. What is expected can only make a good outcome worse.
+    `timeout`: the seconds that the attempt had, for the message.
+    """
     if cancel_requested_at is not None and (
         # a node that stopped the attempt for the cancellation says so, even if its clock is wrong
         exit_report.stopped_by == "cancel" or cancel_requested_at <= exit_report.ended_at
     ):
         return CANCELLED
-    outcome = _judge(exit_report)
+    outcome = _judge(exit_report, timeout)
     if exit_report.report is None or outcome.status not in GOOD_STATUSES:
         return outcome
     return _compare(outcome, exit_report.report, expect)
 
 
-def _judge(exit_report: ExitReport) -> Outcome:
-    for rule in (_never_ran, _was_to_pause, _was_stopped, _broke_down, _crashed, _could_not_be_kept):
+def _judge(exit_report: ExitReport, timeout: int | None) -> Outcome:
+    was_stopped = partial(_was_stopped, timeout=timeout)
+    for rule in (_never_ran, _was_to_pause, was_stopped, _broke_down, _crashed, _could_not_be_kept):
         if outcome := rule(exit_report):
             return outcome
     report = exit_report.report
@@ -125,25 +133,34 @@ def _was_to_pause(exit_report: ExitReport) -> Outcome | None:
     return None
 
 
-#: What an attempt has found until such a limit counts.
+#: What an attempt has found until such a limit counts; and what sets the limit.
 _LIMITS = {
     "timeout": "time limit",
+    "closespider_timeout": "time limit",
     "log": "log limit",
     "files": "limit of files",
-    "entries": "limit of files and folders (CRAWL_MAX_ENTRIES)",
+    "entries": "limit of files and folders",
+}
+_SETTINGS = {
+    "timeout": "timeout",
+    "closespider_timeout": "CLOSESPIDER_TIMEOUT",
+    "log": "CRAWL_MAX_LOG_BYTES",
+    "files": "twice FILES_MAX_BYTES",
+    "entries": "CRAWL_MAX_ENTRIES",
 }
 
 
-def _was_stopped(exit_report: ExitReport) -> Outcome | None:
+def _was_stopped(exit_report: ExitReport, *, timeout: int | None) -> Outcome | None:
     report = exit_report.report
     reason = report.finish_reason if report else None
-    limit = "timeout" if reason == "closespider_timeout" else exit_report.stopped_by
+    limit = reason if reason == "closespider_timeout" else exit_report.stopped_by
     if limit in _LIMITS:
-        return Outcome(JobStatus.PARTIAL, f"stopped at its {_LIMITS[limit]}")
+        seconds = f", {timeout} s" if limit == "timeout" and timeout else ""
+        return Outcome(JobStatus.PARTIAL, f"stopped at its {_LIMITS[limit]} ({_SETTINGS[limit]}{seconds})")
     if exit_report.stopped_by == "stall":
         return Outcome(JobStatus.ERROR, _stalled(exit_report.stall_seconds), retryable=True)
     if exit_report.stopped_by == "memory" or reason == "memusage_exceeded":
-        return Outcome(JobStatus.ERROR, "stopped at its memory limit")
+        return Outcome(JobStatus.ERROR, "stopped at its memory limit (CRAWL_MEMORY_LIMIT)")
     if exit_report.stopped_by == "processes":
         return Outcome(JobStatus.ERROR, "stopped at its limit of processes (CRAWL_MAX_PROCESSES)")
     if exit_report.stopped_by == "shutdown" or reason == "shutdown":
@@ -165,8 +182,8 @@ def _broke_down(exit_report: ExitReport) -> Outcome | None:
     error = _error_of(report, "breakdown") if report else None
     if report is None or error is None or report.finish_reason != BROKE_DOWN:
         return None
-    when = "broke down" if report.progress.requested_pages > 0 else "could not begin"
-    return Outcome(JobStatus.ERROR, f"the crawl {when}: {_words(error)}", retryable=_passes(error))
+    what = "the crawl broke down" if report.progress.requested_pages > 0 else "the crawl could not begin"
+    return Outcome(JobStatus.ERROR, f"{what}: {_words(error)}", retryable=_passes(error))
 
 
 def _crashed(exit_report: ExitReport) -> Outcome | None:

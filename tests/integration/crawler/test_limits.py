@@ -132,6 +132,20 @@ def test_no_page_becomes_larger_than_it_may_be(run: Run, site: Site) -> None:
     assert told[f"{site.url}/small"]["bytes"] == 1000
 
 
+@pytest.mark.parametrize(("own", "held_to"), [(None, 1), (2, 2), (9, 3)])
+def test_a_project_may_raise_the_size_of_a_page_up_to_the_nodes_limit(
+    run: Run, site: Site, own: int | None, held_to: int
+) -> None:
+    environ = {"CRAWL_PAGE_BYTES": str(PAGE_BYTES), "CRAWL_MAX_PAGE_BYTES": str(3 * PAGE_BYTES)}
+    settings = {"DOWNLOAD_MAXSIZE": own * PAGE_BYTES} if own else {}
+    fits, beyond = (f"{site.url}/large/{held_to * PAGE_BYTES + more}" for more in (-1000, 1000))
+    crawl = run("large", fits, beyond, cwd=SHOP, environ=environ, settings=settings)
+    told = outcomes(crawl)
+    assert told[fits]["bytes"] == held_to * PAGE_BYTES - 1000
+    (error,) = crawl.report["errors"]
+    assert f"larger than its limit of {held_to * PAGE_BYTES} bytes (DOWNLOAD_MAXSIZE" in error["reason"]
+
+
 def test_a_page_whose_tags_have_no_end_of_attributes_is_not_parsed(run: Run, site: Site) -> None:
     many = "".join(f" a{number}='>'" for number in range(40_000))
     pages = {

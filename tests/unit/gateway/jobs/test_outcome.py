@@ -155,6 +155,20 @@ def test_how_long_one_stood_still_is_told_in_words(seconds: float | None, words:
     assert decide(facts).message == f"no log line, request or item {words}"
 
 
+@pytest.mark.parametrize(
+    ("facts", "named"),
+    [
+        (ended(None, signal=9, stopped_by="timeout"), "time limit (timeout, 3600 s)"),
+        (ended(report(reason="closespider_timeout")), "time limit (CLOSESPIDER_TIMEOUT)"),
+        (ended(None, signal=9, stopped_by="memory"), "memory limit (CRAWL_MEMORY_LIMIT)"),
+        (ended(None, signal=9, stopped_by="log"), "log limit (CRAWL_MAX_LOG_BYTES)"),
+        (ended(None, signal=9, stopped_by="files"), "limit of files (twice FILES_MAX_BYTES)"),
+    ],
+)
+def test_a_limit_is_named_with_the_setting_that_makes_it(facts: ExitReport, named: str) -> None:
+    assert decide(facts, timeout=3600).message == f"stopped at its {named}"
+
+
 def test_one_page_is_not_many() -> None:
     assert decide(ended(report(pages=1))).message == "1 page"
 
@@ -271,11 +285,15 @@ def test_a_crawl_that_finds_what_is_expected_ends_as_it_would_have_ended() -> No
 @pytest.mark.parametrize(
     ("facts", "status", "message"),
     [
-        (ended(None, exit_code=None, signal=9, stopped_by="timeout"), JobStatus.PARTIAL, "stopped at its time limit"),
+        (
+            ended(None, exit_code=None, signal=9, stopped_by="timeout"),
+            JobStatus.PARTIAL,
+            "stopped at its time limit (timeout)",
+        ),
         (
             ended(report(reason="shutdown"), stopped_by="timeout"),
             JobStatus.PARTIAL,
-            "stopped at its time limit; 1 item, expected at least 5",
+            "stopped at its time limit (timeout); 1 item, expected at least 5",
         ),
         (ended(report(reason="shutdown")), JobStatus.ERROR, "the node was shut down while it ran"),
         (

@@ -98,6 +98,16 @@ class Greedy(Trying):
             yield self.ask(url, meta={"download_maxsize": 10**12, "download_timeout": 3600}, label=f"{url} with meta")
 
 
+class Large(Trying):
+    """Has a limit of the size of its pages that its project, or its crawl, sets."""
+
+    name = "large"
+
+    async def start(self) -> AsyncIterator[Any]:
+        for url in self.start_urls:
+            yield self.ask(url)
+
+
 class Generous(Spider):
     """Has more items than anybody wants, in every way that keeps a spider from its end."""
 
