@@ -496,14 +496,18 @@ class JobStore:
     def _change(self, query: Document, changes: Document, **others: Any) -> Job | None:
         """`others` as for `change`."""
         update = change(self._clock(), changes, **others)
-        try:
+
+        def write() -> Job | None:
             return self._documents.find_one_and_update(query, update)
+
+        try:
+            return write()
         except OperationFailure as error:
             if error.code not in UNSTORABLE:
                 raise
-            # an older version has kept attempts in the job until there was no room for anything else
-            self.attempts.supersede(query["_id"])
-            return self._documents.find_one_and_update(query, update)
+        # an older version has kept attempts in the job until there was no room for anything else
+        self.attempts.supersede(query["_id"])
+        return write()
 
 
 def _decided_on(job: Job) -> Document:

@@ -142,7 +142,7 @@ class CrawlVerifier:
         lost: list[int] = []
         doubled: list[int] = []
         for crawl, job in self._documents():
-            attempts = len(job["attempts"])
+            attempts = len(job["attempts"]) + job.get("superseded", 0)
             counted = items[job["_id"], max(map(int, job["attempts"]), default=0)]
             complete = all(visits[path] for path in crawl.paths) and counted == len(crawl.paths)
             if job["status"] != crawl.expected or (crawl.expected == "finished" and not complete):

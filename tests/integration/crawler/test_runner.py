@@ -89,6 +89,8 @@ def test_a_spider_that_cannot_be_built_ends_with_code_1_and_says_why(run: Run, s
     crawl = run(spider, "http://127.0.0.1:9/", cwd=SHOP)
     assert crawl.exit_code == 1
     assert said in crawl.log.splitlines()[-1] + crawl.log
+    # where there is no spider there is nobody to report
+    assert bool(list(crawl.folder.rglob("report.json"))) == (spider != "no_such_spider")
 
 
 def test_a_politely_stopped_crawl_reports_though_a_page_does_not_come(start: Start, site: Site) -> None:

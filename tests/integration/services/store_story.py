@@ -27,6 +27,7 @@ from gateway.jobs.queue import JobDocuments, JobQueue
 from gateway.jobs.store import JobStore
 from gateway.logs.store import LogChunk, LogStore
 from gateway.nodes.health import HeartbeatStore
+from gateway.nodes.holds import HoldStore
 from gateway.nodes.store import Failure, NodeStore
 from gateway.projects.eggs import EggCopies, EggStore, SpiderStore
 from gateway.requests.store import RequestChunk, RequestStore
@@ -56,6 +57,7 @@ def tell(url: str, folder: str) -> None:
     begins(database)
     ships(database, FileStore(database, FileBytes(FilesPlace(folder))))
     corrects(database)
+    supersedes(database)
     attends(database)
     waits(database)
     dispatches(database)
@@ -113,13 +115,32 @@ def corrects(database: Database[Document]) -> None:
     """An attempt that was taken for lost, and goes on while the job waits for its next one."""
     jobs, now = JobStore(database), utc_now()
     lost = ExitReport(attempt=1, ended_at=now, lost=True)
-    attempt = Attempt(attempt=1, node="n1", dispatched_at=now, exit=lost)
+    attempt = Attempt(attempt=1, node="n1", dispatched_at=now, exit=lost, status=JobStatus.ERROR)
     job = make_job(attempt=1, attempts={"1": attempt}, failures=1)
     jobs.insert(job)
     report = ExitReport(attempt=1, exit_code=0, ended_at=now)
     until_answered(lambda: jobs.record_exit(job.id, 1, report, 4))
     corrected = jobs.get(job.id)
     assert (corrected.status, corrected.failures) == (JobStatus.RUNNING, 0)
+
+
+def supersedes(database: Database[Document]) -> None:
+    """An attempt that was copied once already, before its files were kept; and what it has left is gone."""
+    jobs, now = JobStore(database), utc_now()
+    ends = [
+        ExitReport(attempt=1, exit_code=0, ended_at=now, files=files)
+        for files in (FilesKept(pending=True), FilesKept(count=1))
+    ]
+    before, after = (Attempt(attempt=1, node="n1", dispatched_at=now, exit=end) for end in ends)
+    newest = Attempt(attempt=2, node="n1", dispatched_at=now)
+    job = make_job(attempt=2, prefer="n1", attempts={"1": after, "2": newest})
+    jobs.insert(job)
+    database["attempts"].insert_one({"_id": f"{job.id}:000001", **before.model_dump(exclude_none=True)})
+    until_answered(lambda: jobs.attempts.supersede(job.id))
+    whole = jobs.attempts.complete(jobs.get(job.id))
+    assert whole.attempts["1"].exit == ends[1]
+    until_answered(lambda: jobs.begin_anew(job.id, "n1", "its disk was full"))
+    assert jobs.get(job.id).prefer is None
 
 
 def attends(database: Database[Document]) -> None:
@@ -234,6 +255,11 @@ def reads_what_it_cannot(database: Database[Document]) -> None:
         assert database["unreadable"].count_documents({}) == left
         aside = {"_id": job.id, "set_aside": {"$exists": True}}
         assert database["jobs"].count_documents(aside) == left
+    database["holds"].insert_one({"_id": "user:x", "used": "many"})
+    until_answered(HoldStore(database).all)
+    assert database["holds"].count_documents({"_id": "user:x", "set_aside": True}) == 1
+    database["holds"].delete_one({"_id": "user:x"})
+    until_answered(UnreadableStore(database).look_again)
 
 
 def remembers_who_did_what(database: Database[Document]) -> None:
