@@ -29,8 +29,8 @@ def test_forked_crawls_share_a_rate_and_keep_what_they_were_given_to_themselves(
             folders = [node.run("seo", start_urls=[f"{site.url}/tree/900/{number}"], **limit) for number in (1, 2)]
             wait_for(lambda: len(site.access_log) > 100)
             commands = commands_of(node)
-            assert sum("-m crawler.node.zygote crawler" in line for line in commands) == 3, (
-                "it and two that it forked"
+            assert sum("-m crawler.node.zygote crawler" in line for line in commands) == 5, (
+                "it and two that it forked, each with its minder"
             )
             for folder in folders:
                 assert (folder / "spec.json").stat().st_mode & 0o077 == 0
