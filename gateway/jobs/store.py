@@ -496,18 +496,17 @@ class JobStore:
     def _change(self, query: Document, changes: Document, **others: Any) -> Job | None:
         """`others` as for `change`."""
         update = change(self._clock(), changes, **others)
-
-        def write() -> Job | None:
-            return self._documents.find_one_and_update(query, update)
-
         try:
-            return write()
+            return self._write(query, update)
         except OperationFailure as error:
             if error.code not in UNSTORABLE:
                 raise
         # an older version has kept attempts in the job until there was no room for anything else
         self.attempts.supersede(query["_id"])
-        return write()
+        return self._write(query, update)
+
+    def _write(self, query: Document, update: Document) -> Job | None:
+        return self._documents.find_one_and_update(query, update)
 
 
 def _decided_on(job: Job) -> Document:
