@@ -268,7 +268,7 @@ class KeptAccount(Account):
             if not is_there(folder / name):
                 _give(self._make_work(), folder / name)
         for name in (ITEMS, REQUESTS):
-            # it belongs to the folder's group, which is the user's own: they can append to it, and do no more
+            # its group is the user's own: they can write to it, and neither remove nor replace it
             (folder / name).touch()
             (folder / name).chmod(0o660)
         reserve_room(folder)
