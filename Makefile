@@ -1,7 +1,7 @@
 # All you need is Python 3.11 or later and make: uv, and all else, comes from PyPI into this folder.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up demo quick test faults check bench fmt screenshots release clean
+.PHONY: help up demo quick test faults check bench bench-long fmt screenshots release clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -30,8 +30,8 @@ uv=uv; \
 endef
 
 help: ## List these targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
-	  || sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1  \2/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
+	  || sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1  \2/p' $(MAKEFILE_LIST)
 
 up: $(STAMP) ## Start the whole platform on this machine; Ctrl-C stops it; ARGS=--quiet
 	@exec $(BIN)/discoverybot up $(ARGS)
@@ -67,8 +67,11 @@ chart: $(STAMP) .tools/bin/helm ## Render the Helm chart and check it against Ku
 	@set -e; $(find-uv); \
 	env -u VIRTUAL_ENV CHART=true "$$uv" run --frozen --quiet --group kubernetes pytest tests/unit/house/test_helm_chart.py
 
-bench: $(STAMP) ## Measure us beside the ceiling and the peers
-	@exec $(BIN)/python -m bench
+bench: $(STAMP) ## Measure us beside the ceiling and the peers, in a quarter of an hour
+	@$(BIN)/python -m bench; ran=$$?; $(BIN)/python -m bench.figures && exit $$ran
+
+bench-long: $(STAMP) ## The same in full, and what takes long
+	@exec $(BIN)/python -m bench --effort long
 
 release: $(STAMP) ## Tag VERSION=… with its notes from CHANGELOG, if every place that names the version agrees
 	@exec $(BIN)/python .ci/release.py --tag $(VERSION)

@@ -1,11 +1,15 @@
-"""`make bench`: every benchmark, one table. `python -m bench NAME …`: one of them, in the size that is asked for."""
+"""`make bench`: every short benchmark, one table; `make bench-long` all of them, in full.
+
+`python -m bench NAME …` runs one of them in full, and prints what else it tells on stderr.
+"""
 
 from __future__ import annotations
 
-import io
+import argparse
+import json
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr
+from pathlib import Path
 
 from bench import (
     burst,
@@ -24,57 +28,51 @@ from bench import (
     sse_fanout,
     submission,
 )
+from bench.effort import Effort
+from bench.runner import Benchmark, run_all
 from bench.table import Row, render
 
-#: Operations a second that the embedded MongoDB server has to reach at 100,000 documents.
-FLOOR = 500.0
-#: Benchmarks that can run alone, with arguments of their own.
-NAMED: dict[str, Callable[[Sequence[str]], list[Row]]] = {
-    "commands": commands.main,
-    "cost": crawl_cost.main,
-    "dispatch": dispatch.main,
-    "fleet": fleet.main,
-    "lists": lists.main,
-    "log": long_log.main,
-    "modules": crossed_modules.main,
-    "submission": lambda _: submission.run(),
+BENCHMARKS = {
+    "first-line": Benchmark(first_line.run, 120),
+    "burst": Benchmark(burst.run, 150),
+    "memory": Benchmark(memory.run, 90),
+    "crawls": Benchmark(crawls.run, 150),
+    "dispatch": Benchmark(dispatch.run, 150),
+    "fleet": Benchmark(fleet.run, 120),
+    "cost": Benchmark(crawl_cost.run, 120),
+    "commands": Benchmark(commands.run, 120),
+    "lists": Benchmark(lists.run, 120),
+    "log": Benchmark(long_log.run, 150),
+    "submission": Benchmark(submission.run, 90),
+    "streams": Benchmark(sse_fanout.run, 90),
+    "schedules": Benchmark(schedules.run, 120),
+    "stores": Benchmark(embedded_mongo.run, 90),
+    "modules": Benchmark(crossed_modules.run, 120, is_short=False),
 }
+#: Those that take sizes of their own.
+SIZED: dict[str, Callable[[Sequence[str]], list[Row]]] = {"dispatch": dispatch.main, "fleet": fleet.main}
 
 
-def stores() -> list[Row]:
-    return [
-        Row(
-            f"embedded MongoDB: {row.what}, {row.clients} client(s)", "1/s", row.per_second, FLOOR,
-            "the floor that was asked for", row.per_second / FLOOR, ">= 1",
-        )
-        for row in embedded_mongo.run()
-    ]  # fmt: skip
-
-
-def every() -> list[Row]:
-    jobs = [*first_line.run(), *burst.run(), *memory.run()]
-    return [
-        *jobs,
-        *crawls.run(),
-        *dispatch.run(),
-        *fleet.run(fleet.SHORT),
-        *crawl_cost.run(crawl_cost.SHORT),
-        *commands.run(),
-        *lists.run(),
-        *long_log.run(),
-        *submission.run(),
-        *crossed_modules.run(),
-        *sse_fanout.run(),
-        *schedules.run(),
-        *stores(),
-    ]
-
-
-def all_rows() -> list[Row]:
-    # what single benchmarks tell besides their rows is for those who run them by name
-    with redirect_stderr(io.StringIO()):
-        return every()
+def main() -> bool:
+    """Whether all that was asked for ran."""
+    parser = argparse.ArgumentParser("python -m bench", description=__doc__)
+    parser.add_argument("name", nargs="?", choices=BENCHMARKS, help="only this one")
+    parser.add_argument("--effort", type=Effort, choices=Effort, help="table for all, long for one")
+    parser.add_argument("--json", type=Path, help="write one benchmark's rows there instead")
+    asked, sizes = parser.parse_known_args()
+    if sizes and asked.name not in SIZED:
+        parser.error(f"unrecognized arguments: {' '.join(sizes)}")
+    if asked.name is None:
+        effort = asked.effort or Effort.TABLE
+        names = {name: one for name, one in BENCHMARKS.items() if one.is_short or effort is not Effort.TABLE}
+        return run_all(names, effort)
+    rows = SIZED[asked.name](sizes) if sizes else BENCHMARKS[asked.name].run(asked.effort or Effort.LONG)
+    if asked.json:
+        asked.json.write_text(json.dumps([row._asdict() for row in rows]))
+    else:
+        print(render(rows))
+    return True
 
 
 if __name__ == "__main__":
-    print(render(NAMED[sys.argv[1]](sys.argv[2:]) if sys.argv[1:] else all_rows()))
+    sys.exit(not main())

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.cpu import tree_seconds
+from bench.effort import Effort
 from bench.first_line import fresh
 from bench.our_platform import Site, Stack, running_stack
 from bench.stock_scrapyd import BEST, POLL, StockScrapyd, stock_scrapyd
@@ -17,7 +18,6 @@ from bench.table import Row, in_turn
 
 CRAWLS = 100
 WARM_UP = 4
-ROUNDS = 2
 #: Seconds; a busy machine takes many times as long as a quiet one.
 TIMEOUT = 900
 UNFINISHED = ("scheduled", "pending", "running")
@@ -34,7 +34,8 @@ class Cost(NamedTuple):
     platform_cpu: float
 
 
-def run() -> list[Row]:
+def run(effort: Effort) -> list[Row]:
+    crawls = effort.of(4, CRAWLS)
     with (
         tempfile.TemporaryDirectory() as folder,
         Site() as site,
@@ -42,7 +43,9 @@ def run() -> list[Row]:
         stock_scrapyd(Path(folder) / "stock", BEST) as stock,
     ):
         ours_burst(stack, site, WARM_UP), stock_burst(stock, site, WARM_UP)
-        rounds = in_turn(lambda: ours_burst(stack, site), lambda: stock_burst(stock, site), ROUNDS)
+        rounds = in_turn(
+            lambda: ours_burst(stack, site, crawls), lambda: stock_burst(stock, site, crawls), effort.of(1, 1, 3)
+        )
     ours = Cost(*map(statistics.median, zip(*(pair[0] for pair in rounds), strict=True)))
     beside = Cost(*map(statistics.median, zip(*(pair[1] for pair in rounds), strict=True)))
     return [
@@ -56,7 +59,7 @@ def row(what: str, ours: float, beside: float) -> Row:
     return Row(f"{CRAWLS} tiny crawls at once: {what}", "s", ours, beside, PEER, ours / beside, "<= 0.2")
 
 
-def ours_burst(stack: Stack, site: Site, crawls: int = CRAWLS) -> Cost:
+def ours_burst(stack: Stack, site: Site, crawls: int) -> Cost:
     def has_ended() -> bool:
         jobs = stack.http.get(f"{stack.url}/jobs/health").raise_for_status().json()["jobs"]
         return not any(jobs.get(status) for status in UNFINISHED)
@@ -72,7 +75,7 @@ def ours_burst(stack: Stack, site: Site, crawls: int = CRAWLS) -> Cost:
     return _cost(burst, node=lambda: stack.ready["pids"]["scrapyd"], platform=lambda: stack.process.pid)
 
 
-def stock_burst(stock: StockScrapyd, site: Site, crawls: int = CRAWLS) -> Cost:
+def stock_burst(stock: StockScrapyd, site: Site, crawls: int) -> Cost:
     def burst() -> None:
         for _ in range(crawls):
             stock.schedule(fresh(site))
@@ -89,9 +92,3 @@ def _cost(burst: Callable[[], None], *, node: Callable[[], int], platform: Calla
     # a spider whose end is known may still be running
     time.sleep(1)
     return Cost(wall, tree_seconds(node()) - node_before, tree_seconds(platform()) - platform_before)
-
-
-if __name__ == "__main__":
-    from bench.table import render
-
-    print(render(run()))

@@ -10,7 +10,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,8 +19,9 @@ from urllib.parse import urlsplit
 import psutil
 import pymongo
 
+from bench.effort import Effort
 from bench.our_platform import Site, Stack, embedded_mongo, html, links, running_stack, valkey_server, wait_until
-from bench.table import Row, render
+from bench.table import Row
 from bench.wire_proxy import Asked, Commands, CountingProxy, RoundTrips
 
 #: The figures that were asked for.
@@ -41,18 +42,13 @@ class Watched(NamedTuple):
     redis: CountingProxy
 
 
-def main(arguments: Sequence[str]) -> list[Row]:
-    if arguments:
-        sys.exit("python -m bench commands takes no arguments")
-    return run()
-
-
-def run() -> list[Row]:
+def run(effort: Effort) -> list[Row]:
+    crawls, rest = effort.of((1, 1.0), (CRAWLS, REST))
     with Site() as site, watched_stack() as watched:
-        for _ in range(CRAWLS):
+        for _ in range(crawls):
             crawl(watched, site)
-        idle = at_rest(watched)
-        mongo, trips = of_crawls(watched, site, idle)
+        idle = at_rest(watched, rest)
+        mongo, trips = of_crawls(watched, site, idle, crawls)
     show("a second, at rest", idle[0])
     show(f"a crawl of {PAGES} pages", mongo)
     show(f"round trips to Redis for {LINES} log lines", trips)
@@ -101,20 +97,20 @@ def crawl(watched: Watched, site: Site) -> int:
     return len(stack.log_on_node(job_id).splitlines())
 
 
-def at_rest(watched: Watched) -> tuple[Kinds, Kinds]:
-    (mongo, redis), seconds = counted(watched, lambda: time.sleep(REST))
+def at_rest(watched: Watched, rest: float) -> tuple[Kinds, Kinds]:
+    (mongo, redis), seconds = counted(watched, lambda: time.sleep(rest))
     names = names_of(watched.stack)
     return each(mongo, names, seconds), each(redis, names, seconds)
 
 
-def of_crawls(watched: Watched, site: Site, idle: tuple[Kinds, Kinds]) -> tuple[Kinds, Kinds]:
+def of_crawls(watched: Watched, site: Site, idle: tuple[Kinds, Kinds], crawls: int) -> tuple[Kinds, Kinds]:
     """The commands of one crawl, without those of a stack at rest meanwhile; Redis's in proportion to the lines."""
     lines: list[int] = []
-    (mongo, redis), seconds = counted(watched, lambda: lines.extend(crawl(watched, site) for _ in range(CRAWLS)))
+    (mongo, redis), seconds = counted(watched, lambda: lines.extend(crawl(watched, site) for _ in range(crawls)))
     print(f"lines of log of each crawl: {lines}", file=sys.stderr)
     names = names_of(watched.stack)
     return (
-        without(each(mongo, names, CRAWLS), idle[0], seconds / CRAWLS),
+        without(each(mongo, names, crawls), idle[0], seconds / crawls),
         without(each(redis, names, sum(lines) / LINES), idle[1], seconds * LINES / sum(lines)),
     )
 
@@ -153,7 +149,3 @@ def show(title: str, kinds: Kinds) -> None:
     for kind, count in sorted(kinds.items(), key=lambda one: -one[1]):
         if abs(count) >= 0.05:
             print(f"{count:8.2f}  {' '.join(kind)}", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    print(render(run()))

@@ -6,10 +6,9 @@ kept is measured in BSON, before MongoDB compresses it. `docs/how-to/sizing.md` 
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,9 +19,10 @@ import redis
 from bson.raw_bson import RawBSONDocument
 
 from bench.cpu import tree, tree_seconds
+from bench.effort import Effort
 from bench.fleet import Figures, Urls, answered, measured_stores, show, store_pid
 from bench.our_platform import Site, Stack, running_stack, wait_until
-from bench.table import Row, render
+from bench.table import Row
 from bench.wire_proxy import BYTES, UPKEEP, CountingProxy
 from gateway.retention.retention import Retention
 from gateway.settings import Settings
@@ -51,6 +51,7 @@ class Size(NamedTuple):
 
 FULL = Size()
 #: For the table of all benchmarks: less than a minute.
+SMOKE = Size(small=1, large=1, pages=11, rest=1.0)
 SHORT = Size(small=8, large=2, pages=101, rest=4.0)
 
 
@@ -118,13 +119,8 @@ class Measured:
         return (time.thread_time() - began) * 1000
 
 
-def main(arguments: Sequence[str]) -> list[Row]:
-    if arguments:
-        sys.exit("python -m bench cost takes no arguments")
-    return run()
-
-
-def run(size: Size = FULL) -> list[Row]:
+def run(effort: Effort) -> list[Row]:
+    size = effort.of(SMOKE, SHORT, FULL)
     with Site() as site, measured() as platform:
         for pages in size.crawls:
             platform.crawl(site, pages, 2)
@@ -180,7 +176,3 @@ def measured() -> Iterator[Measured]:
             )
         )  # fmt: skip
         yield Measured(stack, urls, through, proxies)
-
-
-if __name__ == "__main__":
-    print(render(run()))

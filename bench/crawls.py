@@ -12,15 +12,30 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.effort import Effort
 from bench.our_platform import ROOT, Site, Stack, running_stack
 from bench.table import Row, alternate, in_turn
 
-ROUNDS = 5
-#: Pages of the site whose page rate is measured.
-PAGES = 1500
+
+class Peer(NamedTuple):
+    """What is measured, beside what, and the ratio of page rates that is wanted."""
+
+    about: str
+    peer: str
+    wanted: str
 
 
-def run() -> list[Row]:
+class Size(NamedTuple):
+    #: Pages of the site whose page rate is measured.
+    pages: int
+    rounds: int
+
+
+SIZES = Size(20, 1), Size(1500, 3), Size(1500, 7)
+
+
+def run(effort: Effort) -> list[Row]:
+    size = effort.of(*SIZES)
     # no cache: a page rate out of Redis would say nothing about crawling
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -29,42 +44,42 @@ def run() -> list[Row]:
     ):
         home = Path(folder)
         return [
-            page_rate(stack, site),
-            *frontier_cost(stack, site, home / "b"),
-            *record_cost(stack, site, home / "c"),
+            page_rate(stack, site, size),
+            *frontier_cost(stack, site, home / "b", size),
+            *record_cost(stack, site, home / "c", size),
         ]
 
 
-def page_rate(stack: Stack, site: Site) -> Row:
-    ours, beside = alternate(lambda: _crawl(stack, site).rate, lambda: _plain_rate(site), ROUNDS)
+def page_rate(stack: Stack, site: Site, size: Size) -> Row:
+    pages, rounds = size
+    ours, beside = alternate(lambda: _crawl(stack, site, pages).rate, lambda: _plain_rate(site, pages), rounds)
     return Row(
-        f"page rate of `seo`, {PAGES} pages", "pages/s", ours, beside,
+        f"page rate of `seo`, {pages} pages", "pages/s", ours, beside,
         "the same spider under plain `scrapy crawl`", ours / beside, ">= 0.85",
     )  # fmt: skip
 
 
-def frontier_cost(stack: Stack, site: Site, home: Path) -> list[Row]:
-    words = "which can go on after a kill", "the same without a frontier file"
-    return _beside_without(stack, site, home, words, 0.95, CRAWL_FRONTIER="false")
+def frontier_cost(stack: Stack, site: Site, home: Path, size: Size) -> list[Row]:
+    words = Peer("which can go on after a kill", "the same without a frontier file", ">= 0.95")
+    return _beside_without(stack, site, home, size, words, CRAWL_FRONTIER="false")
 
 
-def record_cost(stack: Stack, site: Site, home: Path) -> list[Row]:
-    words = "each request recorded", "the same without a record"
-    return _beside_without(stack, site, home, words, 0.97, REQUESTS_MAX_COUNT="0")
+def record_cost(stack: Stack, site: Site, home: Path, size: Size) -> list[Row]:
+    words = Peer("each request recorded", "the same without a record", ">= 0.97")
+    return _beside_without(stack, site, home, size, words, REQUESTS_MAX_COUNT="0")
 
 
-def _beside_without(
-    stack: Stack, site: Site, home: Path, words: tuple[str, str], bar: float, **variables: str
-) -> list[Row]:
-    """Beside a stack with these settings; the words say what is measured, and beside what."""
-    about, peer = words
+def _beside_without(stack: Stack, site: Site, home: Path, size: Size, words: Peer, **variables: str) -> list[Row]:
+    """Beside a stack with these settings."""
+    about, peer, wanted = words
+    pages, rounds = size
     with running_stack(home, HTTP_CACHE_TTL="0", **variables) as without:
-        _crawl(stack, site), _crawl(without, site)
-        pairs = in_turn(lambda: _crawl(stack, site), lambda: _crawl(without, site), ROUNDS)
+        _crawl(stack, site, pages), _crawl(without, site, pages)
+        pairs = in_turn(lambda: _crawl(stack, site, pages), lambda: _crawl(without, site, pages), rounds)
     ours, beside = (Crawled(*map(statistics.median, zip(*side, strict=True))) for side in zip(*pairs, strict=True))
-    what, ratio, cost = f"`seo`, {PAGES} pages, {about}", ours.rate / beside.rate, ours.cpu / beside.cpu
+    what, ratio, cost = f"`seo`, {pages} pages, {about}", ours.rate / beside.rate, ours.cpu / beside.cpu
     return [
-        Row(f"page rate of {what}", "pages/s", ours.rate, beside.rate, peer, ratio, f">= {bar}"),
+        Row(f"page rate of {what}", "pages/s", ours.rate, beside.rate, peer, ratio, wanted),
         Row(f"CPU time a page of {what}", "ms", ours.cpu, beside.cpu, peer, cost),
     ]
 
@@ -85,32 +100,26 @@ class Crawled(NamedTuple):
     cpu: float
 
 
-def _crawl(stack: Stack, site: Site) -> Crawled:
-    answer = stack.http.post(f"{stack.url}/crawl", json=_body(f"{site.url}/tree/{PAGES}"))
+def _crawl(stack: Stack, site: Site, wanted: int) -> Crawled:
+    answer = stack.http.post(f"{stack.url}/crawl", json=_body(f"{site.url}/tree/{wanted}"))
     job_id = answer.raise_for_status().json()["job_id"]
     stack.wait_final(job_id, timeout=300)
     (attempt,) = stack.job(job_id)["attempts"]
     pages: int = attempt["progress"]["completed_pages"]
-    assert pages >= PAGES, attempt
+    assert pages >= wanted, attempt
     return Crawled(
         pages / float(attempt["stats"]["elapsed_time_seconds"]), attempt["exit"]["cpu_seconds"] * 1000 / pages
     )
 
 
-def _plain_rate(site: Site) -> float:
+def _plain_rate(site: Site, wanted: int) -> float:
     """Without the add-on: no report, no spool, no egress rule; items go to a feed, as they would by hand."""
     with tempfile.TemporaryDirectory() as folder:
-        command, environment = _scrapy(f"{site.url}/tree/{PAGES}", "-s", "ADDONS={}", "-o", f"{folder}/items.jsonl")
+        command, environment = _scrapy(f"{site.url}/tree/{wanted}", "-s", "ADDONS={}", "-o", f"{folder}/items.jsonl")
         log = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stderr
         items = (Path(folder) / "items.jsonl").read_text().splitlines()
     pages = sum(json.loads(line)["type"] == "page" for line in items)
-    assert pages >= PAGES, log[-2000:]
+    assert pages >= wanted, log[-2000:]
     elapsed = re.search(r"'elapsed_time_seconds': ([0-9.]+)", log)
     assert elapsed is not None, log[-2000:]
     return pages / float(elapsed[1])
-
-
-if __name__ == "__main__":
-    from bench.table import render
-
-    print(render(run()))

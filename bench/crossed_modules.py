@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.effort import Effort
 from bench.first_line import fresh, streamed
 from bench.our_platform import ROOT, Site, Stack, running_stack
 from bench.stock_scrapyd import SPIDER_LINE
@@ -72,11 +73,8 @@ if folder:
 """
 
 
-def main(_: Sequence[str]) -> list[Row]:
-    return run()
-
-
-def run() -> list[Row]:
+def run(effort: Effort) -> list[Row]:
+    rounds = effort.of(1, ROUNDS)
     with tempfile.TemporaryDirectory() as name, Site() as site:
         folder = Path(name)
         (folder / "sitecustomize.py").write_text(_HOOK)
@@ -85,7 +83,7 @@ def run() -> list[Row]:
         with running_stack(folder / "home", forked=False, **variables) as stack:
             streamed(stack, site)
             idle = _look_on(stack, folder)
-            crossed = [_cross(stack, site, folder, number) for number in range(1, ROUNDS + 1)]
+            crossed = [_cross(stack, site, folder, number) for number in range(1, rounds + 1)]
     always = set.intersection(*crossed)
     calls = always - idle
     modules = sorted({call.module for call in calls})

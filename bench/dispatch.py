@@ -30,12 +30,13 @@ import pymongo
 import redis
 
 from bench.cpu import end_tree, tree_seconds
+from bench.effort import Effort
 from bench.fake_nodes import Facts, fake_nodes
 from bench.our_platform import ROOT, embedded_mongo, free_port, valkey_server, wait_until
-from bench.table import Row, render
+from bench.table import Row
 from bench.wire_proxy import READS, Asked, Commands, CountingProxy
 from gateway.contract.crawl import CrawlSpec
-from gateway.dispatch.reconciliation import RECONCILE_SECONDS
+from gateway.dispatch.sweeping import RECONCILE_SECONDS
 from gateway.jobs.job import Assignment, CrawlOrder, Job, JobStatus, new_job_id
 from gateway.jobs.queue import JobQueue
 from gateway.jobs.store import JobStore
@@ -83,6 +84,7 @@ class Size(NamedTuple):
 
 
 FULL = Size()
+SIZES = Size(2, 5, 60, steady=6.0, short=1.0), Size(40, 25, 2000, steady=15.0, short=6.0), FULL
 
 
 class Steady(NamedTuple):
@@ -101,10 +103,14 @@ def main(arguments: Sequence[str]) -> list[Row]:
         parser.add_argument(f"--{name}", type=type(default), default=default)
     size = Size(**vars(parser.parse_args(arguments)))
     # a small platform soon reaches its steady state
-    return run(size._replace(steady=size.steady / 4, short=size.short / 4) if size.all_slots < QUICK else size)
+    return measured(size._replace(steady=size.steady / 4, short=size.short / 4) if size.all_slots < QUICK else size)
 
 
-def run(size: Size = FULL) -> list[Row]:
+def run(effort: Effort) -> list[Row]:
+    return measured(effort.of(*SIZES))
+
+
+def measured(size: Size) -> list[Row]:
     with platform() as stack, fake_nodes(1, stack.environment) as order, stack.parts():
         one_node = short_crawls(stack, order, peer := size._replace(nodes=1, slots=ONE_NODE_SLOTS))
         check(order(), peer)
@@ -422,7 +428,3 @@ def show(title: str, counted: Counter[Asked]) -> None:
         kinds[f"{asked.command} {asked.collection}".strip()] += count
     shown = ", ".join(f"{kind}: {count * RECONCILE_SECONDS / COUNTED:.3g}" for kind, count in kinds.most_common(12))
     print(f"{title}: {shown or 'nothing'}", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    print(render(main(sys.argv[1:])))

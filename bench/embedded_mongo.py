@@ -1,7 +1,7 @@
 """The embedded MongoDB server at 100,000 documents: look-ups, claims, pages and inserts, by 1 and 16 clients.
 
-`python bench/embedded_mongo.py`. The clients are processes of their own, so that their interpreters do not
-share a lock; on two cores they and the server share the processors all the same.
+The clients are processes of their own, so that their interpreters do not share a lock; on two cores they and the
+server share the processors all the same.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ from typing import Any, NamedTuple
 from pymongo import ASCENDING, DESCENDING, IndexModel, MongoClient
 from pymongo.collection import Collection
 
+from bench.effort import Effort
+from bench.table import Row
+
 Jobs = Collection[dict[str, Any]]
-DOCUMENTS = 100_000
 USERS = 500
-SECONDS = 3.0
 PROCESSES = 2
+#: Operations a second that were asked for.
+FLOOR = 500.0
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _INDEXES = [
     IndexModel([("key", ASCENDING)], name="key", unique=True),
@@ -35,7 +38,16 @@ _INDEXES = [
 ]
 
 
-class Row(NamedTuple):
+class Size(NamedTuple):
+    documents: int
+    #: Seconds for each operation.
+    seconds: float
+
+
+SIZES = Size(2_000, 0.3), Size(100_000, 2.0), Size(100_000, 4.0)
+
+
+class Measured(NamedTuple):
     what: str
     clients: int
     per_second: float
@@ -55,15 +67,15 @@ def job(number: int) -> dict[str, Any]:
     }
 
 
-def look_up(jobs: Jobs, rng: random.Random) -> None:
-    assert jobs.find_one({"_id": f"job-{rng.randrange(DOCUMENTS):07d}"})
+def look_up(jobs: Jobs, rng: random.Random, documents: int) -> None:
+    assert jobs.find_one({"_id": f"job-{rng.randrange(documents):07d}"})
 
 
-def look_up_by_key(jobs: Jobs, rng: random.Random) -> None:
-    assert jobs.find_one({"key": f"key-{rng.randrange(DOCUMENTS)}"})
+def look_up_by_key(jobs: Jobs, rng: random.Random, documents: int) -> None:
+    assert jobs.find_one({"key": f"key-{rng.randrange(documents)}"})
 
 
-def claim(jobs: Jobs, _: random.Random) -> None:
+def claim(jobs: Jobs, _: random.Random, __: int) -> None:
     assert jobs.find_one_and_update(
         {"status": "pending", "not_before": {"$lte": datetime.now(UTC)}},
         {"$set": {"status": "running"}},
@@ -71,30 +83,30 @@ def claim(jobs: Jobs, _: random.Random) -> None:
     )
 
 
-def page(jobs: Jobs, rng: random.Random) -> None:
+def page(jobs: Jobs, rng: random.Random, _: int) -> None:
     user = f"user-{rng.randrange(USERS)}"
-    assert len(jobs.find({"user": user}).sort("created_at", DESCENDING).limit(50).to_list()) == 50
+    assert len(jobs.find({"user": user}).sort("created_at", DESCENDING).limit(50).to_list())
 
 
-def insert(jobs: Jobs, rng: random.Random) -> None:
+def insert(jobs: Jobs, rng: random.Random, _: int) -> None:
     number = f"{rng.getrandbits(64):x}"
     jobs.insert_one({**job(0), "_id": f"new-{number}", "key": f"new-{number}", "status": "scheduled"})
 
 
-OPERATIONS: list[Callable[[Jobs, random.Random], None]] = [look_up, look_up_by_key, page, claim, insert]
+OPERATIONS: list[Callable[[Jobs, random.Random, int], None]] = [look_up, look_up_by_key, page, claim, insert]
 
 
-def _client(port: int, operation: str, threads: int) -> int:
+def _client(port: int, operation: str, threads: int, size: Size) -> int:
     """One process of `threads` clients: how often they did `operation` within the time."""
     jobs: Jobs = MongoClient("127.0.0.1", port)["bench"]["jobs"]
     jobs.find_one({})
     work = globals()[operation]
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + size.seconds
 
     def repeat(number: int) -> int:
         rng, done = random.Random(f"{os.getpid()} {number}"), 0
         while time.monotonic() < end:
-            work(jobs, rng)
+            work(jobs, rng, size.documents)
             done += 1
         return done
 
@@ -102,23 +114,33 @@ def _client(port: int, operation: str, threads: int) -> int:
         return sum(pool.map(repeat, range(threads)))
 
 
-def measure(port: int, operation: str, clients: int) -> Row:
+def measure(port: int, operation: str, clients: int, size: Size) -> Measured:
     processes = min(clients, PROCESSES)
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        running = [pool.submit(_client, port, operation, clients // processes) for _ in range(processes)]
-        return Row(operation, clients, sum(one.result() for one in running) / SECONDS)
+        running = [pool.submit(_client, port, operation, clients // processes, size) for _ in range(processes)]
+        return Measured(operation, clients, sum(one.result() for one in running) / size.seconds)
 
 
-def load(port: int) -> Row:
+def load(port: int, documents: int) -> Measured:
     jobs: Jobs = MongoClient("127.0.0.1", port)["bench"]["jobs"]
     jobs.create_indexes(_INDEXES)
     started = time.monotonic()
-    for start in range(0, DOCUMENTS, 1000):
+    for start in range(0, documents, 1000):
         jobs.insert_many([job(number) for number in range(start, start + 1000)])
-    return Row("load by 1000", 1, DOCUMENTS / (time.monotonic() - started))
+    return Measured("load by 1000", 1, documents / (time.monotonic() - started))
 
 
-def run() -> list[Row]:
+def run(effort: Effort) -> list[Row]:
+    return [
+        Row(
+            f"embedded MongoDB: {one.what}, {one.clients} client(s)", "1/s", one.per_second, FLOOR,
+            "the floor that was asked for", one.per_second / FLOOR, ">= 1",
+        )
+        for one in measured(effort.of(*SIZES))
+    ]  # fmt: skip
+
+
+def measured(size: Size) -> list[Measured]:
     """Every operation by 1 and by 16 clients, against a fresh server."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "embedded.mongo", "--path", str(Path(folder) / "bench.db"), "--port", "0"]
@@ -126,15 +148,9 @@ def run() -> list[Row]:
         try:
             assert server.stdout is not None
             port = int(server.stdout.readline().rsplit(":", 1)[1])
-            rows = [load(port)]
-            rows += [measure(port, work.__name__, clients) for work in OPERATIONS for clients in (1, 16)]
+            rows = [load(port, size.documents)]
+            rows += [measure(port, work.__name__, clients, size) for work in OPERATIONS for clients in (1, 16)]
             return rows
         finally:
             server.terminate()
             server.wait()
-
-
-if __name__ == "__main__":
-    print(f"{'operation':<16}{'clients':>8}{'per second':>12}   ({DOCUMENTS:,} documents)")
-    for row in run():
-        print(f"{row.what:<16}{row.clients:>8}{row.per_second:>12,.0f}")

@@ -12,8 +12,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from bench.effort import Effort
 from bench.our_platform import Site, Stack, running_stack
-from bench.stock_scrapyd import DEFAULT, SPIDER, SPIDER_LINE, StockScrapyd, environment, stock_scrapyd, write_project
+from bench.stock_scrapyd import (
+    BEST,
+    DEFAULT,
+    SPIDER,
+    SPIDER_LINE,
+    StockScrapyd,
+    environment,
+    stock_scrapyd,
+    write_project,
+)
 from bench.table import Row, alternate
 from gateway.cli.egg import build_egg, read_project
 from gateway.dispatch.dependencies import put_requirements
@@ -29,29 +39,30 @@ WANTED_OF_VENV, WARM_UP = 0.3, 10.0
 WHAT = f'POST to the spider\'s first line ("{SPIDER_LINE}")'
 
 
-def run() -> list[Row]:
+def run(effort: Effort) -> list[Row]:
+    rounds = effort.of(1, ROUNDS)
     with (
         tempfile.TemporaryDirectory() as folder,
         Site() as site,
         running_stack(Path(folder) / "home", HTTP_CACHE_TTL="0") as stack,
-        stock_scrapyd(Path(folder) / "stock", DEFAULT) as stock,
+        stock_scrapyd(Path(folder) / "stock", effort.of(BEST, DEFAULT)) as stock,
     ):
         plain = Path(folder) / "plain"
         plain.mkdir()
         write_project(plain)
         # SSE clients and files are watched closely, and neither side is helped by the other's processes
         deploy(stack, plain, Path(folder) / "plain.egg")
-        rows = [by_hand(stack, plain, site), on_scrapyd(stack, stock, site)]
-        rows.append(of_deployed(stack, site, "deployed", WANTED))
+        rows = [by_hand(stack, plain, site, rounds), on_scrapyd(stack, stock, site, rounds)]
+        rows.append(of_deployed(stack, site, "deployed", WANTED, rounds))
         deploy(stack, plain, Path(folder) / "locked.egg", f"scrapy=={version('scrapy')}\n")
         # the first crawl starts a Python; meanwhile a process is made that later ones are forked from
         line_of(stack, site)
-        time.sleep(WARM_UP)
-        return [*rows, of_deployed(stack, site, "deployed, with an environment of its own,", WANTED_OF_VENV)]
+        time.sleep(effort.of(0.0, WARM_UP))
+        return [*rows, of_deployed(stack, site, "deployed, with an environment of its own,", WANTED_OF_VENV, rounds)]
 
 
-def by_hand(stack: Stack, project: Path, site: Site) -> Row:
-    ours, beside = alternate(lambda: streamed(stack, site), lambda: printed(project, site), ROUNDS)
+def by_hand(stack: Stack, project: Path, site: Site, rounds: int) -> Row:
+    ours, beside = alternate(lambda: streamed(stack, site), lambda: printed(project, site), rounds)
     return Row(
         f"{WHAT}, at an SSE client",
         "s",
@@ -63,16 +74,16 @@ def by_hand(stack: Stack, project: Path, site: Site) -> Row:
     )
 
 
-def on_scrapyd(stack: Stack, stock: StockScrapyd, site: Site) -> Row:
-    ours, beside = alternate(lambda: streamed(stack, site), lambda: logged(stock, site), ROUNDS)
+def on_scrapyd(stack: Stack, stock: StockScrapyd, site: Site, rounds: int) -> Row:
+    ours, beside = alternate(lambda: streamed(stack, site), lambda: logged(stock, site), rounds)
     return Row(
         f"{WHAT}, at an SSE client", "s", ours, beside,
         "stock Scrapyd, default polling: to the same line in its log file", ours / beside, "<= 0.1",
     )  # fmt: skip
 
 
-def of_deployed(stack: Stack, site: Site, kind: str, wanted: float) -> Row:
-    ours, beside = alternate(lambda: line_of(stack, site), lambda: wanted, ROUNDS)
+def of_deployed(stack: Stack, site: Site, kind: str, wanted: float, rounds: int) -> Row:
+    ours, beside = alternate(lambda: line_of(stack, site), lambda: wanted, rounds)
     what = f"{WHAT} of a project that is {kind} at an SSE client"
     return Row(what, "s", ours, beside, "what was asked for", ours / beside, "<= 1")
 
@@ -133,9 +144,3 @@ def logged(stock: StockScrapyd, site: Site) -> float:
 def fresh(site: Site) -> str:
     """The tiny page under an address that was never requested before."""
     return f"{site.url}/latin-1?{uuid.uuid4().hex}"
-
-
-if __name__ == "__main__":
-    from bench.table import render
-
-    print(render(run()))

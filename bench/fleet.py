@@ -26,12 +26,13 @@ import psutil
 
 from bench.cpu import tree_seconds
 from bench.dispatch import Platform, waiting_job
+from bench.effort import Effort
 from bench.fake_nodes import Facts, fake_nodes
 from bench.our_platform import embedded_mongo, valkey_server, wait_until
-from bench.table import Row, render
+from bench.table import Row
 from bench.wire_proxy import BYTES, UPKEEP, Asked, Commands, CountingProxy, RoundTrips, WithBytes
 from gateway.contract.records import SpiderInfo
-from gateway.dispatch.reconciliation import RECONCILE_SECONDS
+from gateway.dispatch.sweeping import RECONCILE_SECONDS
 from gateway.jobs.job import Job
 from gateway.jobs.queries import MAX_USERS
 from gateway.jobs.store import JobStore
@@ -78,6 +79,7 @@ class Size(NamedTuple):
 
 
 FULL = Size()
+SMOKE = Size(nodes=(1, 2), waiting=(2, 4), slots=2, seconds=1.0, looks=1, thorough=False)
 #: For the table of all benchmarks: a minute.
 SHORT = Size(nodes=(2, 20), waiting=(10, 1_000), slots=5, seconds=2.0, looks=5, thorough=False)
 #: What must hardly grow from the first column to the last, and by how much it may.
@@ -104,10 +106,14 @@ def main(arguments: Sequence[str]) -> list[Row]:
     parser.add_argument("--users", type=int, default=FULL.users)
     parser.add_argument("--rate", type=float, default=FULL.rate)
     parser.add_argument("--seconds", type=float, default=FULL.seconds)
-    return run(Size(**vars(parser.parse_args(arguments))))
+    return measured(Size(**vars(parser.parse_args(arguments))))
 
 
-def run(size: Size = FULL) -> list[Row]:
+def run(effort: Effort) -> list[Row]:
+    return measured(effort.of(SMOKE, SHORT, FULL))
+
+
+def measured(size: Size) -> list[Row]:
     by_nodes: Figures = {}
     for nodes in size.nodes:
         with fleet(nodes, size) as one:
@@ -398,7 +404,3 @@ def show(title: str, figures: Figures) -> None:
         if any(abs(value) >= 0.005 for value in values.values()):
             cells = "".join(f"{column:>9}: {value:<8.3g}" for column, value in values.items())
             print(f"{name:60} {cells}", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    print(render(main(sys.argv[1:])))

@@ -7,19 +7,19 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import httpx
 
 from bench.dispatch import Platform, platform
+from bench.effort import Effort
 from bench.first_page import readable_seconds
-from bench.table import Row, render
+from bench.table import Row
 from gateway.contract.crawl import CrawlSpec
 from gateway.jobs.job import CrawlOrder, Job, JobStatus, new_job_id
 
-JOBS, USERS, ROUNDS = 100_000, 500, 7
+USERS, ROUNDS = 500, 7
 #: Seconds that were asked for.
 LIST, SEARCH = 0.05, 1.0
 #: And for a page of the console, with what it asks for itself.
@@ -44,23 +44,18 @@ PAGES: dict[str, dict[str, Any]] = {
 }
 
 
-def main(arguments: Sequence[str]) -> list[Row]:
-    if arguments:
-        sys.exit("python -m bench lists takes no arguments")
-    return run()
-
-
-def run() -> list[Row]:
+def run(effort: Effort) -> list[Row]:
+    count = effort.of(2_000, 100_000)
     with platform() as stack:
-        fill(stack)
+        fill(stack, count)
         with stack.parts("gateway"), httpx.Client(base_url=stack.url, timeout=60, trust_env=False) as http:
             seconds = {name: list_seconds(http, wanted) for name, wanted in LISTS.items()}
             answers = search(http, "first-of-all")
             readable = readable_seconds(stack.url)
             pages = {name: page_seconds(http, wanted) for name, wanted in PAGES.items()}
             deleted, took = delete(http)
-    for name, taken in seconds.items():
-        print(f"{taken * 1000:8.1f} ms  GET /jobs?{name}", file=sys.stderr)
+    for name, median in seconds.items():
+        print(f"{median * 1000:8.1f} ms  GET /jobs?{name}", file=sys.stderr)
     print(f"{sum(answers):8.1f} s   GET /jobs?q=… to the first job, in {len(answers)} answers", file=sys.stderr)
     for name, taken in pages.items():
         parts = ", ".join(f"{part} {part_seconds * 1000:.0f} ms" for part, part_seconds in taken.items())
@@ -69,21 +64,21 @@ def run() -> list[Row]:
     page = max(taken["page"] for taken in pages.values())
     slowest, tag = max(seconds.values()), seconds["tag=rare"]
     return [
-        Row(f"GET /jobs?tag=…, {JOBS:,} jobs", "s", tag, LIST, ASKED, tag / LIST, "<= 1"),
-        Row(f"GET /jobs by tag or spider, {JOBS:,} jobs: slowest of {len(LISTS)} lists", "s", slowest, LIST, ASKED,
+        Row(f"GET /jobs?tag=…, {count:,} jobs", "s", tag, LIST, ASKED, tag / LIST, "<= 1"),
+        Row(f"GET /jobs by tag or spider, {count:,} jobs: slowest of {len(LISTS)} lists", "s", slowest, LIST, ASKED,
             slowest / LIST, "<= 1"),
-        Row(f"GET /jobs?q=…, {JOBS:,} jobs, found in the oldest: slowest of {len(answers)} answers", "s",
+        Row(f"GET /jobs?q=…, {count:,} jobs, found in the oldest: slowest of {len(answers)} answers", "s",
             max(answers), SEARCH, ASKED, max(answers) / SEARCH, "<= 1"),
-        Row(f"a page of the console, {JOBS:,} jobs: slowest of {len(PAGES)} lists", "s", page, PAGE, ASKED,
+        Row(f"a page of the console, {count:,} jobs: slowest of {len(PAGES)} lists", "s", page, PAGE, ASKED,
             page / PAGE, "<= 1"),
-        Row(f"the console's first page, {JOBS:,} jobs, nothing cached: until it can be read", "s", readable, PAGE,
+        Row(f"the console's first page, {count:,} jobs, nothing cached: until it can be read", "s", readable, PAGE,
             ASKED, readable / PAGE, "<= 1"),
     ]  # fmt: skip
 
 
-def fill(stack: Platform) -> None:
+def fill(stack: Platform, count: int) -> None:
     began = datetime.now().astimezone() - timedelta(days=30)
-    for start in range(0, JOBS, 1000):
+    for start in range(0, count, 1000):
         jobs = [ended_job(number, began) for number in range(start, start + 1000)]
         stack.database["jobs"].insert_many([job.to_document() for job in jobs], ordered=False)
 
@@ -158,7 +153,3 @@ def search(http: httpx.Client, text: str) -> list[float]:
         if page["jobs"]:
             return times
         after = page["next"]
-
-
-if __name__ == "__main__":
-    print(render(run()))

@@ -1,8 +1,4 @@
-"""A job's log of a million lines, asked of the gateway, and one that grows by 3,000 lines a second, in a browser.
-
-`python -m bench log` does both; `python -m bench log search` only the first, which needs no browser, and
-`python -m bench log browser` only the second.
-"""
+"""A job's log of a million lines, asked of the gateway, and one that grows by 3,000 lines a second, in a browser."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +19,8 @@ from typing import Any, NamedTuple
 import httpx
 import redis
 
-from bench.table import Row, render
+from bench.effort import Effort
+from bench.table import Row
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT / "tests")]
@@ -37,14 +34,14 @@ from gateway.contract.log_line import split_entries  # noqa: E402
 from gateway.logs.store import LogChunk, LogStore, count_lines  # noqa: E402
 from gateway.stores import mongo  # noqa: E402
 
-LINES, CHUNK, ROUNDS = 1_000_000, 64 << 10, 5
+CHUNK = 64 << 10
 #: One line in so many has no head: it belongs to the line before it.
 CONTINUED = 20
 #: The figures that were asked for: seconds of an answer, and for which the browser's main thread does one thing.
 ANSWER, BLOCKED = 1.0, 1.0
 ASKED = "what was asked for"
-#: Lines a second, in so many batches, for so many seconds.
-PACE, BATCHES, SECONDS = 3000, 25, 60
+#: Lines a second, in so many batches.
+PACE, BATCHES = 3000, 25
 #: Seconds from which on a task blocks, as browsers see it.
 LONG = 0.05
 #: What a browser's main thread does for a page, by the names of its own counters.
@@ -62,22 +59,27 @@ SEARCHES: dict[str, dict[str, Any]] = {
 }
 
 
+class Size(NamedTuple):
+    #: Lines of the log that is searched, and how often.
+    lines: int
+    rounds: int
+    #: Seconds for which the other one grows.
+    seconds: int
+
+
+SIZES = Size(20_000, 1, 6), Size(1_000_000, 3, 24), Size(1_000_000, 5, 60)
+
+
 class Stage(NamedTuple):
     url: str
     database: Any
     redis: redis.Redis
 
 
-def main(arguments: Sequence[str]) -> list[Row]:
-    if list(arguments) not in ([], ["search"], ["browser"]):
-        sys.exit("python -m bench log [search|browser]")
-    return run(*arguments)
-
-
-def run(*parts: str) -> list[Row]:
+def run(effort: Effort) -> list[Row]:
+    size = effort.of(*SIZES)
     with stage() as there:
-        rows = searches(there) if "browser" not in parts else []
-        return [*rows, *asyncio.run(growing(there))] if "search" not in parts else rows
+        return [*searches(there, size), *asyncio.run(growing(there, size.seconds))]
 
 
 @contextmanager
@@ -95,26 +97,26 @@ def stage() -> Iterator[Stage]:
         yield Stage(f"http://127.0.0.1:{gateway.port}", mongo.connect(mongo_url), redis.Redis.from_url(redis_url))
 
 
-def searches(there: Stage) -> list[Row]:
+def searches(there: Stage, size: Size) -> list[Row]:
     play = Play(there.database, there.redis)
     play.start()
-    end = fill(LogStore(there.database), play.id)
+    end = fill(LogStore(there.database), play.id, size.lines)
     with httpx.Client(base_url=f"{there.url}/jobs/{play.id}/logs", timeout=60, trust_env=False) as http:
-        seconds = {name: median(http, "search", query) for name, query in SEARCHES.items()}
-        seconds["count by level"] = median(http, "index", {"level": "WARNING"})
-        seconds["read line 500,000"] = median(http, "lines", {"line": LINES // 2})
-        seconds["read from a position"] = median(http, "lines", {"from": f"1-{end // 2}"})
-    what = f"a log of {LINES:,} lines, {end >> 20} MiB"
+        seconds = {name: median(http, "search", query, size.rounds) for name, query in SEARCHES.items()}
+        seconds["count by level"] = median(http, "index", {"level": "WARNING"}, size.rounds)
+        seconds["read a line in its middle"] = median(http, "lines", {"line": size.lines // 2}, size.rounds)
+        seconds["read from a position"] = median(http, "lines", {"from": f"1-{end // 2}"}, size.rounds)
+    what = f"a log of {size.lines:,} lines, {end >> 20} MiB"
     return [Row(f"{what}: {name}", "s", took, ANSWER, ASKED, took / ANSWER, "<= 1") for name, took in seconds.items()]
 
 
-def fill(store: LogStore, job_id: str) -> int:
+def fill(store: LogStore, job_id: str, count: int) -> int:
     """Returns the log's length."""
     draw, place, data, size = random.Random(1), 0, list[bytes](), 0
-    for number in range(LINES):
+    for number in range(count):
         data.append(line(number, draw))
         size += len(data[-1])
-        if size >= CHUNK or number == LINES - 1:
+        if size >= CHUNK or number == count - 1:
             whole = b"".join(data)
             counts = count_lines(split_entries(whole, place)[0], None)
             store.append(LogChunk(job_id, 1, place, place + len(whole), "INFO", whole, None, counts))
@@ -134,9 +136,9 @@ def line(number: int, draw: random.Random) -> bytes:
     return b"%b %b\n" % (head, words)
 
 
-def median(http: httpx.Client, what: str, query: dict[str, Any]) -> float:
+def median(http: httpx.Client, what: str, query: dict[str, Any], rounds: int) -> float:
     took = []
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         began = time.monotonic()
         http.get(f"/{what}", params=query).raise_for_status()
         took.append(time.monotonic() - began)
@@ -153,7 +155,7 @@ _OBSERVE = """() => {
 }"""
 
 
-async def growing(there: Stage) -> list[Row]:
+async def growing(there: Stage, seconds: int) -> list[Row]:
     play = Play(there.database, there.redis)
     play.start()
     play.write(lines(1, 100))
@@ -169,21 +171,21 @@ async def growing(there: Stage) -> list[Row]:
         await session.send("Performance.enable", {"timeDomain": "threadTicks"})
         await browser.start_tracing(page=page, categories=["toplevel", "__metadata"])
         begin = await cpu_seconds(session)
-        await write(play, 100, SECONDS // 6)
+        await write(play, 100, seconds // 6)
         before = await heap(session)
-        await write(play, 100 + SECONDS // 6 * PACE, SECONDS - SECONDS // 6)
+        await write(play, 100 + seconds // 6 * PACE, seconds - seconds // 6)
         grown = await heap(session) - before
         end = await cpu_seconds(session)
-        blocked = await shown_and_blocked(page, 100 + SECONDS * PACE)
+        blocked = await shown_and_blocked(page, 100 + seconds * PACE)
         own = long_tasks(await browser.stop_tracing())
         await browser.close()
     busy, parts = end["Task"] - begin["Task"], {name: end[name] - begin[name] for name in PARTS}
-    what = f"{PACE:,} lines a second for {SECONDS} s, shown"
+    what = f"{PACE:,} lines a second for {seconds} s, shown"
     return [
         Row(f"{what}: the main thread blocked, in all", "s", blocked, BLOCKED, ASKED, blocked / BLOCKED, "<= 1"),
         Row(f"{what}: the same by CPU time", "s", own, BLOCKED, ASKED, own / BLOCKED, "<= 1"),
         Row(
-            f"{what}: CPU time of the main thread", "s", busy, SECONDS, "a thread that is never idle", busy / SECONDS
+            f"{what}: CPU time of the main thread", "s", busy, seconds, "a thread that is never idle", busy / seconds
         ),
         *(
             Row(f"{what}: of it {words}", "s", parts[name], busy, "all of it", parts[name] / busy)
@@ -229,7 +231,3 @@ async def shown_and_blocked(page: Page, last: int) -> float:
     """Seconds, once the last line is shown."""
     await page.get_by_text(f"line {last}", exact=True).wait_for()
     return float(await page.evaluate("window.blocked")) / 1000
-
-
-if __name__ == "__main__":
-    print(render(run()))

@@ -11,26 +11,26 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.cpu import proportional_bytes
+from bench.effort import Effort
 from bench.our_platform import Site, Stack, running_stack, wait_until
 from bench.stock_scrapyd import StockScrapyd, stock_scrapyd
 from bench.table import Row, in_turn
 
 #: Spiders that run at once; all wait for a page.
 SPIDERS = 8
-ROUNDS = 2
 #: Seconds that the page takes: enough for the slowest spider to come to wait, too.
 PAGE_SECONDS = 10
 STOCK = f"poll_interval = 0.1\nmax_proc = {SPIDERS}\n"
 
 
-def run() -> list[Row]:
+def run(effort: Effort) -> list[Row]:
     with (
         tempfile.TemporaryDirectory() as folder,
         Site() as site,
         running_stack(Path(folder) / "home", HTTP_CACHE_TTL="0", NODE_SLOTS=str(SPIDERS)) as stack,
         stock_scrapyd(Path(folder) / "stock", STOCK) as stock,
     ):
-        rounds = in_turn(lambda: ours_bytes(stack, site), lambda: stock_bytes(stock, site), ROUNDS)
+        rounds = in_turn(lambda: ours_bytes(stack, site), lambda: stock_bytes(stock, site), effort.of(1, 1, 3))
     ours, beside = (statistics.median(pair[side] for pair in rounds) / 2**20 for side in (0, 1))
     return [
         Row(
@@ -67,9 +67,3 @@ def _held(site: Site, start: Callable[[str], object], pids: Callable[[], list[in
     wait_until(lambda: site.hits("/robots.txt") - before >= SPIDERS, what="that all spiders wait for a page")
     time.sleep(1)
     return statistics.mean(proportional_bytes(pids()))
-
-
-if __name__ == "__main__":
-    from bench.table import render
-
-    print(render(run()))

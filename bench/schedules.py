@@ -1,4 +1,4 @@
-"""Beat: what 100,000 schedules cost while none is due, and how soon 1,000 that are due at once reach the broker."""
+"""Beat: what 100,000 schedules cost while none is due, and how soon 1,000 that are due at once may be dispatched."""
 
 from __future__ import annotations
 
@@ -15,49 +15,46 @@ from typing import Any
 
 import psutil
 import pymongo
-import redis
 from pymongo.database import Database
 
 from bench.cpu import end_tree
+from bench.effort import Effort
 from bench.our_platform import ROOT, embedded_mongo, valkey_server, wait_until
-from bench.table import Row, render
+from bench.table import Row
 from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec
-from gateway.jobs.job import CrawlOrder, new_job_id
+from gateway.jobs.job import CrawlOrder, JobStatus, new_job_id
 from gateway.schedules.schedule import Schedule, Timing
 from gateway.stores.indexes import ensure_indexes
 
-IDLE = 100_000
 DUE = 1000
-#: Seconds for which beat is watched while nothing is due.
-WATCHED = 20.0
 #: Percent of one core, and seconds, that were asked for.
 WANTED_IDLE, WANTED_DUE = 5.0, 5.0
 
 
-def run() -> list[Row]:
+def run(effort: Effort) -> list[Row]:
+    count, watched = effort.of((1_000, 1.0), (100_000, 15.0))
     with (
         tempfile.TemporaryDirectory() as folder,
         embedded_mongo(Path(folder) / "mongo") as mongo,
         valkey_server(Path(folder) / "valkey") as valkey,
         pymongo.MongoClient[dict[str, Any]](mongo) as client,
-        redis.Redis.from_url(valkey) as broker,
     ):
         database = client.get_default_database()
         ensure_indexes(database)
         with beat(mongo, valkey, database) as process:
-            bare = cost(process, "embedded.mongo")
-            fill(database, IDLE, utc_now() + timedelta(days=1))
-            idle = cost(process, "embedded.mongo")
-            fired = fire(database, broker)
+            bare = cost(process, "embedded.mongo", watched)
+            fill(database, count, utc_now() + timedelta(days=1))
+            idle = cost(process, "embedded.mongo", watched)
+            fired = fire(database)
     asked, bare_beat = "what was asked for", "no schedules"
-    what = f"CPU of beat, {IDLE:,} schedules that are not due"
+    what = f"CPU of beat, {count:,} schedules that are not due"
     return [
         Row(what, "% core", idle[0], WANTED_IDLE, asked, idle[0] / WANTED_IDLE, "<= 1"),
         Row(what, "% core", idle[0], bare[0], bare_beat, idle[0] / bare[0]),
         Row("CPU of embedded MongoDB meanwhile", "% core", idle[1], bare[1], bare_beat, idle[1] / bare[1]),
         Row(
-            f"{DUE:,} occurrences due at once: the last one's message at the broker", "s", fired, WANTED_DUE, asked,
+            f"{DUE:,} occurrences due at once: until the last one may be dispatched", "s", fired, WANTED_DUE, asked,
             fired / WANTED_DUE, "<= 1",
         ),
     ]  # fmt: skip
@@ -76,13 +73,14 @@ def beat(mongo: str, valkey: str, database: Database[dict[str, Any]]) -> Iterato
         end_tree(process)
 
 
-def cost(process: psutil.Process, store: str) -> tuple[float, float]:
-    """Percent of one core, of beat and of the store."""
+def cost(process: psutil.Process, store: str, watched: float) -> tuple[float, float]:
+    """Percent of one core, of beat and of the store, over `watched` seconds."""
     stores = [child for child in psutil.Process().children() if store in child.cmdline()]
     before = [seconds(process), sum(map(seconds, stores))]
-    time.sleep(WATCHED)
+    time.sleep(watched)
     after = [seconds(process), sum(map(seconds, stores))]
-    spent = [(later - earlier) / WATCHED * 100 for earlier, later in zip(before, after, strict=True)]
+    # a process's time comes in ticks of 10 ms
+    spent = [max(later - earlier, 0.01) / watched * 100 for earlier, later in zip(before, after, strict=True)]
     return spent[0], spent[1]
 
 
@@ -113,14 +111,10 @@ def schedule(due: datetime) -> Schedule:
     )
 
 
-def fire(database: Database[dict[str, Any]], broker: redis.Redis) -> float:
-    """Seconds from the moment at which the schedules are due until all their messages are at the broker."""
+def fire(database: Database[dict[str, Any]]) -> float:
+    """Seconds from the moment at which the schedules are due until all their jobs wait for a node."""
     due = utc_now() + timedelta(seconds=3)
     fill(database, DUE, due)
-    broker.delete("scraping")
-    wait_until(lambda: broker.llen("scraping") >= DUE, timeout=60, what=f"{DUE} messages")
+    wanted = {"status": JobStatus.PENDING, "held": None}
+    wait_until(lambda: database["jobs"].count_documents(wanted) >= DUE, timeout=60, what=f"{DUE} jobs")
     return (utc_now() - due).total_seconds()
-
-
-if __name__ == "__main__":
-    print(render(run()))

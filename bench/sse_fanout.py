@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import redis
 
+from bench.effort import Effort
 from bench.table import Row, alternate
 from gateway.stores import mongo
 
@@ -26,13 +27,12 @@ from stores import embedded_mongo, valkey_server  # noqa: E402
 CLIENTS = 100
 #: A second's lines come in this many batches, as from a tailer.
 BATCHES, BATCH = 25, 40
-SECONDS = 4.0
-ROUNDS = 3
 _DATA = b'{"ts":"2027-06-01T09:00:00.001Z","level":"INFO","logger":"seo","msg":"line 1"}'
 _LINE = b"event: log\nid: 1-20480\ndata: " + _DATA
 
 
-def run() -> list[Row]:
+def run(effort: Effort) -> list[Row]:
+    seconds, rounds = effort.of((0.5, 1), (4.0, 2), (4.0, 5))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         redis_url = stack.enter_context(valkey_server(folder / "valkey"))
@@ -45,7 +45,9 @@ def run() -> list[Row]:
             server.wait_ready()
         play = Play(mongo.connect(mongo_url), redis.Redis.from_url(redis_url))
         ours, beside = alternate(
-            lambda: asyncio.run(_while_writing(gateway, play)), lambda: asyncio.run(_measure(bare, "/")), ROUNDS
+            lambda: asyncio.run(_while_writing(gateway, play, seconds)),
+            lambda: asyncio.run(_measure(bare, "/", seconds)),
+            rounds,
         )
     what = f"log lines sent per CPU second, {BATCH * BATCHES} lines/s to {CLIENTS} clients"
     return [Row(what, "lines", ours, beside, "a bare ASGI loop that sends as many bytes per tick", ours / beside)]
@@ -61,12 +63,12 @@ async def bare(scope: dict[str, Any], _receive: object, send: Callable[[Any], Aw
         await asyncio.sleep(1 / BATCHES)
 
 
-async def _while_writing(gateway: GatewayProcess, play: Play) -> float:
+async def _while_writing(gateway: GatewayProcess, play: Play, seconds: float) -> float:
     # a new attempt each time, so that no client begins with history
     play.start()
     writing = asyncio.create_task(_write(play))
     try:
-        return await _measure(gateway, f"/jobs/{play.id}/logs", last_event_id=f"{play.number}-0")
+        return await _measure(gateway, f"/jobs/{play.id}/logs", seconds, last_event_id=f"{play.number}-0")
     finally:
         writing.cancel()
 
@@ -80,14 +82,14 @@ async def _write(play: Play) -> None:
         await asyncio.sleep(max(0, began + batch / BATCHES - loop.time()))
 
 
-async def _measure(server: GatewayProcess, path: str, *, last_event_id: str = "1-0") -> float:
+async def _measure(server: GatewayProcess, path: str, seconds: float, *, last_event_id: str = "1-0") -> float:
     counts = [0] * CLIENTS
     head = f"GET {path} HTTP/1.1\r\nHost: bench\r\nLast-Event-ID: {last_event_id}\r\n\r\n".encode()
     clients = [asyncio.create_task(_listen(server.port, head, counts, number)) for number in range(CLIENTS)]
     await asyncio.sleep(1)
     process = psutil.Process(server.pid)
     before, sent = process.cpu_times(), sum(counts)
-    await asyncio.sleep(SECONDS)
+    await asyncio.sleep(seconds)
     after, sent = process.cpu_times(), sum(counts) - sent
     for client in clients:
         client.cancel()
@@ -104,9 +106,3 @@ async def _listen(port: int, head: bytes, counts: list[int], number: int) -> Non
             counts[number] += data.count(b"event: log")
     finally:
         writer.close()
-
-
-if __name__ == "__main__":
-    from bench.table import render
-
-    print(render(run()))

@@ -20,6 +20,7 @@ import psutil
 from fastapi import FastAPI
 from pydantic import BaseModel
 
+from bench.effort import Effort
 from bench.our_platform import ROOT, embedded_mongo, free_port, valkey_server
 from bench.table import Row, alternate
 from gateway.contract.records import SpiderInfo
@@ -28,8 +29,7 @@ from gateway.stores.mongo import connect
 from gateway.web.schemas.crawl import CrawlRequest
 
 CLIENTS = 8
-SECONDS = 4.0
-ROUNDS = 3
+SECONDS = 3.0
 #: The ratios that were asked for: of a request that a dedupe key answers, and of one that makes a job.
 KNOWN, NEW = 0.4, 0.15
 _UVICORN = ("--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "warning")
@@ -50,7 +50,8 @@ def bare() -> FastAPI:
     return app
 
 
-def run() -> list[Row]:
+def run(effort: Effort) -> list[Row]:
+    seconds, rounds = effort.of((0.5, 1), (SECONDS, 2), (SECONDS, 5))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         stores = {
@@ -74,9 +75,9 @@ def run() -> list[Row]:
         rows = []
         for what, is_new, wanted in (("answered by its dedupe key", False, KNOWN), ("that makes a job", True, NEW)):
             measured = alternate(
-                lambda is_new=is_new: asyncio.run(_measure(*ours, numbers if is_new else None)),
-                lambda: asyncio.run(_measure(*beside, None)),
-                ROUNDS,
+                lambda is_new=is_new: asyncio.run(_measure(*ours, numbers if is_new else None, seconds)),
+                lambda: asyncio.run(_measure(*beside, None, seconds)),
+                rounds,
             )
             rows.append(
                 Row(
@@ -105,8 +106,8 @@ def _served(*command: str, log: BinaryIO, port: int, **variables: str) -> Iterat
         process.wait()
 
 
-async def _measure(port: int, pid: int, numbers: Iterator[int] | None) -> float:
-    process, end = psutil.Process(pid), time.monotonic() + SECONDS
+async def _measure(port: int, pid: int, numbers: Iterator[int] | None, seconds: float) -> float:
+    process, end = psutil.Process(pid), time.monotonic() + seconds
     before = process.cpu_times()
     answered = await asyncio.gather(*(_ask(port, numbers, end) for _ in range(CLIENTS)))
     after = process.cpu_times()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 import statistics
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 Measured = TypeVar("Measured")
+_BOUNDS = {"<=": operator.le, ">=": operator.ge}
 
 
 class Row(NamedTuple):
@@ -20,6 +22,14 @@ class Row(NamedTuple):
     ratio: float
     #: The ratio that the issue or decision asks for, for instance `>= 0.9`; empty if none is asked for.
     wanted: str = ""
+
+
+def is_met(row: Row) -> bool | None:
+    """Whether the ratio is what is wanted; `None` if nothing is."""
+    if not row.wanted:
+        return None
+    bound, value = row.wanted.split()
+    return bool(_BOUNDS[bound](row.ratio, float(value)))
 
 
 def alternate(ours: Callable[[], float], beside: Callable[[], float], rounds: int) -> tuple[float, float]:
@@ -38,7 +48,15 @@ def in_turn(
 def render(rows: Sequence[Row]) -> str:
     head = ("what", "unit", "ours", "beside", "ratio", "wanted", "beside what")
     lines = [
-        (row.what, row.unit, f"{row.ours:.3g}", f"{row.beside:.3g}", f"{row.ratio:.2f}", row.wanted, row.beside_what)
+        (
+            row.what,
+            row.unit,
+            f"{row.ours:.3g}",
+            f"{row.beside:.3g}",
+            f"{row.ratio:.2f}",
+            _wanted(row),
+            row.beside_what,
+        )
         for row in rows
     ]
     widths = [max(len(line[column]) for line in (head, *lines)) for column in range(len(head))]
@@ -46,3 +64,7 @@ def render(rows: Sequence[Row]) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         for line in (head, *lines)
     )
+
+
+def _wanted(row: Row) -> str:
+    return row.wanted + " (missed)" * (is_met(row) is False)

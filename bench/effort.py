@@ -1,0 +1,23 @@
+"""How much a benchmark does."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TypeVar
+
+Chosen = TypeVar("Chosen")
+
+
+class Effort(StrEnum):
+    #: That it runs at all, in seconds: its figures mean nothing.
+    SMOKE = "smoke"
+    #: For the table of `make bench`.
+    TABLE = "table"
+    #: For the table of `make bench-long`.
+    LONG = "long"
+
+    def of(self, smoke: Chosen, table: Chosen, long: Chosen | None = None) -> Chosen:
+        """What stands for this effort; a long run is like the table's where nothing else is said."""
+        if self is Effort.SMOKE:
+            return smoke
+        return table if self is Effort.TABLE or long is None else long
