@@ -125,6 +125,8 @@ class Logs(website.File):
 MOST_UPLOAD, MOST_BODY, _MOST_FIELDS = 256 << 20, 16 << 20, 64 << 10
 _PIECE = 1 << 18
 _TAKES_EGGS = b"/addversion.json"
+#: Says that Scrapyd answers, to anybody, before any other question: what looks after it has no password.
+LIVE = b"/live"
 
 
 class NodeRequest(Request):
@@ -154,12 +156,17 @@ class NodeRequest(Request):
         super().requestReceived(command, path, version)
 
     def process(self) -> None:
-        if self._received <= self._most:
+        if self._received > self._most:
+            self._say(http.REQUEST_ENTITY_TOO_LARGE, f"413: more than {self._most >> 20} MiB\n")
+        elif self.path == LIVE:
+            self._say(http.OK, "ok\n")
+        else:
             super().process()
-            return
-        self.setResponseCode(http.REQUEST_ENTITY_TOO_LARGE)
+
+    def _say(self, code: int, text: str) -> None:
+        self.setResponseCode(code)
         self.setHeader(b"Content-Type", b"text/plain; charset=utf-8")
-        self.write(f"413: more than {self._most >> 20} MiB\n".encode())
+        self.write(text.encode())
         self.finish()
 
 

@@ -16,6 +16,14 @@ def test_nothing_is_shown_without_the_password(node: Any, path: str) -> None:
             assert stranger.get(path, auth=auth).status_code == 401
 
 
+def test_anybody_may_ask_whether_it_answers_and_is_told_no_more(node: Any) -> None:
+    with httpx.Client(base_url=node.client.base_url, trust_env=False, verify=False) as stranger:
+        answers = [stranger.get("/live", headers={"Host": host}) for host in ("10.1.2.3:6800", "localhost")]
+        assert stranger.head("/live").status_code == 200
+        assert stranger.get("/live/daemonstatus.json").status_code == 401
+    assert [(answer.status_code, answer.text) for answer in answers] == [(200, "ok\n")] * 2
+
+
 @pytest.mark.parametrize("path", PAGES)
 def test_no_page_of_another_site_may_read_an_answer(node: Any, path: str) -> None:
     answer = node.client.get(path)
