@@ -79,6 +79,8 @@ class Service(_Part):
     healthcheck: HealthCheck | None = None
     deploy: Deploy
     cpu_shares: int | None = None
+    oom_score_adj: int = 0
+    ulimits: dict[str, int] = {}
     read_only: bool = False
     tmpfs: list[str] = []
     cap_drop: list[str] = []

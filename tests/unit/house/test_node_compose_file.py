@@ -108,7 +108,7 @@ def _over(file: str) -> dict[str, Any]:
 
 def test_caddy_runs_hardened_and_passes_on_to_the_gateway_alone() -> None:
     caddy = Service.model_validate(_over("tls.yml")["caddy"])
-    hardened = {"restart", "cap_drop", "security_opt", "read_only"}
+    hardened = {"restart", "cap_drop", "security_opt", "read_only", "ulimits"}
     assert caddy.model_dump(include=hardened) == MAIN_SERVICES["redis"].model_dump(include=hardened)
     assert caddy.cap_add == ["NET_BIND_SERVICE"]
     assert caddy.healthcheck
