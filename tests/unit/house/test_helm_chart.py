@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+from functools import cache
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any, NoReturn
@@ -21,7 +22,9 @@ import yaml
 from unit.house.compose_file import read_compose_file
 from unit.house.sources import ROOT
 
-from gateway.settings import OUTSIDE_SETTINGS, Settings
+from gateway.jobs.job import WaitingReason
+from gateway.settings import OUTSIDE_SETTINGS, NodeSettings, Settings
+from gateway.web.routes.metrics import platform_families
 
 CHART = ROOT / "deploy/helm/discoverybot"
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
@@ -33,7 +36,20 @@ KNOWN = {name.upper() for name in Settings.model_fields} | OUTSIDE_SETTINGS
 #: By the container: the compose file's service.
 CONTAINERS = {"gateway": "scheduler", "worker": "worker", "beat": "beat", "scrapyd": "scrapyd", "tailer": "tailer"}
 #: Every part of the chart that is off by default.
-ALL_ON = ("drain.secret=admin", "keda.enabled=true", "node.storageClass=fast")
+ALL_ON = (
+    *("drain.secret=admin", "keda.enabled=true", "node.storageClass=fast", "images.pullSecrets={registry}"),
+    *("ingress.enabled=true", "ingress.host=crawl.example.org", "ingress.tlsSecret=tls", "ingress.className=nginx"),
+    *("ingress.annotations.buffering=off", "serviceMonitor.enabled=true", "serviceMonitor.secret=metrics"),
+    *("gateway.autoscaling.enabled=true", "serviceMonitor.labels.release=prometheus"),
+    *(
+        f"{component}.{value}"
+        for component in ("gateway", "worker", "beat", "node")
+        for value in ("priorityClassName=high", "nodeSelector.disk=ssd", "tolerations[0].key=ours")
+    ),
+)
+#: Kinds that are not Kubernetes' own.
+OPERATORS = {"ScaledObject", "ServiceMonitor"}
+MIB = 1 << 20
 
 Document = dict[str, Any]
 
@@ -43,13 +59,14 @@ def _missing(what: str) -> NoReturn:
     (pytest.fail if "CHART" in os.environ else pytest.skip)(f"{what}: `make chart` brings it")
 
 
-def _render(*given: str) -> dict[tuple[str, str], Document]:
-    """The documents by kind and name."""
+@cache
+def _render(*given: str, strings: bool = False, values: str = "{}") -> dict[tuple[str, str], Document]:
+    """The documents by kind and name. Raises `CalledProcessError` where helm refuses the values."""
     if HELM is None:
         _missing("helm is not installed")
-    options = [word for value in given for word in ("--set", value)]
-    command = [HELM, "template", "db", str(CHART), "--kube-version", "1.30", *options]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    options = [word for value in given for word in ("--set-string" if strings else "--set", value)]
+    command = [HELM, "template", "db", str(CHART), "--kube-version", "1.30", "--values", "-", *options]
+    text = subprocess.run(command, input=values, check=True, capture_output=True, text=True).stdout
     documents = (document for document in yaml.safe_load_all(text) if document)
     return {(document["kind"], document["metadata"]["name"]): document for document in documents}
 
@@ -87,7 +104,7 @@ def test_its_values_are_those_that_it_describes() -> None:
         ("all", "MONGO_PASSWORD", "x"),
         ("platform", "MONGO_URI", "mongodb://user:password@host/db"),
         ("platform", "FILES_URL", "/files"),
-        ("platform", "WORKER_CONCURRENCY", 8),
+        ("worker", "WORKER_CONCURRENCY", 8),
     ],
 )
 def test_a_secret_a_folder_and_a_number_are_no_settings(group: str, name: str, value: object) -> None:
@@ -134,14 +151,13 @@ def test_kubernetes_takes_each_document_and_knows_all_its_fields(
         schemas = import_module("kubernetes_validate")
     except ModuleNotFoundError:
         _missing("kubernetes-validate is not installed")
-    # KEDA's own kind
-    ours = [document for (kind, _), document in rendered.items() if kind != "ScaledObject"]
+    ours = [document for (kind, _), document in rendered.items() if kind not in OPERATORS]
     assert [schemas.validate(document, kubernetes, strict=True) for document in ours] == [kubernetes] * len(ours)
     with pytest.raises(schemas.ValidationError):
         schemas.validate({**ours[0], "spce": {}}, kubernetes, strict=True)
 
 
-def test_each_container_runs_its_command_and_is_asked_as_docker_asks_it(
+def test_each_container_runs_its_command_and_is_asked_what_docker_asks_it(
     rendered: dict[tuple[str, str], Document],
 ) -> None:
     containers = _containers(rendered)
@@ -149,12 +165,19 @@ def test_each_container_runs_its_command_and_is_asked_as_docker_asks_it(
     for name, service in CONTAINERS.items():
         healthcheck = COMPOSE[service].healthcheck
         assert healthcheck
-        asked = [part.replace("//gateway:", "//127.0.0.1:") for part in healthcheck.test[1:]]
         assert containers[name]["command"] == _alone(COMPOSE[service].command)
-        probe = containers[name]["readinessProbe"]
-        assert (probe["exec"]["command"], f"{probe['timeoutSeconds']}s") == (asked, healthcheck.timeout)
+        probes = {key: probe for key, probe in containers[name].items() if key.endswith("Probe")}
+        assert {f"{probe['timeoutSeconds']}s" for probe in probes.values()} == {healthcheck.timeout}
         # one that needs MongoDB would start all anew while MongoDB is away
-        assert ("livenessProbe" in containers[name]) == (name in {"gateway", "scrapyd"})
+        listens = name in {"gateway", "scrapyd"}
+        assert set(probes) == {"readinessProbe", *(("livenessProbe", "startupProbe") if listens else ())}
+        if listens:
+            (asked,) = re.findall(r"'http://[\w.]+:(\d+)(/[^']*)'", healthcheck.test[-1])
+            ports = {port["name"]: str(port["containerPort"]) for port in containers[name]["ports"]}
+            by_http = [probe["httpGet"] for probe in probes.values()]
+            assert {(ports[get["port"]], get["path"]) for get in by_http} == {asked}
+        else:
+            assert probes["readinessProbe"]["exec"]["command"] == healthcheck.test[1:]
 
 
 def test_no_service_of_the_cluster_is_taken_for_a_setting(rendered: dict[tuple[str, str], Document]) -> None:
@@ -198,10 +221,42 @@ def test_each_process_sees_the_secrets_that_it_sees_in_docker(rendered: dict[tup
 
 def test_a_node_is_told_no_setting_of_the_stores(rendered: dict[tuple[str, str], Document]) -> None:
     scrapyd = _containers(rendered)["scrapyd"]
-    assert [each["configMapRef"]["name"] for each in scrapyd["envFrom"]] == ["db-node"]
-    told = set(rendered["ConfigMap", "db-node"]["data"]) | {variable["name"] for variable in scrapyd["env"]}
+    assert [each["configMapRef"]["name"] for each in scrapyd["envFrom"]] == ["db-scrapyd"]
+    told = set(rendered["ConfigMap", "db-scrapyd"]["data"]) | {variable["name"] for variable in scrapyd["env"]}
     assert not told & {"MONGO_URI", "REDIS_URL", "RABBITMQ_URL", "BROKER_URL", "DISCOVERYBOT_KEY"}
-    assert "MONGO_URI" in rendered["ConfigMap", "db-platform"]["data"]
+    for name in set(CONTAINERS) - {"scrapyd"}:
+        assert "MONGO_URI" in rendered["ConfigMap", f"db-{name}"]["data"]
+
+
+def test_the_values_that_the_docs_begin_with_are_taken() -> None:
+    page = (ROOT / "docs/how-to/run-on-a-server.md").read_text(encoding="utf-8")
+    (values,) = re.findall(r"```yaml\n(# my-values\.yaml.*?)```", page, flags=re.DOTALL)
+    rendered = _render(values=values)
+    assert rendered["Ingress", "db-gateway"]["spec"]["rules"][0]["host"] == "crawl.example.org"
+    assert "db-node" in {name for kind, name in rendered if kind == "NetworkPolicy"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "readers"),
+    [
+        ("all.LOG_LEVEL=debug", {"gateway", "worker", "beat", "scrapyd", "tailer"}),
+        ("platform.FILES_REGION=x", {"gateway", "worker", "beat", "tailer"}),
+        ("server.JOB_RETENTION_DAYS=7", {"gateway", "worker", "beat"}),
+        ("gateway.GATEWAY_WORKERS=2", {"gateway"}),
+        ("worker.WORKER_CONCURRENCY=4", {"worker"}),
+        ("node.CRAWL_STOP_GRACE=5", {"scrapyd", "tailer"}),
+    ],
+)
+def test_a_setting_starts_those_anew_that_read_it_and_no_others(setting: str, readers: set[str]) -> None:
+    before, after = _render(), _render(f"settings.{setting}", strings=True)
+    name = setting.partition(".")[2].partition("=")[0]
+    assert {each for each in CONTAINERS if name in after["ConfigMap", f"db-{each}"]["data"]} == readers
+    changed = {
+        component
+        for (kind, component), document in after.items()
+        if kind in {"Deployment", "StatefulSet"} and document["spec"] != before[kind, component]["spec"]
+    }
+    assert changed == {"db-node" if name in {"scrapyd", "tailer"} else f"db-{name}" for name in readers}
 
 
 def test_scrapyd_and_its_tailer_share_a_disk_and_a_name(rendered: dict[tuple[str, str], Document]) -> None:
@@ -231,12 +286,91 @@ def test_only_gateway_and_workers_reach_a_node_and_it_reaches_no_private_address
     assert not rendered["NetworkPolicy", "db-listens-nowhere"]["spec"].get("ingress")
 
 
-def test_every_kind_of_pod_goes_one_at_a_time(rendered: dict[tuple[str, str], Document]) -> None:
+def test_a_few_pods_of_a_kind_go_at_a_time_and_they_are_spread(rendered: dict[tuple[str, str], Document]) -> None:
     for component in ("gateway", "worker", "beat", "node"):
         budget = rendered["PodDisruptionBudget", f"db-{component}"]["spec"]
-        kind = "StatefulSet" if component == "node" else "Deployment"
-        assert budget["maxUnavailable"] == 1
-        assert budget["selector"] == rendered[kind, f"db-{component}"]["spec"]["selector"]
+        spec = rendered["StatefulSet" if component == "node" else "Deployment", f"db-{component}"]["spec"]
+        assert budget["maxUnavailable"] == (VALUES["node"]["maxUnavailable"] if component == "node" else 1)
+        assert budget["selector"] == spec["selector"]
+        (spread,) = spec["template"]["spec"]["topologySpreadConstraints"]
+        assert spread["labelSelector"] == spec["selector"]
+
+
+def test_a_hundred_nodes_are_drained_in_four_turns_and_not_in_a_hundred() -> None:
+    assert VALUES["node"]["maxUnavailable"] == "25%"
+    spec = _render(*ALL_ON)["StatefulSet", "db-node"]["spec"]
+    assert spec["podManagementPolicy"] == "Parallel"
+    assert spec["updateStrategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%"}}
+    by_hand = _render("node.updateStrategy=OnDelete")["StatefulSet", "db-node"]["spec"]
+    assert by_hand["updateStrategy"] == {"type": "OnDelete"}
+
+
+def test_all_crawls_of_a_node_at_their_limits_are_within_the_nodes() -> None:
+    nodes = {
+        (): (int(VALUES["settings"]["node"]["NODE_SLOTS"]), NodeSettings.model_fields["crawl_memory_limit"].default),
+        ("settings.node.NODE_SLOTS=20", "settings.all.CRAWL_MEMORY_LIMIT=1073741824"): (20, 1 << 30),
+    }
+    for given, (slots, each) in nodes.items():
+        memory = _containers(_render(*given, strings=True))["scrapyd"]["resources"]["limits"]["memory"]
+        assert int(memory.removesuffix("Mi")) * MIB == slots * each + (4 << 30)
+    said = _containers(_render("node.resources.limits.memory=6Gi"))["scrapyd"]["resources"]
+    assert said == {"requests": VALUES["node"]["resources"]["requests"], "limits": {"memory": "6Gi"}}
+    with pytest.raises(subprocess.CalledProcessError):
+        _render("settings.node.CRAWL_MEMORY_LIMIT=0", strings=True)
+
+
+def test_no_folder_of_a_pod_grows_without_end(rendered: dict[tuple[str, str], Document]) -> None:
+    for pod in _pods(rendered):
+        folders = {volume["name"]: volume["emptyDir"] for volume in pod["volumes"] if "emptyDir" in volume}
+        assert all(folder["sizeLimit"] for folder in folders.values())
+        # of what is on the machine's disk, a pod that has too much is evicted, with all its crawls
+        in_memory = {name for name, folder in folders.items() if folder.get("medium") == "Memory"}
+        assert in_memory == set(folders) - {"data", "signs"}
+
+
+def test_every_pod_goes_where_its_values_say(rendered: dict[tuple[str, str], Document]) -> None:
+    for pod in _pods(rendered):
+        assert pod["dnsConfig"]["options"] == [{"name": "ndots", "value": "2"}]
+        names = ("imagePullSecrets", "priorityClassName", "nodeSelector", "tolerations")
+        said = {name: pod[name] for name in names if name in pod}
+        on = {
+            "imagePullSecrets": [{"name": "registry"}],
+            "priorityClassName": "high",
+            "nodeSelector": {"disk": "ssd"},
+            "tolerations": [{"key": "ours"}],
+        }
+        assert said == (on if "priorityClassName" in pod else {})
+
+
+def test_the_gateways_are_as_many_as_their_work_wants_where_that_is_on() -> None:
+    assert _render()["Deployment", "db-gateway"]["spec"]["replicas"] == VALUES["gateway"]["replicas"]
+    rendered = _render(*ALL_ON)
+    assert "replicas" not in rendered["Deployment", "db-gateway"]["spec"]
+    spec = rendered["HorizontalPodAutoscaler", "db-gateway"]["spec"]
+    assert spec["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "db-gateway"}
+    assert (spec["minReplicas"], spec["maxReplicas"]) == (VALUES["gateway"]["replicas"], 10)
+
+
+def test_ingress_and_prometheus_ask_the_gateways_service() -> None:
+    assert not {"Ingress", "ServiceMonitor", "HorizontalPodAutoscaler"} & {kind for kind, _ in _render()}
+    rendered = _render(*ALL_ON)
+    service = rendered["Service", "db-gateway"]
+    ingress = rendered["Ingress", "db-gateway"]["spec"]
+    assert ingress["tls"] == [{"hosts": ["crawl.example.org"], "secretName": "tls"}]
+    (path,) = ingress["rules"][0]["http"]["paths"]
+    (port,) = service["spec"]["ports"]
+    assert path["backend"] == {"service": {"name": "db-gateway", "port": {"name": port["name"]}}}
+    monitor = rendered["ServiceMonitor", "db-gateway"]["spec"]
+    (endpoint,) = monitor["endpoints"]
+    assert endpoint["port"] == port["name"]
+    assert endpoint["authorization"] == {"credentials": {"name": "metrics", "key": "key"}}
+    labels = service["metadata"]["labels"]
+    assert monitor["selector"]["matchLabels"].items() <= labels.items()
+    # by which the alerts know the gateways
+    assert f'job="{labels[monitor["jobLabel"]]}"' in (ROOT / "deploy/monitoring/alerts.yml").read_text("utf-8")
+    for without in ("ingress.host=", "serviceMonitor.secret="):
+        with pytest.raises(subprocess.CalledProcessError):
+            _render(*ALL_ON, without)
 
 
 def test_a_node_is_drained_only_with_a_key_and_has_the_time_for_it() -> None:
@@ -258,8 +392,27 @@ def test_keda_counts_the_nodes_where_it_is_on() -> None:
     rendered = _render(*ALL_ON)
     assert "replicas" not in rendered["StatefulSet", "db-node"]["spec"]
     (trigger,) = rendered["ScaledObject", "db-node"]["spec"]["triggers"]
-    assert 'discoverybot_jobs_waiting{reason="capacity"}' in trigger["metadata"]["query"]
+    assert re.findall(r"discoverybot_\w+", trigger["metadata"]["query"]) == [
+        "discoverybot_jobs_waiting",
+        "discoverybot_jobs",
+    ]
+    (reasons,) = re.findall(r'reason=~"([^"]+)"', trigger["metadata"]["query"])
+    assert set(reasons.split("|")) == {WaitingReason.CAPACITY, WaitingReason.NO_NODE}
     assert trigger["metadata"]["threshold"] == VALUES["settings"]["node"]["NODE_SLOTS"]
+
+
+def test_no_node_is_taken_away_while_nobody_knows_how_many_crawls_run() -> None:
+    spec = _render(*ALL_ON)["ScaledObject", "db-node"]["spec"]
+    (trigger,) = spec["triggers"]
+    # without MongoDB its figures are missing: the query has no result, which KEDA takes for 0 if it is not told
+    # otherwise
+    without_mongodb = {family.name for family in platform_families(None)}
+    assert not without_mongodb & set(re.findall(r"discoverybot_\w+", trigger["metadata"]["query"]))
+    assert trigger["metadata"]["ignoreNullValues"] == "false"
+    # it leaves the number as it is then, unless it has one to fall back to
+    assert "fallback" not in spec
+    behavior = spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    assert behavior["scaleDown"]["stabilizationWindowSeconds"] == spec["cooldownPeriod"] == 600
 
 
 def _alone(command: list[str]) -> list[str]:

@@ -108,6 +108,32 @@ def test_prometheus_takes_the_files_and_understands_the_dashboards_questions(tmp
     _promtool("check", "rules", tmp_path / "asked.yml")
 
 
+def test_keda_is_answered_with_the_slots_that_are_wanted_and_not_at_all_while_mongodb_is_away(tmp_path: Path) -> None:
+    template = (ROOT / "deploy/helm/discoverybot/templates/keda.yaml").read_text(encoding="utf-8")
+    query = " ".join(re.findall(r"query: >-\n(.*?)\n +threshold:", template, flags=re.DOTALL)[0].split())
+    # as several gateways tell it
+    figures = {
+        f"discoverybot_{name}}}": value
+        for gateway in ("a", "b")
+        for name, value in {
+            f"jobs{{gateway='{gateway}',status='running'": 2,
+            f"jobs_waiting{{gateway='{gateway}',reason='capacity'": 4,
+            f"jobs_waiting{{gateway='{gateway}',reason='no_node'": 1,
+            f"jobs_waiting{{gateway='{gateway}',reason='site_busy'": 9,
+        }.items()
+    }
+    cases = [
+        {
+            "interval": "1m",
+            "input_series": _series(told),
+            "promql_expr_test": [{"expr": query, "eval_time": "1h", "exp_samples": samples}],
+        }
+        for told, samples in ((figures, [{"labels": "{}", "value": 7}]), ({"discoverybot_mongodb_up": 0}, []))
+    ]
+    (tmp_path / "tests.yml").write_text(yaml.safe_dump({"evaluation_interval": "1m", "tests": cases}))
+    _promtool("test", "rules", tmp_path / "tests.yml")
+
+
 def test_all_figures_are_ones_that_we_have() -> None:
     table = (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
     rows = "\n".join(line.split("|")[1] for line in table.splitlines() if line.startswith("| `"))
