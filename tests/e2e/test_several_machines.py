@@ -221,6 +221,16 @@ def sections() -> Iterator[tuple[str, str, str]]:
         yield title, address, "".join(block for _, language, block in BLOCK.findall(text) if language == "sh")
 
 
+def test_the_unit_is_started_again_for_ever_and_not_stopped_for_one_crawl() -> None:
+    (unit,) = re.findall(r"```ini\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    told = dict(re.findall(r"^(\w+)=(.*)$", unit, flags=re.MULTILINE))
+    # systemd gives up after five starts within ten seconds
+    assert told["Restart"] == "always"
+    assert int(told["RestartSec"]) * 5 > 10
+    assert (told["LimitNOFILE"], told["OOMPolicy"]) == ("65536", "continue")
+    assert told["ExecStart"].startswith(f"{told['WorkingDirectory']}/.venv/bin/discoverybot up ")
+
+
 @contextmanager
 def stores_as_told(terminal: Terminal, address: str, password: str) -> Iterator[None]:
     """They run with the files that the page had written."""
