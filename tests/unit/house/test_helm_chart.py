@@ -178,6 +178,8 @@ def test_each_container_runs_its_command_and_is_asked_what_docker_asks_it(
             assert {(ports[get["port"]], get["path"]) for get in by_http} == {asked}
         else:
             assert probes["readinessProbe"]["exec"]["command"] == healthcheck.test[1:]
+            # each starts a Python
+            assert probes["readinessProbe"]["periodSeconds"] >= 120
 
 
 def test_no_service_of_the_cluster_is_taken_for_a_setting(rendered: dict[tuple[str, str], Document]) -> None:
