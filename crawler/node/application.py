@@ -7,6 +7,7 @@ It is the one place in Scrapyd's process that reads settings; what is plugged in
 # Twisted is typed in parts only.
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import scrapyd.app
@@ -36,9 +37,10 @@ def application(config: Config) -> Any:
     app.setComponent(Accounts, _open_accounts(settings))
     SpiderLists(node_config, app).setServiceParent(app)
     services: Any = IServiceCollection(app)
+    requests: Any = partial(NodeRequest, folder=settings.node_dir)
     for service in services:
         for site in (part for part in getattr(service, "args", ()) if isinstance(part, Site)):
-            site.requestFactory = NodeRequest
+            site.requestFactory = requests
     return app
 
 

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import errno
 import os
+from io import BytesIO
 from ipaddress import ip_address
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
@@ -123,6 +125,7 @@ class Logs(website.File):
 
 #: Bytes of an upload with all that is around the egg, of any other request, and of a form's fields together.
 MOST_UPLOAD, MOST_BODY, _MOST_FIELDS = 256 << 20, 16 << 20, 64 << 10
+_MOST_IN_MEMORY = 100_000
 _PIECE = 1 << 18
 _TAKES_EGGS = b"/addversion.json"
 #: Says that Scrapyd answers, to anybody, before any other question: what looks after it has no password.
@@ -131,13 +134,24 @@ LIVE = b"/live"
 
 class NodeRequest(Request):
     """Twisted would read a form with an egg as a whole, and make several copies of it. Here it stays the file that it
-    was received into: see `Form`.
+    was received into, in `folder`: see `Form`.
     """
 
     #: The Content-Type of a form with an egg.
     form_type: bytes | None = None
     _received = 0
     _most = MOST_UPLOAD
+
+    def __init__(self, *channel: Any, folder: Path) -> None:
+        super().__init__(*channel)
+        self._folder = folder
+
+    def gotLength(self, length: int | None) -> None:  # noqa: N802 - Twisted's name
+        """Twisted would take `/tmp`, which may be memory, and full of what spiders have left there."""
+        if length is not None and length < _MOST_IN_MEMORY:
+            self.content = BytesIO()
+        else:
+            self.content = TemporaryFile(dir=self._folder)  # noqa: SIM115 - Twisted closes it
 
     def handleContentChunk(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
         self._received += len(data)

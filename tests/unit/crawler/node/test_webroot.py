@@ -1,8 +1,12 @@
 from __future__ import annotations
 
-import pytest
+import os
+from pathlib import Path
 
-from crawler.node.webroot import origin_guard
+import pytest
+from twisted.web.test.requesthelper import DummyChannel
+
+from crawler.node.webroot import NodeRequest, origin_guard
 
 LOOPBACK = origin_guard("127.0.0.1", "http://127.0.0.1:6800")
 PUBLISHED = origin_guard("0.0.0.0", "https://Node-1.example:8443")
@@ -47,3 +51,23 @@ def test_the_name_in_node_url_and_the_bind_address_are_the_nodes() -> None:
 )
 def test_only_the_nodes_own_pages_may_ask(host: str, origin: str, allowed: bool) -> None:  # noqa: FBT001 - a table
     assert (PUBLISHED.refusal(host, origin) is None) is allowed
+
+
+@pytest.mark.parametrize("length", [100_000, 1 << 30, None])
+def test_a_large_body_is_kept_in_the_nodes_folder_and_not_where_spiders_write(
+    length: int | None, tmp_path: Path
+) -> None:
+    request = NodeRequest(DummyChannel(), folder=tmp_path)
+    request.gotLength(length)
+    request.handleContentChunk(b"x" * 1000)
+    assert os.fstat(request.content.fileno()).st_nlink == 0
+    assert Path(f"/proc/self/fd/{request.content.fileno()}").readlink().is_relative_to(tmp_path)
+    request.content.close()
+
+
+def test_a_small_body_is_no_file(tmp_path: Path) -> None:
+    request = NodeRequest(DummyChannel(), folder=tmp_path)
+    request.gotLength(99_999)
+    request.handleContentChunk(b"x")
+    assert request.content.read(1) == b""
+    assert request.content.getvalue() == b"x"
