@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Self, cast
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from pydantic import BeforeValidator, Field, HttpUrl, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
@@ -115,6 +115,11 @@ _PASSWORDS = {
     "join_redis_url": "redis_password",
     "join_broker_url": "rabbitmq_password",
 }
+
+
+#: Every spider sees the passwords of these, and may have none of those.
+_SEEN_BY_SPIDERS = ("http_cache_redis_url", "rate_limit_redis_url")
+_KEPT_FROM_SPIDERS = ("scrapyd_password", "mongo_uri", "redis_url", "redis_password", "rabbitmq_url", "broker_url")
 
 
 #: A file in DISCOVERYBOT_HOME.
@@ -360,6 +365,23 @@ class ScrapydSettings(NodeSettings):
     project_warm_processes: int | None = Field(default=None, ge=0, le=1000)
     #: Largest environment, in bytes.
     project_max_installed_bytes: int = Field(default=2 << 30, ge=1 << 20)
+
+    @model_validator(mode="after")
+    def _spiders_share_no_password(self) -> Self:
+        seen = {password: name for name in _SEEN_BY_SPIDERS if (password := self._password(name))}
+        for name in _KEPT_FROM_SPIDERS:
+            if found := seen.get(self._password(name)):
+                raise ValueError(
+                    f"{found.upper()} has the password of {name.upper()}, and every spider sees it: give spiders a "
+                    "Redis with a password of its own, or none"
+                )
+        return self
+
+    def _password(self, name: str) -> str:
+        """That setting's, or that in the URL that it is; none if this process has no such setting."""
+        value = getattr(self, name, None) or ""
+        text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+        return unquote(urlsplit(text).password or "") if name.endswith(("_url", "_uri")) else text
 
     @field_validator("project_warm_processes", mode="before")
     @classmethod

@@ -139,7 +139,7 @@ class Child:
             self._popen = subprocess.Popen(  # noqa: S603 - the commands are ours
                 self.process.command,
                 cwd=cwd,
-                env={**os.environ, **self.process.env},
+                env=self.process.environment(os.environ),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

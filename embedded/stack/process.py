@@ -117,3 +117,8 @@ class Process:
     goes_last: bool = False
     #: Whether its command is `python -m …`, and may be forked from a process that has imported what it needs.
     forkable: bool = False
+    #: Variables that it is not told, if it is started and not forked.
+    untold: Collection[str] = ()
+
+    def environment(self, supervisors: Mapping[str, str]) -> dict[str, str]:
+        return {name: value for name, value in {**supervisors, **self.env}.items() if name not in self.untold}

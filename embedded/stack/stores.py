@@ -21,6 +21,11 @@ _REDIS_AT_LEAST = 7
 _DATABASE = "discoverybot"
 #: The user that logs in to the embedded server.
 _USER = "discoverybot"
+#: A user of our Redis, in which spiders keep pages (`crawler.http_cache`) and rates of sites
+#: (`gateway.stores.site_rate_limit`), and see and do nothing else.
+_SPIDERS = "spiders"
+_THEIR_KEYS = "~cache:* ~rate:site:*"
+_THEIR_COMMANDS = "+@connection -@dangerous +get +set +eval +evalsha +script|load +time"
 _REDIS_SETTINGS = frozenset({"redis_url", "redis_host", "redis_port", "redis_db"})
 #: Seconds for one look at a store that is not ours.
 _LOOK = 3
@@ -38,6 +43,8 @@ class Store:
     #: A description for people.
     origin: str
     process: Process | None = None
+    #: As spiders reach a Redis that is ours to run; it lets them see nothing of the platform's.
+    cache_url: str | None = None
 
 
 def choose_redis(settings: Settings, home: Path, ports: PortPicker) -> Store:
@@ -46,8 +53,10 @@ def choose_redis(settings: Settings, home: Path, ports: PortPicker) -> Store:
         return Store(settings.redis_location, f"your own, {check_redis(settings.redis_location)}")
     binary, origin = redis_binary()
     folder, password = _folder(home / "redis"), kept_secret(home / "redis-password")
+    spiders = kept_secret(home / "http-cache-password")
+    user = f"user {_SPIDERS} on >{spiders} resetchannels {_THEIR_KEYS} -@all {_THEIR_COMMANDS}"
     # every user of the machine can read the arguments of a command
-    write_private(secret := folder / "password.conf", f"requirepass {password}\n")
+    write_private(secret := folder / "password.conf", f"requirepass {password}\n{user}\n")
     port = ports.pick("redis")
     command = (
         *(
@@ -67,7 +76,8 @@ def choose_redis(settings: Settings, home: Path, ports: PortPicker) -> Store:
         *("--maxmemory-policy", "noeviction"),  # it is also the broker
     )
     process = Process("redis", command, probe=redis_answers(LOOPBACK, port, password), goes_last=True)
-    return Store(f"redis://:{password}@{LOOPBACK}:{port}/0", origin, process)
+    place = f"{LOOPBACK}:{port}"
+    return Store(f"redis://:{password}@{place}/0", origin, process, f"redis://{_SPIDERS}:{spiders}@{place}/1")
 
 
 def choose_mongo(settings: Settings, home: Path, ports: PortPicker) -> Store:

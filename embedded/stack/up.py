@@ -21,7 +21,7 @@ from embedded.stack.state import FILE, AlreadyRunningError, StackState, make_pri
 from embedded.stack.stores import Store, StoreError, choose_mongo, choose_redis, other_redis_database, redacted
 from embedded.stack.supervisor import PATIENCE, STOP_SECONDS, Supervisor
 from embedded.stack.zygote import Zygote, warm_zygote
-from gateway.settings import Settings, SettingsError, kept_secret
+from gateway.settings import ScrapydSettings, Settings, SettingsError, kept_secret
 
 # --- the process table, in the order of starting
 
@@ -36,6 +36,9 @@ IMPORTS = (
 #: What the stores are called among the processes, and what each is named with if it runs elsewhere.
 STORES = {"redis": "REDIS_URL", "mongo": "MONGO_URI"}
 NAMES = (*STORES, "scrapyd", "tailer", "worker", "beat", "gateway")
+#: What Scrapyd, which starts other people's code, needs no more than that code does: where the stores are, above all.
+_UNTOLD = frozenset(name.upper() for name in Settings.model_fields.keys() - ScrapydSettings.model_fields.keys())
+_UNTOLD |= {"DISCOVERYBOT_KEY"}
 #: Beginnings of URLs from which the laptop stack takes a requirement directly.
 ANY_SOURCE = ("https://", "http://", "ssh://")
 #: Addresses that stand for all of this machine's, each with the address at which it is reached from here.
@@ -81,10 +84,14 @@ class Plan:
             "PYTHONUNBUFFERED": "1",
         }
         settings = self.settings
-        cache = settings.http_cache_redis_url or other_redis_database(self.redis.url, 1)
         broker = settings.broker_url or settings.rabbitmq_url or other_redis_database(self.redis.url, 2)
-        urls = {name: url for name, url in (("HTTP_CACHE_REDIS_URL", cache), ("BROKER_URL", broker)) if url}
+        urls = {name: url for name, url in (("HTTP_CACHE_REDIS_URL", self.cache_url), ("BROKER_URL", broker)) if url}
         return variables | urls | self._building
+
+    @property
+    def cache_url(self) -> str | None:
+        """Every spider sees it, so no store's is in it: it has a setting of its own, or a user of our own Redis."""
+        return self.settings.http_cache_redis_url or self.redis.cache_url
 
     @property
     def _building(self) -> dict[str, str]:
@@ -134,7 +141,7 @@ def _all_processes(plan: Plan) -> list[Process]:
     return [
         *stores,
         # no pid file: one that a killed Scrapyd left behind would keep the next from starting
-        Process("scrapyd", (python, "-m", "scrapyd", "--pidfile="), env, probe=door,
+        Process("scrapyd", (python, "-m", "scrapyd", "--pidfile="), env, untold=_UNTOLD, probe=door,
                 grace=grace + 5, death_signal=signal.SIGTERM),
         Process("tailer", (python, "-m", "gateway.tailer"), env, needs, forkable=True),
         # without Scrapyd it would send the first crawls to a node that cannot be reached yet, which then rests
@@ -252,6 +259,8 @@ async def _run(plan: Plan, options: UpOptions, zygote: Zygote | None, began: flo
     log = StackLog(names, quiet=options.quiet, debug=debug)
     log.say(f"Redis: {plan.redis.origin} at {redacted(plan.redis.url)}")
     log.say(f"MongoDB: {plan.mongo.origin} at {redacted(plan.mongo.url)}")
+    if "scrapyd" in names and not plan.cache_url:
+        log.say("HTTP cache: none. HTTP_CACHE_REDIS_URL names a Redis that spiders may see")
     state_file = plan.home / FILE
     announced = False
 

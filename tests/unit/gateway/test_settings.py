@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.settings import NodeSettings, Settings, SettingsError, kept_secret
+from gateway.settings import NodeSettings, ScrapydSettings, Settings, SettingsError, kept_secret
 
 
 def load(monkeypatch: pytest.MonkeyPatch, **variables: str) -> Settings:
@@ -102,8 +102,9 @@ def test_a_setting_may_be_a_file(secrets: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_password_gets_into_the_url_that_has_none(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("mongo", "redis", "rabbitmq", "http_cache_redis"):
+    for name in ("mongo", "redis", "rabbitmq"):
         (secrets / f"{name}_password").write_text("p@ss/word")
+    (secrets / "http_cache_redis_password").write_text("spiders/pass")
     settings = load(
         monkeypatch,
         MONGO_URI="mongodb://user@one,two:1/db?authSource=admin",
@@ -114,8 +115,36 @@ def test_a_password_gets_into_the_url_that_has_none(secrets: Path, monkeypatch: 
     assert settings.mongo_uri == "mongodb://user:p%40ss%2Fword@one,two:1/db?authSource=admin"
     assert settings.redis_location == "redis://:p%40ss%2Fword@three:6379/0"
     assert settings.broker_location == "amqp://user:p%40ss%2Fword@four//"
-    assert NodeSettings.load().http_cache_redis_url == "redis://:p%40ss%2Fword@five/0"
+    assert NodeSettings.load().http_cache_redis_url == "redis://:spiders%2Fpass@five/0"
     assert load(monkeypatch, REDIS_URL="redis://:own@three").redis_location == "redis://:own@three"
+
+
+@pytest.mark.parametrize("seen", ["HTTP_CACHE_REDIS_URL", "RATE_LIMIT_REDIS_URL"])
+@pytest.mark.parametrize(
+    ("kept", "value"),
+    [
+        ("MONGO_URI", "mongodb://user:p%40ss@one,two:1/db"),
+        ("REDIS_URL", "redis://:p%40ss@one/0"),
+        ("REDIS_PASSWORD", "p@ss"),
+        ("RABBITMQ_URL", "amqp://user:p%40ss@one//"),
+        ("BROKER_URL", "amqps://user:p%40ss@one//"),
+        ("SCRAPYD_PASSWORD", "p@ss"),
+    ],
+)
+def test_a_password_that_spiders_see_is_nothing_elses(
+    monkeypatch: pytest.MonkeyPatch, seen: str, kept: str, value: str
+) -> None:
+    load(monkeypatch, **{seen: "redis://:its-own@cache/0", kept: value})
+    with pytest.raises(SettingsError, match=f"^{seen} has the password of {kept}, and every spider sees it: "):
+        load(monkeypatch, **{seen: "redis://:p%40ss@cache/0"})
+
+
+def test_a_node_that_knows_no_store_compares_its_own_password(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_cache_redis_password", "scrapyd_password"):
+        (secrets / name).write_text("the same")
+    monkeypatch.setenv("HTTP_CACHE_REDIS_URL", "redis://cache/0")
+    with pytest.raises(SettingsError, match=r"^HTTP_CACHE_REDIS_URL has the password of SCRAPYD_PASSWORD"):
+        ScrapydSettings.load()
 
 
 def test_nodes_elsewhere_are_told_the_same_passwords(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,13 +7,15 @@ import socket
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from embedded.stack.ports import PICKED, PortPicker, is_free
 from embedded.stack.state import AlreadyRunningError, StackState, only_stack
-from embedded.stack.stores import other_redis_database, redacted
+from embedded.stack.stores import Store, other_redis_database, redacted
 from embedded.stack.up import make_plan, processes, scrapyd_password
 from gateway.settings import Settings, SettingsError
 
@@ -88,6 +90,29 @@ def test_the_stack_tells_its_processes_where_everything_is(tmp_path: Path) -> No
     assert [process.name for process in processes(plan)] == [
         *("redis", "mongo", "scrapyd", "tailer", "worker", "beat", "gateway")
     ]
+
+
+def test_no_credential_of_a_store_is_handed_to_spiders(tmp_path: Path) -> None:
+    plan = make_plan(Settings(), tmp_path, free_ports=True)
+    cache, redis = (urlsplit(plan.environment[name]) for name in ("HTTP_CACHE_REDIS_URL", "REDIS_URL"))
+    assert cache.netloc.rpartition("@")[2] == redis.netloc.rpartition("@")[2]
+    assert cache.username
+    assert cache.password != redis.password
+    # one that is not this stack's own may hold anything, and everybody's
+    elsewhere = replace(plan, redis=Store("redis://:secret@10.0.0.2/0", "your own"))
+    assert "HTTP_CACHE_REDIS_URL" not in elsewhere.environment
+    named = Settings.model_validate({"http_cache_redis_url": "redis://:pages@10.0.0.3/0"})
+    assert replace(elsewhere, settings=named).environment["HTTP_CACHE_REDIS_URL"] == "redis://:pages@10.0.0.3/0"
+
+
+def test_scrapyd_is_not_told_where_the_stores_are(tmp_path: Path) -> None:
+    table = {process.name: process for process in processes(make_plan(Settings(), tmp_path, free_ports=True))}
+    own = {"SECRETS_KEY": "x", "DISCOVERYBOT_KEY": "db_x", "RABBITMQ_PASSWORD": "x", "NODE_SLOTS": "3", "HOME": "/x"}
+    told = table["scrapyd"].environment(own)
+    assert told.keys() & own.keys() == {"NODE_SLOTS", "HOME"}
+    assert not told.keys() & {"MONGO_URI", "REDIS_URL", "BROKER_URL"}
+    assert {"SCRAPYD_PASSWORD", "DISCOVERYBOT_HOME", "HTTP_CACHE_REDIS_URL"} <= told.keys()
+    assert {"MONGO_URI", "REDIS_URL", "BROKER_URL", *own} <= table["tailer"].environment(own).keys()
 
 
 def test_a_part_of_the_platform_needs_the_addresses_of_the_rest(tmp_path: Path) -> None:
