@@ -18,8 +18,7 @@ from typing import IO, TextIO
 
 import orjson
 
-from embedded.stack.parent_death import die_with_parent
-from embedded.stack.process import Process
+from embedded.stack.process import Process, become
 from embedded.stack.zygote import Zygote
 
 _COLOURS = (36, 35, 33, 32, 34, 96, 95, 93, 92, 94)
@@ -144,7 +143,7 @@ class Child:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                preexec_fn=partial(die_with_parent, os.getpid(), self.process.death_signal),  # noqa: PLW1509 - the supervisor has one thread
+                preexec_fn=partial(become, self.process, os.getpid()),  # noqa: PLW1509 - the supervisor has one thread
             )
         except OSError as error:
             self.tail.append(f"{self.process.command[0]}: {error.strerror}")

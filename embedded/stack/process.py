@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import ssl
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import httpx
+
+from embedded.stack.parent_death import die_with_parent
 
 Probe = Callable[[], Awaitable[str | None]]
 #: Looks at an answer: `None` if it is good, else what is missing.
@@ -97,6 +101,19 @@ def healthy(answer: httpx.Response) -> str | None:
     return "; ".join(failing) or f"status {body['status']}"
 
 
+class User(NamedTuple):
+    """A user and a group of the system, by their ids."""
+
+    uid: int
+    gid: int
+
+    def become(self) -> None:
+        """Be this user, with no right of the one before, for good. Only root can. Raises `OSError`."""
+        os.setgroups([])
+        os.setresgid(self.gid, self.gid, self.gid)
+        os.setresuid(self.uid, self.uid, self.uid)
+
+
 @dataclass(frozen=True)
 class Process:
     """A process to keep alive."""
@@ -119,6 +136,16 @@ class Process:
     forkable: bool = False
     #: Variables that it is not told, if it is started and not forked.
     untold: Collection[str] = ()
+    #: As whom it runs, if not as the supervisor's user.
+    user: User | None = None
 
     def environment(self, supervisors: Mapping[str, str]) -> dict[str, str]:
         return {name: value for name, value in {**supervisors, **self.env}.items() if name not in self.untold}
+
+
+def become(process: Process, supervisor: int) -> None:
+    """For a new child of the supervisor: run as the process's user, and end with the supervisor."""
+    if process.user:
+        process.user.become()
+    # last: who changes users is not told of its parent's end any more
+    die_with_parent(supervisor, process.death_signal)

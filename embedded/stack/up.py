@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import psutil
 import embedded
 from embedded.stack.child import StackLog
 from embedded.stack.ports import LOOPBACK, PortPicker, PortTakenError, cannot_bind, demand
-from embedded.stack.process import Process, healthy, http_answers
+from embedded.stack.process import Process, User, healthy, http_answers
 from embedded.stack.state import FILE, AlreadyRunningError, StackState, make_private, only_stack
 from embedded.stack.stores import Store, StoreError, choose_mongo, choose_redis, other_redis_database, redacted
 from embedded.stack.supervisor import PATIENCE, STOP_SECONDS, Supervisor
@@ -60,6 +61,8 @@ class Plan:
     ports: dict[str, int]
     #: The processes that run here.
     names: frozenset[str] = frozenset(NAMES)
+    #: As whom they run, where each project has a user of its own; then only the keeper and the supervisor are root's.
+    owner: User | None = None
 
     @property
     def gateway_url(self) -> str:
@@ -85,6 +88,8 @@ class Plan:
         }
         settings = self.settings
         broker = settings.broker_url or settings.rabbitmq_url or other_redis_database(self.redis.url, 2)
+        # the supervisor's is closed to them
+        variables |= {"HOME": str(self.home)} if self.owner else {}
         urls = {name: url for name, url in (("HTTP_CACHE_REDIS_URL", self.cache_url), ("BROKER_URL", broker)) if url}
         return variables | urls | self._building
 
@@ -124,8 +129,14 @@ def _url(host: str, port: int) -> str:
 
 def processes(plan: Plan) -> list[Process]:
     """Those that run here, in the order of starting: each needs only what stands before it."""
-    found = [process for process in _all_processes(plan) if process.name in plan.names]
+    found = [_of_owner(process, plan.owner) for process in _all_processes(plan) if process.name in plan.names]
     return [replace(one, needs=tuple(name for name in one.needs if name in plan.names)) for one in found]
+
+
+def _of_owner(process: Process, owner: User | None) -> Process:
+    if owner and process.name == "scrapyd":
+        return replace(process, command=(sys.executable, "-m", "crawler.node.keeper", *process.command))
+    return replace(process, user=owner)
 
 
 def _all_processes(plan: Plan) -> list[Process]:
@@ -187,7 +198,9 @@ def up(settings: Settings, options: UpOptions) -> int:
         home.mkdir(parents=True, exist_ok=True)
         with only_stack(home):
             _end_leftovers(home)
-            make_private(home)
+            if not settings.user_range:
+                # else Scrapyd closes what is not to be passed by projects' users
+                make_private(home)
             # first of all: its imports take longer than everything else
             with warm_zygote(IMPORTS) as zygote:
                 plan = make_plan(settings, home, free_ports=options.free_ports, only=options.only)
@@ -202,6 +215,7 @@ def up(settings: Settings, options: UpOptions) -> int:
 def make_plan(settings: Settings, home: Path, *, free_ports: bool, only: tuple[str, ...] = ()) -> Plan:
     """Raises `SettingsError`, `PortTakenError` or `StoreError` if the plan cannot be carried out."""
     names = _names(settings, only)
+    owner = _owner(settings, home) if "scrapyd" in names and settings.user_range else None
     # as Scrapyd reads it itself
     door = os.environ.get("SCRAPYD_BIND_ADDRESS") or LOOPBACK
     for name, setting, host in (
@@ -220,18 +234,49 @@ def make_plan(settings: Settings, home: Path, *, free_ports: bool, only: tuple[s
             demand(gateway_port, settings.gateway_address, "the gateway", "GATEWAY_PORT")
         if "scrapyd" in names:
             demand(scrapyd_port, door, "Scrapyd", "SCRAPYD_PORT")
-    return Plan(
-        settings=settings,
-        home=home,
-        redis=choose_redis(settings, home, ports),
-        mongo=choose_mongo(settings, home, ports),
-        gateway_port=gateway_port,
-        scrapyd_address=door,
-        scrapyd_port=scrapyd_port,
-        scrapyd_password=scrapyd_password(settings, home),
-        ports=ports.picked,
-        names=names,
-    )
+    with _acting_as(owner):
+        return Plan(
+            settings=settings,
+            home=home,
+            redis=choose_redis(settings, home, ports),
+            mongo=choose_mongo(settings, home, ports),
+            gateway_port=gateway_port,
+            scrapyd_address=door,
+            scrapyd_port=scrapyd_port,
+            scrapyd_password=scrapyd_password(settings, home),
+            ports=ports.picked,
+            names=names,
+            owner=owner,
+        )
+
+
+def _owner(settings: Settings, home: Path) -> User:
+    """Raises `SettingsError` unless projects can have users of their own, and this folder is of somebody else."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        raise SettingsError("NODE_UIDS: start `up` as root of a Linux, or leave it out: spiders then run as you")
+    found = home.stat()
+    if {found.st_uid, found.st_gid} & {0, *settings.user_range}:
+        raise SettingsError(
+            f"NODE_UIDS: {home} belongs to user {found.st_uid} and group {found.st_gid}, as whom the node would run: "
+            "let it belong to one that is neither root nor of NODE_UIDS"
+        )
+    return User(found.st_uid, found.st_gid)
+
+
+@contextmanager
+def _acting_as(owner: User | None) -> Iterator[None]:
+    """What is made meanwhile is the owner's."""
+    if owner is None:
+        yield
+        return
+    own = User(os.geteuid(), os.getegid())
+    os.setegid(owner.gid)
+    os.seteuid(owner.uid)
+    try:
+        yield
+    finally:
+        os.seteuid(own.uid)
+        os.setegid(own.gid)
 
 
 def _names(settings: Settings, only: tuple[str, ...]) -> frozenset[str]:
@@ -257,10 +302,8 @@ async def _run(plan: Plan, options: UpOptions, zygote: Zygote | None, began: flo
     table = processes(plan)
     names, debug = [process.name for process in table], plan.settings.log_level == "debug"
     log = StackLog(names, quiet=options.quiet, debug=debug)
-    log.say(f"Redis: {plan.redis.origin} at {redacted(plan.redis.url)}")
-    log.say(f"MongoDB: {plan.mongo.origin} at {redacted(plan.mongo.url)}")
-    if "scrapyd" in names and not plan.cache_url:
-        log.say("HTTP cache: none. HTTP_CACHE_REDIS_URL names a Redis that spiders may see")
+    for line in _decided(plan):
+        log.say(line)
     state_file = plan.home / FILE
     announced = False
 
@@ -294,6 +337,18 @@ async def _run(plan: Plan, options: UpOptions, zygote: Zygote | None, began: flo
     code = await supervisor.run(announce)
     plan.state.write(state_file)
     return code
+
+
+def _decided(plan: Plan) -> Iterator[str]:
+    """Lines for the operator."""
+    yield f"Redis: {plan.redis.origin} at {redacted(plan.redis.url)}"
+    yield f"MongoDB: {plan.mongo.origin} at {redacted(plan.mongo.url)}"
+    if "scrapyd" not in plan.names:
+        return
+    if not plan.cache_url:
+        yield "HTTP cache: none. HTTP_CACHE_REDIS_URL names a Redis that spiders may see"
+    if not (STORES.keys() <= plan.names or plan.owner):
+        yield "Spiders run as this user, and can read its files, with the stores' passwords. NODE_UIDS changes that"
 
 
 async def _until_healthy(plan: Plan, log: StackLog) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 from setproctitle import setproctitle
 
 from embedded.stack.parent_death import CAN_ADOPT, die_with_parent
-from embedded.stack.process import Process
+from embedded.stack.process import Process, User
 from gateway.process import (
     check_one_thread,
     close_all_but,
@@ -87,10 +87,13 @@ def _become(request: dict[str, Any], supervisor: int, output: int, waits: int) -
     # the process in between has ended by then
     if os.read(waits, len(GO)) != GO:
         return
-    die_with_parent(supervisor, signal.Signals(request["death_signal"]))
     redirect(output)
     close_all_but()
     restore_signals()
+    if user := request["user"]:
+        User(*user).become()
+    # last: who changes users is not told of its parent's end any more
+    die_with_parent(supervisor, signal.Signals(request["death_signal"]))
     os.chdir(request["cwd"])
     os.environ.update(request["env"])
     for stream in (sys.stdout, sys.stderr):
@@ -139,6 +142,7 @@ class Zygote:
             "env": dict(process.env),
             "cwd": str(cwd),
             "death_signal": process.death_signal,
+            "user": process.user,
         }
         waits, go = os.pipe()
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import shutil
 import signal
 import socket
@@ -24,6 +23,7 @@ import pytest
 from eggs import egg, source
 from fault_table import full_or_short
 from node import ROOT, Node, wait_for
+from others import for_others
 from wheels import write_wheel, write_wheels_of_node
 
 from crawler.node.keeper import Processes, acting_as
@@ -68,21 +68,13 @@ class Painted(scrapy.Spider):
                 outcomes[what] = type(error).__name__
         yield {"uid": os.getuid(), "python": sys.prefix, "outcomes": outcomes}
 """
-#: The interpreter may lie in root's home, which is closed. Nothing outside of the test sees what is mounted here.
-OPEN_HOME = """
-mkdir -p "$0" && mount --make-rprivate / && mount --bind "$HOME" "$0" && mount -t tmpfs -o mode=755 none "$HOME"
-for name in $(ls -A "$0"); do
-  if [ -d "$0/$name" ]; then mkdir "$HOME/$name" && mount --bind "$0/$name" "$HOME/$name"; fi
-done
-exec "$@"
-"""
 
 
 class UsersNode(Node):
     def __init__(self, home: Path, **environ: str) -> None:
         super().__init__(home, ROOT, **{"NODE_UIDS": f"{FIRST}-{LAST}", "NODE_FORK": "false", **environ})
         keeper = (*ENTRY_RIGHTS, sys.executable, "-m", "crawler.node.keeper")
-        self.before = keeper if _others_can_run(sys.executable) else (*_in_an_open_home(home.parent), *keeper)
+        self.before = (*for_others(home.parent, LAST), *keeper)
 
     def start(self) -> Node:
         self.home.mkdir(parents=True, exist_ok=True)
@@ -113,16 +105,6 @@ class UsersNode(Node):
 
     def items(self, folder: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (folder / "items.jsonl").read_text().splitlines()]
-
-
-def _others_can_run(program: str) -> bool:
-    with acting_as(LAST, LAST):
-        return os.access(program, os.X_OK, effective_ids=True)
-
-
-def _in_an_open_home(folder: Path) -> tuple[str, ...]:
-    home = pwd.getpwuid(os.geteuid()).pw_dir
-    return ("unshare", "--mount", "env", f"HOME={home}", "sh", "-ec", OPEN_HOME, str(folder / "root"))
 
 
 def of_user(uid: int) -> list[psutil.Process]:

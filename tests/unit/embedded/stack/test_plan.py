@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
 import pytest
@@ -115,6 +116,25 @@ def test_scrapyd_is_not_told_where_the_stores_are(tmp_path: Path) -> None:
     assert {"MONGO_URI", "REDIS_URL", "BROKER_URL", *own} <= table["tailer"].environment(own).keys()
 
 
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root may start others' processes")
+def test_where_projects_have_users_of_their_own_nothing_else_runs_as_root() -> None:
+    settings = Settings.model_validate({"node_uids": "42000-42004"})
+    # not below the folder of all tests, which is closed to others
+    with TemporaryDirectory() as folder:
+        home = Path(folder)
+        with pytest.raises(SettingsError, match=r"NODE_UIDS: .* belongs to user 0"):
+            make_plan(settings, home, free_ports=True)
+        os.chown(home, 41_000, 41_001)
+        plan = make_plan(settings, home, free_ports=True)
+        # its stores can write to them
+        assert {(path.stat().st_uid, path.stat().st_gid) for path in home.rglob("*")} == {(41_000, 41_001)}
+    for process in processes(plan):
+        is_scrapyd = process.name == "scrapyd"
+        assert process.user == (None if is_scrapyd else (41_000, 41_001))
+        assert ("crawler.node.keeper" in process.command) is is_scrapyd
+    assert plan.environment["HOME"] == folder
+
+
 def test_a_part_of_the_platform_needs_the_addresses_of_the_rest(tmp_path: Path) -> None:
     some = ("scrapyd", "tailer")
     with pytest.raises(SettingsError, match="REDIS_URL: must be set"):
@@ -141,7 +161,9 @@ def test_a_part_of_the_platform_needs_the_addresses_of_the_rest(tmp_path: Path) 
 def test_packages_are_built_where_the_operator_is_the_user(
     tmp_path: Path, settings: dict[str, object], only: tuple[str, ...], built: tuple[str | None, ...]
 ) -> None:
-    plan = make_plan(Settings.model_validate(settings), tmp_path, free_ports=True, only=only)
+    given = Settings.model_validate(settings)
+    own = given.model_copy(update={"node_uids": None})
+    plan = replace(make_plan(own, tmp_path, free_ports=True, only=only), settings=given)
     assert tuple(map(plan.environment.get, ("PROJECT_BUILD_SOURCES", "PROJECT_SOURCES"))) == built
 
 
