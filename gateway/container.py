@@ -273,24 +273,23 @@ class Container(Builder):
 
     @part
     def node_variables(self) -> NodeVariables:
-        from gateway.access.invitation import NodeVariables
+        from gateway.access.invitation import NodeVariables, is_for_nodes
 
         settings = self.settings
         stores = {
-            "MONGO_URI": (settings.join_mongo_uri, self.mongo_uri),
-            "REDIS_URL": (settings.join_redis_url, settings.redis_location),
-            "BROKER_URL": (settings.join_broker_url, settings.broker_location),
+            "MONGO_URI": self.mongo_uri,
+            "REDIS_URL": settings.redis_location,
+            "BROKER_URL": settings.broker_location,
         }
-        files = ("files_url", "files_endpoint", "files_region", "files_access_key", "files_secret_key")
-        shared = settings.model_dump(include={"queue_name", "scrapyd_username", "scrapyd_password", *files})
+        told = {name: url for name, url in stores.items() if is_for_nodes(url)}
+        of_files = {"FILES_ACCESS_KEY", "FILES_SECRET_KEY"} if settings.files_secret_key else frozenset[str]()
+        common = {"queue_name", "scrapyd_username", "scrapyd_password", "files_url", "files_endpoint", "files_region"}
+        shared = settings.model_dump(include=common)
         if settings.files_location.startswith("file:"):
             del shared["files_url"]
         return NodeVariables(
-            {
-                **{name: given or own for name, (given, own) in stores.items()},
-                **{name.upper(): text for name, value in shared.items() if (text := _plain(value))},
-            },
-            {f"JOIN_{name}": own for name, (given, own) in stores.items() if given is None},
+            {**told, **{name.upper(): text for name, value in shared.items() if (text := _plain(value))}},
+            frozenset(stores.keys() - told.keys() | of_files),
             settings.files_location,
         )
 

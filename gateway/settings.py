@@ -111,9 +111,6 @@ _PASSWORDS = {
     "redis_url": "redis_password",
     "rabbitmq_url": "rabbitmq_password",
     "http_cache_redis_url": "http_cache_redis_password",
-    "join_mongo_uri": "mongo_password",
-    "join_redis_url": "redis_password",
-    "join_broker_url": "rabbitmq_password",
 }
 
 
@@ -408,11 +405,6 @@ class Settings(ScrapydSettings):
     #: The password of that URL's user, if the URL has none.
     rabbitmq_password: str | None = Field(default=None, repr=False)
     queue_name: str = "scraping"
-    #: The stores as nodes on other machines reach them, for `nodes invite`; a password that is not in the URL is
-    #: that of the store's own setting. Default: as the gateway itself does.
-    join_mongo_uri: str | None = Field(default=None, repr=False)
-    join_redis_url: str | None = Field(default=None, repr=False)
-    join_broker_url: str | None = Field(default=None, repr=False)
     #: Threads of one worker.
     worker_concurrency: int = Field(default=8, ge=1, le=256)
     gateway_host: str = "127.0.0.1"

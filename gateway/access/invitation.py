@@ -1,11 +1,11 @@
-"""How another machine becomes a crawl node: it shows an invitation, once, and is told all that a node has to know.
+"""How another machine becomes a crawl node: it shows an invitation, once, and is told all that nodes have in common.
 
 An invitation is a key with the scope `join`. So it expires, is revoked, counted and written down as keys are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -25,24 +25,23 @@ class NodeVariables(NamedTuple):
     """The settings that all nodes share, by their names."""
 
     shared: Mapping[str, str]
-    #: Addresses of stores as the gateway has them, by the setting that would say how other machines reach them.
-    own_addresses: Mapping[str, str]
+    #: Settings of stores that a node has to bring: there is a user of its own for it, which can be removed alone.
+    needed: frozenset[str]
     files_url: str
-
-    def require_reachable(self) -> None:
-        """Raises `ConflictError` if a store is named by an address that means another machine elsewhere."""
-        for setting, url in self.own_addresses.items():
-            if _is_of_this_machine(host := urlsplit(url).hostname or ""):
-                raise ConflictError(
-                    f"{setting}: nodes elsewhere cannot reach {host}, where this gateway has it; set {setting} to "
-                    "the address at which they can"
-                )
 
     @property
     def warnings(self) -> list[str]:
         if not self.files_url.startswith("file:"):
             return []
         return ["FILES_URL is a folder here: files that crawls write on other machines cannot be fetched. Use S3"]
+
+
+def is_for_nodes(url: str) -> bool:
+    """Whether nodes may be told this URL of a store, and can use it: it has no password, which would be the
+    platform's own, and no address that means another machine elsewhere.
+    """
+    parts = urlsplit(url)
+    return not (parts.password or _is_of_this_machine(parts.hostname or ""))
 
 
 def _is_of_this_machine(host: str) -> bool:
@@ -61,15 +60,19 @@ class Invitations:
     _clock: Clock
 
     def invite(self, expires_at: datetime, note: str | None) -> Issued:
-        """Raises `ConflictError` where nodes on other machines cannot reach the stores."""
-        self._variables.require_reachable()
         return self._issue.issue(OPERATOR, [Scope.JOIN], expires_at=expires_at, note=note)
 
-    def accept(self, key: ApiKey, name: str) -> NodeVariables:
-        """What the node is told, which shall have this `name`. The invitation is used up then.
+    def accept(self, key: ApiKey, name: str, has: Collection[str]) -> NodeVariables:
+        """What the node is told, which shall have this `name`, and `has` these settings. The invitation is used up.
 
-        Raises `ConflictError` if a node has the name, and `WrongKeyError` if the invitation was used meanwhile.
+        Raises `ConflictError` if a node has the name, or lacks a setting, and `WrongKeyError` if the invitation was
+        used meanwhile.
         """
+        if missing := sorted(self._variables.needed.difference(has)):
+            raise ConflictError(
+                f"{', '.join(missing)}: must be set where `discoverybot join` runs. A node has users of its own at "
+                "the stores (docs/how-to/several-machines.md makes them)"
+            )
         if self._nodes.get(name) is not None:
             raise ConflictError(f"name: a node is called {name!r} already: choose another name")
         if not self._keys.use_up(key.id):

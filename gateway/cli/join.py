@@ -41,7 +41,9 @@ SHARED = frozenset(
         *("FILES_URL", "FILES_ENDPOINT", "FILES_REGION", "FILES_ACCESS_KEY", "FILES_SECRET_KEY"),
     }
 )
-_OWN = frozenset({"NODE_NAME", "NODE_URL", "SCRAPYD_BIND_ADDRESS", "SCRAPYD_PORT"})
+_OWN = frozenset({"NODE_NAME", "NODE_URL", "NODE_UIDS", "SCRAPYD_BIND_ADDRESS", "SCRAPYD_PORT"})
+#: What a node brings: the stores, as users of its own. No gateway hands on its own passwords.
+_BROUGHT = ("MONGO_URI", "REDIS_URL", "BROKER_URL", "FILES_ACCESS_KEY", "FILES_SECRET_KEY")
 
 
 @taking(
@@ -51,20 +53,26 @@ _OWN = frozenset({"NODE_NAME", "NODE_URL", "SCRAPYD_BIND_ADDRESS", "SCRAPYD_PORT
     option("files", "Write what `deploy/node/compose.yml` reads into this folder, its own.", kind=Path),
 )
 def join(*, url: str, name: str, address: str | None, files: Path | None) -> None:
-    """Make this machine a crawl node, with the invitation in DISCOVERYBOT_KEY. Then `up`, or Docker, runs it."""
+    """Make this machine a crawl node, with the invitation in DISCOVERYBOT_KEY. Then `up`, or Docker, runs it.
+
+    MONGO_URI, REDIS_URL and BROKER_URL name the stores, each with a user of this node alone.
+    """
     kept = files / ".env" if files else home() / FILE
     if kept.exists():
         raise ApiError(f"{kept}: this machine has joined already. Remove the file to join anew")
     address = address or _own_address(url)
     _require_writable(kept.parent)
     _warn_of_plain_http(url)
-    answer = Api(url.rstrip("/")).post("/nodes/join", json={"name": name})
+    brought = {setting: os.environ[setting] for setting in _BROUGHT if os.environ.get(setting)}
+    has = {"has": sorted(brought)} if brought else {}  # which a gateway of 0.2 does not take
+    answer = Api(url.rstrip("/")).post("/nodes/join", json={"name": name, **has})
     if answer["version"] != version("discoverybot"):
         err.print(f"The gateway is version {answer['version']}, this is {version('discoverybot')}", style="yellow")
-    variables = _shared(answer["variables"]) | _own_variables(name, address)
+    variables = _shared({**answer["variables"], **brought}) | _own_variables(name, address)
     if files:
         _write_files(files, variables)
     else:
+        _warn_of_one_user(variables)
         write_private(kept, json.dumps(variables, indent=1) + "\n")
     runs = "docker compose up --build --detach --wait" if files else f"{program()} up"
     out.print(f"This machine is the node {name} now. It runs with: {runs}", soft_wrap=True)
@@ -84,28 +92,38 @@ def _warn_of_plain_http(url: str) -> None:
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         err.print(
-            f"{url}: without https:// whoever is on the way reads the stores' passwords, and may answer instead",
+            f"{url}: without https:// whoever is on the way reads Scrapyd's password, and may answer instead",
             style="yellow",
         )
 
 
 def _shared(variables: Mapping[str, Any]) -> dict[str, str]:
-    """What a node takes of what a gateway names. Raises `ApiError`."""
+    """What a node takes of what it has, and a gateway names. Raises `ApiError`."""
     kept = {name: str(value) for name, value in variables.items() if name in SHARED}
     # a second line in `.env` would be a variable of its own
     if wrong := [name for name, value in kept.items() if not value.isprintable()]:
-        raise ApiError(f"{wrong[0]}: what the gateway says is not one line of text")
+        raise ApiError(f"{wrong[0]}: is not one line of text")
     return kept
 
 
 def _own_variables(name: str, address: str) -> dict[str, str]:
-    port = NodeSettings.load().scrapyd_port
+    settings = NodeSettings.load()
+    port, uids = settings.scrapyd_port, settings.node_uids
     return {
         "NODE_NAME": name,
         "NODE_URL": f"http://{_in_url(address)}:{port}",
         "SCRAPYD_BIND_ADDRESS": address,
         "SCRAPYD_PORT": str(port),
+        **({"NODE_UIDS": uids} if uids else {}),
     }
+
+
+def _warn_of_one_user(variables: Mapping[str, str]) -> None:
+    if "NODE_UIDS" not in variables:
+        err.print(
+            "NODE_UIDS is not set: spiders will run as the node's own user, and can read its stores' passwords",
+            style="yellow",
+        )
 
 
 def _in_url(address: str) -> str:

@@ -383,7 +383,10 @@ def _advice(answer: Record, _: Record) -> None:
 def _invited(answer: Record, _: Record) -> str:
     for warning in answer["warnings"]:
         err.print(warning, style="yellow", soft_wrap=True)
-    err.print("Run this on the other machine. It is good once, and what it answers has the stores' passwords.")
+    if answer["needs"]:
+        needs = ", ".join(answer["needs"])
+        err.print(f"Set there first, for users of this node alone: {needs}", style="yellow", soft_wrap=True)
+    err.print("Run this on the other machine. It is good once, and what it answers has Scrapyd's password.")
     return f"DISCOVERYBOT_KEY={answer['token']} discoverybot join {gateway_url()} NAME"
 
 

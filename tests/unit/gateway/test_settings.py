@@ -147,21 +147,6 @@ def test_a_node_that_knows_no_store_compares_its_own_password(secrets: Path, mon
         ScrapydSettings.load()
 
 
-def test_nodes_elsewhere_are_told_the_same_passwords(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("mongo_password", "redis_password", "rabbitmq_password"):
-        (secrets / name).write_text(name.partition("_")[0])
-    settings = load(
-        monkeypatch,
-        MONGO_URI="mongodb://user@one/db",
-        JOIN_MONGO_URI="mongodb://user@10.0.0.2/db",
-        JOIN_REDIS_URL="redis://10.0.0.2/0",
-        JOIN_BROKER_URL="amqp://user@10.0.0.2//",
-    )
-    assert settings.join_mongo_uri == "mongodb://user:mongo@10.0.0.2/db"
-    assert settings.join_redis_url == "redis://:redis@10.0.0.2/0"
-    assert settings.join_broker_url == "amqp://user:rabbitmq@10.0.0.2//"
-
-
 def test_a_password_of_nobody_is_named(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (secrets / "mongo_password").write_text("x")
     with pytest.raises(SettingsError, match="MONGO_PASSWORD is set, but MONGO_URI names no user"):

@@ -85,17 +85,16 @@ def test_stores_elsewhere_are_not_run_here_and_their_addresses_can_be_said() -> 
         assert str(environment[name]).startswith(f"${{{name}:-")
 
 
-def test_nodes_elsewhere_are_told_of_the_stores_where_these_are_published() -> None:
-    over = _over("nodes-elsewhere.yml")
-    told = over.pop("scheduler")["environment"]
-    assert {name for name in told if name.lower() in Settings.model_fields} == set(told)
-    published = {port for part in over.values() for port in part["ports"]}
+def test_nodes_elsewhere_reach_the_stores_where_these_are_published() -> None:
+    published = {port for part in _over("nodes-elsewhere.yml").values() for port in part["ports"]}
     assert published == {f"${{STORES_ADDRESS:?}}:{port}:{port}" for port in (27017, 6379, 5672)}
-    environment = MAIN_SERVICES["scheduler"].environment
-    for name, own in (("MONGO_URI", "MONGO_URI"), ("REDIS_URL", "REDIS_URL"), ("BROKER_URL", "RABBITMQ_URL")):
-        default = re.sub(r"^\$\{\w+:-(.*)\}$", r"\1", str(environment[own]))
-        host = re.sub(r"(://|@)(mongodb|redis|rabbitmq):", r"\1${STORES_ADDRESS:?}:", default)
-        assert told[f"JOIN_{name}"] == host
+
+
+def test_a_node_has_the_same_rights_whichever_page_makes_its_users() -> None:
+    pages = [(ROOT / f"docs/how-to/{name}.md").read_text() for name in ("several-machines", "run-on-a-server")]
+    for rights in (r"db\.createRole\(.*?\n\]\.map\(.*?\n", r"~logs:\*[^\n\"]+", r"set_permissions \$node [^\n]+"):
+        one, other = (re.findall(rights, page, re.DOTALL) for page in pages)
+        assert one[0] == other[0]
 
 
 def _over(file: str) -> dict[str, Any]:

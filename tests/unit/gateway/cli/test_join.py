@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from importlib.metadata import version
 from pathlib import Path
@@ -77,7 +78,7 @@ def test_a_value_that_would_begin_a_line_of_its_own_is_refused(gateway: StandIn,
     lines = TOLD | {"QUEUE_NAME": "scraping'\nCOMPOSE_FILE=x.yml"}
     gateway.says("POST /nodes/join", Answer(200, {**ANSWER.body, "variables": lines}))
     done = run("join", gateway.url, "lyon-1", "--address", "10.0.0.3", "--files", "node", DISCOVERYBOT_KEY="db_once")
-    assert (done.returncode, "QUEUE_NAME: what the gateway says" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "QUEUE_NAME: is not one line" in done.stderr) == (2, True), done.stderr
     assert not (tmp_path / "node" / ".env").exists()
 
 
@@ -85,7 +86,32 @@ def test_what_a_gateway_tells_is_what_a_node_takes() -> None:
     key = {"files_access_key": "k", "files_secret_key": "s"}
     s3 = {"files_endpoint": "http://s3.example", "files_region": "x", **key}
     told = s3 | {name.lower(): value for name, value in TOLD.items()}
-    assert set(Container(Settings.model_validate(told))[NodeVariables].shared) == SHARED
+    variables = Container(Settings.model_validate(told))[NodeVariables]
+    assert variables.shared.keys() | variables.needed == SHARED
+
+
+def test_a_node_logs_in_to_the_stores_as_whom_it_was_given(gateway: StandIn, run: Run, tmp_path: Path) -> None:
+    own = {
+        "MONGO_URI": "mongodb://lyon-1:m@10.0.0.2/discoverybot?authSource=admin",
+        "REDIS_URL": "redis://lyon-1:r@10.0.0.2/0",
+        "BROKER_URL": "amqp://lyon-1:b@10.0.0.2//",
+    }
+    gateway.says("POST /nodes/join", ANSWER)
+    done = run(
+        *("join", gateway.url, "lyon-1", "--address", "10.0.0.3"), DISCOVERYBOT_KEY="db_once", NODE_UIDS="3-9", **own
+    )
+    assert (done.returncode, "NODE_UIDS" in done.stderr) == (0, False), done.stderr
+    # never their values
+    assert [asked.body for asked in gateway.asked("/nodes/join")] == [{"name": "lyon-1", "has": sorted(own)}]
+    [kept] = tmp_path.rglob("node.json")
+    kept_settings = json.loads(kept.read_bytes())
+    assert kept_settings.items() >= (TOLD | own | {"NODE_UIDS": "3-9"}).items()
+
+
+def test_who_lets_all_projects_be_one_user_is_told_what_that_means(gateway: StandIn, run: Run) -> None:
+    gateway.says("POST /nodes/join", ANSWER)
+    done = run("join", gateway.url, "lyon-1", "--address", "10.0.0.3", DISCOVERYBOT_KEY="db_once")
+    assert (done.returncode, "can read its stores' passwords" in done.stderr) == (0, True), done.stderr
 
 
 def test_the_way_to_another_machine_is_to_be_encrypted(run: Run) -> None:
