@@ -15,7 +15,7 @@ import pytest
 from conftest import DEAD_AFTER, Platform
 from dispatch_story import PlatformAtHand
 from fault_table import full_or_short
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from jobs import make_job
@@ -118,7 +118,9 @@ class Worker(RuleBasedStateMachine):
             report = SpiderReport(finish_reason="finished", progress=Progress(completed_pages=1), ended_at=now)
             facts = ExitReport(attempt=attempt.attempt, exit_code=0, ended_at=now, report=report)
             self.platform.completion.record_exit(attempt, facts, 0)
-            self.platform.completion.conclude(attempt.job_id)
+            # what a store's failure leaves undone here is the sweep's to do
+            with suppress(AutoReconnect):
+                self.platform.completion.conclude(attempt.job_id)
 
     # --- what it does
 
@@ -257,6 +259,6 @@ def test_whatever_fails_each_crawl_starts_where_it_can_and_none_twice(
         Worker,
         settings=settings(
             max_examples=full_or_short(200, 10), stateful_step_count=15, deadline=None, database=None,
-            suppress_health_check=list(HealthCheck),
+            suppress_health_check=list(HealthCheck), phases=(Phase.generate, Phase.shrink),
         ),
     )  # fmt: skip
