@@ -218,6 +218,21 @@ class Cancel(webservice.WsResource):
         return {"prevstate": "running" if running else "pending" if pending else None}
 
 
+class Withdraw(webservice.WsResource):
+    """`withdraw.json`: whether an attempt was taken. One that was not never is, however late its order arrives: so a
+    platform that got no answer to its order knows whether another node may have the job.
+    """
+
+    @param("project")
+    @param("job")
+    def render_POST(self, _request: Request, project: str, job: str) -> dict[str, bool]:  # noqa: N802 - as above
+        if project not in self.root.poller.queues:
+            refuse(f"project '{project}' not found")
+        if (attempt := AttemptId.parse(job)) is None:
+            refuse("job is not an attempt of a job")
+        return {"taken": Intake(self.root.launcher, self.root.poller.queues).was_taken(project, attempt)}
+
+
 class ListSpiders(AsyncService):
     """`listspiders.json`: as Scrapyd's, which would hand its whole environment to the project it lists."""
 
@@ -460,6 +475,19 @@ class Intake:
             except OSError:  # a full disk; it is out of the queue
                 log.failure("cannot write down that {job} was withdrawn", job=job)
         return pending
+
+    def was_taken(self, project: str, attempt: AttemptId) -> bool:
+        """Whether it was. From now on it is not, if it was not: it has its mark. Raises `OSError`."""
+        folder = outbox.attempt_dir(self._outbox, attempt)
+        if outbox.is_there(folder / outbox.SPEC):
+            return True
+        self._accounts.of(project).make_folder(folder)
+        if mark := StartedMark.make(folder, utc_now()):
+            try:
+                write_refusal(folder, attempt, "stale", fault="node")
+            finally:
+                mark.release()
+        return False
 
     def _bar(self, attempt: AttemptId, why: StopReason) -> None:
         """Make the attempt's mark, so that nobody can launch it. Raises `OSError`."""

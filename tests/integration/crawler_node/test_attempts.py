@@ -179,6 +179,23 @@ def test_an_attempt_says_that_it_was_stopped_for_a_pause_and_knows_no_other_reas
     assert node.exit_of(folder)["stopped_by"] == "pause"
 
 
+def test_what_was_withdrawn_before_its_order_arrives_never_starts(node: Any) -> None:
+    spec = node.spec("polite")
+    form = {"project": "discoverybot", "job": f"{spec['job_id']}-1"}
+    assert [node.client.post("/withdraw.json", data=form).json()["taken"] for _ in range(2)] == [False, False]
+    assert node.post(spec)["status"] == "ok"
+    node.wait_until_idle()
+    folder = node.outbox / form["job"]
+    assert (node.exit_of(folder)["refused"], (folder / "spec.json").exists()) == ("stale", False)
+
+
+def test_what_was_taken_is_not_withdrawn(node: Any) -> None:
+    folder = node.run_until_ready("polite")
+    form = {"project": "discoverybot", "job": folder.name}
+    assert node.client.post("/withdraw.json", data=form).json()["taken"] is True
+    assert node.cancel(folder) == "running"
+
+
 def test_a_second_cancellation_sends_no_second_signal_and_kill_kills(node: Any) -> None:
     folder = node.run_until_ready("stubborn")
     node.cancel(folder)
