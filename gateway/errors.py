@@ -356,3 +356,10 @@ class NodeUnreachableError(NodeError):
     def __init__(self, message: str, *, may_have_arrived: bool = True) -> None:
         super().__init__(message)
         self.may_have_arrived = may_have_arrived
+
+
+class NeverTakenError(NodeUnreachableError):
+    """The node did not answer, and says now that it has not taken the job, and never will: whatever was sent."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, may_have_arrived=False)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import structlog
@@ -17,16 +19,27 @@ from gateway.clock import VERDICT_SECONDS, Clock, utc_now
 from gateway.contract.crawl import SETTINGS_PROTOCOL, protocol_of
 from gateway.contract.outbox import AttemptId, StopReason
 from gateway.contract.records import NodeSpec
+from gateway.dispatch import steps
 from gateway.dispatch.fair_queue import FairQueue, NodeChoice, Selection, configured_projects, without_outdated
 from gateway.dispatch.loop import Loop, NodeTasks, Step
-from gateway.dispatch.why_jobs_wait import why_blocked, why_waits
-from gateway.errors import DiscoveryBotError, NodeError, NodeRefusedError, NodeUnreachableError
+from gateway.dispatch.steps import Isolation, Steps
+from gateway.dispatch.strays import strays
+from gateway.dispatch.why_jobs_wait import PASSING, why_blocked, why_waits
+from gateway.errors import (
+    DiscoveryBotError,
+    NeverTakenError,
+    NodeError,
+    NodeRefusedError,
+    NodeUnreachableError,
+    UnreadableError,
+)
 from gateway.jobs.backoff import backoff
 from gateway.jobs.completion import Completion
 from gateway.jobs.job import Assignment, Job, JobStatus, WaitingReason
 from gateway.jobs.messages import EventPublisher, about, correlation_of
 from gateway.jobs.outcome import CANCELLED, Outcome
-from gateway.jobs.queue import Candidate, JobQueue
+from gateway.jobs.queries import JobSweeps
+from gateway.jobs.queue import Candidate, JobQueue, Waiting
 from gateway.jobs.store import CANCEL_SECONDS, JobStore
 from gateway.nodes.health import NodeHealth
 from gateway.nodes.holds import HoldStore, Wish
@@ -62,10 +75,11 @@ def node_spec(job: Job, assignment: Assignment, given: HandedOver) -> NodeSpec:
 log = structlog.get_logger()
 #: How many jobs are assigned at once.
 BATCH = 64
-#: How many jobs are read at once because their node's answer is missing, their backoff is over, or they are to stop.
-OVERDUE = 100
-#: Seconds between two looks, if nothing asks for one; and between two looks at what is overdue.
-LOOK_SECONDS, ATTEND_EVERY = 1.0, 0.5
+#: How many jobs are read at once because their node's answer is missing or their backoff is over; how many of which
+#: something is to be asked of their nodes; and how many that wait, to say why.
+OVERDUE, ASKED, EXPLAINED = 100, 1000, 200
+#: Seconds between two looks at what waits, and at what is overdue; and at all that waits and all that runs.
+LOOK_SECONDS, RECONCILE_SECONDS = 0.5, 2.5
 #: How many nodes are called at once.
 PLACES = 32
 #: Seconds for which what a node has surely not got yet waits for its answer to another call.
@@ -114,6 +128,7 @@ class Dispatch:
     _queue: JobQueue
     _holds: HoldStore
     _nodes: NodeStore
+    _sweeps: JobSweeps
     _copies: EggCopies
     _scrapyd: ScrapydClient
     _environment: ProjectEnvironment
@@ -124,48 +139,51 @@ class Dispatch:
     _dead_after: timedelta
     _clock: Clock = utc_now
     _monotonic: Callable[[], float] = time.monotonic
-    _attend_every: float = ATTEND_EVERY
+    #: Carries the steps out. Default: threads of its own.
+    _threads: Executor | None = None
     _health: NodeHealth = field(init=False)
     #: Wakes up for messages, and looks by itself: no message has to arrive.
     loop: Loop = field(init=False)
     tasks: NodeTasks = field(init=False)
-    #: Of the loop: when it looks at what is overdue, and when it has asked nodes to stop which jobs.
-    _attend_at: float = field(init=False, default=float("-inf"))
-    _asked_to_stop: dict[str, float] = field(init=False, factory=dict)
+    _steps: Steps = field(init=False)
+    #: Where the next look at all that waits goes on.
+    _explained_to: str = field(init=False, default="")
 
     def __attrs_post_init__(self) -> None:
         self._health = NodeHealth(self._nodes, self._clock)
         self.tasks = NodeTasks(self._scrapyd, PLACES, self._node_failed, self._clock)
         self.loop = Loop(self.look, LOOK_SECONDS)
         self.tasks.on_end = self.loop.wake
+        often, sometimes = (partial(steps.Step, every=every) for every in (LOOK_SECONDS, RECONCILE_SECONDS))
+        self._steps = Steps(
+            (
+                often("overdue_jobs", self.see_to_overdue),
+                often("running_jobs", self.see_to_running),
+                often("rested_nodes", self.see_to_nodes),
+                sometimes("superseded_attempts", self.end_superseded),
+                sometimes("hindered_jobs", self.explain_hindered),
+            ),
+            self._threads,
+            self._clock,
+            self._monotonic,
+        )
 
     def close(self) -> None:
         """Look no more, and wait until what is being posted is recorded."""
         self.loop.close()
+        self._steps.close()
         self.tasks.wait(CALL_SECONDS)
 
     # --- the look
 
     def look(self, named: Sequence[str] = ()) -> bool:
-        """Assign waiting jobs to free slots, and see to what is overdue. No node is waited for. Returns whether
+        """Assign waiting jobs to free slots, and begin the steps that are due. No node is waited for. Returns whether
         another look may find more at once. Messages have `named` these jobs. For the loop alone.
         """
         self.tasks.take_back(PATIENCE)
-        if self._monotonic() >= self._attend_at:
-            self._attend_at = self._monotonic() + self._attend_every
-            for step in (self._see_to_overdue, self._see_to_stops, self.see_to_nodes):
-                self._try(step)
+        self._steps.begin()
         with within(VERDICT_SECONDS):
             return self._assign(named)
-
-    @staticmethod
-    def _try(step: Callable[[], object]) -> None:
-        """Whatever fails here must not keep the rest of the look from being done."""
-        try:
-            with within(VERDICT_SECONDS):
-                step()
-        except Exception as error:  # noqa: BLE001 - the next look tries again
-            log.warning("look_step_failed", error=str(error), kind=type(error).__name__)
 
     def _assign(self, named: Sequence[str]) -> bool:
         """Give the next jobs their holds and a node each. Returns whether there may be more."""
@@ -173,10 +191,7 @@ class Dispatch:
         if not named and self._fair.is_empty():
             return False
         self._fair.named(named)
-        nodes = self._up_to_date(self._nodes.lately())
-        configured = configured_projects(self._projects, nodes)
-        choice = NodeChoice(nodes, self._clock(), self._dead_after, configured, self.tasks.busy())
-        planned = self._plan(choice, look)
+        planned = self._plan(self._choice(self.tasks.busy()), look)
         taken, tried = self._take(planned)
         jobs = {job.id: job for job in self._queue.assign([(one.candidate, one.assignment) for one in tried])}
         for one in tried:
@@ -188,11 +203,10 @@ class Dispatch:
         again = len(planned) == BATCH or len(jobs) < len(tried)
         try:
             again |= self._give_back(planned, tried, taken, jobs)
-            if refused:
-                # a node gave no hold, so it is not any more as it was read: full, or drained
-                nodes = self._up_to_date(self._nodes.lately(anew=True))
             if left:
-                self._explain(left, NodeChoice(nodes, self._clock(), self._dead_after, configured))
+                # if a node gave no hold, it is not any more as it was read: full, or drained
+                choice = self._choice(anew=bool(refused))
+                self._note(self._reasons(self._queue.waiting(list(left)), choice))
         except PyMongoError as error:
             if not jobs:
                 raise
@@ -200,9 +214,12 @@ class Dispatch:
             self.loop.wake(*left)
         return again
 
-    def _up_to_date(self, nodes: list[Node]) -> list[Node]:
-        """The same nodes, without eggs that another deployment has replaced."""
-        return without_outdated(nodes, self._copies.outdated()) if any(node.eggs for node in nodes) else nodes
+    def _choice(self, busy: Collection[str] = (), *, anew: bool = False) -> NodeChoice:
+        """Among the nodes as they were read lately, without eggs that another deployment has replaced."""
+        nodes = self._nodes.lately(anew=anew)
+        if any(node.eggs for node in nodes):
+            nodes = without_outdated(nodes, self._copies.outdated())
+        return NodeChoice(nodes, self._clock(), self._dead_after, configured_projects(self._projects, nodes), busy)
 
     def _plan(self, choice: NodeChoice, look: Selection) -> list[_Planned]:
         """Choose jobs and their nodes from what is known now; nothing is written."""
@@ -277,13 +294,26 @@ class Dispatch:
             self._completion.admit(exclusive)
         return True
 
-    def _explain(self, job_ids: Collection[str], choice: NodeChoice) -> None:
-        """Record and publish why these jobs wait."""
-        full = self._fair.full()
-        reasons: dict[str, WaitingReason] = {}
-        for job in self._queue.in_partitions(list(job_ids)):
-            if reason := why_waits(job.user_id, choice.reason(job.partition.requirements), full):
-                reasons[job.id] = reason
+    # --- why jobs wait
+
+    def explain_hindered(self, apart: Isolation) -> None:
+        """Jobs that still wait may now wait for another reason: record and publish that."""
+        if self._queue.is_empty():
+            return
+        hindered = self._queue.hindered(PASSING, EXPLAINED, self._explained_to)
+        self._explained_to = hindered[-1].job_id if len(hindered) == EXPLAINED else ""
+        reasons = {job_id: {job_id: reason} for job_id, reason in self._reasons(hindered, self._choice()).items()}
+        apart.each(apart.turn(reasons).items(), self._note)
+
+    def _reasons(self, waiting: Sequence[Waiting], choice: NodeChoice) -> dict[str, WaitingReason]:
+        """Why these jobs wait, by id, of those whose reason is another one now."""
+        full, of_nodes = self._fair.full() if waiting else set(), cache(choice.reason)
+        found = (
+            (one, why_waits(one.partition.user_id, of_nodes(one.partition.requirements), full)) for one in waiting
+        )
+        return {one.job_id: reason for one, reason in found if reason and reason is not one.reason}
+
+    def _note(self, reasons: Mapping[str, WaitingReason]) -> None:
         for waiting in self._queue.note_waiting(reasons) if reasons else ():
             self._publisher.status(waiting)
 
@@ -295,10 +325,11 @@ class Dispatch:
                 self._post(job, node)
 
         def failed(error: NodeError) -> None:
-            # only after a first post that was refused, or surely did not arrive, does the node surely have nothing
+            # it surely has nothing after a first post that was refused, or surely did not arrive; or if it says so
             may_have_arrived = isinstance(error, NodeUnreachableError) and error.may_have_arrived
+            certain = isinstance(error, NeverTakenError) or (is_first and not may_have_arrived)
             with about(job):
-                self._not_accepted(job, error, certain=is_first and not may_have_arrived)
+                self._not_accepted(job, error, certain=certain)
 
         return Step(f"post {_attempt(job)}", post, failed)
 
@@ -306,7 +337,10 @@ class Dispatch:
         """Raises `NodeUnreachableError`, `NodeRefusedError`."""
         if (assignment := job.assignment) is None:
             return
-        self._hand_over(job, assignment, node)
+        try:
+            self._hand_over(job, assignment, node)
+        except NodeUnreachableError as error:
+            self._require_taken(job, node, error)
         running = self._jobs.mark_running(job.id, assignment)
         log.info("dispatched", job_id=job.id, attempt=assignment.attempt, node=node.id, status="running")
         # None: the tailer saw the attempt run before this worker recorded it
@@ -315,6 +349,19 @@ class Dispatch:
             if running.stop_reason:
                 # asked for in the meantime: the look after this task finds it
                 self._jobs.attend_later(running.id, CANCEL_SECONDS)
+
+    def _require_taken(self, job: Job, node: Node, error: NodeUnreachableError) -> None:
+        """Of a node that did not answer, and may have the attempt. Raises `error` if it does not say even that, and
+        `NeverTakenError` if it has not.
+        """
+        if not error.may_have_arrived:
+            raise error
+        try:
+            taken = self._scrapyd.was_taken(node.url, job.spec.project, _attempt(job))
+        except NodeError:
+            raise error from None
+        if not taken:
+            raise NeverTakenError(error.message) from error
 
     def _hand_over(self, job: Job, assignment: Assignment, node: Node) -> None:
         """Raises `NodeUnreachableError`, `NodeRefusedError`; the latter also if a secret of its project cannot be
@@ -361,10 +408,8 @@ class Dispatch:
         if released is None or job.assignment is None:
             return None
         self._completion.free(job, job.assignment.attempt, job.assignment.node)
-        if released.stop_reason == "cancel":
-            return None if self._completion.end_waiting(released, CANCELLED) else released
-        if released.stop_reason == "pause":
-            return None if self._completion.pause(released) else released
+        if self._stop_waiting(released) is not None:
+            return None
         if not_before <= self._clock():
             self._queue.requeue([released])
             self.loop.wake()
@@ -372,13 +417,22 @@ class Dispatch:
 
     # --- what is overdue
 
-    def _see_to_overdue(self) -> None:
-        """Jobs whose backoff is over, and those whose nodes have not answered."""
-        busy = self.tasks.busy()
-        for job in self._queue.overdue(OVERDUE):
-            if job.assignment is not None and job.assignment.node not in busy:
-                with about(job):
-                    self._settle(job)
+    def see_to_overdue(self, apart: Isolation) -> None:
+        """Jobs whose backoff is over, whose nodes have not answered, or that are not to wait any more."""
+        apart.each(((job.id, job) for job in self._queue.overdue(OVERDUE)), self._see_to)
+
+    def _see_to(self, job: Job) -> None:
+        with about(job):
+            if job.assignment is None:
+                self._stop_waiting(job)
+            elif job.assignment.node not in self.tasks.busy():
+                self._settle(job)
+
+    def _stop_waiting(self, job: Job) -> Job | None:
+        """It was to be cancelled or paused while no node has it. `None` if it was not, or goes on all the same."""
+        if job.stop_reason == "cancel":
+            return self._completion.end_waiting(job, CANCELLED)
+        return self._completion.pause(job) if job.stop_reason == "pause" else None
 
     def _settle(self, found: Job) -> None:
         """Ask the node again for its answer, even if it has no free slot."""
@@ -418,19 +472,29 @@ class Dispatch:
         if now is not None and (now.message, now.assignment is None) != (before.message, before.assignment is None):
             self._publisher.status(now)
 
-    def _see_to_stops(self) -> None:
-        """Running jobs that are to be stopped: each is asked for again and again, until its attempt has ended."""
-        now, found = self._monotonic(), self._queue.to_stop(OVERDUE, timedelta(seconds=CANCEL_SECONDS))
-        before = self._asked_to_stop
-        self._asked_to_stop = {job.id: before[job.id] for job in found if job.id in before}
-        for job in found:
-            if now - before.get(job.id, float("-inf")) >= CANCEL_SECONDS:
-                self._asked_to_stop[job.id] = now
-                self.cancel(job)
+    # --- attempts of which something is to be asked of their nodes
+
+    def see_to_running(self, apart: Isolation) -> None:
+        """Running jobs that are to be stopped, or show no sign of life: one worker asks, and again until it helps."""
+        due = self._queue.running(ASKED, timedelta(seconds=CANCEL_SECONDS))
+        apart.each(((job.id, job) for job in due if job.needs_its_node), self._ask)
+
+    def _ask(self, job: Job) -> None:
+        # a beat would look at it once that time is over, and workers look that much earlier
+        if self._jobs.attended(job, 2 * CANCEL_SECONDS):
+            with about(job):
+                (self.cancel if job.stop_reason else self.post_again)(job)
+
+    def end_superseded(self, _apart: Isolation | None = None) -> None:
+        """Stop attempts whose job has gone on without them or no longer exists."""
+        nodes = [node for node in self._nodes.all(held=()) if node.is_alive(self._clock(), self._dead_after)]
+        for node, project, attempt in strays(self._sweeps, nodes):
+            log.warning("superseded_attempt", job_id=attempt.job_id, attempt=attempt.attempt, node=node.id)
+            self.stop(node.id, project, attempt)
 
     # --- nodes that have failed
 
-    def see_to_nodes(self) -> None:
+    def see_to_nodes(self, _apart: Isolation | None = None) -> None:
         """Ask nodes that have rested whether they work; forget what failed long ago."""
         now, nodes = self._clock(), self._nodes.lately() if self._nodes.is_any_failing() else []
         for node in nodes:
@@ -442,7 +506,7 @@ class Dispatch:
         longest = MAX_SILENT_REST_SECONDS if is_silent else MAX_REST_SECONDS
         self._health.note(node.id, Failure(error.message, began_at, longest_rest=longest))
 
-    # --- calls whose caller asks again if they have no effect
+    # --- calls that are made again if they have no effect
 
     def cancel(self, job: Job) -> None:
         """Ask the node to stop the running attempt, to end the job or to pause it. The exit report says how the
@@ -455,9 +519,15 @@ class Dispatch:
 
     def stop(self, node_id: str, project: str, attempt: AttemptId, why: StopReason = "cancel") -> None:
         """Ask the node to stop the attempt."""
-        if (node := self._nodes.get(node_id)) is not None:
+        if (node := self._node(node_id)) is not None:
             call = partial(self._scrapyd.cancel, node.url, project, attempt, why)
             self.tasks.add(node, Step(f"{why} {attempt}", call))
+
+    def _node(self, name: str) -> Node | None:
+        """`None` also if it cannot be read, which whoever reads all nodes says."""
+        with suppress(UnreadableError):
+            return self._nodes.get(name)
+        return None
 
     def post_again(self, job: Job) -> None:
         """The attempt shows no sign of life: post it to its node again. That changes nothing if the node has it."""
@@ -468,7 +538,8 @@ class Dispatch:
         until = attempt.dispatched_at + timedelta(seconds=START_SECONDS)
         number, name, instance = attempt.attempt, attempt.node, attempt.instance
         same = Assignment(attempt=number, node=name, token="", until=until, instance=instance)
-        if (node := self._nodes.get(name)) is not None and _is_meant(same, node):
+        node = self._node(name)
+        if node is not None and not node.is_resting and _is_meant(same, node):
             self.tasks.add(node, Step(f"post {_attempt(job)}", partial(self._hand_over, job, same, node)))
 
 

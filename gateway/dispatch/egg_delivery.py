@@ -21,7 +21,7 @@ from gateway.dispatch.fair_queue import NodeChoice, configured_projects, without
 from gateway.dispatch.loop import NodeTasks, Step
 from gateway.errors import NodeError, NodeRefusedError, NodeUnreachableError, StillInstallingError
 from gateway.jobs.job import Job, Requirements
-from gateway.jobs.messages import BRING_EGG, EventPublisher, Waker
+from gateway.jobs.messages import EventPublisher
 from gateway.jobs.queue import FREE_TO_START, Capacity, JobDocuments, JobQueue, change
 from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import Node, NodeStore
@@ -103,17 +103,11 @@ class EggWatch:
     _needs: EggNeeds
     _nodes: NodeStore
     _projects: ProjectStore
-    _waker: Waker
     _dead_after: timedelta
     _clock: Clock = utc_now
     _monotonic: Callable[[], float] = time.monotonic
     _looked_at: float = field(init=False, default=float("-inf"))
     _cleaned_at: float = field(init=False, default=float("-inf"))
-
-    def look(self) -> None:
-        """For beats: tell workers that do not look by themselves. A delivery asked for twice is made once."""
-        for node_id, egg in self.wanted():
-            self._waker.wake(BRING_EGG, node_id, *egg)
 
     def wanted(self) -> Iterator[tuple[str, Egg]]:
         """Nodes, and what each is to be brought, or to have removed. Looks every two seconds, and finds nothing in

@@ -84,12 +84,6 @@ class FairQueue:
         """Whether no job waits for a slot. It queries MongoDB only if no waiting job is known."""
         return not self.partitions and self._queue.is_empty()
 
-    def candidate(self, capacity: Capacity) -> Candidate | None:
-        """A job that could start now; `None` if no job can."""
-        full = self.full()
-        best = (front.candidates[0] for front in self._queue.fronts(capacity.fits))
-        return next((one for one in best if one.partition.user_id not in full), None)
-
     def running(self) -> Counter[str]:
         """How many crawls each user has running."""
         used = self._holds.used_by_kind(_USER)

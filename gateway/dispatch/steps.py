@@ -20,7 +20,7 @@ import structlog
 from attrs import define, field
 from pymongo.errors import ConnectionFailure, PyMongoError
 
-from gateway.clock import VERDICT_SECONDS, Clock, remaining
+from gateway.clock import VERDICT_SECONDS, Clock, remaining, utc_now
 from gateway.stores.mongo import within
 
 log = structlog.get_logger()
@@ -39,8 +39,8 @@ _SHARED = 1.0
 @define(eq=False, repr=False)
 class Step:
     name: str
-    #: Returns the seconds after which it is due again, if that is sooner than `every`.
-    run: Callable[[], float | None]
+    #: Sees to one thing after the other by this.
+    run: Callable[[Isolation], object]
     #: Seconds between two beginnings.
     every: float = 0.0
     #: By the monotonic clock.
@@ -53,30 +53,29 @@ class Steps:
         self,
         steps: Sequence[Step],
         threads: Executor | None = None,
+        clock: Clock = utc_now,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._steps = steps
+        self._steps = [(step, Isolation(step.name, clock)) for step in steps]
         self._threads = threads or ThreadPoolExecutor(len(steps), thread_name_prefix="step")
         self._monotonic = monotonic
 
     def begin(self) -> None:
         """Begin every step that is due and does not run. Waits for none of them."""
-        for step in self._steps:
+        for step, isolation in self._steps:
             now = self._monotonic()
             if now >= step.due_at and (step.last is None or step.last.done()):
                 step.due_at = now + step.every
-                step.last = self._threads.submit(self._carry_out, step)
+                step.last = self._threads.submit(self._carry_out, step, isolation)
 
-    def _carry_out(self, step: Step) -> None:
+    @staticmethod
+    def _carry_out(step: Step, isolation: Isolation) -> None:
         try:
             with within(VERDICT_SECONDS):
-                again = step.run()
+                step.run(isolation)
         except Exception as error:  # noqa: BLE001 - after any failure the step is taken again
             about = {} if _is_away(error) else {"exc_info": error}
             log.warning("step_failed", step=step.name, error=str(error), kind=type(error).__name__, **about)
-        else:
-            if again is not None:
-                step.due_at = min(step.due_at, self._monotonic() + again)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -101,8 +100,8 @@ class Isolation:
     that cannot be written.
     """
 
-    #: What the things are, for the log.
-    _kind: str
+    #: Of the step, for the log.
+    _step: str
     _clock: Clock
     _late: dict[str, _Late] = field(init=False, factory=dict)
     #: Where the next turn begins.
@@ -130,13 +129,17 @@ class Isolation:
         see_to: Callable[[Thing], object],
         put_off: Callable[[Thing, float], object] = lambda _thing, _seconds: None,
     ) -> None:
-        """See to each of them, as long as the step has time. One that fails is late, and put off by some seconds.
+        """See to each of them that is not late, as long as the step has time. One that fails is late, and put off by
+        some seconds.
 
         Raises only what says that MongoDB is away.
         """
+        late = set(self.late)
         for name, thing in things:
             if remaining(VERDICT_SECONDS) <= 0:
                 return
+            if name in late:
+                continue
             try:
                 see_to(thing)
             except Exception as error:  # noqa: BLE001 - nothing that one of them does may keep the others waiting
@@ -152,7 +155,7 @@ class Isolation:
         if _is_away(error):
             raise error
         about = {"exc_info": error} if failures == 1 else {}
-        log.warning("left_for_later", what=self._kind, name=name, seconds=seconds, error=str(error), **about)
+        log.warning("left_for_later", step=self._step, name=name, seconds=seconds, error=str(error), **about)
         try:
             put_off(seconds)
         except PyMongoError as refused:

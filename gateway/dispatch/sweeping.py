@@ -1,149 +1,138 @@
-"""The sweep: it finds within seconds what a lost message, a killed process or a lost node left undone, and does it or
-wakes a worker for it.
+"""The sweep: it finds within seconds what a lost message, a killed process or a lost node left undone, and does it.
 
-A beat takes each step of it in a thread of its own. No step needs the broker, and none needs another one.
+A beat takes each step of it in a thread of its own. No step needs another one, the broker, or a node: only workers
+call nodes, and find by themselves what is to be asked of them.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from datetime import datetime, timedelta
-from functools import cache, partial
+from functools import partial
 from typing import NamedTuple
 
+import structlog
 from attrs import define, field
 
 from gateway.clock import Clock, utc_now
-from gateway.dispatch.fair_queue import FairQueue, NodeChoice, configured_projects
-from gateway.dispatch.reconciliation import Reconciliation
-from gateway.dispatch.steps import Isolation, Shared, Step, Steps
-from gateway.dispatch.why_jobs_wait import PASSING, why_waits
-from gateway.jobs import messages
+from gateway.contract.outbox import AttemptId
+from gateway.contract.records import ExitReport
+from gateway.dispatch.dispatcher import CLOCK_MARGIN, START_SECONDS
+from gateway.dispatch.steps import BATCH, Isolation, Shared, Step, Steps
 from gateway.jobs.completion import Completion
-from gateway.jobs.job import Job, JobStatus, WaitingReason
-from gateway.jobs.messages import EventPublisher, Waker, about
+from gateway.jobs.job import FINAL_STATUSES, Attempt, Job, JobStatus
+from gateway.jobs.messages import about
 from gateway.jobs.outcome import CANCELLED
-from gateway.jobs.queries import JobSweeps, LiveAttempt
+from gateway.jobs.queries import JobSweeps, JobWithHolds, LiveAttempt
 from gateway.jobs.queue import JobQueue
 from gateway.jobs.store import CANCEL_SECONDS, JobStore
-from gateway.nodes.health import NodeWatch
+from gateway.logs.store import LogStore
+from gateway.nodes.health import NodeHealth, NodeWatch
 from gateway.nodes.holds import Held, HoldStore
 from gateway.nodes.store import Node, NodeStore
-from gateway.projects.environment import ProjectStore
 
-#: How many jobs that wait one run of a step reads.
+log = structlog.get_logger()
+
+#: How many resources that jobs wait for one run of a step reads.
 SWEEP_BATCH = 200
 #: How many jobs to decide on one run reads, one after the other, as long as it has time.
 DECIDED = 1000
-#: Seconds between two looks at the jobs that wait and at what runs on the nodes.
+#: Seconds between two looks at what runs on the nodes, and at what is held.
 RECONCILE_SECONDS = 2.5
-#: Seconds between two deletions of data whose retention has ended.
-RETENTION_SECONDS = 60.0
 #: Time between two deletions of unheld resources: the next crawl of the same user will soon hold them again.
 FORGET_SECONDS = 60.0
+#: A node that has accepted an attempt and not started it within this time never starts it.
+NEVER = timedelta(seconds=START_SECONDS) + CLOCK_MARGIN
+#: An attempt that has lived for this long counts as running.
+RUNS_AFTER = timedelta(seconds=10)
+#: An attempt counts as gone if this many heartbeats, all begun after its start, do not contain it.
+ABSENT_HEARTBEATS = 3
+#: A worker takes holds and assigns within moments. After this time it has died, or must not assign any more.
+TAKEN_FOR = timedelta(seconds=15)
+
+
+class _Absence(NamedTuple):
+    heartbeat_at: datetime
+    heartbeats: int
 
 
 class _Nodes(NamedTuple):
-    all: list[Node]
+    by_name: Mapping[str, Node]
     #: Names of those that were watched for long enough to know that they are dead.
     dead: Collection[str]
-
-    @property
-    def others(self) -> list[Node]:
-        return [node for node in self.all if node.id not in self.dead]
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Sweeper:
+    """For any number of nodes and crawls each step needs one or two queries to MongoDB if something differs."""
+
     _jobs: JobStore
     _queue: JobQueue
     _sweeps: JobSweeps
     _nodes: NodeStore
     _completion: Completion
     _holds: HoldStore
-    _fair: FairQueue
-    _projects: ProjectStore
-    _reconciliation: Reconciliation
-    _publisher: EventPublisher
-    _waker: Waker
+    _logs: LogStore
     _dead_after: timedelta
     _clock: Clock = utc_now
     _monotonic: Callable[[], float] = time.monotonic
     #: Carries the steps out. Default: threads of its own.
     _threads: Executor | None = None
-    #: When the next job needs a worker, as far as that is known.
-    next_at: datetime | None = field(init=False, default=None)
-    _ahead: timedelta = field(init=False, default=timedelta())
     _watch: NodeWatch = field(init=False)
+    _health: NodeHealth = field(init=False)
     _steps: Steps = field(init=False)
-    _to_decide: Isolation = field(init=False)
-    _blocked: Isolation = field(init=False)
-    _explained: Isolation = field(init=False)
-    # where the next look at the waiting jobs goes on
-    _explained_to: str = field(init=False, default="")
+    _absences: dict[AttemptId, _Absence] = field(init=False, factory=dict)
+    #: Where the next look at what jobs wait for goes on.
     _blocked_for: str = field(init=False, default="")
     _seen_nodes: Shared[_Nodes] = field(init=False)
     _seen_holds: Shared[list[Held]] = field(init=False)
     _seen_live: Shared[list[LiveAttempt]] = field(init=False)
-    _seen_choice: Shared[NodeChoice | None] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._watch = NodeWatch(self._dead_after, self._monotonic)
-        self._to_decide = Isolation("job", self._clock)
-        self._blocked = Isolation("exclusive resource", self._clock)
-        self._explained = Isolation("waiting job", self._clock)
+        self._health = NodeHealth(self._nodes, self._clock)
         self._seen_nodes = Shared(self._read_nodes, self._monotonic)
         self._seen_holds = Shared(self._holds.all, self._monotonic)
         self._seen_live = Shared(self._sweeps.live_attempts, self._monotonic)
-        self._seen_choice = Shared(self._read_choice, self._monotonic)
         often = partial(Step, every=RECONCILE_SECONDS)
         steps = (
             Step("decide", self._decide),
-            Step("wake_workers", self._wake_workers),
-            often("missing_attempts", self._see_to_missing),
-            often("superseded_attempts", self._end_superseded),
-            often("leaked_holds", self._free_leaked),
-            often("failing_nodes", self._look_after_failing),
+            often("missing_attempts", self.see_to_missing),
+            often("leaked_holds", self.free_leaked),
+            often("failing_nodes", self.forgive),
             often("blocked_jobs", self._admit_blocked),
-            often("hindered_jobs", self._explain_hindered),
-            often("idle_slots", self._wake_for_idle_slots),
-            Step("unused_holds", self._forget_unused, every=FORGET_SECONDS),
-            Step("retention", lambda: self._waker.wake(messages.REMOVE_EXPIRED), every=RETENTION_SECONDS),
+            Step("unused_holds", self.forget_unused, every=FORGET_SECONDS),
         )
-        self._steps = Steps(steps, self._threads, self._monotonic)
+        self._steps = Steps(steps, self._threads, self._clock, self._monotonic)
 
-    def sweep(self, ahead: timedelta = timedelta()) -> None:
-        """Begin all steps that are due; waits for none. `next_at` tells later what becomes due within `ahead`."""
-        self.next_at, self._ahead = None, ahead
+    def sweep(self) -> None:
+        """Begin all steps that are due; waits for none."""
         self._steps.begin()
 
     def close(self) -> None:
         self._steps.close()
 
+    def _read_nodes(self) -> _Nodes:
+        # their slots have no part in this
+        nodes = self._nodes.all(held=())
+        return _Nodes({node.id: node for node in nodes}, {node.id for node in nodes if self._watch.is_dead(node)})
+
     # --- jobs whose `attend_at` has come
 
-    def _decide(self) -> None:
+    def _decide(self, apart: Isolation) -> None:
         """Decide on ended attempts, settle ended jobs, carry out what was asked for: none of it needs a worker."""
-        due = self._jobs.to_attend(self._clock(), DECIDED, self._to_decide.late)
-        self._to_decide.each(((job.id, job) for job in due), self._attend_to, self._jobs.attended)
-
-    def _wake_workers(self) -> None:
-        """A hint, for workers that do not look by themselves."""
-        now = self._clock()
-        first = self._jobs.first_for_worker(now + self._ahead)
-        if first is not None and first <= now:
-            self._waker.wake(messages.SEE_TO_OVERDUE)
-        else:
-            self.next_at = first
+        due = self._jobs.to_attend(self._clock(), DECIDED, apart.late)
+        apart.each(((job.id, job) for job in due), self._attend_to, self._jobs.attended)
 
     def _attend_to(self, job: Job) -> None:
         if job.is_final or (job.current and job.current.exit and job.status is JobStatus.RUNNING):
             with about(job):
                 self._completion.conclude_job(job)
-        elif job.status is JobStatus.RUNNING and job.stop_reason:
-            self._waker.wake(messages.CANCEL_CRAWL, job.id)
+        elif job.needs_its_node:
+            # no worker has asked for it
             self._jobs.attended(job, CANCEL_SECONDS)
         elif job.stop_reason == "cancel":
             self._completion.end_waiting(job, CANCELLED)
@@ -157,74 +146,152 @@ class Sweeper:
         else:
             self._jobs.attended(job)
 
-    # --- what runs on the nodes, and what is held
-
-    def _read_nodes(self) -> _Nodes:
-        # their slots have no part in this
-        nodes = self._nodes.all(held=())
-        return _Nodes(nodes, {node.id for node in nodes if self._watch.is_dead(node)})
-
-    def _see_to_missing(self) -> None:
-        nodes = self._seen_nodes()
-        self._reconciliation.see_to_missing(self._seen_live(), nodes.all, nodes.dead)
-
-    def _end_superseded(self) -> None:
-        self._reconciliation.end_superseded(self._seen_live(), self._seen_nodes().others)
-
-    def _free_leaked(self) -> None:
-        self._reconciliation.free_leaked(self._seen_live(), self._seen_holds())
-
-    def _forget_unused(self) -> None:
-        self._reconciliation.forget_unused(self._seen_holds())
-
-    def _look_after_failing(self) -> float | None:
-        nodes = self._seen_nodes()
-        self._reconciliation.look_after_failing(self._seen_live(), nodes.others)
-        rests = [node.rest_until for node in nodes.all if node.rest_until]
-        # when the rest is over, the node is asked whether it works
-        return max(1.0, (min(rests) - self._clock()).total_seconds()) if rests else None
-
-    # --- jobs that wait
-
-    def _admit_blocked(self) -> None:
+    def _admit_blocked(self, apart: Isolation) -> None:
         """Unblock jobs whose resource is free: the process that freed it may have died before it could do so."""
         resources = self._queue.blocked_for(SWEEP_BATCH, self._blocked_for)
         # continue there next time, so that every resource gets its turn
         self._blocked_for = resources[-1] if resources else ""
-        free = self._blocked.turn({one: one for one in self._holds.free_of(resources)} if resources else {})
-        self._blocked.each(free.items(), self._admit)
+        free = self._holds.free_of(resources) if resources else ()
+        apart.each(apart.turn({one: one for one in free}).items(), self._completion.admit)
 
-    def _admit(self, resource: str) -> None:
-        if admitted := self._completion.admit(resource):
-            self._waker.wake_job(admitted)
+    # --- attempts that should run and are missing
 
-    def _read_choice(self) -> NodeChoice | None:
-        """`None` if no job waits for a slot."""
-        if self._queue.is_empty():
-            return None
-        nodes = self._nodes.all(attempts=False)
-        return NodeChoice(nodes, self._clock(), self._dead_after, configured_projects(self._projects, nodes))
+    def see_to_missing(self, apart: Isolation) -> None:
+        nodes, dead = self._seen_nodes()
+        there = {name: {*node.present, *node.alive} for name, node in nodes.items()}
+        missing = {
+            str(one.id): one.id
+            for one in self._seen_live()
+            if one.is_running and (one.node in dead or str(one.id) not in there.get(one.node, ()))
+        }
+        self._absences = {name: self._absences[name] for name in missing.values() if name in self._absences}
+        turn = apart.turn(missing)
+        jobs = self._sweeps.jobs(attempt.job_id for attempt in turn.values())
+        apart.each(turn.items(), lambda one: self._see_to(one, jobs.get(one.job_id), nodes, dead))
 
-    def _wake_for_idle_slots(self) -> None:
-        choice = self._seen_choice()
-        if choice and (capacity := choice.capacity()) and self._fair.candidate(capacity) is not None:
-            self._waker.wake(messages.ENQUEUE_CRAWL)
-
-    def _explain_hindered(self) -> None:
-        """Jobs that still wait may now wait for another reason: record and publish that."""
-        if (choice := self._seen_choice()) is None:
+    def _see_to(
+        self, attempt_id: AttemptId, job: Job | None, nodes: Mapping[str, Node], dead: Collection[str]
+    ) -> None:
+        attempt = job.current if job else None
+        # the attempt may have ended since it was found missing
+        if job is None or attempt is None or attempt.attempt != attempt_id.attempt or attempt.exit is not None:
             return
-        hindered = self._queue.hindered(PASSING, SWEEP_BATCH, self._explained_to)
-        self._explained_to = hindered[-1].job_id if len(hindered) == SWEEP_BATCH else ""
-        full, of_nodes = self._fair.full() if hindered else set(), cache(choice.reason)
-        changed: dict[str, tuple[str, WaitingReason]] = {}
-        for one in hindered:
-            reason = why_waits(one.partition.user_id, of_nodes(one.partition.requirements), full)
-            if reason and reason is not one.reason:
-                changed[one.job_id] = one.job_id, reason
-        self._explained.each(self._explained.turn(changed).items(), self._explain)
+        node = nodes.get(attempt.node)
+        if node is not None and node.id in dead:
+            self._declare_lost(job, f"node {node.id} has not been heard of since {node.heartbeat_at:%H:%M:%S} UTC")
+        elif node is not None and self._is_gone(attempt_id, attempt, node):
+            what = (
+                "its files have disappeared from"
+                if attempt.started_at
+                else "it was accepted, but it never arrived at"
+            )
+            self._declare_lost(job, f"{what} node {node.id}")
 
-    def _explain(self, change: tuple[str, WaitingReason]) -> None:
-        job_id, reason = change
-        for waiting in self._queue.note_waiting({job_id: reason}):
-            self._publisher.status(waiting)
+    def _is_gone(self, attempt_id: AttemptId, attempt: Attempt, node: Node) -> bool:
+        """Whether the tailer does not know the attempt, although it should have started by now and has not ended: its
+        folder was removed or never existed.
+        """
+        if attempt.started_at is None and self._clock() - attempt.dispatched_at <= NEVER:
+            return False
+        # the time of its start is not used, because it comes from the node's clock
+        began = max(node.beating_since, attempt.dispatched_at)
+        if node.heartbeat_at <= began:
+            self._absences.pop(attempt_id, None)
+            return False
+        absence = self._absences.get(attempt_id, _Absence(began, 0))
+        if absence.heartbeat_at != node.heartbeat_at:
+            absence = _Absence(node.heartbeat_at, absence.heartbeats + 1)
+        self._absences[attempt_id] = absence
+        return absence.heartbeats >= ABSENT_HEARTBEATS
+
+    def _declare_lost(self, job: Job, message: str) -> None:
+        log.warning("attempt_lost", job_id=job.id, attempt=job.attempt, reason=message)
+        facts = ExitReport(attempt=job.attempt, ended_at=self._clock(), lost=True, log_tail=message)
+        shipped = self._logs.end(job.id, job.attempt)
+        self._completion.record_exit(AttemptId(job.id, job.attempt), facts, shipped)
+        self._completion.conclude(job.id)
+
+    # --- holds that are no longer needed
+
+    def free_leaked(self, apart: Isolation) -> None:
+        """Free the holds of attempts that do not live."""
+        nodes, before = {str(one.id): one.node for one in self._seen_live()}, self._clock() - TAKEN_FOR
+        unneeded: defaultdict[str, list[str]] = defaultdict(list)
+        for held in self._seen_holds():
+            for holder in held.holders:
+                if holder.at <= before and not _needs(held.resource, nodes.get(holder.attempt)):
+                    unneeded[holder.attempt].append(held.resource)
+        turn = apart.turn(unneeded)
+        jobs = self._sweeps.with_holds(attempt.job_id for attempt in map(AttemptId.parse, turn) if attempt)
+        apart.each(((name, name) for name in turn), lambda name: self._free_if_over(name, turn[name], jobs))
+
+    def _free_if_over(self, name: str, resources: Sequence[str], jobs: Mapping[str, JobWithHolds | None]) -> None:
+        """Free them only if the attempt certainly does not run and never will: see the rule in `nodes/holds.py`."""
+        attempt = AttemptId.parse(name)
+        if attempt is None or attempt.job_id not in jobs:
+            self._holds.free(name, resources)
+            return
+        job = jobs[attempt.job_id]
+        over = [one for one in resources if job and not _lives(job, attempt.attempt, one)]
+        if job is None or not over:
+            return
+        is_to_come = attempt.attempt > job.attempt and job.status not in FINAL_STATUSES
+        if is_to_come and not self._queue.use_up(attempt.job_id, attempt.attempt):
+            # another process was quicker: the next look decides
+            return
+        log.info("holds_freed", resources=over, attempt=name)
+        self._holds.free(name, over)
+        if job.exclusive in over:
+            self._completion.admit(job.exclusive)
+
+    def forget_unused(self, _apart: Isolation | None = None) -> None:
+        """Forget resources without a holder, but not those of nodes: they will soon be held again."""
+        held = self._seen_holds()
+        unused = [one.resource for one in held if not one.holders and not one.resource.startswith("node:")]
+        if unused:
+            self._holds.forget(unused[:BATCH])
+
+    # --- nodes that have failed
+
+    def forgive(self, apart: Isolation) -> None:
+        """A running crawl proves that its node can run crawls, because a crawl that it cannot run dies at once."""
+        nodes, dead = self._seen_nodes()
+        failing = {name: node for name, node in nodes.items() if node.failures and name not in dead}
+        if not failing:
+            return
+        of_failing = [one for one in self._seen_live() if one.node in failing and one.is_running]
+        # those on probation prove the most, and all nodes may be failing
+        first = sorted(of_failing, key=lambda one: str(one.id) != failing[one.node].trial)[:BATCH]
+        jobs = self._sweeps.jobs(one.id.job_id for one in first)
+        apart.each(jobs.items(), lambda job: self._forgive_if_well(job, failing))
+
+    def _forgive_if_well(self, job: Job, failing: Mapping[str, Node]) -> None:
+        node = failing.get(job.current.node) if job.current else None
+        if node and job.current and _runs(job, job.current, node):
+            self._health.succeeded(node.id, job.current.dispatched_at)
+
+
+def _runs(job: Job, attempt: Attempt, node: Node) -> bool:
+    if job.progress is not None and job.progress.completed_pages > 0:
+        return True
+    alive = str(AttemptId(job.id, attempt.attempt)) in node.alive
+    return alive and node.heartbeat_at - attempt.dispatched_at > RUNS_AFTER
+
+
+def _needs(resource: str, node: str | None) -> bool:
+    """Whether an attempt on this node needs this hold; `None`: the attempt lives on no node."""
+    if node is None:
+        return False
+    kind, _, name = resource.partition(":")
+    return kind not in {"node", "browser"} or name == node
+
+
+def _lives(job: JobWithHolds, attempt: int, resource: str) -> bool:
+    if job.assigned is not None and job.assigned[0] == attempt:
+        return _needs(resource, job.assigned[1])
+    if job.attempt != attempt:
+        return False
+    if job.status is JobStatus.PAUSED:
+        # it has no slot any more, and keeps its site
+        return resource == job.exclusive
+    return job.status is JobStatus.RUNNING and _needs(resource, job.node)

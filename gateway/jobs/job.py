@@ -473,6 +473,12 @@ class Job(JobFacts, extra="forbid"):
         return None if self.pause_requested_at is None else "pause"
 
     @property
+    def needs_its_node(self) -> bool:
+        """Whether something is to be asked of the node that has its attempt: that it stop it, or start it at last."""
+        attempt = self.current if self.status is JobStatus.RUNNING else None
+        return attempt is not None and attempt.exit is None and bool(self.stop_reason or attempt.started_at is None)
+
+    @property
     def current(self) -> Attempt | None:
         """The attempt that counts: the newest one that a node has accepted."""
         return self.attempts[max(self.attempts, key=int)] if self.attempts else None

@@ -109,15 +109,11 @@ class EventPublisher:
 # --- wakes a worker: "look at job X now". The message is only a hint: if it is lost, the sweeper finds the job.
 
 ENQUEUE_CRAWL = "enqueue_crawl"
-SEE_TO_OVERDUE = "see_to_overdue"
 FINISH_CRAWL = "finish_crawl"
 CANCEL_CRAWL = "cancel_crawl"
 CALL_WEBHOOKS = "call_webhooks"
-POST_AGAIN = "post_again"
-STOP_ATTEMPT = "stop_attempt"
-PROBE_NODE = "probe_node"
-REMOVE_EXPIRED = "remove_expired"
-BRING_EGG = "bring_egg"
+#: What beats of 0.2.0 ask for: workers find it by themselves.
+OF_OLDER_BEATS = ("see_to_overdue", "post_again", "stop_attempt", "probe_node", "remove_expired", "bring_egg")
 
 
 class Waker(Protocol):

@@ -99,6 +99,7 @@ ATTEND_SECONDS = 15
 #: How many nodes to avoid a job remembers.
 _AVOIDED = 5
 _IN_A_PARTITION: Document = {"status": JobStatus.PENDING, "lane": {"$gt": ""}}
+_WAITS = {"lane": 1, "waiting_reason": 1}
 _BEST_FIRST = [("rank", ASCENDING)]
 _BY_PARTITION = [("lane", ASCENDING), ("rank", ASCENDING)]
 #: Jobs that one step of a skip scan reads. If only few wait, one step is enough.
@@ -131,7 +132,8 @@ class Waiting(NamedTuple):
 
     job_id: str
     partition: Partition
-    reason: WaitingReason
+    #: `None` if no worker has looked at it yet.
+    reason: WaitingReason | None
 
 
 class Capacity(NamedTuple):
@@ -174,10 +176,6 @@ class JobQueue:
         self._clock = clock
 
     # --- which jobs wait
-
-    def is_anybody_pending(self) -> bool:
-        """Whether any job waits, for a slot or for anything else."""
-        return self._jobs.find_one({"status": JobStatus.PENDING}, {"_id": 1}) is not None
 
     def is_empty(self) -> bool:
         """Whether no job waits for a slot."""
@@ -227,9 +225,12 @@ class JobQueue:
         found: list[Waiting] = []
         for reason in reasons:
             query: Document = {"waiting_reason": reason, "_id": {"$gt": after}, "lane": {"$gt": ""}}
-            fields = {"lane": 1, "waiting_reason": 1}
-            found += self._waiting.many(self._jobs.find(query, fields, sort=[("_id", ASCENDING)], limit=limit))
+            found += self._waiting.many(self._jobs.find(query, _WAITS, sort=[("_id", ASCENDING)], limit=limit))
         return sorted(found)[:limit]
+
+    def waiting(self, job_ids: Sequence[str]) -> list[Waiting]:
+        """Those of these jobs that wait for a slot."""
+        return self._waiting.many(self._jobs.find({"_id": {"$in": list(job_ids)}, **_IN_A_PARTITION}, _WAITS))
 
     def blocked_for(self, limit: int, after: str = "") -> list[str]:
         """Resources that blocked jobs wait for, in order, starting after `after`. At most `limit` jobs are read."""
@@ -330,31 +331,32 @@ class JobQueue:
     # --- waiting
 
     def overdue(self, limit: int) -> list[Job]:
-        """Jobs that were assigned to a node whose answer is missing, the longest due first. Jobs whose backoff is
-        over get their partition and rank again.
+        """Pending jobs that were assigned to a node whose answer is missing, or are to be stopped, the longest due
+        first. Jobs whose backoff is over get their partition and rank again.
         """
         jobs = self._due(JobStatus.PENDING, self._clock(), limit)
-        self.requeue([job for job in jobs if not (job.assignment or job.blocked or job.stop_reason)])
-        return [job for job in jobs if job.assignment]
+        self.requeue([job for job in jobs if not (job.assignment or job.stop_reason)])
+        return [job for job in jobs if job.assignment or job.stop_reason]
 
-    def to_stop(self, limit: int, ahead: timedelta) -> list[Job]:
-        """Running jobs that are to be stopped, and of which the sweep has to look at each within the time `ahead`."""
-        asked = [{"cancel_requested_at": {"$exists": True}}, {"pause_requested_at": {"$exists": True}}]
-        return self._due(JobStatus.RUNNING, self._clock() + ahead, limit, {"$or": asked})
+    def running(self, limit: int, ahead: timedelta) -> list[Job]:
+        """Running jobs that somebody has to look at within the time `ahead`, the longest due first."""
+        return self._due(JobStatus.RUNNING, self._clock() + ahead, limit)
 
-    def _due(self, status: JobStatus, before: datetime, limit: int, more: Document | None = None) -> list[Job]:
-        # the double negation keeps servers from an index by the status: it would lead over all jobs that have it
-        due: Document = {"attend_at": {"$lte": before}, "$nor": [{"status": {"$ne": status}}], **(more or {})}
+    def _due(self, status: JobStatus, before: datetime, limit: int) -> list[Job]:
+        due = {"status": status, "attend_at": {"$lte": before}}
         return self._documents.many(self._jobs.find(due, sort=[("attend_at", ASCENDING)], limit=limit))
 
     @state_change("jobs.requeue")
     def requeue(self, jobs: Sequence[Job]) -> None:
-        """Give jobs whose backoff is over their partition and rank again."""
+        """Give jobs whose backoff is over their partition and rank again, unless another crawl blocks them."""
         now = self._clock()
-        still: Document = {"attend_at": {"$lte": now}, "status": JobStatus.PENDING}
-        still |= dict.fromkeys(("assignment", "blocked", "lane"))
+        still: Document = {"attend_at": {"$lte": now}, "status": JobStatus.PENDING, "assignment": None, "lane": None}
         operations = [
-            UpdateOne({"_id": job.id, **still}, change(now, job.queue_place(), unset=("attend_at",))) for job in jobs
+            UpdateOne(
+                {"_id": job.id, **still, "blocked": job.blocked},
+                change(now, {} if job.blocked else job.queue_place(), unset=("attend_at",)),
+            )
+            for job in jobs
         ]
         if operations:
             self._jobs.bulk_write(operations, ordered=False)
@@ -422,8 +424,8 @@ def _candidate(document: Document) -> Candidate:
 
 
 def _waiting(document: Document) -> Waiting:
-    partition, reason = Partition.parse(document["lane"]), WaitingReason(document["waiting_reason"])
-    return Waiting(document["_id"], partition, reason)
+    reason = document.get("waiting_reason")
+    return Waiting(document["_id"], Partition.parse(document["lane"]), reason and WaitingReason(reason))
 
 
 def _may_live(document: Document, attempt: int) -> bool:

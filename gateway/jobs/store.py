@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from heapq import merge
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple, Self
 
 import structlog
@@ -44,6 +46,8 @@ log = structlog.get_logger()
 MAX_WEBHOOKS = 20
 #: Seconds after which a cancellation that has had no effect is carried out again.
 CANCEL_SECONDS = 5
+#: Seconds after which an attempt that was accepted and shows no sign of life is posted again.
+SILENCE_SECONDS = 5
 #: What may have stopped an attempt because it was given up for lost.
 _GIVEN_UP = frozenset({"cancel", "shutdown"})
 _LIVE = sorted(LIVE_STATUSES)
@@ -51,11 +55,6 @@ _LIVE = sorted(LIVE_STATUSES)
 _BEFORE_RUNNING = sorted(status for status, following in TRANSITIONS.items() if JobStatus.RUNNING in following)
 #: Jobs that have a webhook. The query is needed because `webhooks_due` is set at the end of every job for a moment.
 WATCHED: Document = {"webhooks.0": {"$exists": True}}
-#: Jobs that wait for a worker once their time has come: nobody else can do anything for them.
-_FOR_A_WORKER: tuple[Document, ...] = (
-    {"status": JobStatus.PENDING, "assignment.attempt": {"$gte": 1}},
-    {"status": JobStatus.PENDING, "blocked": None, "cancel_requested_at": None, "pause_requested_at": None},
-)
 
 
 class DueWebhooks(NamedTuple):
@@ -197,8 +196,10 @@ class JobStore:
                 "node": assignment.node,
                 "dispatch_failures": 0,
                 f"attempts.{number}": attempt.model_dump(exclude_none=True),
+                # workers look that many seconds ahead: before that a beat would
+                "attend_at": attempt.dispatched_at + timedelta(seconds=SILENCE_SECONDS + CANCEL_SECONDS),
             },
-            unset=("assignment", "attend_at", "waiting_reason", "message"),
+            unset=("assignment", "waiting_reason", "message"),
             earliest={"dispatched_at": attempt.dispatched_at},
         )
         if running is not None and len(running.attempts) > 1:
@@ -227,7 +228,12 @@ class JobStore:
             "$min": {"started_at": started_at},
         }
         query = {"_id": job_id, "attempt": attempt, **unknown}
-        return self._documents.find_one_and_update(query, update)
+        # then nobody has to look at the job any more
+        runs = {"status": JobStatus.RUNNING, f"{path}.exit": None}
+        runs |= dict.fromkeys(("cancel_requested_at", "pause_requested_at"))
+        return self._documents.find_one_and_update(
+            {**query, **runs}, {**update, "$unset": {"attend_at": ""}}
+        ) or self._documents.find_one_and_update(query, update)
 
     @state_change("jobs.record_progress")
     def record_progress(self, job_id: str, attempt: int, progress: Progress) -> None:
@@ -454,33 +460,30 @@ class JobStore:
             self._change(waits, {"prefer": None})
 
     def to_attend(self, before: datetime, limit: int, but: Sequence[str] = ()) -> Iterator[Job]:
-        """Jobs on which a beat must decide by then, the longest due first; those with the ids `but` are left out. The
-        next ones are read when the first ones are done.
+        """Jobs to which a beat must see by then, the longest due first; those with the ids `but` are left out. The
+        next ones are read when the first ones are done. Pending jobs are not among them: workers see to those.
         """
-        scheduled = {"status": JobStatus.SCHEDULED, "held": None, "not_before": {"$lte": before}}
-        due: Document = {"attend_at": {"$lte": before}, "$nor": [*_FOR_A_WORKER, scheduled]}
-        if but:
-            due["_id"] = {"$nin": list(but)}
-        found = self._documents.each(self._jobs.find(due, sort=[("attend_at", ASCENDING)], limit=limit))
-        return (job for _, job in found if job is not None)
-
-    def first_for_worker(self, before: datetime) -> datetime | None:
-        """When the first job is due, by then, that needs a worker: its node's answer is missing, or its backoff is
-        over.
-        """
-        # the double negation keeps servers from an index by the status: it would lead over all jobs that wait
-        due: Document = {"attend_at": {"$lte": before}, "$nor": [{"status": {"$ne": JobStatus.PENDING}}]}
-        first = self._jobs.find_one(due, {"attend_at": 1}, sort=[("attend_at", ASCENDING)])
-        return None if first is None else first["attend_at"]
+        due: Document = {"attend_at": {"$lte": before}, **({"_id": {"$nin": list(but)}} if but else {})}
+        # what has become due by its start time is the tick's
+        scheduled = {"$nor": [{"held": None, "not_before": {"$lte": before}}]}
+        queries = [
+            {**due, "status": status, **(scheduled if status is JobStatus.SCHEDULED else {})}
+            for status in JobStatus
+            if status is not JobStatus.PENDING
+        ]
+        # one index leads to each of them, past all pending jobs, however many there are
+        found = (self._jobs.find(query, sort=[("attend_at", ASCENDING)], limit=limit) for query in queries)
+        first = merge(*found, key=itemgetter("attend_at"))
+        return (job for _, job in self._documents.each(first) if job is not None)
 
     @state_change("jobs.attended")
-    def attended(self, job: Job, again: float | None = None) -> None:
-        """Nothing is left to do for the job, or nothing for `again` seconds. This does nothing if `attend_at` has
-        changed since `job` was read.
+    def attended(self, job: Job, again: float | None = None) -> bool:
+        """Nothing is left to do for the job, or nothing for `again` seconds. False, and nothing is changed, if
+        `attend_at` has changed since `job` was read: another process sees to it.
         """
         later = None if again is None else {"$set": {"attend_at": self._clock() + timedelta(seconds=again)}}
         as_read = {"_id": job.id, "attend_at": job.attend_at}
-        self._jobs.update_one(as_read, later or {"$unset": {"attend_at": ""}})
+        return self._jobs.update_one(as_read, later or {"$unset": {"attend_at": ""}}).matched_count == 1
 
     @state_change("jobs.attend_later")
     def attend_later(self, job_id: str, seconds: float) -> None:

@@ -23,6 +23,8 @@ from gateway.errors import NodeRefusedError, NodeShutError, NodeUnreachableError
 
 #: Seconds that a call may take in all, from looking up the node's name to the end of its answer.
 CALL_SECONDS = 8.0
+#: Of them for an order, before its node is asked whether it has taken it.
+POST_SECONDS = 5.0
 #: Bytes of an answer. The longest, to an egg's delivery, describes some thousand spiders.
 MAX_ANSWER = 64 << 20
 #: Characters of a refusal that are kept: it becomes part of the job's document.
@@ -88,7 +90,17 @@ class ScrapydClient:
             form["_version"] = spec.version
         if env:
             form["env"] = json.dumps(dict(env))
-        self._post(f"{url}/schedule.json", form)
+        self._post(f"{url}/schedule.json", form, seconds=min(POST_SECONDS, CALL_SECONDS))
+
+    def was_taken(self, url: str, project: str, attempt: AttemptId) -> bool:
+        """Whether the node has taken the attempt. If it has not, it never will, though an order may be on its way.
+        Raises as `schedule`, `NodeRefusedError` also if the node is too old to say.
+        """
+        form = {"project": project, "job": str(attempt)}
+        answer = self._post(f"{url}/withdraw.json", form, seconds=VERDICT_SECONDS, headers=_FILLING)
+        if not isinstance(taken := answer.get("taken"), bool):
+            raise NodeRefusedError(f"{url} does not say what it has taken")
+        return taken
 
     def cancel(self, url: str, project: str, attempt: AttemptId, why: StopReason = "cancel") -> None:
         """Ask the attempt to stop; SIGKILL follows after the node's grace. Raises as `schedule` does."""

@@ -35,8 +35,8 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("idempotency_key", "idempotency_key", unique=True, sparse=True),
         # the best job of a partition, and which partitions there are; only jobs that could be started now have one
         _index("queue_lane_rank", "status", "lane", "rank", where=_PENDING),
-        # jobs that a worker must look at; few of many
-        _index("attend_at", "attend_at", sparse=True),
+        # jobs that somebody must look at; few of many. Workers look at those that are pending, beats at all others
+        _index("status_attend_at", "status", "attend_at", where=_there("attend_at")),
         # how many of a user's jobs rank before another: counted without reading a job. The user comes before the mark
         # of jobs that cannot be read, so that a question about all users does not lead here
         _index("free_user_rank", "status", "blocked", "user_id", "set_aside", "rank", where=_PENDING),

@@ -19,8 +19,6 @@ from pymongo.database import Database
 from gateway import logging
 from gateway.clock import VERDICT_SECONDS
 from gateway.container import Container, part
-from gateway.contract.crawl import Egg
-from gateway.contract.outbox import AttemptId
 from gateway.dispatch.dispatcher import LOOK_SECONDS, Dispatch
 from gateway.dispatch.egg_delivery import EggDelivery, EggWatch
 from gateway.jobs import messages
@@ -39,6 +37,9 @@ from gateway.stores.mongo import Document, connect, within
 from gateway.stores.unanswered import lately_unanswered, note_unanswered
 
 log = structlog.get_logger()
+
+#: Seconds between two deletions of data whose retention has ended.
+RETENTION_SECONDS = 60.0
 
 
 class SignOfLife(bootsteps.StartStopStep):
@@ -86,7 +87,7 @@ class OwnWork(bootsteps.StartStopStep):
         self._ended = threading.Event()
 
     def start(self, _parent: Any) -> None:
-        for name, work in (("dispatch", self._dispatch), ("eggs", self._bring_eggs)):
+        for name, work in (("dispatch", self._dispatch), ("eggs", self._bring_eggs), ("retention", self._remove)):
             threading.Thread(target=self._keep_on, args=(work,), name=name, daemon=True).start()
 
     def stop(self, _parent: Any) -> None:
@@ -115,6 +116,13 @@ class OwnWork(bootsteps.StartStopStep):
             for node_id, egg in self._parts[EggWatch].wanted():
                 self._parts[EggDelivery].bring_soon(node_id, egg)
 
+    def _remove(self) -> None:
+        """Remove what has been kept for long enough. Rounds of several workers may overlap."""
+        # a platform that ends more crawls than a round can remove would keep them for ever
+        while self._parts[Retention].run() and not self._ended.is_set():
+            log.info("retention_goes_on")
+        self._ended.wait(RETENTION_SECONDS)
+
 
 # --- the base of all tasks: their log lines carry the correlation id of the message
 
@@ -124,7 +132,6 @@ _ABOUT_A_JOB = frozenset(
         messages.ENQUEUE_CRAWL,
         messages.FINISH_CRAWL,
         messages.CANCEL_CRAWL,
-        messages.POST_AGAIN,
         messages.CALL_WEBHOOKS,
     }
 )
@@ -142,19 +149,14 @@ class TracedTask(Task):
             return super().__call__(*args, **kwargs)
 
 
-# --- the tasks. Each of them calls one service; the sweeper may do everything that a task may do.
+# --- the tasks. Each of them calls one service, and is only sooner than the worker's own looks, or the sweep.
 def register_tasks(app: Celery, parts: Container) -> None:
     """Bind the tasks to `app`; their names are part of the contract with everything that sends them."""
-    _register_node_tasks(app, parts)
 
     @app.task(name=messages.ENQUEUE_CRAWL)
     def enqueue_crawl(job_id: str | None = None, others: Sequence[str] = (), **_target: Any) -> None:
         # `_target` is not needed: the job's document holds what a target's run is about
         parts[Dispatch].loop.wake(job_id, *others)
-
-    @app.task(name=messages.SEE_TO_OVERDUE)
-    def see_to_overdue() -> None:
-        parts[Dispatch].loop.wake()
 
     @app.task(name=messages.FINISH_CRAWL)
     def finish_crawl(job_id: str) -> None:
@@ -164,36 +166,16 @@ def register_tasks(app: Celery, parts: Container) -> None:
     def call_webhooks(job_id: str) -> None:  # noqa: ARG001 - the id is for the log; all calls that are due are made
         parts[Webhooks].look()
 
-    @app.task(name=messages.REMOVE_EXPIRED)
-    def remove_expired() -> None:
-        if parts[Retention].run():
-            # a platform that ends more crawls than the beat's rounds can remove would keep them for ever
-            parts.waker.wake(messages.REMOVE_EXPIRED)
-
-    @app.task(name=messages.BRING_EGG)
-    def bring_egg(node: str, project: str, version: str) -> None:
-        parts[EggDelivery].bring_soon(node, Egg(project, version))
-
-
-def _register_node_tasks(app: Celery, parts: Container) -> None:
-    """Tasks that ask a node for something. None of them waits for the node's answer."""
-
     @app.task(name=messages.CANCEL_CRAWL)
     def cancel_crawl(job_id: str) -> None:
+        # nobody waits for the node's answer
         parts[Dispatch].cancel(parts[JobStore].get(job_id))
 
-    @app.task(name=messages.POST_AGAIN)
-    def post_again(job_id: str) -> None:
-        parts[Dispatch].post_again(parts[JobStore].get(job_id))
-
-    @app.task(name=messages.STOP_ATTEMPT)
-    def stop_attempt(node: str, project: str, attempt: str) -> None:
-        if attempt_id := AttemptId.parse(attempt):
-            parts[Dispatch].stop(node, project, attempt_id)
-
-    @app.task(name=messages.PROBE_NODE)
-    def probe_node(node: str) -> None:  # noqa: ARG001 - the look finds all nodes that have rested
+    def look(*_: Any) -> None:
         parts[Dispatch].loop.wake()
+
+    for name in messages.OF_OLDER_BEATS:
+        app.task(name=name)(look)
 
 
 # --- Celery's consumer without the parts that we do not use. What it would drop becomes a dead letter.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeVar
 
 import structlog
@@ -12,7 +12,6 @@ from celery.beat import ScheduleEntry, Scheduler
 
 from gateway.clock import VERDICT_SECONDS
 from gateway.container import Container
-from gateway.dispatch.egg_delivery import EggWatch
 from gateway.dispatch.steps import Step, Steps
 from gateway.dispatch.sweeping import Sweeper
 from gateway.nodes.health import BEAT, SIGN_SECONDS, HeartbeatStore, process_name
@@ -48,7 +47,7 @@ class MongoScheduler(Scheduler):
         self._interval: float = self.app.conf.beat_max_loop_interval
         self._name = process_name(BEAT)
         self._swept_at = self._beat_at = float("-inf")
-        self._looks = Steps((Step("upkeep", self._look_at_sites), Step("egg_watch", self._look_at_eggs)))
+        self._looks = Steps((Step("upkeep", lambda _: self._parts[SiteUpkeep].look()),))
         self._is_loaded = False
         # without Celery's own entry, which cleans up results: we keep no results
         self.update_from_dict(self.app.conf.beat_schedule)
@@ -58,7 +57,7 @@ class MongoScheduler(Scheduler):
         self._sweep()
         static = self._try("static_entries_failed", lambda _: self._send_static()) if self.schedule else None
         pause = self._interval if static is None else static
-        return max(SHORTEST_PAUSE, min(pause, self._fire(), self._until(self._next_at)))
+        return max(SHORTEST_PAUSE, min(pause, self._fire()))
 
     @property
     def schedule(self) -> dict[str, ScheduleEntry]:
@@ -97,28 +96,16 @@ class MongoScheduler(Scheduler):
         pause: float = super().tick()
         return pause
 
-    @property
-    def _next_at(self) -> datetime | None:
-        """When a sweep is due before the next regular one."""
-        return self._parts[Sweeper].next_at if Sweeper in self._parts else None
-
     def _sweep(self) -> None:
         """Sweep, if it is time to."""
-        if time.monotonic() - self._swept_at < self._interval and self._until(self._next_at) > 0:
+        if time.monotonic() - self._swept_at < self._interval:
             return
         self._swept_at = time.monotonic()
         if self._swept_at - self._beat_at >= SIGN_SECONDS:
             self._beat_at = self._swept_at
             self._try("heartbeat_failed", lambda parts: parts[HeartbeatStore].beat(self._name, lately_unanswered()))
-        ahead = timedelta(seconds=self._interval)
-        self._try("tick_failed", lambda parts: parts[Sweeper].sweep(ahead))
+        self._try("tick_failed", lambda parts: parts[Sweeper].sweep())
         self._looks.begin()
-
-    def _look_at_sites(self) -> None:
-        self._parts[SiteUpkeep].look()
-
-    def _look_at_eggs(self) -> None:
-        self._parts[EggWatch].look()
 
     def _fire(self) -> float:
         report = self._try("tick_failed", lambda parts: parts[Scheduling].tick())

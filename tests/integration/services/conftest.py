@@ -15,11 +15,10 @@ from stores import embedded_mongo, valkey_server
 
 from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
-from gateway.contract.outbox import AttemptId
 from gateway.dispatch.dispatcher import Dispatch
 from gateway.dispatch.fair_queue import FairQueue
-from gateway.dispatch.reconciliation import TAKEN_FOR, Reconciliation
-from gateway.dispatch.sweeping import Sweeper
+from gateway.dispatch.steps import Isolation
+from gateway.dispatch.sweeping import TAKEN_FOR, Sweeper
 from gateway.jobs.completion import Completion
 from gateway.jobs.dedupe import DedupeRelease
 from gateway.jobs.job import Job
@@ -116,22 +115,19 @@ class Platform:
             jobs=self.jobs, queue=self.queue, holds=self.holds, nodes=self.nodes, copies=EggCopies(self.database),
             scrapyd=self.scrapyd, environment=self.environment, completion=self.completion, fair=self.fair,
             publisher=publisher, projects=self.projects,
-            dead_after=DEAD_AFTER, clock=self.clock, monotonic=self.monotonic, attend_every=0.0,
+            sweeps=self.sweeps, dead_after=DEAD_AFTER, clock=self.clock, monotonic=self.monotonic, threads=AtOnce(),
         )  # fmt: skip
+        for step, _ in self.dispatch._steps._steps[:3]:
+            # each look takes them
+            step.every = 0.0
         self.dispatch.turning = RLock()
         self.start_beat()
 
     def start_beat(self) -> None:
-        self.reconciliation = Reconciliation(
-            sweeps=self.sweeps, queue=self.queue, holds=self.holds, nodes=self.nodes, logs=LogStore(self.database),
-            completion=self.completion, waker=self, clock=self.clock,
-        )  # fmt: skip
-        publisher = EventPublisher(self.redis)
         self.sweeper = Sweeper(
             jobs=self.jobs, queue=self.queue, sweeps=self.sweeps, nodes=self.nodes, completion=self.completion,
-            holds=self.holds, fair=self.fair, projects=self.projects, reconciliation=self.reconciliation,
-            publisher=publisher, waker=self, dead_after=DEAD_AFTER, clock=self.clock, monotonic=self.monotonic,
-            threads=AtOnce(),
+            holds=self.holds, logs=LogStore(self.database), dead_after=DEAD_AFTER, clock=self.clock,
+            monotonic=self.monotonic, threads=AtOnce(),
         )  # fmt: skip
 
     def prepare(self) -> None:
@@ -142,40 +138,33 @@ class Platform:
         return ScrapydClient("discoverybot", "secret")
 
     def reconcile(self) -> None:
-        """What the beat and a worker do together: sweep, and what the sweep asks to be done at nodes."""
+        """What the beat and a worker do by themselves, but for jobs that wait for a slot or their node's answer."""
         self.woken.clear()
         self.sweeper.sweep()
-        self._carry_out()
+        self._ask_nodes()
 
     def look_at_nodes(self) -> None:
         """The same, at nodes alone, and however short a time after the last look."""
         self.woken.clear()
         self.compare()
-        self._carry_out()
+        self._ask_nodes()
+
+    def _ask_nodes(self) -> None:
+        dispatch, apart = self.dispatch, Isolation("test", self.clock)
+        for step in (dispatch.see_to_running, dispatch.see_to_nodes, dispatch.end_superseded):
+            step(apart)
+        self.explain()
+        dispatch.wait()
+
+    def explain(self) -> None:
+        """Why all that waits does so."""
+        self.dispatch.explain_hindered(Isolation("test", self.clock))
 
     def compare(self) -> None:
         """What should run with what nodes report and with the holds, as the sweep's steps do."""
-        live, nodes, held = self.sweeps.live_attempts(), self.nodes.all(), self.holds.all()
-        self.reconciliation.see_to_missing(live, nodes, ())
-        self.reconciliation.end_superseded(live, nodes)
-        self.reconciliation.free_leaked(live, held)
-        self.reconciliation.look_after_failing(live, nodes)
-
-    def _carry_out(self) -> None:
-        for task, *arguments in list(self.woken):
-            match task:
-                case "post_again":
-                    self.dispatch.post_again(self.jobs.get(*arguments))
-                case "cancel_crawl":
-                    self.dispatch.cancel(self.jobs.get(*arguments))
-                case "probe_node":
-                    self.dispatch.see_to_nodes()
-                case "stop_attempt":
-                    node, project, name = arguments
-                    attempt = AttemptId.parse(name)
-                    assert attempt is not None
-                    self.dispatch.stop(node, project, attempt)
-        self.dispatch.wait()
+        self.sweeper._seen_live._found = self.sweeper._seen_nodes._found = self.sweeper._seen_holds._found = None
+        for step in (self.sweeper.see_to_missing, self.sweeper.free_leaked, self.sweeper.forgive):
+            step(Isolation("test", self.clock))
 
     def clock(self) -> datetime:
         return utc_now() + self.ahead
@@ -211,7 +200,8 @@ class Platform:
         """Free what workers have taken in vain, and could not be sure of."""
         self.ahead += TAKEN_FOR
         self.compare()
-        self.reconciliation.forget_unused(self.holds.all())
+        self.sweeper._seen_holds._found = None
+        self.sweeper.forget_unused()
 
     def work_at_once(self, work: Callable[[int], None], over: Event, seconds: float) -> None:
         """Several workers, until it is over."""

@@ -15,7 +15,7 @@ from pymongo.database import Database
 from gateway.clock import utc_now
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, Progress, SpiderReport
-from gateway.dispatch.reconciliation import TAKEN_FOR
+from gateway.dispatch.sweeping import TAKEN_FOR
 from gateway.jobs.job import Attempt, Job, JobStatus
 from gateway.jobs.store import JobStore
 from gateway.nodes.holds import HoldStore, Wish

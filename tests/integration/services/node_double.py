@@ -21,10 +21,27 @@ class NodeDouble:
         self.mode = "ok"
         #: Paths whose requests are never answered.
         self.silent: set[str] = set()
+        #: The attempts that it has taken, if it is one that says so (`withdraw.json`); and those that it never will.
+        self.taken: set[str] | None = None
+        #: Whether it takes what it does not answer.
+        self.takes = False
+        self.barred: set[str] = set()
         self.over = threading.Event()
         self.url = ""
         #: What happens between its being asked and its answer.
         self.meanwhile: Callable[[], object] | None = None
+
+    def note(self, path: str, form: dict[str, str]) -> bytes:
+        """What it says of a request."""
+        if self.taken is None:
+            return WELL
+        if path == "/schedule.json" and self.mode in ARRIVES and (self.takes or path not in self.silent):
+            self.taken |= {form["jobid"]} - self.barred
+        if path != "/withdraw.json":
+            return WELL
+        is_taken = form["job"] in self.taken
+        self.barred |= set() if is_taken else {form["job"]}
+        return b'{"status": "ok", "taken": %s}' % str(is_taken).lower().encode()
 
     @property
     def posted(self) -> list[str]:
@@ -35,6 +52,9 @@ class NodeDouble:
         return [form["job"] for path, form in self.requests if path == "/cancel.json"]
 
 
+#: After a post in one of these modes it has the attempt.
+ARRIVES = {"ok", "lost", "hang"}
+WELL = b'{"status": "ok"}'
 _ANSWERS = {
     "refuse": b'{"status": "error", "fault": "job", "message": "no such spider"}',
     "full": b'{"status": "error", "fault": "node", "message": "OSError: [Errno 24] Too many open files"}',
@@ -42,13 +62,13 @@ _ANSWERS = {
 }
 
 
-def _answer(request: BaseHTTPRequestHandler, double: NodeDouble, mode: str) -> None:
+def _answer(request: BaseHTTPRequestHandler, double: NodeDouble, mode: str, answer: bytes) -> None:
     if mode in {"vanish", "lost", "hang"} or request.path.partition("?")[0] in double.silent:
         request.close_connection = True
         if mode not in {"vanish", "lost"}:
             double.over.wait(300)
         return
-    content = _ANSWERS.get(mode, b'{"status": "ok"}')
+    content = _ANSWERS.get(mode, answer)
     request.send_response({"broken": 500, "shut": 401, "moved": 302}.get(mode, 200))
     request.send_header("Location", double.url)
     request.send_header("Content-Length", str(1 << 33 if mode in {"drip", "endless"} else len(content)))
@@ -68,16 +88,19 @@ def node_double() -> Iterator[NodeDouble]:
             # a refusal is about a job, and for a probe there is always a file handle
             self.answer("ok" if double.mode in {"refuse", "full", "lost"} else double.mode)
 
+        said = WELL
+
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"])).decode(errors="replace")
             double.requests.append((self.path, {name: values[0] for name, values in parse_qs(body).items()}))
             if happening := double.meanwhile:
                 double.meanwhile = None
                 happening()
+            self.said = double.note(*double.requests[-1])
             self.answer(double.mode)
 
         def answer(self, mode: str) -> None:
-            _answer(self, double, mode)
+            _answer(self, double, mode, self.said)
 
         def handle_one_request(self) -> None:
             # whoever asked may be gone

@@ -14,7 +14,7 @@ from pymongo.database import Database
 
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, Progress, SpiderReport
-from gateway.dispatch.reconciliation import TAKEN_FOR
+from gateway.dispatch.sweeping import TAKEN_FOR
 from gateway.errors import ConflictError
 from gateway.jobs.completion import Pausing
 from gateway.jobs.job import Job, JobStatus

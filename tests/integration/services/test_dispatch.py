@@ -92,8 +92,6 @@ def test_jobs_whose_answers_are_missing_do_not_lock_each_other_out_of_a_full_nod
     platform.double.mode = "ok"
     platform.ahead += timedelta(minutes=1)
     platform.heartbeat(slots=2)
-    platform.sweeper.sweep()
-    assert any(task == "see_to_overdue" for task, *_ in platform.woken)
     assert platform.dispatch.fill() == 2
     assert {platform.jobs.get(job.id).status for job in jobs} == {JobStatus.RUNNING}
 
@@ -102,6 +100,7 @@ def test_a_look_for_nobody_asks_once_whether_anybody_waits(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     platform.heartbeat()
+    platform.dispatch.fill()
     asked: list[bool] = []
     is_empty = platform.queue.is_empty
     monkeypatch.setattr(platform.queue, "is_empty", lambda: asked.append(is_empty()) or asked[-1])
@@ -348,26 +347,25 @@ def test_who_waits_for_a_node_that_is_away_is_told_so_once(platform: Platform) -
     assert platform.jobs.get(job.id).waiting_reason is WaitingReason.BACKOFF
 
 
-def test_a_job_that_cannot_be_read_keeps_no_worker_from_being_woken(platform: Platform) -> None:
+def test_a_job_that_cannot_be_read_keeps_no_other_from_its_node(platform: Platform) -> None:
     platform.heartbeat()
-    (poison,) = submitted(platform)
+    poison, other = submitted(platform, 2)
     platform.database["jobs"].update_one({"_id": poison.id}, {"$set": {"max_retries": "of tomorrow"}})
-    platform.sweeper.sweep()
-    assert ("enqueue_crawl",) in platform.woken
+    platform.dispatch.fill()
+    assert platform.jobs.get(other.id).status is JobStatus.RUNNING
 
 
 def test_what_hinders_them_is_told_of_all_jobs_however_many_cannot_be_helped(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.dispatch.sweeping.SWEEP_BATCH", 2)
+    monkeypatch.setattr("gateway.dispatch.dispatcher.EXPLAINED", 2)
     platform.heartbeat(slots=1)
     spec = CrawlSpec(project="shop", spider="offers", start_urls=("http://shop.example/",))
     lacking = submitted(platform, 3, spec=spec, waiting_reason=WaitingReason.NO_SUCH_PROJECT)
     waiting = submitted(platform, 4, waiting_reason=WaitingReason.NO_NODE)
     assert platform.dispatch.fill() == 1
     for _ in range(4):
-        platform.sweeper.sweep()
-        platform.ahead += timedelta(seconds=3)
+        platform.explain()
     told = [job for job in map(platform.jobs.get, (job.id for job in waiting)) if job.status is JobStatus.PENDING]
     assert [job.waiting_reason for job in told] == [WaitingReason.CAPACITY] * 3
     assert {platform.jobs.get(job.id).waiting_reason for job in lacking} == {WaitingReason.NO_SUCH_PROJECT}

@@ -25,14 +25,13 @@ from pymongo.errors import AutoReconnect
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, Progress, SpiderReport
 from gateway.dispatch.dispatcher import CLOCK_MARGIN
-from gateway.dispatch.reconciliation import TAKEN_FOR
+from gateway.dispatch.sweeping import TAKEN_FOR
 from gateway.jobs.job import JobStatus
 
 SLOTS = 2
 NODES = ("n1", "n2", "n3")
-MODES = ("ok", "refuse", "full", "lost", "vanish", "hang", "broken")
-#: After a post in one of these the node has, or may have, the attempt.
-ARRIVES = {"ok", "lost", "hang"}
+#: `swallow`: it takes no order and does not answer, but says so; `mute`: it does not answer, and has taken it.
+MODES = ("ok", "refuse", "full", "lost", "vanish", "hang", "broken", "swallow", "mute")
 #: Steps of a worker that a store fails once.
 CALLS = (
     *(
@@ -74,8 +73,9 @@ class Worker(RuleBasedStateMachine):
         self.dead: set[str] = set()
         for name in NODES:
             double = self.doubles[name]
-            double.mode = "ok"
+            well(double)
             double.requests.clear()
+            double.taken, double.barred = set(), set()
         self.beat()
 
     # --- what happens around it
@@ -88,7 +88,10 @@ class Worker(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NODES), mode=st.sampled_from(MODES))
     def a_node_changes(self, name: str, mode: str) -> None:
-        self.doubles[name].mode = mode
+        double = self.doubles[name]
+        double.silent = {"/schedule.json"} if mode in {"swallow", "mute"} else set()
+        double.mode = mode if mode not in {"swallow", "mute"} else "ok"
+        double.takes = mode != "swallow"
 
     @rule(name=st.sampled_from(NODES))
     def a_node_dies(self, name: str) -> None:
@@ -173,7 +176,7 @@ class Worker(RuleBasedStateMachine):
             node.id
             for node in nodes
             if node.free_slots and not (node.failures or node.is_resting) and node.is_alive(now, DEAD_AFTER)
-            and self.doubles[node.id].mode == "ok"
+            and self.doubles[node.id].mode == "ok" and not self.doubles[node.id].silent
         ]  # fmt: skip
         assert not (waiting and free), (waiting, free)
 
@@ -182,7 +185,7 @@ class Worker(RuleBasedStateMachine):
         FAILING.clear()
         self.dead.clear()
         for double in self.doubles.values():
-            double.mode = "ok"
+            well(double)
         for _ in range(12):
             self.time_passes(20)
             self.platform.sweeper.sweep()
@@ -218,9 +221,14 @@ class Worker(RuleBasedStateMachine):
             posts = [form for path, form in double.requests if path == "/schedule.json"]
             for form in posts[self.seen[name] :]:
                 not_after = datetime.fromisoformat(json.loads(form["spec"])["not_after"])
-                post = Post(name, self.platform.clock(), not_after, double.mode in ARRIVES)
+                arrived = form["jobid"] in (double.taken or ())
+                post = Post(name, self.platform.clock(), not_after, arrived)
                 self.posts[form["jobid"]].append(post)
             self.seen[name] = len(posts)
+
+
+def well(double: NodeDouble) -> None:
+    double.mode, double.silent, double.takes = "ok", set(), True
 
 
 #: Calls that are to fail once.

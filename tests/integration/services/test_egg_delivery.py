@@ -18,7 +18,7 @@ from gateway.contract.crawl import CrawlSpec, Egg, Expect
 from gateway.contract.outbox import PROTOCOLS
 from gateway.dispatch.egg_delivery import BATCH, EggDelivery, EggNeeds, EggWatch
 from gateway.jobs.job import Job
-from gateway.jobs.messages import BRING_EGG, EventPublisher
+from gateway.jobs.messages import EventPublisher
 from gateway.projects.eggs import EggCopies, EggStore
 from gateway.stores.mongo import connect
 
@@ -38,7 +38,7 @@ class Eggs:
         }  # fmt: skip
         self.delivery = EggDelivery(**stores, scrapyd=platform.scrapyd, publisher=EventPublisher(platform.redis))
         self.watch = EggWatch(
-            **stores, projects=platform.projects, waker=platform, dead_after=DEAD_AFTER, monotonic=platform.monotonic
+            **stores, projects=platform.projects, dead_after=DEAD_AFTER, monotonic=platform.monotonic
         )
 
     def keep(self, text: str = "one") -> None:
@@ -64,11 +64,10 @@ class Eggs:
 
     def wanted(self) -> list[str]:
         """Nodes that this look has an egg brought to."""
-        self.platform.woken.clear()
         self.platform.ahead += timedelta(seconds=3)
-        self.watch.look()
-        assert all(call[2:] == EGG for call in self.platform.woken if call[0] == BRING_EGG)
-        return [str(call[1]) for call in self.platform.woken if call[0] == BRING_EGG]
+        found = list(self.watch.wanted())
+        assert all(egg == EGG for _, egg in found)
+        return [node for node, _ in found]
 
     def sent(self) -> list[str]:
         return [path for path, _ in self.platform.double.requests]

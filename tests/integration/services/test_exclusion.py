@@ -13,7 +13,7 @@ from jobs import make_job
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, Progress, SpiderReport
 from gateway.dispatch.fair_queue import NodeChoice
-from gateway.dispatch.reconciliation import TAKEN_FOR
+from gateway.dispatch.sweeping import TAKEN_FOR
 from gateway.jobs.completion import Cancellation
 from gateway.jobs.job import Decision, Job, JobStatus, Occurrence, WaitingReason
 from gateway.jobs.store import CANCEL_SECONDS
@@ -164,7 +164,7 @@ def test_a_cancelled_job_that_nobody_ended_is_ended_by_the_sweep_while_it_is_sch
     assert platform.jobs.get(job.id).status is JobStatus.CANCELLED
 
 
-def test_a_holder_that_vanished_is_noticed_and_the_next_admitted_and_woken(platform: Platform) -> None:
+def test_a_holder_that_vanished_is_noticed_and_the_next_admitted(platform: Platform) -> None:
     platform.heartbeat(slots=9)
     first, second = submitted(platform, 2)
     platform.dispatch.fill()
@@ -173,7 +173,7 @@ def test_a_holder_that_vanished_is_noticed_and_the_next_admitted_and_woken(platf
     platform.ahead += TAKEN_FOR
     platform.heartbeat(slots=9)
     platform.sweeper.sweep()
-    assert ("enqueue_crawl", second.id) in platform.woken
+    assert platform.jobs.get(second.id).blocked is None
     assert platform.dispatch.fill() == 1
     assert holders(platform) == [f"{second.id}-1"]
 
@@ -221,6 +221,8 @@ def test_many_workers_that_look_at_once_never_start_two_of_a_kind(platform: Plat
         while not over.is_set():
             platform.dispatch.fill()
             if seed % 3 == 0:
+                # a busy machine takes longer than a node may be silent
+                platform.heartbeat(slots=50)
                 platform.compare()
             for job_id in running(platform):
                 crawl(job_id, fails=seed % 2 == 1)
@@ -237,7 +239,7 @@ def test_many_workers_that_look_at_once_never_start_two_of_a_kind(platform: Plat
         if platform.database["jobs"].count_documents({"status": JobStatus.FINISHED}) == len(jobs):
             over.set()
 
-    platform.work_at_once(work, over, 20)
+    platform.work_at_once(work, over, 120)
     assert {platform.jobs.get(job.id).status for job in jobs} == {JobStatus.FINISHED}
     assert set(most.values()) == {1}
     assert platform.held() == {}

@@ -16,9 +16,8 @@ from pymongo import MongoClient
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from gateway.contract.outbox import AttemptId
-from gateway.dispatch.reconciliation import TAKEN_FOR
+from gateway.dispatch.sweeping import TAKEN_FOR
 from gateway.jobs.job import JobStatus
-from gateway.jobs.messages import PROBE_NODE
 from gateway.nodes.health import NodeHealth
 from gateway.nodes.node import node_resource
 from gateway.nodes.store import KEPT, NodeStore
@@ -81,14 +80,12 @@ def test_a_look_at_nodes_of_which_all_have_failed_takes_as_many_commands_for_man
     platform: Platform, asked: Asked
 ) -> None:
     def tick() -> None:
-        platform.woken.clear()
         platform.compare()
 
     failing_nodes(platform, range(FEW))
     few, few_read = asked.during(tick), asked.during(platform.nodes.all)
     failing_nodes(platform, range(FEW, MANY))
     many, many_read = asked.during(tick), asked.during(platform.nodes.all)
-    assert [one[0] for one in platform.woken].count(PROBE_NODE) == MANY
     assert all(found.is_tried for found in platform.nodes.all())
     assert (few, few_read) == (many, many_read)
     assert sum(many_read.values()) == 3

@@ -13,7 +13,7 @@ from jobs import make_job
 from gateway.dispatch.dispatcher import MAX_DISPATCH_FAILURES
 from gateway.dispatch.fair_queue import NodeChoice, Selection
 from gateway.dispatch.loop import Step
-from gateway.dispatch.reconciliation import TAKEN_FOR
+from gateway.dispatch.sweeping import TAKEN_FOR
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.queue import ATTEND_SECONDS
 

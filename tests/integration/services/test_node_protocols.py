@@ -13,7 +13,6 @@ from node_story import node, running_on, state, submitted
 from gateway.contract.crawl import CrawlSpec, Egg, Expect
 from gateway.contract.outbox import PROTOCOLS
 from gateway.jobs.job import Assignment, Job, WaitingReason
-from gateway.jobs.messages import ENQUEUE_CRAWL, REMOVE_EXPIRED
 from gateway.jobs.queries import JobStatistics
 from gateway.jobs.queue import Candidate
 from gateway.nodes.health import report_on
@@ -93,9 +92,6 @@ def test_a_job_that_no_node_may_have_holds_up_no_other_job_of_its_user(platform:
     assert platform.dispatch.fill(expecting.id, plain.id) == 1
     assert running_on(platform, [plain, expecting], "n1") == [plain.id]
     assert platform.jobs.get(expecting.id).waiting_reason is WaitingReason.NO_NODE
-    # the safety net asks for no look that can start nothing
-    platform.reconcile()
-    assert (ENQUEUE_CRAWL,) not in platform.woken
     # nor does a newer node without a free slot leave the older one idle
     _beats(platform, "n2", 1, 2, slots=0)
     (another,) = submitted(platform, user_id="ada")
@@ -131,7 +127,6 @@ def test_what_a_project_gives_its_crawls_counts_as_what_they_ask_for_themselves(
     assert platform.jobs.get(job.id).waiting_reason is WaitingReason.NO_NODE
     _beats(platform, "n2", 1, 2)
     platform.reconcile()
-    assert (ENQUEUE_CRAWL,) not in platform.woken
     assert platform.jobs.get(job.id).waiting_reason is WaitingReason.NO_SUCH_PROJECT
     _beats(platform, "n2", 1, 2, eggs=(SHOP,))
     platform.ahead += timedelta(seconds=2)
@@ -187,7 +182,6 @@ def test_a_job_that_cannot_be_read_hides_no_reason_of_others_and_ends_no_sweep(p
     platform.database["nodes"].delete_many({})
     platform.reconcile()
     assert platform.jobs.get(front.id).waiting_reason is WaitingReason.NO_NODE
-    assert (REMOVE_EXPIRED,) in platform.woken
 
 
 def test_a_tailer_of_0_1_0_that_takes_over_speaks_its_own_protocol(platform: Platform) -> None:

@@ -21,7 +21,7 @@ from stack import ROOT, wait_until
 
 from gateway.contract.crawl import Egg
 from gateway.jobs.job import Job, JobStatus
-from gateway.jobs.messages import BRING_EGG, ENQUEUE_CRAWL, create_producer
+from gateway.jobs.messages import ENQUEUE_CRAWL, create_producer
 from gateway.projects.eggs import EggCopies, EggStore
 from gateway.stores.mongo import connect
 
@@ -122,7 +122,8 @@ def test_outdated_eggs_of_a_node_that_hangs_keep_no_crawl_from_a_healthy_one(
         for egg in eggs:
             assert store.put(egg, store.write(tmp_path / "egg"), None)
             copies.mark_outdated("hung", egg, "former")
-            producer.send_task(BRING_EGG, ("hung", *egg))
+            # as a beat of 0.2.0 does
+            producer.send_task("bring_egg", ("hung", *egg))
         wait(lambda: hung.requests, "the first delivery")
         hung.silent |= {"/schedule.json"}
         node(works, "well", double.url, slots=3)
@@ -161,6 +162,22 @@ def test_what_waits_behind_a_post_that_hangs_goes_elsewhere_and_the_post_itself_
         assert works.jobs.get(stuck.id).attempt == 1
         assert f"{stuck.id}-1" not in double.posted
         assert len(set(sick.posted)) == 1
+
+
+@pytest.mark.parametrize("has_taken", [False, True])
+def test_a_post_that_hangs_goes_elsewhere_once_its_node_says_that_it_never_takes_it(
+    works: Platform, double: NodeDouble, *, has_taken: bool
+) -> None:
+    with node_double() as sick:
+        (job,) = submitted(works)
+        sick.taken, sick.silent = {f"{job.id}-1"} if has_taken else set(), {"/schedule.json"}
+        node(works, "sick", sick.url, slots=9)
+        wait(lambda: sick.posted, "the post that hangs")
+        node(works, "well", double.url, slots=9)
+        wait(lambda: runs(works, job), "its start")
+        assert works.jobs.get(job.id).node == ("sick" if has_taken else "well")
+        assert double.posted == ([] if has_taken else [f"{job.id}-2"])
+        assert sick.barred == (set() if has_taken else {f"{job.id}-1"})
 
 
 def test_many_silent_nodes_take_no_place_from_one_that_answers(works: Platform, double: NodeDouble) -> None:

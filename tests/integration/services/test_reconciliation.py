@@ -7,7 +7,7 @@ from jobs import make_job
 
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, Progress, SpiderReport
-from gateway.dispatch.reconciliation import TAKEN_FOR
+from gateway.dispatch.sweeping import TAKEN_FOR
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.outcome import Outcome
 

@@ -18,7 +18,6 @@ from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.dedupe import DedupeRelease
 from gateway.jobs.job import Job, JobStatus
-from gateway.jobs.messages import REMOVE_EXPIRED
 from gateway.jobs.progress import ProgressStore
 from gateway.jobs.store import IdempotencyKeys
 from gateway.logs.store import LogChunk, LogStore
@@ -265,14 +264,6 @@ def test_processes_that_are_long_gone_are_forgotten(platform: Platform, retain: 
     heartbeats.beat(f"{BEAT}:new")
     retain().run()
     assert [found["_id"] for found in platform.database["heartbeats"].find()] == [f"{BEAT}:new"]
-
-
-def test_the_beat_asks_for_it_once_a_minute(platform: Platform) -> None:
-    for seconds, asked in ((0, True), (30, False), (61, True)):
-        platform.ahead = timedelta(seconds=seconds)
-        platform.woken.clear()
-        platform.sweeper.sweep()
-        assert ((REMOVE_EXPIRED,) in platform.woken) == asked
 
 
 def slots_recorded(platform: Platform, *days: float) -> None:

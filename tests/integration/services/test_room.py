@@ -12,10 +12,8 @@ from jobs import make_job
 from gateway.contract.crawl import CrawlSpec, Egg
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport
-from gateway.dispatch.reconciliation import TAKEN_FOR
-from gateway.dispatch.sweeping import RECONCILE_SECONDS
+from gateway.dispatch.sweeping import TAKEN_FOR
 from gateway.jobs.job import Job, JobStatus, WaitingReason
-from gateway.jobs.messages import ENQUEUE_CRAWL, SEE_TO_OVERDUE
 
 
 def submitted(platform: Platform, **fields: Any) -> Job:
@@ -46,13 +44,6 @@ def placed_on(platform: Platform, job: Job) -> str:
     return current.node
 
 
-def wakes_a_worker(platform: Platform) -> bool:
-    platform.woken.clear()
-    platform.ahead += timedelta(seconds=RECONCILE_SECONDS)
-    platform.sweeper.sweep()
-    return any(task in {ENQUEUE_CRAWL, SEE_TO_OVERDUE} for task, *_ in platform.woken)
-
-
 def end(platform: Platform, job: Job) -> None:
     now = platform.clock()
     platform.completion.record_exit(AttemptId(job.id, 1), ExitReport(attempt=1, ended_at=now, exit_code=0), 0)
@@ -67,16 +58,14 @@ def test_rendering_jobs_wait_for_a_browser_and_let_the_others_pass(platform: Pla
     assert placed_on(platform, rendering[0]) == placed_on(platform, plain) == "n1"
     assert reason(platform, rendering[2]) is WaitingReason.CAPACITY
     assert platform.dispatch.fill() == 0
-    assert not wakes_a_worker(platform)
 
 
-def test_a_browser_that_is_free_again_wakes_who_waits_for_it(platform: Platform) -> None:
+def test_a_browser_that_is_free_again_goes_to_who_waits_for_it(platform: Platform) -> None:
     node(platform, max_render_slots=1)
     first, second = (submitted(platform, render=True) for _ in range(2))
     assert platform.dispatch.fill() == 1
     end(platform, first)
     assert platform.held() == {}
-    assert wakes_a_worker(platform)
     assert platform.dispatch.fill() == 1
     assert placed_on(platform, second) == "n1"
 
@@ -106,11 +95,9 @@ def test_a_job_whose_project_no_node_has_says_so_until_it_is_deployed(platform: 
     assert platform.dispatch.fill(job.id) == 1
     assert placed_on(platform, ours) == "n1"
     assert reason(platform, job) is WaitingReason.NO_SUCH_PROJECT
-    assert not wakes_a_worker(platform)
     node(platform, "n2", eggs=[Egg("shop", "0.9"), Egg("other", "1.0")])
     assert platform.dispatch.fill(job.id) == 0
     node(platform, "n2", eggs=[Egg("shop", "1.0")])
-    assert wakes_a_worker(platform)
     assert platform.dispatch.fill() == 1
     assert placed_on(platform, job) == "n2"
 
@@ -126,7 +113,7 @@ def test_what_a_job_waits_for_changes_by_itself(platform: Platform) -> None:
     ):
         platform.ahead += timedelta(seconds=3)
         node(platform, **facts)
-        platform.sweeper.sweep()
+        platform.explain()
         assert reason(platform, job) is expected
 
 
@@ -137,11 +124,11 @@ def test_who_waited_for_a_slot_is_told_when_there_is_no_node_any_more(platform: 
     assert platform.dispatch.fill(waiting.id) == 1
     assert reason(platform, waiting) is WaitingReason.CAPACITY
     platform.nodes.drain("n1")
-    platform.sweeper.sweep()
+    platform.explain()
     assert reason(platform, waiting) is WaitingReason.NO_NODE
     platform.nodes.resume("n1")
     platform.ahead += timedelta(seconds=3)
-    platform.sweeper.sweep()
+    platform.explain()
     assert reason(platform, waiting) is WaitingReason.CAPACITY
 
 
@@ -164,9 +151,7 @@ def test_a_full_disk_gets_no_new_work(platform: Platform, *, other: bool) -> Non
     job = submitted(platform)
     assert platform.dispatch.fill(job.id) == 0
     assert reason(platform, job) is WaitingReason.DISK_FULL
-    assert not wakes_a_worker(platform)
     node(platform)
-    assert wakes_a_worker(platform)
     assert platform.dispatch.fill() == 1
     assert platform.jobs.get(job.id).status is JobStatus.RUNNING
 
@@ -180,6 +165,5 @@ def test_an_attempt_that_is_at_a_full_node_already_is_handed_over_all_the_same(p
     platform.ahead += timedelta(seconds=10)
     node(platform, disk_full=True)
     platform.reconcile()
-    assert wakes_a_worker(platform)
     assert platform.dispatch.fill() == 1
     assert platform.jobs.get(job.id).assignment is None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from bson import BSON
 from conftest import DEAD_AFTER, Platform
-from jobs import make_job
+from jobs import assigned, make_job
 from node_double import NodeDouble
 from pymongo.errors import AutoReconnect, WriteError
 from stores import free_port
@@ -17,19 +17,12 @@ from structlog.testing import capture_logs
 
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, SpiderInfo
-from gateway.dispatch.reconciliation import TAKEN_FOR
-from gateway.jobs.job import Job, JobStatus, WaitingReason
-from gateway.jobs.messages import (
-    ENQUEUE_CRAWL,
-    POST_AGAIN,
-    PROBE_NODE,
-    REMOVE_EXPIRED,
-    SEE_TO_OVERDUE,
-    STOP_ATTEMPT,
-)
+from gateway.dispatch.sweeping import TAKEN_FOR
+from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.outcome import Outcome
 from gateway.nodes.health import NodeHealth
 from gateway.nodes.node import node_resource
+from gateway.nodes.store import Node
 from gateway.projects.eggs import SpiderStore
 from gateway.retention.retention import UnreadableStore
 from gateway.status.health import Health
@@ -46,6 +39,12 @@ def running(platform: Platform, **fields: Any) -> Job:
     platform.heartbeat(slots=4)
     assert platform.dispatch.fill() == 1
     return platform.jobs.get(job.id)
+
+
+def node(platform: Platform, name: str) -> Node:
+    found = platform.nodes.get(name)
+    assert found is not None
+    return found
 
 
 def ends(platform: Platform, job: Job) -> None:
@@ -73,75 +72,68 @@ def sweep_again(platform: Platform, times: int, step: float = 3.0) -> None:
 Done = Callable[[], bool]
 
 
-def everything(platform: Platform) -> dict[str, Done]:
+def on_its_node(platform: Platform, node: str) -> Job:
+    (job,) = [make_job(max_retries=0)]
+    platform.jobs.insert(job)
+    assert platform.jobs.mark_running(job.id, assigned(platform.queue, job, node=node))
+    assert platform.jobs.record_started(job.id, 1, platform.clock())
+    return job
+
+
+def everything(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> dict[str, Done]:
     """Gives every step of the next sweep something to do. By name: whether it was done."""
-    long_ago, fields = platform.clock() - timedelta(minutes=9), {"exclusive": "site:free", "blocked": True}
+    monkeypatch.setattr("gateway.dispatch.sweeping.ABSENT_HEARTBEATS", 1)
     ended = running(platform, max_retries=2)
     ends(platform, ended)
-    silent = running(platform)
-    over(platform, long_ago)
-    hindered = make_job(project="shop", waiting_reason=WaitingReason.NO_NODE)
-    blocked = make_job(**fields)
-    for job in (blocked, hindered, make_job()):
-        platform.jobs.insert(job)
+    for name in ("n2", "n3"):
+        platform.heartbeat(name, slots=0)
+    NodeHealth(platform.nodes, platform.clock).failed("n3", "it broke", platform.clock())
+    platform.ahead += timedelta(seconds=1)
+    gone, well = on_its_node(platform, "n2"), on_its_node(platform, "n3")
+    blocked = make_job(exclusive="site:free", blocked=True)
+    platform.jobs.insert(blocked)
     platform.take("user:nobody", f"{'a' * 32}-1")
     platform.take("user:unused", f"{'a' * 32}-1")
     platform.holds.free(f"{'a' * 32}-1", ["user:unused"])
-    platform.heartbeat("n2", slots=0, alive=(f"{'b' * 32}-1",))
-    NodeHealth(platform.nodes, platform.clock).failed("n2", "it broke", platform.clock())
     platform.ahead += TAKEN_FOR
     platform.heartbeat(slots=4)
-    platform.woken.clear()
-
-    def reason() -> WaitingReason | None:
-        return platform.jobs.get(hindered.id).waiting_reason
+    platform.heartbeat("n2", slots=0)
+    platform.heartbeat("n3", slots=0, alive=(f"{well.id}-1",))
 
     def resources() -> set[str]:
         return {one.resource for one in platform.holds.all()}
 
     return {
         "decide": lambda: platform.jobs.get(ended.id).status is JobStatus.PENDING,
-        "wake_workers": lambda: (SEE_TO_OVERDUE,) in platform.woken,
-        "missing_attempts": lambda: (POST_AGAIN, silent.id) in platform.woken,
-        "superseded_attempts": lambda: (STOP_ATTEMPT, "n2", "default", f"{'b' * 32}-1") in platform.woken,
+        "missing_attempts": lambda: "have disappeared" in (platform.jobs.get(gone.id).message or ""),
         "leaked_holds": lambda: "user:nobody" not in platform.held(),
-        "failing_nodes": lambda: (PROBE_NODE, "n2") in platform.woken,
+        "failing_nodes": lambda: not node(platform, "n3").failures,
         "blocked_jobs": lambda: platform.jobs.get(blocked.id).blocked is None,
-        "hindered_jobs": lambda: reason() is WaitingReason.NO_SUCH_PROJECT,
-        "idle_slots": lambda: (ENQUEUE_CRAWL,) in platform.woken,
         "unused_holds": lambda: "user:unused" not in resources(),
-        "retention": lambda: (REMOVE_EXPIRED,) in platform.woken,
     }
 
 
 #: Everything that a step calls, and the steps that cannot do without it.
 CALLS = {
     "jobs.to_attend": {"decide"},
-    "jobs.retry": {"decide"},
-    "jobs.first_for_worker": {"wake_workers"},
-    "sweeps.live_attempts": {"missing_attempts", "superseded_attempts", "leaked_holds", "failing_nodes"},
-    "sweeps.jobs": {"missing_attempts", "superseded_attempts"},
-    "sweeps.existing": {"superseded_attempts"},
+    "jobs.retry": {"decide", "missing_attempts"},
+    "jobs.record_exit": {"missing_attempts"},
+    "sweeps.live_attempts": {"missing_attempts", "leaked_holds", "failing_nodes"},
+    "sweeps.jobs": {"missing_attempts", "failing_nodes"},
     "sweeps.with_holds": {"leaked_holds"},
-    "nodes.all": {
-        *("missing_attempts", "superseded_attempts", "failing_nodes", "hindered_jobs", "idle_slots"),
-    },
+    "nodes.all": {"missing_attempts", "failing_nodes"},
+    "nodes.succeeded": {"failing_nodes"},
     "holds.all": {"leaked_holds", "unused_holds"},
-    "holds.free": {"decide", "leaked_holds"},
+    "holds.free": {"decide", "missing_attempts", "leaked_holds"},
     "holds.free_of": {"blocked_jobs"},
     "holds.forget": {"unused_holds"},
     "queue.blocked_for": {"blocked_jobs"},
     "queue.unblock": {"blocked_jobs"},
-    "queue.is_empty": {"hindered_jobs", "idle_slots"},
-    "queue.hindered": {"hindered_jobs"},
-    "queue.note_waiting": {"hindered_jobs"},
-    "fair.full": {"hindered_jobs", "idle_slots"},
-    "fair.candidate": {"idle_slots"},
 }
 
 
-def test_in_one_sweep_every_step_does_its_work(platform: Platform) -> None:
-    done = everything(platform)
+def test_in_one_sweep_every_step_does_its_work(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = everything(platform, monkeypatch)
     platform.sweeper.sweep()
     assert [step for step, is_done in done.items() if not is_done()] == []
 
@@ -154,7 +146,7 @@ def test_whatever_fails_in_one_step_the_others_do_their_work_in_the_same_sweep(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    done = everything(platform)
+    done = everything(platform, monkeypatch)
     store, _, method = call.partition(".")
     with monkeypatch.context() as failing:
         failing.setattr(getattr(platform, store), method, fail)
@@ -162,12 +154,13 @@ def test_whatever_fails_in_one_step_the_others_do_their_work_in_the_same_sweep(
         platform.sweeper.sweep()
     assert {step for step, is_done in done.items() if not is_done()} == CALLS[call]
     # and what failed is done later
-    platform.woken.clear()
     if store in {"sweeps", "holds"}:
         platform.start_beat()
     for _ in range(4):
         platform.ahead += timedelta(seconds=16)
-        platform.heartbeat(slots=4)
+        for name in ("n1", "n2"):
+            platform.heartbeat(name, slots=4)
+        platform.heartbeat("n3", slots=0, alive=tuple(node(platform, "n3").alive))
         platform.sweeper.sweep()
     left = {step for step in CALLS[call] if not done[step]()}
     assert left == set()
@@ -181,8 +174,8 @@ def test_whatever_field_cannot_be_read_the_sweep_does_the_rest(
     platform: Platform, redis_url: str, collection: str
 ) -> None:
     infos = [SpiderInfo(name="seo", project="default")]
-    for node in ("n1", "n3"):
-        SpiderStore(platform.database).publish(node, infos)
+    for name in ("n1", "n3"):
+        SpiderStore(platform.database).publish(name, infos)
     spoilt = running(platform)
     documents = platform.database[collection]
     name = {"jobs": spoilt.id, "nodes": "n1", "holds": "user:ada"}.get(collection, "n1/default//seo")
@@ -214,9 +207,9 @@ def test_whatever_field_cannot_be_read_the_sweep_does_the_rest(
 
 
 def test_a_resource_whose_document_cannot_be_read_is_full_until_it_is_mended(platform: Platform) -> None:
-    for node in ("n1", "n2"):
-        platform.heartbeat(node)
-        platform.take(node_resource(node), f"{'f' * 32}-1")
+    for name in ("n1", "n2"):
+        platform.heartbeat(name)
+        platform.take(node_resource(name), f"{'f' * 32}-1")
     holds = platform.database["holds"]
     old = holds.find_one({"_id": "node:n1"})
     assert old is not None
@@ -292,12 +285,3 @@ def test_jobs_past_their_backoff_hide_no_end(platform: Platform) -> None:
     platform.database["jobs"].update_many({"lane": None, "status": "pending"}, {"$set": {"attend_at": early}})
     platform.sweeper.sweep()
     assert platform.jobs.get(ended.id).status is JobStatus.PENDING
-    assert (SEE_TO_OVERDUE,) in platform.woken
-
-
-def test_a_beat_knows_when_the_next_job_needs_a_worker(platform: Platform) -> None:
-    soon = platform.clock() + timedelta(seconds=0.8)
-    over(platform, soon)
-    platform.sweeper.sweep(timedelta(seconds=1))
-    assert platform.sweeper.next_at == soon
-    assert (SEE_TO_OVERDUE,) not in platform.woken

@@ -77,13 +77,9 @@ def test_a_user_who_has_as_many_as_may_be_waits_says_so_and_lets_others_pass(lim
     assert platform.dispatch.fill(mine[3].id) == 3
     assert Counter(job["user_id"] for job in running(platform)) == {"ada": 2, "bob": 1}
     assert platform.jobs.get(mine[3].id).waiting_reason is WaitingReason.USER_QUOTA
-    platform.woken.clear()
-    platform.sweeper.sweep()
-    assert not any(task == "enqueue_crawl" for task, *_ in platform.woken)
+    assert platform.dispatch.fill() == 0
     ends(platform, mine[0].id)
     assert held(platform)["ada"] == [f"{mine[1].id}-1"]
-    platform.sweeper.sweep()
-    assert any(task == "enqueue_crawl" for task, *_ in platform.woken)
     assert platform.dispatch.fill() == 1
     assert set(held(platform)) == {"ada", other.user_id}
 
@@ -95,10 +91,10 @@ def test_the_reason_is_the_limit_only_where_a_node_would_take_the_job(limited: L
     platform.dispatch.fill()
     platform.database["jobs"].update_many({"status": "pending"}, {"$set": {"waiting_reason": WaitingReason.CAPACITY}})
     passes(platform, 3)
-    platform.sweeper.sweep()
+    platform.explain()
     assert reasons(platform, mine) == {None: 1, WaitingReason.USER_QUOTA: 2}
     platform.ahead += timedelta(minutes=5)
-    platform.sweeper.sweep()
+    platform.explain()
     assert reasons(platform, mine) == {None: 1, WaitingReason.NO_NODE: 2}
 
 

@@ -16,7 +16,7 @@ from relay import SILENCE, MongoRelay
 from stores import embedded_mongo, valkey_server
 
 from gateway.clock import VERDICT_SECONDS
-from gateway.dispatch import egg_delivery, reconciliation
+from gateway.dispatch import egg_delivery, sweeping
 from gateway.errors import NodeUnreachableError
 from gateway.jobs import queue
 from gateway.nodes import scrapyd
@@ -168,5 +168,5 @@ def test_a_node_that_drips_its_answer_is_given_up_in_time(seconds: float | None)
 def test_leases_outlast_the_calls_that_are_made_under_them() -> None:
     # an assignment, and the answer of the node
     assert queue.ATTEND_SECONDS > VERDICT_SECONDS + scrapyd.CALL_SECONDS
-    assert reconciliation.TAKEN_FOR.total_seconds() > VERDICT_SECONDS
+    assert sweeping.TAKEN_FOR.total_seconds() > VERDICT_SECONDS
     assert eggs.LEASE.total_seconds() > egg_delivery.READ_SECONDS + scrapyd.DEPLOY_SECONDS

@@ -167,7 +167,12 @@ def test_an_attempt_is_assigned_once_and_leaves_the_queue(
     assert (str(live.id), live.node, live.is_running) == (f"{job.id}-1", "n1", False)
     running = jobs.mark_running(job.id, assignment)
     assert running is not None
-    assert (running.assignment, running.attend_at) == (None, None)
+    assert running.assignment is None
+    # it has to show a sign of life by then
+    assert running.attend_at == running.attempts["1"].dispatched_at + timedelta(seconds=10)
+    started = jobs.record_started(job.id, 1, utc_now())
+    assert started is not None
+    assert started.attend_at is None
 
 
 def test_of_many_jobs_those_are_assigned_that_nobody_else_has(jobs: JobStore, queue: JobQueue) -> None:

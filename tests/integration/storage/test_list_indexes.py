@@ -21,6 +21,7 @@ from gateway.jobs import queries
 from gateway.jobs.job import Job, JobStatus, WaitingReason
 from gateway.jobs.queries import JobFilter, JobQueries, JobSweeps
 from gateway.jobs.queue import JobQueue
+from gateway.jobs.store import JobStore
 from gateway.retention.retention import ExpiryStore
 from gateway.stores.indexes import INDEXES, ensure_indexes
 
@@ -167,10 +168,11 @@ def test_what_is_swept_is_led_by_an_index_that_others_need_too(
     ("ask", "leading"),
     [
         (lambda queue: queue.partitions_of(["a", "b"]), ID_INDEX),
-        (lambda queue: queue.in_partitions(["a", "b"]), ID_INDEX),
-        (lambda queue: queue.overdue(200), "attend_at"),
+        (lambda queue: queue.waiting(["a", "b"]), ID_INDEX),
+        (lambda queue: queue.overdue(200), "status_attend_at"),
+        (lambda queue: queue.running(200, timedelta()), "status_attend_at"),
     ],
-    ids=["named by messages", "to be explained", "overdue"],
+    ids=["named by messages", "to be explained", "overdue", "to be asked of nodes"],
 )
 def test_what_a_worker_asks_at_each_look_does_not_lead_over_all_jobs_that_wait(
     database: Database[dict[str, Any]], asked: Asked, ask: Callable[[JobQueue], Any], leading: str
@@ -181,6 +183,20 @@ def test_what_a_worker_asks_at_each_look_does_not_lead_over_all_jobs_that_wait(
     found = plan(find)
     assert found.index is not None
     assert found.index.spec.name == leading
+
+
+def test_what_a_beat_sees_to_is_found_past_all_jobs_that_wait(
+    database: Database[dict[str, Any]], asked: Asked
+) -> None:
+    """However many are past their backoff while no worker is there."""
+    asked.finds.clear()
+    assert list(JobStore(database).to_attend(NOW, 9)) == []
+    plans = [plan(find) for find in asked.finds]
+    assert {(found.index.spec.name, found.is_sorted) for found in plans if found.index} == {
+        ("status_attend_at", True)
+    }
+    assert JobStatus.PENDING not in {find["filter"]["status"] for find in asked.finds}
+    assert len(plans) == len(JobStatus) - 1
 
 
 @pytest.mark.parametrize("status", [JobStatus.PENDING, JobStatus.SCHEDULED, JobStatus.PAUSED])

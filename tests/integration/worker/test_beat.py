@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import time
 from collections.abc import Iterator
@@ -22,10 +21,8 @@ from structlog.testing import capture_logs
 from gateway.clock import utc_now
 from gateway.dispatch.sweeping import Sweeper
 from gateway.jobs.job import JobStatus
-from gateway.jobs.messages import REMOVE_EXPIRED
 from gateway.jobs.store import JobStore
 from gateway.nodes.health import BEAT, HeartbeatStore
-from gateway.retention.retention import Retention
 from gateway.schedules.store import ScheduleStore
 from gateway.settings import Settings
 from gateway.sites.edits import SiteUpkeep
@@ -182,18 +179,3 @@ def test_a_beat_that_is_started_again_remembers_when_an_entry_was_sent(celery: C
     (again, *_) = static(celery, 3600)
     assert again.tick() <= 30.1
     assert messages(celery, OWN) == 0
-
-
-def test_a_worker_asks_for_the_next_round_of_retention_only_if_its_time_was_over(celery: Celery) -> None:
-    long_ago = utc_now() - timedelta(days=4000)
-    job = make_job(status=JobStatus.FINISHED, created_at=long_ago, finished_at=long_ago, settled=True, live_key=None)
-    JobStore(celery.parts.database).insert(job)
-    hours = itertools.count(step=3600)
-    cut, whole = celery.parts.build(Retention, monotonic=lambda: float(next(hours))), celery.parts.build(Retention)
-    asked = list[int]()
-    for retention in (cut, whole):
-        celery.parts[Retention] = retention
-        celery.tasks[REMOVE_EXPIRED]()
-        wait_until(lambda: not celery.parts.waker.unsent, what="the messages")
-        asked.append(messages(celery, REMOVE_EXPIRED))
-    assert asked == [1, 0]

@@ -46,7 +46,7 @@ def sender(all_seen: list[Bound]) -> Iterator[CeleryWaker]:
         # Celery hands each app the tasks that other tests of this process have registered with theirs
         warnings.simplefilter("ignore", DuplicateTaskNameWarning)
         app.finalize()
-    for name in (messages.FINISH_CRAWL, messages.ENQUEUE_CRAWL, messages.PROBE_NODE):
+    for name in (messages.FINISH_CRAWL, messages.ENQUEUE_CRAWL, messages.OF_OLDER_BEATS[0]):
         app.tasks.pop(name, None)
         app.task(name=name, shared=False)(note)
     with start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=20):
@@ -82,5 +82,5 @@ def test_what_is_about_no_job_names_none_and_nothing_is_left_for_the_next_task(
     with bound_contextvars(correlation_id="the-request"):
         sender.wake(messages.FINISH_CRAWL, "0" * 32)
     after(seen, 1)
-    sender.wake(messages.PROBE_NODE, "n1")
+    sender.wake(messages.OF_OLDER_BEATS[0], "n1")
     assert after(seen, 2)[1] == {}
