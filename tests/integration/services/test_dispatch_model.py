@@ -42,7 +42,7 @@ CALLS = (
         "queue.take_over",
         "queue.ask_later",
     ),
-    *("queue.overdue", "queue.to_stop", "queue.without", "holds.take", "holds.free", "nodes.lately", "nodes.failed"),
+    *("queue.overdue", "queue.running", "queue.without", "holds.take", "holds.free", "nodes.lately", "nodes.failed"),
 )
 
 
