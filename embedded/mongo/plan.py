@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple
 
 from bson.regex import Regex
@@ -62,6 +63,8 @@ class Conditions:
     equal: dict[str, Any] = field(default_factory=dict)
     among: dict[str, list[Any]] = field(default_factory=dict)
     ranges: dict[str, list[tuple[str, Any]]] = field(default_factory=dict)
+    #: Ranges of which a match need only be in one.
+    either: dict[str, list[list[tuple[str, Any]]]] = field(default_factory=dict)
     #: Fields that must exist for any other reason.
     existing: set[str] = field(default_factory=set)
     #: Whether there is nothing else in the filter.
@@ -78,6 +81,8 @@ class Conditions:
             if name == "$and":
                 for branch in operand:
                     self._read(branch)
+            elif name == "$or" and (found := _ranges_of_one_field(operand)) and found[0] not in self.either:
+                self.either[found[0]] = found[1]
             elif name.startswith("$"):
                 self.is_complete = False
             elif is_operators(operand):
@@ -118,7 +123,19 @@ class Conditions:
             return self.equal[name] is not None
         if name in self.among:
             return None not in self.among[name]
-        return name in self.ranges or name in self.existing
+        return name in self.ranges or name in self.either or name in self.existing
+
+
+def _ranges_of_one_field(branches: Sequence[Document]) -> tuple[str, list[list[tuple[str, Any]]]] | None:
+    """The field, and its ranges in each branch of an `$or` that asks for nothing else."""
+    read = [Conditions.of(branch) for branch in branches]
+    fields = {name for one in read for name in one.ranges}
+    if len(fields) != 1 or not all(one.is_complete and one.ranges for one in read):
+        return None
+    if any(one.equal or one.among or one.either or one.existing for one in read):
+        return None
+    (name,) = fields
+    return name, [one.ranges[name] for one in read]
 
 
 def _is_point(value: Any) -> bool:
@@ -130,7 +147,8 @@ def choose(indexes: Iterable[Index], query: Document, sort: Sort = ()) -> Plan:
     """The best plan."""
     conditions = Conditions.of(query)
     # an index is useful only if its first field is in the query or in the sort
-    names = {*conditions.equal, *conditions.among, *conditions.ranges, *(name for name, _ in sort)}
+    asked = (conditions.equal, conditions.among, conditions.ranges, conditions.either)
+    names = {*chain.from_iterable(asked), *(name for name, _ in sort)}
     useful = (index for index in indexes if index.spec.key[0][0] in names)
     plans = [_plan(index, conditions, sort) for index in useful if _holds_all_matches(index, conditions)]
     best = max(plans, key=lambda plan: plan.score, default=Plan())
@@ -170,7 +188,7 @@ def _is_exact(index: Index, conditions: Conditions, consumed: set[str]) -> bool:
     """Not for two conditions on a field or arrays: these need the document again. A null has the key of a missing
     field, as it has the same matches; within another field it is looked at again.
     """
-    constrained = [*conditions.equal, *conditions.among, *conditions.ranges]
+    constrained = [*conditions.equal, *conditions.among, *conditions.ranges, *conditions.either]
     return (
         conditions.is_complete
         and not index.multikey
@@ -191,13 +209,29 @@ def _bounds(index: Index, prefix: bytes, used: int, conditions: Conditions) -> t
     if name in conditions.among:
         starts = sorted({prefix + _encoded(value, direction) for value in conditions.among[name]})
         return [Interval(start, start + AFTER) for start in starts], True
-    if name not in conditions.ranges:
+    alternatives = [conditions.ranges[name]] if name in conditions.ranges else conditions.either.get(name)
+    if alternatives is None:
         return None
-    limits = conditions.ranges[name]
-    # one element of an array may fulfil one limit, another element the other
-    chosen = limits[:1] if index.multikey >> used & 1 else limits
-    interval, same_type = _range(chosen, direction)
-    return [Interval(prefix + interval.low, prefix + interval.high)], same_type and len(chosen) == len(limits)
+    intervals, is_tight = list[Interval](), True
+    for limits in alternatives:
+        # one element of an array may fulfil one limit, another element the other
+        chosen = limits[:1] if index.multikey >> used & 1 else limits
+        interval, same_type = _range(chosen, direction)
+        intervals.append(Interval(prefix + interval.low, prefix + interval.high))
+        is_tight &= same_type and len(chosen) == len(limits)
+    return _united(intervals), is_tight
+
+
+def _united(intervals: Iterable[Interval]) -> list[Interval]:
+    """The same keys in order, and none of them twice."""
+    united: list[Interval] = []
+    for low, high in sorted(intervals):
+        if united and low <= united[-1].high:
+            before = united.pop()
+            united.append(Interval(before.low, max(before.high, high)))
+        else:
+            united.append(Interval(low, high))
+    return united
 
 
 def _range(limits: Sequence[tuple[str, Any]], direction: int) -> tuple[Interval, bool]:

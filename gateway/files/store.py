@@ -27,7 +27,7 @@ from gateway.contract.outbox import AttemptId, remove_tree
 from gateway.crash_points import state_change
 from gateway.errors import FileNotStoredError, FileStoreAwayError
 from gateway.stores.documents import Documents, reader
-from gateway.stores.mongo import Document, Repeating, mongo_errors
+from gateway.stores.mongo import Document, Repeating, mongo_errors, of_jobs
 
 #: Seconds that one request to S3 may take, and that it may be repeated for.
 _REQUEST = timedelta(seconds=30)
@@ -230,6 +230,14 @@ class FileStore:
     def read(self, record: FileRecord, start: int, length: int) -> bytes:
         """Raises `FileNotStoredError`."""
         return self._data.read(record.place, start, length)
+
+    def of_any(self, job_ids: Iterable[str]) -> list[str]:
+        """Those of the jobs that have files: few, mostly."""
+        rest, found = set(job_ids), list[str]()
+        while rest and (record := self._files.find_one(of_jobs(sorted(rest)), {"_id": 1})):
+            found.append(record["_id"].partition(":")[0])
+            rest.remove(found[-1])
+        return found
 
     def delete(self, job_id: str) -> None:
         """Delete all files of a job: first the bytes, so that no record means that nothing is left."""

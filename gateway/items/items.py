@@ -19,7 +19,7 @@ from pymongo.errors import BulkWriteError
 
 from gateway.crash_points import state_change
 from gateway.stores.documents import Documents
-from gateway.stores.mongo import DUPLICATE_KEY, UNSTORABLE, Document, Repeating, refusals
+from gateway.stores.mongo import DUPLICATE_KEY, UNSTORABLE, Document, delete_of_jobs, refusals
 
 #: Items deleted, or looked at, at a time.
 _BATCH = 1000
@@ -84,14 +84,10 @@ class ItemStore:
         return self._items.count_documents({"_id": _range(job_id, attempt) | ({"$lte": up_to} if up_to else {})})
 
     @state_change("items.delete")
-    def delete(self, job_id: str) -> None:
-        """Delete them, and what was counted of them. In batches: other writes must not wait until a million items are
-        deleted.
-        """
-        query = {"_id": _range(job_id, None)}
-        while ids := [found["_id"] for found in self._items.find(query, {"_id": 1}).sort("_id", 1).limit(_BATCH)]:
-            Repeating(self._items).delete_many({"_id": {"$gte": ids[0], "$lte": ids[-1]}})
-        Repeating(self._counted).delete_many(query)
+    def delete(self, *job_ids: str) -> None:
+        """Delete them, and what was counted of them."""
+        delete_of_jobs(self._items, job_ids, _BATCH)
+        delete_of_jobs(self._counted, job_ids, _BATCH)
 
 
 def _prefix(job_id: str, attempt: int) -> str:

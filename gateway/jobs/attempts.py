@@ -19,10 +19,12 @@ from gateway.contract.records import FilesKept
 from gateway.crash_points import state_change
 from gateway.jobs.job import Attempt, Job, Spared, spared_more
 from gateway.stores.documents import Documents, reader
-from gateway.stores.mongo import DUPLICATE_KEY, Document, Repeating, refusals
+from gateway.stores.mongo import DUPLICATE_KEY, Document, Repeating, delete_of_jobs, refusals
 
 #: Earlier attempts that are read with all that is known of their ends, and without that: the newest ones.
 MOST_WHOLE, MOST_OUTLINED = 100, 1000
+#: Attempts deleted at a time.
+_BATCH = 1000
 
 
 class AttemptStore:
@@ -105,8 +107,8 @@ class AttemptStore:
         return job.with_earlier({str(one.attempt): one for one in self._documents.many(found)})
 
     @state_change("attempts.delete")
-    def delete(self, job_id: str) -> None:
-        Repeating(self._attempts).delete_many(_of_job(job_id))
+    def delete(self, *job_ids: str) -> None:
+        delete_of_jobs(self._attempts, job_ids, _BATCH)
 
 
 read_attempt = reader(Attempt)

@@ -7,6 +7,7 @@ inserted the document, the next request needs one query to MongoDB and nothing e
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -144,9 +145,20 @@ class DedupeRelease:
     """The synchronous part, for processes that end or delete a job."""
 
     def __init__(self, client: redis.Redis) -> None:
+        self._redis = client
         self._release = client.register_script(_RELEASE)
 
     @state_change("dedupe.release")
     def release(self, key: str, job_id: str) -> None:
         """Remove the key if it still names this job. Raises `redis.RedisError`."""
         self._release(keys=[key], args=[job_id])
+
+    @state_change("dedupe.release_all")
+    def release_all(self, jobs: Mapping[str, str]) -> None:
+        """The same for many jobs, each with its key, in one round trip."""
+        if not jobs:
+            return
+        with self._redis.pipeline(transaction=False) as pipeline:
+            for job_id, key in jobs.items():
+                self._release(keys=[key], args=[job_id], client=pipeline)
+            pipeline.execute()

@@ -15,10 +15,12 @@ from gateway.contract.outbox import AttemptId
 from gateway.contract.records import Int64, Progress
 from gateway.crash_points import state_change
 from gateway.stores.documents import Documents, reader
-from gateway.stores.mongo import Document, Repeating
+from gateway.stores.mongo import Document, delete_of_jobs
 
 #: Points of one attempt at most. With one more, every second point is left out.
 MOST_POINTS = 240
+#: Series deleted at a time.
+_BATCH = 1000
 #: Seconds between two points at first. Progress comes once a second: a little less must not leave a point out.
 FIRST_EVERY = 0.9
 
@@ -94,8 +96,8 @@ class ProgressStore:
         return {int(series.id.rpartition(":")[2]): series.points for series in reversed(found)}
 
     @state_change("progress.delete")
-    def delete(self, job_id: str) -> None:
-        Repeating(self._progress).delete_many(_of_job(job_id))
+    def delete(self, *job_ids: str) -> None:
+        delete_of_jobs(self._progress, job_ids, _BATCH)
 
 
 def _name(attempt_id: AttemptId) -> str:

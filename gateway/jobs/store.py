@@ -492,9 +492,9 @@ class JobStore:
         self._jobs.update_one({"_id": job_id, "settled": {"$ne": True}}, {"$set": {"attend_at": later}})
 
     @state_change("jobs.delete")
-    def delete(self, job_id: str) -> bool:
-        """Delete the job if it has ended and is settled. Returns whether it was deleted."""
-        return self._jobs.delete_one({"_id": job_id, "settled": True}).deleted_count == 1
+    def delete(self, *job_ids: str) -> int:
+        """Delete those of the jobs that have ended and are settled. Returns how many were deleted."""
+        return Repeating(self._jobs).delete_many({"_id": {"$in": job_ids}, "settled": True}).deleted_count
 
     def _change(self, query: Document, changes: Document, **others: Any) -> Job | None:
         """`others` as for `change`."""

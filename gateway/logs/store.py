@@ -21,7 +21,7 @@ from gateway.contract.outbox import AttemptId
 from gateway.contract.records import Progress
 from gateway.crash_points import state_change
 from gateway.jobs.messages import log_event, progress_event
-from gateway.stores.mongo import Document, Repeating
+from gateway.stores.mongo import Document, delete_of_jobs
 from gateway.stores.redis import job_channel, log_stream
 
 #: A chunk is never larger than this before compression, so a bomb cannot hide in one.
@@ -151,11 +151,8 @@ class LogStore:
         return 0 if last is None else int(last["end"])
 
     @state_change("logs.delete")
-    def delete(self, job_id: str) -> None:
-        """Delete in batches: other writes must not wait until a gigabyte is deleted."""
-        query = {"_id": {"$gt": f"{job_id}:", "$lt": f"{job_id};"}}
-        while ids := [found["_id"] for found in self._logs.find(query, {"_id": 1}).sort("_id", 1).limit(_BATCH)]:
-            Repeating(self._logs).delete_many({"_id": {"$gte": ids[0], "$lte": ids[-1]}})
+    def delete(self, *job_ids: str) -> None:
+        delete_of_jobs(self._logs, job_ids, _BATCH)
 
 
 def _adjoining(chunks: list[LogChunk]) -> int:

@@ -21,7 +21,7 @@ from pymongo.errors import DuplicateKeyError
 
 from gateway.crash_points import state_change
 from gateway.stores.documents import Documents
-from gateway.stores.mongo import Document, Repeating
+from gateway.stores.mongo import Document, delete_of_jobs
 
 #: A chunk is never larger than this before compression, so a bomb cannot hide in one.
 MAX_CHUNK = 1 << 20
@@ -74,12 +74,8 @@ class RequestStore:
         return self._requests.find_one({"_id": {"$gte": first, "$lt": end}}, {"_id": 1}) is not None
 
     @state_change("requests.delete")
-    def delete(self, job_id: str) -> None:
-        """Delete in batches: other writes must not wait for long."""
-        first, end = _range(job_id, None)
-        query = {"_id": {"$gte": first, "$lt": end}}
-        while ids := [one["_id"] for one in self._requests.find(query, {"_id": 1}).sort("_id", 1).limit(_BATCH)]:
-            Repeating(self._requests).delete_many({"_id": {"$gte": ids[0], "$lte": ids[-1]}})
+    def delete(self, *job_ids: str) -> None:
+        delete_of_jobs(self._requests, job_ids, _BATCH)
 
 
 def _id(job_id: str, attempt: int, start: int) -> str:

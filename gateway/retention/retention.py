@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import structlog
 from attrs import define, field
 from pymongo import ASCENDING
 from pymongo.database import Database
+from pymongo.errors import ConnectionFailure, PyMongoError, ServerSelectionTimeoutError
 from redis import RedisError
 
 from gateway.access.audit import AuditEntry, AuditStore
 from gateway.access.key_store import read_key
 from gateway.clock import Clock, utc_now
 from gateway.crash_points import state_change
-from gateway.errors import ConflictError, FileStoreAwayError, JobNotFoundError, UnreadableError
+from gateway.errors import ConflictError, FileStoreAwayError
 from gateway.files.store import FileRecord, FileStore
 from gateway.items.fields import read_counts
 from gateway.items.items import ItemStore, read_item
@@ -35,68 +37,13 @@ from gateway.nodes.store import Node, NodeStore
 from gateway.projects.eggs import EggCopy, SpiderStore, read_described, read_egg, read_spider
 from gateway.projects.environment import ProjectConfig
 from gateway.requests.store import RequestStore, read_chunk
+from gateway.retention.windows import Ended, Part, Window, Windows
 from gateway.schedules.schedule import LedgerEntry, Schedule
 from gateway.schedules.store import LedgerStore, read_static_entry
 from gateway.sites.site import Site, Target
 from gateway.stores.documents import SET_ASIDE, UNREADABLE, Documents, Reader, Unreadable, reader
 from gateway.stores.mongo import Document, mongo_errors
 from gateway.stores.redis import dedupe_key
-
-#: The parts of a job that can be removed before the job itself.
-Part = Literal["logs", "items"]
-_OLDEST_FIRST = [("finished_at", ASCENDING)]
-_ENDED = ("finished_at", "user_id", "spec.spider", "fingerprint")
-
-
-class Ended(NamedTuple):
-    job_id: str
-    finished_at: datetime
-    #: The dedupe key in Redis that may name this job as the answer; `None` if its document does not say.
-    dedupe_key: str | None
-
-
-class ExpiryStore:
-    """`retention` keeps up to when each part was removed: one document a part, so that no run looks at all jobs."""
-
-    def __init__(self, database: Database[Document]) -> None:
-        self._jobs = database["jobs"]
-        self._retention = database["retention"]
-
-    def settled(self, before: datetime) -> Iterator[str]:
-        """Jobs that ended before then, with nothing left to do about their end; the oldest first."""
-        query = {"settled": True, "finished_at": {"$lt": before}}
-        with self._jobs.find(query, {"_id": 1}).sort(_OLDEST_FIRST).batch_size(100) as found:
-            for document in found:
-                yield document["_id"]
-
-    def ended_with(self, part: Part, before: datetime) -> Iterator[Ended]:
-        """Jobs that ended before then and may still have that part, the oldest first."""
-        record = self._retention.find_one({"_id": part})
-        since = {"$gte": record["until"]} if record and isinstance(record.get("until"), datetime) else {}
-        query = {"finished_at": {"$lt": before, **since}}
-        with self._jobs.find(query, _ENDED).sort(_OLDEST_FIRST).batch_size(200) as found:
-            for document in found:
-                yield Ended(document["_id"], document["finished_at"], _dedupe_key(document))
-
-    @state_change("expiry.mark_removed")
-    def mark_removed(self, job_id: str, part: Part, at: datetime) -> None:
-        """Set the mark before the part is removed: a job that is read in between must not claim to have the part."""
-        mark = f"{part}_removed_at"
-        self._jobs.update_one({"_id": job_id, mark: {"$exists": False}}, {"$set": {mark: at}})
-
-    @state_change("expiry.advance")
-    def advance(self, part: Part, until: datetime) -> None:
-        """Note that the part of every job that ended before `until` is gone."""
-        self._retention.update_one({"_id": part}, {"$max": {"until": until}}, upsert=True)
-
-
-def _dedupe_key(document: Document) -> str | None:
-    """Read from the raw fields: a document that is no job must not keep the others from being looked at."""
-    try:
-        return dedupe_key(document["user_id"], document["spec"]["spider"], document["fingerprint"])
-    except (KeyError, TypeError):
-        return None
-
 
 # --- documents that cannot be read: the process that meets one notes it, to look again until it is readable or gone
 
@@ -181,12 +128,16 @@ class Deletion:
                 # the key would answer repeated requests with a job that is gone
                 raise ConflictError("the job cannot be deleted while Redis is away; ask again") from error
             self._files.delete(job_id)
-            self._items.delete(job_id)
-            self._requests.delete(job_id)
-            self._logs.delete(job_id)
-            self._progress.delete(job_id)
-            self._attempts.delete(job_id)
-            self._jobs.delete(job_id)
+            self.delete_all([job_id])
+
+    def delete_all(self, job_ids: Sequence[str]) -> None:
+        """Remove jobs that no dedupe key names any more and that have no files."""
+        self._items.delete(*job_ids)
+        self._requests.delete(*job_ids)
+        self._logs.delete(*job_ids)
+        self._progress.delete(*job_ids)
+        self._attempts.delete(*job_ids)
+        self._jobs.delete(*job_ids)
 
 
 # --- removes what has been kept for long enough, a little at a time. Any number of runs may overlap, and may die at
@@ -196,8 +147,8 @@ log = structlog.get_logger()
 
 #: Seconds that one run may take; the next is a minute away.
 RUN_SECONDS = 20.0
-#: Jobs removed between two looks at the clock.
-BATCH = 100
+#: Seconds after which what could not be removed is tried again.
+AGAIN_SECONDS = 60.0
 #: Entries of the ledger, or of the audit trail, that one write removes.
 LEDGER_BATCH = 1000
 #: A node without a job and without a sign of life for this long is forgotten.
@@ -216,16 +167,105 @@ class Keep(NamedTuple):
     audit: timedelta = timedelta()
 
 
+#: Whether the time for something is over.
+IsOver = Callable[[], bool]
+
+
 @define(eq=False, repr=False, slots=False, kw_only=True)
-class Retention:
-    _keep: Keep
-    _expiry: ExpiryStore
+class Expiry:
+    """Removes a part of all jobs that ended in a window, batch by batch."""
+
+    _windows: Windows
     _deletion: Deletion
     _dedupe: DedupeRelease
     _items: ItemStore
     _requests: RequestStore
     _files: FileStore
     _logs: LogStore
+    _passed_over: set[str] = field(init=False, factory=set)
+
+    def remove(self, window: Window, is_over: IsOver, *, files: bool) -> bool:
+        """Remove what can be removed; files, and what must not go before them, only if `files`. Returns whether there
+        was time for all.
+
+        Raises PyMongo's errors, and `RedisError`.
+        """
+        is_whole = True
+        for batch in self._windows.batches(window):
+            is_whole &= self._remove(window.part, batch, is_over, files=files)
+            if is_whole:
+                # what ends at one moment may be in two batches
+                window = window._replace(start=batch[-1].finished_at)
+            if is_over():
+                self._windows.leave(window)
+                return False
+        if is_whole:
+            self._windows.finish(window)
+        else:
+            # its files are seen to at once; what could not be removed then is not tried again so soon
+            self._windows.leave(window, seconds=AGAIN_SECONDS if files else 0)
+        return True
+
+    def _remove(self, part: Part, batch: Sequence[Ended], is_over: IsOver, *, files: bool) -> bool:
+        """Returns whether all is gone. What cannot be removed keeps no other of its batch."""
+        try:
+            return self._remove_together(part, batch, is_over, files=files)
+        except PyMongoError as error:
+            if isinstance(error, ConnectionFailure):
+                raise
+            if len(batch) == 1:
+                log.warning("not_removed", part=part, job_id=batch[0].job_id, error=str(error))
+                return False
+        alone = [not is_over() and self._remove(part, [one], is_over, files=files) for one in batch]
+        return all(alone)
+
+    def _remove_together(self, part: Part, batch: Sequence[Ended], is_over: IsOver, *, files: bool) -> bool:
+        ended = [one for one in batch if part != "jobs" or self._may_go(one)]
+        job_ids = [one.job_id for one in ended]
+        if part == "logs":
+            self._windows.mark_removed(part, job_ids)
+            self._logs.delete(*job_ids)
+            return True
+        # first of all: the keys would answer repeated requests with jobs that are gone, or have no items any more
+        self._dedupe.release_all({one.job_id: one.dedupe_key for one in ended if one.dedupe_key})
+        if part == "items":
+            self._windows.mark_removed(part, job_ids)
+            self._items.delete(*job_ids)
+            self._requests.delete(*job_ids)
+        with_files = set(self._files.of_any(job_ids))
+        if files:
+            with_files -= self._remove_files(sorted(with_files), is_over)
+        if part == "jobs":
+            self._deletion.delete_all([job_id for job_id in job_ids if job_id not in with_files])
+        return not with_files and len(ended) == len(batch)
+
+    def _may_go(self, ended: Ended) -> bool:
+        """A job that cannot be read stays for an operator to look at."""
+        if ended.job is None and ended.job_id not in self._passed_over:
+            self._passed_over.add(ended.job_id)
+            log.error("job_unreadable", job_id=ended.job_id)
+        return ended.job is not None and ended.job.is_final and bool(ended.job.settled)
+
+    def _remove_files(self, job_ids: Sequence[str], is_over: IsOver) -> set[str]:
+        """Returns the jobs whose files are gone: all, unless the file store is slow or away."""
+        gone: set[str] = set()
+        for job_id in job_ids:
+            if is_over():
+                break
+            try:
+                self._files.delete(job_id)
+            except FileStoreAwayError as error:
+                log.warning("files_not_removed", job_id=job_id, reason=error.message)
+                break
+            gone.add(job_id)
+        return gone
+
+
+@define(eq=False, repr=False, slots=False, kw_only=True)
+class Retention:
+    _keep: Keep
+    _windows: Windows
+    _expiry: Expiry
     _nodes: NodeStore
     _spiders: SpiderStore
     _sweeps: JobSweeps
@@ -237,7 +277,6 @@ class Retention:
     _clock: Clock = utc_now
     _monotonic: Callable[[], float] = time.monotonic
     _running: threading.Lock = field(init=False, factory=threading.Lock)
-    _passed_over: set[str] = field(init=False, factory=set)
     #: Whether time was over before something of this round was done.
     _is_cut: bool = field(init=False, default=False)
 
@@ -248,93 +287,64 @@ class Retention:
         if not self._running.acquire(blocking=False):
             return False
         try:
-            now, began, self._is_cut = self._clock(), self._monotonic(), False
-            # of the parts, none may leave no time for the others
-            logs, items, deadline = (began + RUN_SECONDS * share for share in (1 / 3, 2 / 3, 1))
-            self._unreadable.look_again()
-            self._forget_nodes(now)
-            self._heartbeats.forget(now - PROCESS_GONE_AFTER)
-            self._keys.forget(now - CLAIM_KEPT)
-            self._remove_part("logs", now, self._keep.logs, logs)
-            self._remove_part("items", now, self._keep.items, items)
-            self._remove_jobs(now, deadline)
-            # the decisions on occurrences are kept for as long as their jobs
-            self._forget(self._ledger.forget, now, self._keep.jobs, deadline)
-            self._forget(self._audit.forget, now, self._keep.audit, deadline)
+            self._is_cut = False
+            self._each_step(self._clock(), self._monotonic())
             return self._is_cut
         finally:
             self._running.release()
+
+    def _each_step(self, now: datetime, began: float) -> None:
+        """Take all steps. What fails in one of them is raised when all others are done."""
+        # of the parts, none may leave no time for the others
+        logs, items, deadline = (began + RUN_SECONDS * share for share in (1 / 3, 2 / 3, 1))
+        failed: Exception | None = None
+        for step in (
+            self._unreadable.look_again,
+            partial(self._forget_nodes, now),
+            partial(self._heartbeats.forget, now - PROCESS_GONE_AFTER),
+            partial(self._keys.forget, now - CLAIM_KEPT),
+            partial(self._remove, "logs", now, self._keep.logs, logs),
+            partial(self._remove, "items", now, self._keep.items, items),
+            partial(self._remove, "jobs", now, self._keep.jobs, deadline),
+            # the decisions on occurrences are kept for as long as their jobs
+            partial(self._forget, self._ledger.forget, now, self._keep.jobs, deadline),
+            partial(self._forget, self._audit.forget, now, self._keep.audit, deadline),
+        ):
+            try:
+                step()
+            except ServerSelectionTimeoutError:
+                # no other step would fare better
+                raise
+            except Exception as error:  # noqa: BLE001 - what stops one step must not stop the others, for ever
+                failed = failed or error
+        if failed:
+            raise failed
 
     def _is_over(self, deadline: float) -> bool:
         self._is_cut |= (is_over := self._monotonic() > deadline)
         return is_over
 
-    def _remove_part(self, part: Part, now: datetime, keep: timedelta, deadline: float) -> None:
+    def _remove(self, part: Part, now: datetime, keep: timedelta, deadline: float) -> None:
+        """Half of the time is for windows that nobody has begun, and half for what was left: a file store that is
+        slow must not keep what has no files.
+        """
         if not keep:
             return
-        reached, all_gone = None, True
-        for ended in self._expiry.ended_with(part, now - keep):
-            if not self._may_remove(part, ended):
-                break
-            all_gone &= self._remove(part, ended, now)
-            if all_gone:
-                reached = ended.finished_at
-            if self._monotonic() > deadline:
-                # what cannot be removed now is not tried again at once
-                self._is_cut |= all_gone
-                break
-        if reached is not None:
-            self._expiry.advance(part, reached)
-
-    def _may_remove(self, part: Part, ended: Ended) -> bool:
+        half = (self._monotonic() + deadline) / 2
         try:
-            if part == "items" and ended.dedupe_key:
-                self._dedupe.release(ended.dedupe_key, ended.job_id)
+            self._begin(part, now - keep, partial(self._is_over, half))
+            self._take_up(part, partial(self._is_over, deadline))
         except RedisError as error:
-            # the key would answer repeated requests with a job that has no items any more
-            log.warning("retention_stopped", job_id=ended.job_id, reason=str(error))
-            return False
-        return True
+            log.warning("retention_stopped", part=part, reason=str(error))
 
-    def _remove(self, part: Part, ended: Ended, now: datetime) -> bool:
-        """Remove that part. Returns whether all of it is gone: files stay while their store is away."""
-        self._expiry.mark_removed(ended.job_id, part, now)
-        if part == "logs":
-            self._logs.delete(ended.job_id)
-            return True
-        self._items.delete(ended.job_id)
-        self._requests.delete(ended.job_id)
-        try:
-            self._files.delete(ended.job_id)
-        except FileStoreAwayError as error:
-            log.warning("files_not_removed", job_id=ended.job_id, reason=error.message)
-            return False
-        return True
+    def _begin(self, part: Part, before: datetime, is_over: IsOver) -> None:
+        window = self._windows.begin(part, before)
+        while window and self._expiry.remove(window, is_over, files=False):
+            window = self._windows.begin(part, before, window.end)
 
-    def _remove_jobs(self, now: datetime, deadline: float) -> None:
-        if not self._keep.jobs:
-            return
-        for number, job_id in enumerate(self._expiry.settled(now - self._keep.jobs), start=1):
-            if not self._remove_job(job_id):
-                return
-            if number % BATCH == 0 and self._is_over(deadline):
-                return
-
-    def _remove_job(self, job_id: str) -> bool:
-        """Remove the job. Returns whether to go on with the next."""
-        try:
-            self._deletion.delete(job_id)
-        except JobNotFoundError:
-            return True
-        except UnreadableError as error:
-            # the job stays for an operator to look at, and does not hold up the others
-            if job_id not in self._passed_over:
-                self._passed_over.add(job_id)
-                log.error("job_unreadable", job_id=job_id, reason=error.message)  # noqa: TRY400 - no traceback
-        except (ConflictError, FileStoreAwayError) as error:
-            log.warning("retention_stopped", job_id=job_id, reason=error.message)
-            return False
-        return True
+    def _take_up(self, part: Part, is_over: IsOver) -> None:
+        while (window := self._windows.take(part)) and self._expiry.remove(window, is_over, files=True):
+            pass
 
     def _forget(
         self, forget: Callable[[datetime, int], int], now: datetime, keep: timedelta, deadline: float

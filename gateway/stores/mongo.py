@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -277,6 +277,22 @@ class Repeating:
 
 def _nothing(_: object) -> None:
     """For results that nobody may rely on."""
+
+
+def of_jobs(job_ids: Iterable[str]) -> Document:
+    """The documents whose ids are `<job>:<whatever>` for one of these jobs."""
+    return {"$or": [{"_id": {"$gt": f"{job_id}:", "$lt": f"{job_id};"}} for job_id in job_ids]}
+
+
+def delete_of_jobs(collection: Collection[Document], job_ids: Sequence[str], batch: int) -> None:
+    """Delete all documents of these jobs, `batch` at a time: other writes must not wait until a million are gone."""
+    query = of_jobs(job_ids)
+    while job_ids:
+        found = [one["_id"] for one in collection.find(query, {"_id": 1}, limit=batch, batch_size=batch)]
+        if found:
+            Repeating(collection).delete_many({"_id": {"$in": found}})
+        if len(found) < batch:
+            return
 
 
 def refusals(error: BulkWriteError, expected: Container[int]) -> dict[int, int]:

@@ -107,8 +107,13 @@ ELSEWHERE = {
         ("unreadable.note", "unreadable.forget", "jobs.set_aside"),
         "needs a document that cannot be read: storage/test_documents.py",
     ),
-    "expiry.advance": "needs jobs that ended weeks ago: services/test_retention_kills.py",
-    "expiry.mark_removed": "needs jobs that ended weeks ago: services/test_retention_kills.py",
+    **dict.fromkeys(
+        (
+            *("windows.insert", "windows.advance", "windows.take", "windows.leave", "windows.finish"),
+            *("windows.mark_removed", "dedupe.release_all"),
+        ),
+        "needs jobs that ended weeks ago: services/test_retention_kills.py",
+    ),
     "heartbeats.forget": "comes once a minute: services/test_retention_kills.py",
     "nodes.forget": "needs a node that died a week ago: services/test_retention_kills.py",
     "rate.reserve": "needs a site with a rate limit: crawler/test_site_rate.py",

@@ -41,6 +41,8 @@ class Relay:
         self.address, self.port = address, port
         #: How often a client spoke after the server had, or for the first time; what it says in one go counts once.
         self.round_trips = 0
+        #: Seconds that each piece of data takes longer, on its way there and on its way back.
+        self.delay = 0.0
         self._target_port = target_port
         self._connections: dict[int, Connection] = {}
         self._loop = asyncio.new_event_loop()
@@ -127,6 +129,7 @@ class Relay:
     ) -> None:
         try:
             while data := await self._read(source, connection):
+                await asyncio.sleep(self.delay)
                 asks = sink is connection.server
                 self.round_trips += asks and not connection.asked
                 connection.asked = asks

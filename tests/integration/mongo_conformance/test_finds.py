@@ -148,6 +148,29 @@ def test_ids_are_paged_by_prefix(collection: Collection[Document]) -> None:
     assert collection.count_documents(page) == 3
 
 
+@pytest.mark.parametrize("direction", [1, -1])
+def test_any_of_several_ranges_finds_each_once_with_and_without_an_index(
+    collection: Collection[Document], direction: int
+) -> None:
+    # https://www.mongodb.com/docs/manual/reference/operator/query/or/
+    collection.create_index([("n", direction)])
+    collection.insert_many([{"_id": number, "n": number, "m": number} for number in range(20)])
+    collection.insert_many([{"_id": 20, "n": [1, 11], "m": [1, 11]}, {"_id": 21, "n": "a", "m": "a"}, {"_id": 22}])
+    for ranges in (
+        [{"$gt": 3, "$lt": 6}, {"$gte": 10, "$lte": 12}],
+        [{"$gt": 3, "$lt": 9}, {"$gt": 5, "$lt": 7}, {"$gte": 8, "$lt": 12}],
+        [{"$gt": 5, "$lt": 3}, {"$lt": 2}, {"$gte": "a"}],
+        [{"$gte": 17}],
+    ):
+        unindexed = ids(collection.find({"$or": [{"m": one} for one in ranges]}))
+        either = {"$or": [{"n": one} for one in ranges]}
+        assert sorted(ids(collection.find(either))) == sorted(unindexed)
+        assert collection.count_documents(either) == len(unindexed)
+        assert sorted(ids(collection.find({**either, "n": {"$gt": 1}}))) == [
+            *sorted(ids(collection.find({"$or": [{"m": one} for one in ranges], "m": {"$gt": 1}})))
+        ]
+
+
 def test_dates_are_compared_as_moments_to_the_millisecond(collection: Collection[Document]) -> None:
     # https://www.mongodb.com/docs/manual/reference/bson-types/#date
     collection.insert_many([{"_id": number, "at": NOON + timedelta(minutes=number)} for number in range(10)])

@@ -38,8 +38,10 @@ def prepare(database: Database[Document], kept: Path) -> None:
     long_ago = utc_now() - timedelta(days=100)
     jobs, items, logs = JobStore(database), ItemStore(database), LogStore(database)
     files = FileStore(database, FileBytes(FilesPlace(kept.as_uri())))
-    for _ in range(3):
-        job = make_job(status=JobStatus.FINISHED, finished_at=long_ago, settled=True, live_key=None)
+    # more than are killed in one after another
+    for number in range(9):
+        finished_at = long_ago - timedelta(minutes=2 * number)
+        job = make_job(status=JobStatus.FINISHED, finished_at=finished_at, settled=True, live_key=None)
         jobs.insert(job)
         items.insert([Item(job.id, 1, 9, {"number": 1})])
         RequestStore(database).append(RequestChunk(job.id, 1, 0, 3, b"{}\n"))

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
 from conftest import Platform
 from jobs import make_job
+from relay import MongoRelay, Refuse, Relay, failure
+from s3 import BUCKET, KEY, SECRET, s3_server
 from structlog.testing import capture_logs
 
 from gateway.access.audit import AuditEntry, AuditFilter, AuditStore
@@ -24,31 +28,34 @@ from gateway.logs.store import LogChunk, LogStore
 from gateway.nodes.health import BEAT, HeartbeatStore
 from gateway.projects.eggs import SpiderStore
 from gateway.requests.store import RequestChunk, RequestStore
-from gateway.retention.retention import Deletion, ExpiryStore, Keep, Retention, UnreadableStore
+from gateway.retention.retention import Deletion, Expiry, Keep, Retention, UnreadableStore
+from gateway.retention.windows import Windows
 from gateway.schedules.schedule import LedgerEntry, LedgerKind
 from gateway.schedules.store import LedgerStore
+from gateway.stores.mongo import connect as connect_mongo
 from gateway.stores.redis import connect, dedupe_key
 
 KEEP = Keep(jobs=timedelta(days=90), items=timedelta(days=60), logs=timedelta(days=30))
+#: After so long, what one run could not remove is tried again.
+AGAIN = timedelta(seconds=61)
 Retain = Callable[..., Retention]
 
 
 @pytest.fixture
 def retain(platform: Platform, tmp_path: Path) -> Retain:
     """To be called with what to keep."""
-    items, logs = ItemStore(platform.database), LogStore(platform.database)
-    requests = RequestStore(platform.database)
-    dedupe = DedupeRelease(platform.redis)
-    files = file_store(platform, tmp_path)
 
     def make(keep: Keep = KEEP, **parts: Any) -> Retention:
+        database = parts.pop("database", platform.database)
+        logs, items, requests = LogStore(database), ItemStore(database), RequestStore(database)
+        files = parts.pop("files", file_store(platform, tmp_path))
+        dedupe = parts.pop("dedupe", DedupeRelease(platform.redis))
+        of_jobs = {"dedupe": dedupe, "items": items, "requests": requests, "files": files, "logs": logs}
+        progress, jobs = ProgressStore(database), platform.jobs
+        deletion = Deletion(jobs=jobs, progress=progress, attempts=jobs.attempts, **of_jobs)
+        windows = Windows(database, platform.clock)
         given = {
-            "expiry": ExpiryStore(platform.database),
-            "deletion": Deletion(
-                jobs=platform.jobs, items=items, requests=requests, files=files, logs=logs, dedupe=dedupe,
-                progress=ProgressStore(platform.database), attempts=platform.jobs.attempts,
-            ),
-            "dedupe": dedupe, "items": items, "requests": requests, "files": files, "logs": logs,
+            "windows": windows, "expiry": Expiry(windows=windows, deletion=deletion, **of_jobs),
             "nodes": platform.nodes, "spiders": SpiderStore(platform.database),
             "sweeps": platform.sweeps, "heartbeats": HeartbeatStore(platform.database, platform.clock),
             "ledger": LedgerStore(platform.database), "audit": AuditStore(platform.database),
@@ -130,6 +137,7 @@ def test_what_has_files_stays_while_the_file_store_is_away(
     assert [left(platform, job) for job in jobs] == [(False, False, True)] * 2
     (tmp_path / "kept").unlink()
     (tmp_path / "away").rename(tmp_path / "kept")
+    platform.ahead = AGAIN
     retain().run()
     assert [left(platform, job) for job in jobs] == [(False, False, days < 90)] * 2
     assert not any(file.exists() for file in kept)
@@ -189,6 +197,7 @@ def test_items_that_a_request_could_be_answered_with_stay_while_redis_is_away(
     retain(dedupe=DedupeRelease(away)).run()
     assert left(platform, job) == (False, True, True)
     assert platform.jobs.get(job.id).items_removed_at is None
+    platform.ahead = AGAIN
     retain().run()
     assert left(platform, job) == (False, False, True)
 
@@ -211,7 +220,7 @@ def test_a_run_ends_in_time_and_the_next_goes_on(platform: Platform, retain: Ret
     jobs = [ended(platform, days=31 + number) for number in range(3)]
     seconds = iter(range(0, 10_000, 5))
     assert retain(monotonic=lambda: next(seconds)).run(), "it should go on at once"
-    assert [left(platform, job)[0] for job in jobs] == [True, False, False]
+    assert [left(platform, job)[0] for job in jobs] == [True, True, False]
     assert not retain().run()
     assert not any(left(platform, job)[0] for job in jobs)
 
@@ -220,7 +229,102 @@ def test_many_logs_leave_time_for_items_and_jobs(platform: Platform, retain: Ret
     jobs = [ended(platform, days=91 + number) for number in range(4)]
     seconds = iter(range(0, 10_000, 5))
     assert retain(monotonic=lambda: next(seconds)).run()
-    assert [left(platform, job) for job in jobs] == [(False, False, False)] * 4
+    assert [left(platform, job) for job in jobs] == [(True, True, True)] * 3 + [(False, False, False)]
+
+
+# --- several workers
+
+
+def test_workers_take_different_windows_the_oldest_first(platform: Platform) -> None:
+    jobs = [ended(platform, days=days) for days in (93, 92, 91)]
+    workers, before = [Windows(platform.database, platform.clock) for _ in range(4)], platform.clock()
+    for part in ("logs", "items", "jobs"):
+        begun = [worker.begin(part, before) for worker in workers]
+        found = [[one.job_id for batch in workers[0].batches(window) for one in batch] for window in begun if window]
+        assert found == [[job.id] for job in jobs]
+        assert begun[3] is None
+        assert workers[3].take(part) is None
+
+
+def test_what_a_killed_worker_has_left_is_removed_by_another_and_keeps_nothing_else(
+    platform: Platform, retain: Retain
+) -> None:
+    jobs = [ended(platform, days=days) for days in (93, 92, 91)]
+    killed = Windows(platform.database, platform.clock)
+    for part in ("logs", "items", "jobs"):
+        assert killed.begin(part, platform.clock())
+    # it was in the middle of these
+    ItemStore(platform.database).delete(jobs[0].id)
+    RequestStore(platform.database).delete(jobs[0].id)
+    retain().run()
+    assert [left(platform, job) for job in jobs] == [(True, False, True), *[(False, False, False)] * 2]
+    platform.ahead = AGAIN
+    retain().run()
+    assert left(platform, jobs[0]) == (False, False, False)
+    assert platform.database["retention"].count_documents({"part": {"$exists": True}}) == 0
+
+
+def test_two_workers_at_once_remove_everything(platform: Platform, retain: Retain) -> None:
+    jobs = [ended(platform, days=91 + number) for number in range(6)]
+    together = Barrier(2)
+
+    def run(retention: Retention) -> None:
+        together.wait(30)
+        retention.run()
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(run, (retain(), retain())))
+    assert [left(platform, job) for job in jobs] == [(False, False, False)] * 6
+
+
+def test_a_log_that_cannot_be_removed_keeps_no_other(platform: Platform, retain: Retain) -> None:
+    jobs = [ended(platform, days=91) for _ in range(3)]
+    stuck = jobs[1].id
+
+    def refuse(command: dict[str, Any]) -> Refuse | None:
+        deletes = next(iter(command)) == "delete" and command["delete"] == "logs"
+        return failure(2) if deletes and stuck in str(command["deletes"]) else None
+
+    port = platform.database.client.address[1]  # type: ignore[index]
+    with MongoRelay(port, refuse).running() as relay:
+        database = connect_mongo(f"mongodb://127.0.0.1:{relay.port}/{platform.database.name}")
+        with capture_logs() as told:
+            retain(database=database).run()
+        database.client.close()
+    assert [left(platform, job)[0] for job in jobs] == [False, True, False]
+    assert [left(platform, job)[2] for job in jobs] == [False, True, False]
+    assert {entry["job_id"] for entry in told if entry["event"] == "not_removed"} == {stuck}
+    platform.ahead = AGAIN
+    retain().run()
+    assert left(platform, jobs[1]) == (False, False, False)
+
+
+def test_a_slow_file_store_keeps_only_what_has_files(
+    platform: Platform, retain: Retain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.retention.retention.RUN_SECONDS", 3.0)
+    now = platform.clock()
+    jobs = [make_job(status="finished", finished_at=now - timedelta(days=91), settled=True, live_key=None)
+            for _ in range(24)]  # fmt: skip
+    for job in jobs:
+        platform.jobs.insert(job)
+    with s3_server(tmp_path) as s3, Relay.before(s3).running() as relay:
+        place = FilesPlace(f"s3://{BUCKET}/files", relay.url(s3), "us-east-1", KEY, SECRET)
+        files = FileStore(platform.database, FileBytes(place))
+        for job in jobs[12:]:
+            attempt = AttemptId(job.id, 1)
+            files.keep(attempt, "a", [b"a"])
+            files.note(FileRecord.of(attempt, "a", size=1, sha256="", modified_at=now, stored_at=now))
+        relay.delay = 0.5
+        assert retain(files=files).run(), "there should be more to do"
+        there = {one["_id"] for one in platform.database["jobs"].find()}
+        assert there
+        assert there < {job.id for job in jobs[12:]}
+        relay.delay, platform.ahead = 0.0, AGAIN
+        monkeypatch.undo()
+        retain(files=files).run()
+    assert not platform.database["jobs"].count_documents({})
+    assert not platform.database["files"].count_documents({})
 
 
 def test_jobs_that_ended_at_the_same_moment_do_not_hold_up_the_others(platform: Platform, retain: Retain) -> None:

@@ -11,16 +11,20 @@ from stores import embedded_mongo
 from gateway.stores.mongo import connect
 
 POINTS = (
-    *("nodes.forget", "spiders.publish", "heartbeats.forget", "expiry.mark_removed", "expiry.advance"),
+    *("nodes.forget", "spiders.publish", "heartbeats.forget", "windows.mark_removed", "windows.advance"),
     *("logs.delete", "items.delete", "requests.delete", "progress.delete", "attempts.delete"),
-    *("dedupe.release", "jobs.delete", "schedule_ledger.forget", "files.remove", "files.forget"),
+    *("dedupe.release_all", "jobs.delete", "schedule_ledger.forget", "files.remove", "files.forget"),
+    *("windows.insert", "windows.take", "windows.leave", "windows.finish"),
 )
-#: Runs retention as a worker does.
+#: Runs retention as a worker does that need not wait for the lease of one that was killed.
 RUNS = """
 from celery_app import app
+from datetime import timedelta
 from gateway.retention.retention import Retention
+from gateway.retention.windows import Windows
 
 def tell():
+    app.parts[Windows] = app.parts.build(Windows, lease=timedelta())
     app.parts[Retention].run()
 """
 

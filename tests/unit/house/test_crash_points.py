@@ -40,6 +40,7 @@ NEEDS_NONE = {
         ),
         "a step of whoever asks for it, and has one",
     ),
+    "gateway/stores/mongo.py delete_of_jobs": "a step of whoever asks for it, and has one",
     "gateway/sites/edits.py SiteService.edit": "asks the store, which has one",
     "gateway/sites/edits.py TargetService.edit": "asks the store, which has one",
     "crawler/node/accounts.py discard": "what is left is found by the next start, or the next sweep",

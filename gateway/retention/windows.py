@@ -1,0 +1,158 @@
+"""Windows: minutes in which jobs have ended, which workers share out among themselves to remove what is old.
+
+A worker that begins a window notes it in `retention`, with a lease, and removes the note once all is gone. What it
+has left there, or could not remove, another one takes up. Two that remove the same do no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any, Literal, NamedTuple
+
+from pymongo import ASCENDING
+from pymongo.database import Database
+from pymongo.errors import DuplicateKeyError
+
+from gateway.clock import Clock, utc_now
+from gateway.crash_points import state_change
+from gateway.jobs.job import Job
+from gateway.stores.documents import Documents, reader
+from gateway.stores.mongo import Document, Repeating
+from gateway.stores.redis import dedupe_key
+
+#: What is removed by a time of its own. Logs and items go before their job, or with it.
+Part = Literal["logs", "items", "jobs"]
+#: The time in which the jobs of a window have ended. At ten million jobs a day, these are 7,000 jobs.
+WINDOW = timedelta(minutes=1)
+#: How long nobody else takes a window: a worker may have died, and what could not be removed is not tried at once.
+LEASE = timedelta(seconds=60)
+#: Jobs that are removed together.
+BATCH = 100
+_OLDEST_FIRST = [("finished_at", ASCENDING)]
+_ENDED = ("finished_at", "user_id", "spec.spider", "fingerprint")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Ended(NamedTuple):
+    job_id: str
+    finished_at: datetime
+    #: The dedupe key in Redis that may name this job as the answer; `None` if its document does not say.
+    dedupe_key: str | None
+    #: The job itself, if it was asked for and can be read.
+    job: Job | None = None
+
+
+class Window(NamedTuple):
+    part: Part
+    #: What ended before is done.
+    start: datetime
+    end: datetime
+
+    @classmethod
+    def around(cls, part: Part, moment: datetime) -> Window:
+        start = moment - (moment - _EPOCH) % WINDOW
+        return cls(part, start, start + WINDOW)
+
+    @property
+    def id(self) -> str:
+        return f"{self.part}/{self.end.isoformat()}"
+
+
+class Windows:
+    """`retention` has a document for each window that is begun and not done. For logs and items it has one more, with
+    the end of the last window begun: `until`. A job that is gone is not found again, so jobs need none.
+    """
+
+    def __init__(self, database: Database[Document], clock: Clock = utc_now, lease: timedelta = LEASE) -> None:
+        self._jobs = database["jobs"]
+        self._retention = database["retention"]
+        self._documents = Documents(self._jobs, reader(Job))
+        self._clock = clock
+        self._lease = lease
+
+    def begin(self, part: Part, before: datetime, after: datetime | None = None) -> Window | None:
+        """Take the oldest window after that time that nobody has begun and that ended before; `None` if there is
+        none.
+        """
+        since = max(filter(None, (after, self._until(part))), default=None)
+        while True:
+            query = {"finished_at": {"$lt": before} | ({"$gte": since} if since else {})}
+            found = self._jobs.find_one(query, {"finished_at": 1}, sort=_OLDEST_FIRST)
+            if found is None:
+                return None
+            window = Window.around(part, found["finished_at"])
+            if window.end > before:
+                return None
+            is_ours, since = self._insert(window), window.end
+            if part != "jobs":
+                # only now: if this process dies before, the window is found begun
+                self._advance(part, window.end)
+            if is_ours:
+                return window
+
+    def _until(self, part: Part) -> datetime | None:
+        until = (self._retention.find_one({"_id": part}) or {}).get("until")
+        return until if isinstance(until, datetime) else None
+
+    @state_change("windows.insert")
+    def _insert(self, window: Window) -> bool:
+        facts = {**window._asdict(), "leased_until": self._clock() + self._lease}
+        try:
+            Repeating(self._retention).insert_one({"_id": window.id, **facts}, ours=["leased_until"])
+        except DuplicateKeyError:
+            return False
+        return True
+
+    @state_change("windows.advance")
+    def _advance(self, part: Part, until: datetime) -> None:
+        self._retention.update_one({"_id": part}, {"$max": {"until": until}}, upsert=True)
+
+    @state_change("windows.take")
+    def take(self, part: Part) -> Window | None:
+        """Take a window that was begun and left, the one that was left first; `None` if there is none."""
+        now = self._clock()
+        free: Document = {"part": part, "leased_until": {"$lte": now}}
+        lease = {"$set": {"leased_until": now + self._lease}}
+        oldest_first = [("leased_until", ASCENDING)]
+        found = Repeating(self._retention).find_one_and_update(free, lease, sort=oldest_first)
+        return None if found is None else Window(part, found["start"], found["end"])
+
+    @state_change("windows.leave")
+    def leave(self, window: Window, *, seconds: float = 0.0) -> None:
+        """There is more to remove from its start on, for anybody who comes after these seconds."""
+        later = self._clock() + timedelta(seconds=seconds)
+        left = {"$set": {"start": window.start, "leased_until": later}}
+        self._retention.update_one({"_id": window.id}, left)
+
+    @state_change("windows.finish")
+    def finish(self, window: Window) -> None:
+        Repeating(self._retention).delete_many({"_id": window.id})
+
+    # --- what is in them
+
+    def batches(self, window: Window) -> Iterator[list[Ended]]:
+        """The jobs that ended in it."""
+        query = {"finished_at": {"$gte": window.start, "$lt": window.end}}
+        whole = window.part == "jobs"
+        with self._jobs.find(query, None if whole else _ENDED).sort(_OLDEST_FIRST).batch_size(BATCH) as found:
+            documents = self._documents.each(found) if whole else ((one, None) for one in found)
+            ended = (Ended(one["_id"], one["finished_at"], _key(one), job) for one, job in documents)
+            while some := list(islice(ended, BATCH)):
+                yield some
+
+    @state_change("windows.mark_removed")
+    def mark_removed(self, part: Part, job_ids: list[str]) -> None:
+        """Set the mark before the part is removed: a job that is read in between must not claim to have the part."""
+        mark = f"{part}_removed_at"
+        unmarked = {"_id": {"$in": job_ids}, mark: {"$exists": False}}
+        Repeating(self._jobs).update_many(unmarked, {"$set": {mark: self._clock()}})
+
+
+def _key(document: Mapping[str, Any]) -> str | None:
+    """Read from the raw fields: a document that is no job must not keep the others from being looked at."""
+    try:
+        return dedupe_key(document["user_id"], document["spec"]["spider"], document["fingerprint"])
+    except (KeyError, TypeError):
+        return None
