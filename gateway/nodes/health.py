@@ -22,7 +22,7 @@ from gateway.jobs.job import Attempt, Job
 from gateway.nodes.node import NodeState, fault_of_node, rest
 from gateway.nodes.store import Failure, Node, NodeStore
 from gateway.stores.documents import Documents, moment
-from gateway.stores.mongo import Document, Repeating
+from gateway.stores.mongo import Document, Repeating, round_trip
 from gateway.stores.unanswered import Unanswered
 
 #: Every beat's name begins with this.
@@ -51,6 +51,8 @@ class Heartbeat(NamedTuple):
     unanswered: Sequence[Unanswered] = ()
     #: Of its process. 0.1.0 does not say.
     version: str = "0.1.0"
+    #: Seconds that MongoDB's answers to its process take; 0 if that is not known.
+    round_trip: float = 0.0
 
     @property
     def kind(self) -> str:
@@ -72,6 +74,7 @@ class HeartbeatStore:
         said = {"at": now, "clock_ahead": seconds_ahead(now), "unanswered": [list(one) for one in unanswered]}
         # a process of 0.1.0 that takes over the name sets neither: what stands there is not its own then
         said |= {"version": self._version, "version_at": now}
+        said["round_trip"] = round_trip(self._heartbeats.database)
         self._heartbeats.update_one({"_id": name}, {"$set": said}, upsert=True)
 
     @state_change("heartbeats.forget")
@@ -90,7 +93,9 @@ def read_heartbeat(document: Document) -> Heartbeat:
     # heartbeats of older versions hold only their time
     unanswered = [Unanswered(*one) for one in document.get("unanswered", ())]
     found = Heartbeat(document["_id"], moment(document["at"]), document.get("clock_ahead", 0.0), unanswered)
-    return found._replace(version=str(document["version"])) if document.get("version_at") == found.at else found
+    if document.get("version_at") != found.at:
+        return found
+    return found._replace(version=str(document["version"]), round_trip=float(document.get("round_trip", 0.0)))
 
 
 # --- watches heartbeats: a node is dead once this process saw its heartbeat stand still for long, again and again

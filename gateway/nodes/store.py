@@ -29,7 +29,7 @@ from gateway.nodes.node import (
     rest,
 )
 from gateway.stores.documents import Documents, reader
-from gateway.stores.mongo import Document
+from gateway.stores.mongo import Document, round_trip
 from gateway.stores.unanswered import Unanswered
 
 #: Failed jobs that are remembered for a node; more than it takes to put it into quarantine.
@@ -43,7 +43,7 @@ KEPT = timedelta(seconds=0.25)
 _UNSEEN = dict.fromkeys(
     (
         "alive", "present", "unshipped", "troubles", "unanswered", "free_bytes", "cpu_load", "memory_load",
-        "clock_ahead", "version", "failure", "failed_jobs", "rival_url", "rival_at",
+        "clock_ahead", "round_trip", "version", "failure", "failed_jobs", "rival_url", "rival_at",
     ),
     0,
 )  # fmt: skip
@@ -134,6 +134,9 @@ class Node(BaseModel, extra="ignore", populate_by_name=True):
     troubles: list[str] = Field(default_factory=list)
     #: Seconds that its machine's clock was ahead of MongoDB's at its last sign of life.
     clock_ahead: float = 0.0
+    #: When it gave that sign, as it wrote beside it, and the seconds that MongoDB's answers to its tailer take. A
+    #: tailer of 0.2.0 writes neither.
+    round_trip: tuple[datetime, float] | None = None
     #: Calls of its tailer that had not been answered by then.
     unanswered: list[Unanswered] = Field(default_factory=list)
     #: Id of the folder (`instance_of`) of the machine that has the name; absent if its tailer is too old to report
@@ -271,6 +274,7 @@ class NodeStore:
         now = self._clock()
         # a tailer of 0.1.0 that takes over sets neither: what stands there is not its own then
         said |= {"heartbeat_at": now, "protocols_at": now, "clock_ahead": seconds_ahead(now)}
+        said["round_trip"] = [now, round_trip(self._nodes.database)]
         if instance is not None:
             said["instance"], query["instance"] = instance, {"$in": [None, instance]}
         try:

@@ -7,7 +7,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import datetime, timedelta
 from functools import partial
@@ -319,6 +319,15 @@ LATE_AFTER = timedelta(seconds=5)
 _LASTING, _RECENT = 15.0, 10.0
 #: Seconds by which a machine's clock may differ from MongoDB's.
 _CLOCK_OFF = 10.0
+#: Seconds for a round trip, from which on a link is slow: a crawl's start takes about thirty, one after the other.
+_SLOW_LINK = 0.3
+_MEND_LINK = "see the network between the two, or the store's load; best they stand in one place"
+#: The share of Redis' memory from which on it is full.
+_FULL = 0.95
+_FULL_REDIS = (
+    "raise its maxmemory, or lower RESULT_TTL and CRAWL_CACHE_TTL; meanwhile crawls go on and nothing of them is "
+    "lost, but live logs come late"
+)
 
 
 class Report(NamedTuple):
@@ -371,7 +380,7 @@ class Health:
         nodes = self._node_checks
         checks: dict[str, Callable[[], Check]] = {
             "mongo": partial(_check_store, lambda: self._database.command("ping"), _NO_MONGO),
-            "redis": partial(_check_store, self._redis.ping, _NO_REDIS),
+            "redis": partial(_check_redis, self._redis),
             "broker": self._check_broker,
             "nodes": partial(nodes.alive, seen),
             "node_list": partial(nodes.listed, seen),
@@ -470,6 +479,9 @@ def _check_connections(seen: Seen) -> Check:
         for sign in _living_signs(seen())
         for one in sign.unanswered
     ]
+    if slow := [(sign.name, sign.round_trip) for sign in _living_signs(seen()) if sign.round_trip >= _SLOW_LINK]:
+        links = ", ".join(f"MongoDB's to {who} take {seconds:.1f} s" for who, seconds in slow)
+        return Check("down", f"slow answers: {links}", _MEND_LINK)
     if not found:
         return Check("ok", "every call of the last minute was answered")
     calls = ", ".join(f"{one.store} to {who} ({one.calls} ×, the last {ago:.0f} s ago)" for one, who, ago in found)
@@ -508,15 +520,54 @@ def _living_signs(signs: Signs) -> Iterator[health.Heartbeat]:
     processes = (sign for sign in signs.living_processes() if sign.kind != health.GATEWAY)
     yield from (sign._replace(name=f"a {sign.kind}") for sign in processes)
     for node in signs.living():
-        yield health.Heartbeat(node.id, node.heartbeat_at, node.clock_ahead, node.unanswered)
+        at, seconds = node.round_trip or (None, 0.0)
+        slow = seconds if at == node.heartbeat_at else 0.0
+        yield health.Heartbeat(
+            node.id, node.heartbeat_at, node.clock_ahead, node.unanswered, node.version, round_trip=slow
+        )
     yield health.Heartbeat("the gateway", now, seconds_ahead(now), lately_unanswered())
 
 
 def _check_store(ping: Callable[[], object], todo: str) -> Check:
     try:
-        ping()
+        if (seconds := _seconds(ping)) >= _SLOW_LINK:
+            # the first may have had to connect
+            seconds = _seconds(ping)
     except (PyMongoError, redis.RedisError) as error:
         return Check("down", f"no answer ({type(error).__name__})", todo)
+    if seconds >= _SLOW_LINK:
+        return Check("down", f"answers, but takes {seconds:.1f} s for a ping", _MEND_LINK)
+    return Check("ok", "answers")
+
+
+def _seconds(ping: Callable[[], object]) -> float:
+    began = time.monotonic()
+    ping()
+    return time.monotonic() - began
+
+
+def _check_redis(client: redis.Redis) -> Check:
+    answers = _check_store(client.ping, _NO_REDIS)
+    if not answers.ok:
+        return answers
+    try:
+        facts = client.info()
+    except redis.RedisError as error:
+        # its user may be kept from it
+        return Check("ok", f"answers, and does not say how full it is ({type(error).__name__})")
+    return _check_writable(facts)
+
+
+def _check_writable(facts: Mapping[str, Any]) -> Check:
+    """Whether Redis takes writes, by what it says of itself."""
+    most, used = int(facts.get("maxmemory", 0)), int(facts.get("used_memory", 0))
+    if most and used > _FULL * most and facts.get("maxmemory_policy") == "noeviction":
+        message = f"full: {used >> 20} of {most >> 20} MiB (maxmemory), so it refuses writes, or soon will"
+        return Check("down", message, _FULL_REDIS)
+    if facts.get("role") == "slave" and facts.get("slave_read_only"):
+        return Check("down", "a replica, which takes no writes", "set REDIS_URL to its primary, or promote it")
+    if facts.get("rdb_last_bgsave_status") == "err":
+        return Check("down", "could not save to its disk, and may refuse writes", "free disk there; see Redis's log")
     return Check("ok", "answers")
 
 

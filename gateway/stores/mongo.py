@@ -108,6 +108,12 @@ def within(seconds: float) -> Iterator[None]:
         yield
 
 
+def round_trip(database: Database[Document]) -> float:
+    """Seconds that the server's answers to heartbeats take, on average of the last ones; 0 if none was answered."""
+    servers = database.client.topology_description.server_descriptions().values()
+    return max((one.round_trip_time or 0.0 for one in servers if one.is_writable), default=0.0)
+
+
 class _ServerTimes(monitoring.ServerHeartbeatListener):
     """Reads the server's time from its answer to each heartbeat."""
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -10,10 +10,12 @@ from typing import Any
 
 import httpx
 import pytest
+import redis
 from jobs import make_job
 from pymongo.database import Database
+from relay import Relay
 from stack import wait_until
-from stores import embedded_mongo
+from stores import embedded_mongo, valkey_server
 
 from gateway.clock import utc_now
 from gateway.contract.records import SpiderInfo
@@ -26,7 +28,7 @@ from gateway.projects.eggs import SpiderStore
 from gateway.retention.retention import UnreadableStore
 from gateway.settings import Settings
 from gateway.stores.document_format import Format, enter
-from gateway.stores.mongo import connect
+from gateway.stores.mongo import connect, round_trip
 from gateway.stores.unanswered import Unanswered
 
 Serve = Callable[[Settings], AbstractContextManager[httpx.Client]]
@@ -223,6 +225,74 @@ def test_webhooks_that_wait_or_fail_are_told_of_without_saying_whose_they_are(
     jobs.webhooks_called(claimed, [], "answered 500", utc_now() + timedelta(seconds=2))
     assert check() == {"status": "ok", "message": "calls for 1 ended jobs failed and are repeated", "todo": None}
     database["jobs"].delete_many({})
+
+
+def test_a_slow_link_to_a_store_is_named(
+    serve: Serve, settings: Settings, database: Database[dict[str, Any]]
+) -> None:
+    database["nodes"].delete_many({})
+    with ExitStack() as ends:
+        mongo, live = (
+            ends.enter_context(Relay.before(url).running()) for url in (settings.mongo_uri, settings.redis_url)
+        )
+        through = {"mongo_uri": mongo.url(settings.mongo_uri), "redis_url": live.url(str(settings.redis_url))}
+        with serve(settings.model_copy(update=through)) as gateway:
+            assert gateway.get("/health").json()["checks"]["redis"]["status"] == "ok"
+            far = connect(through["mongo_uri"], heartbeat=0.5)
+            mongo.delay = live.delay = 0.2
+            checks = gateway.get("/health").json()["checks"]
+            for store in ("mongo", "redis"):
+                assert checks[store]["status"] == "down"
+                assert " s for a ping" in checks[store]["message"]
+                assert "network" in checks[store]["todo"]
+            # a worker and a node whose way to MongoDB is a slow one
+            wait_until(lambda: round_trip(far) > 0.35, what="slow heartbeats")
+            HeartbeatStore(far).beat("worker:far:1")
+            NodeStore(far).heartbeat(
+                "far-node", url="http://127.0.0.1:6800", max_slots=4, alive=[], present=[], beating_since=utc_now()
+            )
+            mongo.delay = live.delay = 0.0
+            checks = gateway.get("/health").json()["checks"]
+            assert checks["redis"]["status"] == checks["mongo"]["status"] == "ok"
+            links = checks["connections"]
+            assert links["status"] == "down"
+            assert "MongoDB's to a worker take 0." in links["message"]
+            assert "MongoDB's to far-node take 0." in links["message"]
+            far.client.close()
+    HeartbeatStore(database).beat("worker:far:1")
+    database["nodes"].delete_many({})
+
+
+def test_a_full_redis_and_a_read_only_one_are_named(serve: Serve, settings: Settings, tmp_path: Path) -> None:
+    with (
+        valkey_server(tmp_path / "own") as url,
+        redis.Redis.from_url(str(url)) as own,
+        serve(settings.model_copy(update={"redis_url": str(url)})) as gateway,
+    ):
+
+        def check() -> dict[str, Any]:
+            found: dict[str, Any] = gateway.get("/health").json()["checks"]["redis"]
+            return found
+
+        assert check()["status"] == "ok"
+        own.config_set("maxmemory-policy", "noeviction")
+        own.config_set("maxmemory", own.info("memory")["used_memory"] + (1 << 20))
+        with pytest.raises(redis.exceptions.OutOfMemoryError):
+            fill(own)
+        full = check()
+        assert (full["status"], full["message"].partition(":")[0]) == ("down", "full")
+        assert "maxmemory" in full["todo"]
+        # one that throws out what is oldest is never full
+        own.config_set("maxmemory-policy", "allkeys-lru")
+        assert check()["status"] == "ok"
+        own.config_set("maxmemory", 0)
+        own.replicaof("127.0.0.1", "1")
+        assert "replica" in check()["message"]
+
+
+def fill(own: redis.Redis) -> None:
+    for number in range(100):
+        own.set(f"filling:{number}", b"x" * (64 << 10))
 
 
 @pytest.mark.parametrize("path", ["/health", "/health/live"])
