@@ -238,8 +238,8 @@ def test_a_slow_link_to_a_store_is_named(
         through = {"mongo_uri": mongo.url(settings.mongo_uri), "redis_url": live.url(str(settings.redis_url))}
         with serve(settings.model_copy(update=through)) as gateway:
             assert gateway.get("/health").json()["checks"]["redis"]["status"] == "ok"
-            far = connect(through["mongo_uri"], heartbeat=0.5)
             mongo.delay = live.delay = 0.2
+            far = connect(through["mongo_uri"], heartbeat=0.5)
             checks = gateway.get("/health").json()["checks"]
             for store in ("mongo", "redis"):
                 assert checks[store]["status"] == "down"
