@@ -40,7 +40,16 @@ from crawler.node.projects import EggError
 from crawler.node.pythons import BROUGHT, DOWNLOAD, FOUND, Python, choose, own, refused
 from gateway.contract.crawl import MAX_REQUIREMENTS
 from gateway.contract.outbox import open_lock, read_file, remove_tree
-from gateway.contract.requirements import Conditions, read_conditions, read_stack
+from gateway.contract.requirements import (
+    CHOOSE,
+    OLDEST_SCRAPY,
+    RAISED,
+    Conditions,
+    is_too_old,
+    raised_words,
+    read_conditions,
+    read_stack,
+)
 from gateway.crash_points import state_change
 
 #: The folder of all virtual environments, beside that of the eggs.
@@ -189,9 +198,6 @@ def _advice(line: str) -> str:
 #: Ours, where the project does not choose a version itself. They depend on nothing, so they cannot conflict; a crawl
 #: does without one that is too old.
 NEEDS = {"orjson": "orjson>=3.10", "redis": "redis>=5", "zstandard": "zstandard>=0.22"}
-OLDEST_SCRAPY = Version("2.11")
-#: Operators that keep a later version out.
-_CHOOSE = frozenset({"==", "===", "~=", "<", "<="})
 
 
 def _pins(resolved: str) -> dict[str, str]:
@@ -204,31 +210,24 @@ def _pins(resolved: str) -> dict[str, str]:
     return pins
 
 
-def _require_scrapy(pins: dict[str, str]) -> None:
-    version = pins.get("scrapy")
-    if version and Version(version) < OLDEST_SCRAPY:
-        raise EggError(
-            f"its requirements ask for Scrapy {version}; a node can run Scrapy {OLDEST_SCRAPY} and later: "
-            "raise that requirement"
-        )
+def _raised(lines: list[str], log: Log) -> list[str]:
+    """With the oldest Scrapy that can be run in the place of an older one, which is said."""
+    if not (old := [line for line in lines if is_too_old(_requirement(line))]):
+        return lines
+    log.say(raised_words(_requirement(old[0])))
+    return [*(line for line in lines if line not in old), RAISED]
 
 
-def _require_pinned_scrapy(lines: Iterable[str]) -> None:
-    """The same before anything is looked for, or built: much of what is that old takes long, and fails."""
-    for one in map(_requirement, lines):
-        applies = one.marker is None or one.marker.evaluate()
-        if canonicalize_name(one.name) == "scrapy" and applies:
-            for part in one.specifier:
-                _require_scrapy({"scrapy": part.version.removesuffix(".*")} if part.operator == "==" else {})
-
-
-def _scrapy(lines: Iterable[str], plan: Plan) -> list[str]:
-    """What else is asked for: no Scrapy later than the node's, which is the latest that was tried, unless the project
-    chooses one. It is resolved with all else, so that all fits.
+def _scrapy(lines: Iterable[str], plan: Plan) -> str:
+    """What else is asked for: a Scrapy that a node can run, and none later than the node's, which is the latest that
+    was tried, unless the project chooses one. It is resolved with all else, so that all fits.
     """
+    return f"scrapy>={OLDEST_SCRAPY}" if _chooses_scrapy(lines) else f"scrapy>={OLDEST_SCRAPY},<={plan.scrapy}"
+
+
+def _chooses_scrapy(lines: Iterable[str]) -> bool:
     named = (one for one in map(_requirement, lines) if canonicalize_name(one.name) == "scrapy")
-    chosen = any(one.url or any(part.operator in _CHOOSE for part in one.specifier) for one in named)
-    return [] if chosen else [f"scrapy<={plan.scrapy}"]
+    return any(one.url or any(part.operator in CHOOSE for part in one.specifier) for one in named)
 
 
 def _requirement(line: str) -> Requirement:
@@ -264,7 +263,7 @@ _LATEST_FOR = (("2.13", "w3lib<2.5"), ("2.13.4", "twisted<26"))
 def _suiting(pins: dict[str, str]) -> list[str]:
     """Limits that this version of Scrapy should have had."""
     scrapy = pins.get("scrapy")
-    if not scrapy or Version(scrapy) < OLDEST_SCRAPY:
+    if not scrapy:
         return []
     limits = [Requirement(limit) for below, limit in _LATEST_FOR if Version(scrapy) < Version(below)]
     return [str(one) for one in limits if pins.get(one.name) and not one.specifier.contains(pins[one.name])]
@@ -283,12 +282,11 @@ class Way(NamedTuple):
 
 def _ways(lines: list[str], said: Conditions, plan: Plan) -> Iterator[Way]:
     """The best first; a date that was asked for is in each."""
-    scrapy = _scrapy(lines, plan)
     stack = read_stack(said.stack)
     if stack is not None and not said.exclude_newer and Version(stack.scrapy) >= OLDEST_SCRAPY:
         otherwise = f"they cannot be met with what the stack {said.stack} has: now with what there is today"
-        yield Way([f"scrapy~={stack.scrapy}.0"] if scrapy else [], stack.date, otherwise)
-    yield Way(scrapy, said.exclude_newer)
+        yield Way([] if _chooses_scrapy(lines) else [f"scrapy~={stack.scrapy}.0"], stack.date, otherwise)
+    yield Way([_scrapy(lines, plan)], said.exclude_newer)
 
 
 # --- one environment: whole or not at all
@@ -305,8 +303,8 @@ _FOR = "for-"
 
 def build(plan: Plan, log: Log) -> Path:
     """The virtual environment. Raises `EggError` for requirements that cannot be met, and `OSError`."""
-    lines, said = _without_others(read_requirements(plan.requirements, plan), log), conditions_of(plan.requirements)
-    _require_pinned_scrapy(lines)
+    lines, said = read_requirements(plan.requirements, plan), conditions_of(plan.requirements)
+    lines = _raised(_without_others(lines, log), log)
     if (python := choose(said, plan.pythons, plan.folder)) is None:
         python = _brought(plan, said, log)
     decisive = filter(None, (said.exclude_newer, said.stack))  # the Python itself counts, not how it is asked for
@@ -340,7 +338,6 @@ def _brought(plan: Plan, said: Conditions, log: Log) -> Python:
 def _build(plan: Plan, lines: list[str], said: Conditions, uv: Uv) -> Path:
     way, resolved = _resolved(plan, lines, said, uv)
     pins, work = _pins(resolved), uv.work
-    _require_scrapy(pins)
     added = [requirement for name, requirement in NEEDS.items() if name not in pins]
     hashes = sorted(line for line in lines if "--hash" in line)
     content = plan.folder / _digest([*sorted(resolved.splitlines()), *added, *hashes], plan, uv.python)
@@ -561,7 +558,7 @@ class Uv:
             _require_room(self.plan)
             if any(words in text for words in _AWAY):  # nothing is wrong with the project
                 raise OSError(errno.EHOSTUNREACH, text)
-            told = f"{failed}: {text[:_MOST_TOLD]}{_remedy(text)}"
+            told = f"{failed}: {_remedy(text)}{text[:_MOST_TOLD]}"
             raise OSError(errno.ENOSPC, text) if _FULL in text else EggError(told)
 
     def _uv(self, args: list[str], failed: str) -> None:
@@ -595,20 +592,48 @@ def _until(date: str) -> list[str]:
     return ["--exclude-newer", date] if date else []
 
 
-#: A package is there, and only as its source, in uv's words.
-_SOURCE_ONLY = re.compile(r"building from source is disabled|has no (usable )?wheels|--no-build")
+#: What to do, by what uv says; the first that fits. What it has found stands in the place of the name.
+_REMEDIES = (
+    (
+        r"Git operation failed",
+        "the node cannot fetch a git source: let its user reach that repository, or ask for a release of an index",
+    ),
+    (
+        r"Failed to (?:download and )?build `?(?P<name>[^\s`]+)",
+        "{name} cannot be built on this node: install there what that takes, or ask for a version that has a wheel",
+    ),
+    (
+        r"building from source is disabled|has no (?:usable )?wheels|--no-build",
+        (
+            "the node may not build what has no wheel: its operator can allow it with PROJECT_BUILD_SOURCES=true, or "
+            "give it wheels with PROJECT_WHEELS"
+        ),
+    ),
+    (
+        r"(?P<name>[\w.-]+) was not found in the (?:package registry|provided)",
+        "the node's index has no {name}: leave it out, or ask for what it is called there",
+    ),
+    (
+        r"there is no version of (?P<name>\S+) and you require",
+        "the node's index has no {name}: ask for a release that it has",
+    ),
+    (r"Hash mismatch", "what the node's index has is not what was locked: lock it anew"),
+    (
+        r"current Python version \((?P<name>\S+)\) does not satisfy",
+        "with Python {name} they cannot be met: say which one the project needs (requires-python in pyproject.toml)",
+    ),
+    (
+        r"unsatisfiable",
+        "change one of those that the resolver names, or deploy with --as-of and a day on which they could be met",
+    ),
+)
 
 
 def _remedy(said: str) -> str:
-    if "Git operation failed" in said:
-        return ". The node cannot fetch it: let its user reach that repository, or name a release of an index instead"
-    if "Failed to build" in said:
-        return ". It cannot be built on this node: install there what that takes, or name a version that has a wheel"
-    if _SOURCE_ONLY.search(said):
-        return (
-            ". The node may not build what has no wheel: its operator can allow it with PROJECT_BUILD_SOURCES=true, "
-            "or give it wheels with PROJECT_WHEELS"
-        )
+    """What to do about it, before uv's own words; empty where only those help."""
+    for words, remedy in _REMEDIES:
+        if found := re.search(words, said):
+            return f"{remedy.format(**found.groupdict())}. The resolver says: "
     return ""
 
 
@@ -655,7 +680,7 @@ def _limit() -> None:
 
 def _readable(said: str) -> str:
     """What uv says, as one sentence: it draws a tree."""
-    return " ".join(re.sub(r"[╰─▶├│×]+", " ", said).split())
+    return " ".join(re.sub(r"[╰─▶├│×]+|^\s*(error|cause): ", " ", said, flags=re.MULTILINE).split())
 
 
 @contextmanager

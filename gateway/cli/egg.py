@@ -40,20 +40,27 @@ class ScrapyProject(NamedTuple):
         return self.settings.partition(".")[0]
 
 
-def read_project(folder: Path) -> ScrapyProject:
-    """Raises `EggError` where there is no scrapy.cfg that says where the settings are."""
+def read_project(folder: Path, chosen: str = "default") -> ScrapyProject:
+    """With the settings that scrapy.cfg has under this name. Raises `EggError` where there are none."""
     path = folder / "scrapy.cfg"
     config = ConfigParser(interpolation=None, strict=False)
     try:
         if not config.read(path, encoding="utf-8"):
             raise EggError(_no_project(folder))
-        settings = config.get("settings", "default", fallback="")
+        settings = config.get("settings", chosen, fallback="")
     except (ParsingError, UnicodeDecodeError) as error:
         raise EggError(f"{path} cannot be read: {error}") from None
     if not settings:
-        raise EggError(f"{path} does not say where the settings are: [settings] default = <package>.settings")
+        raise EggError(_no_choice(path, config, chosen))
     name = _of_target(config, "project") or settings.partition(".")[0]
     return ScrapyProject(folder, settings, name, _of_target(config, "version"))
+
+
+def _no_choice(path: Path, config: ConfigParser, chosen: str) -> str:
+    names = config.options("settings") if config.has_section("settings") else []
+    if names:
+        return f"{path} has no settings {chosen!r}: name one that it has (--settings {' or '.join(names)})"
+    return f"{path} does not say where the settings are: [settings] {chosen} = <package>.settings"
 
 
 def _no_project(folder: Path) -> str:

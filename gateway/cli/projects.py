@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Event, Thread
 from typing import Any
 from urllib.parse import quote
 
 import httpx
+from packaging.requirements import InvalidRequirement, Requirement
 
 from gateway.cli.api import Api, ApiError
 from gateway.cli.console import counted, err, gateway_url, new_table, out, print_json
@@ -18,6 +24,7 @@ from gateway.cli.options import JSON, URL, argument, flag, option, taking
 from gateway.cli.requirements import EggError, Requirements, find_requirements, read_requirements
 from gateway.cli.resources import print_node_answers
 from gateway.contract.crawl import DEFAULT_PROJECT
+from gateway.contract.requirements import is_too_old, raised_words
 
 #: What a spider without a schema takes.
 _ANY_STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
@@ -71,8 +78,9 @@ def _does(spider: dict[str, Any]) -> str:
 _MAX_EGG = 64 << 20
 #: Each node imports every spider before it answers.
 _TIMEOUT = httpx.Timeout(180, connect=5)
-#: Seconds that the gateway may wait by itself for what an egg depends on, and between two looks how it goes on.
-_WAIT, _LOOK = 2, 1
+#: Seconds that the gateway may wait by itself for what an egg depends on, shorter than proxies wait, and between two
+#: looks how it goes on. If it takes longer, the egg is sent once more.
+_WAIT, _LOOK = 50, 1
 
 _SOURCE = "A Scrapy project (the folder of its scrapy.cfg), or an egg."
 
@@ -80,6 +88,7 @@ _SOURCE = "A Scrapy project (the folder of its scrapy.cfg), or an egg."
 @taking(
     argument("source", "FOLDER|EGG", _SOURCE, kind=Path, default=Path()),
     option("project", "Its name. Default: as scrapy.cfg deploys it, else its package."),
+    option("settings", "Those of scrapy.cfg. Default: what SCRAPY_PROJECT says, else `default`.", metavar="NAME"),
     option("version", "Default: as scrapy.cfg says, else the time. GIT, HG: what the source is at."),
     option(
         "requirements", "What it depends on. Default: what the project says.", metavar="FILE", kind=Path, default=None
@@ -95,6 +104,7 @@ def deploy(
     *,
     source: Path,
     project: str | None,
+    settings: str | None,
     version: str | None,
     requirements: Path | None,
     without: bool,
@@ -105,8 +115,10 @@ def deploy(
     """Deploy a Scrapy project to every crawl node; crawls that name no version get the one deployed last."""
     try:
         with TemporaryDirectory(prefix="discoverybot-egg-") as folder:
-            name, version, egg, built = _egg(source, version, Path(folder))
+            name, version, egg, built = _egg(source, settings, version, Path(folder))
             needs = None if without else _requirements(source, requirements, _day(as_of), built)
+            if needs is not None:
+                _warn_of_old_scrapy(needs)
             answer = _deployed(Api(gateway_url(url)), project or name, version, egg, needs)
     except ApiError as error:
         nodes = error.detail.get("nodes", ()) if isinstance(error.detail, dict) else ()
@@ -123,12 +135,12 @@ def deploy(
     out.print(f"{answer['project']} {version}: {counted(answer['spiders'], 'spider')}")
 
 
-def _egg(source: Path, version: str | None, folder: Path) -> tuple[str, str, Path, Built]:
+def _egg(source: Path, settings: str | None, version: str | None, folder: Path) -> tuple[str, str, Path, Built]:
     """The project's name, its version and its egg, built in `folder` if need be."""
     try:
         if source.is_file():
             return project_of_egg(source), version_of(version, source.resolve().parent), source, Built()
-        found = read_project(source.resolve())
+        found = read_project(source.resolve(), settings or os.environ.get("SCRAPY_PROJECT") or "default")
         version = version_of(version or found.version, found.folder)
         built = build_egg(found, version, egg := folder / "project.egg", _tell)
     except (EggError, OSError) as error:
@@ -147,6 +159,19 @@ def _requirements(source: Path, file: Path | None, as_of: str, built: Built) -> 
         raise ApiError(str(error)) from None
     _tell(f"what it depends on: as in {found.name}" if found else _NONE_DECLARED)
     return found
+
+
+#: Behind a requirement.
+_AFTER = re.compile(r"\s+(?:#|--hash)")
+
+
+def _warn_of_old_scrapy(needs: Requirements) -> None:
+    """The node says it in its log only, which nobody reads of a deployment that succeeds."""
+    for line in needs.content.decode("utf-8", "replace").splitlines():
+        with suppress(InvalidRequirement):
+            if is_too_old(wanted := Requirement(_AFTER.split(line)[0])):
+                _tell(raised_words(wanted))
+                return
 
 
 _NONE_DECLARED = (
@@ -169,21 +194,47 @@ def _tell(line: str) -> None:
 
 def _deployed(api: Api, project: str, version: str, egg: Path, requirements: Requirements | None) -> Any:
     """What came of it, once all nodes have installed what it depends on."""
-    while "dependencies_url" in (answer := _upload(api, project, version, egg, requirements)):
-        _watch(api, answer["dependencies_url"])
-    return answer
+    installers = _Installers(api, f"{_path(project)}/{quote(version, safe='')}/dependencies")
+    while True:
+        with installers.heard():
+            answer = _upload(api, project, version, egg, requirements)
+        if "dependencies_url" not in answer:
+            return answer
+        while installers.are_at_work():
+            time.sleep(_LOOK)
 
 
-def _watch(api: Api, dependencies_url: str) -> None:
-    """Tell what the installers say, until none is at work any more."""
-    told = dict[str, str]()
-    while building := [node for node in _dependencies(api, dependencies_url) if node["state"] == "building"]:
+class _Installers:
+    """Tells what they say, each line once."""
+
+    def __init__(self, api: Api, url: str) -> None:
+        self._api, self._url = api, url
+        self._told = dict[str, str]()
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """While in here."""
+        done = Event()
+        listener = Thread(target=self._listen, args=(done,), daemon=True)
+        listener.start()
+        try:
+            yield
+        finally:
+            done.set()
+            listener.join(_LOOK)
+
+    def _listen(self, done: Event) -> None:
+        while not done.wait(_LOOK):
+            self.are_at_work()
+
+    def are_at_work(self) -> bool:
+        building = [node for node in _dependencies(self._api, self._url) if node["state"] == "building"]
         for node in building:
             line = next(reversed(node["log"].splitlines()), "waits for its turn")
-            if told.get(node["node"]) != line:
+            if self._told.get(node["node"]) != line:
                 err.print(f"{node['node']}: {line}", soft_wrap=True)
-            told[node["node"]] = line
-        time.sleep(_LOOK)
+            self._told[node["node"]] = line
+        return bool(building)
 
 
 def _dependencies(api: Api, url: str) -> list[dict[str, Any]]:
@@ -195,10 +246,14 @@ def _dependencies(api: Api, url: str) -> list[dict[str, Any]]:
     return nodes
 
 
+def _path(project: str) -> str:
+    return f"/projects/{quote(project, safe='')}/versions"
+
+
 def _upload(api: Api, project: str, version: str, egg: Path, requirements: Requirements | None) -> Any:
     if (size := egg.stat().st_size) > _MAX_EGG:
         raise ApiError(f"the egg has {size >> 20} MiB; {_MAX_EGG >> 20} are allowed")
-    path = f"/projects/{quote(project, safe='')}/versions"
+    path = _path(project)
     params = {"version": version, "wait": _WAIT}
     with egg.open("rb") as file:
         if requirements is not None:

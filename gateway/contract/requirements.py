@@ -8,6 +8,10 @@ import re
 from datetime import date
 from typing import NamedTuple
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
 #: In an egg: the project's own modules that are not in it, each with its place beside scrapy.cfg or above it.
 ELSEWHERE = "EGG-INFO/elsewhere.txt"
 
@@ -58,3 +62,36 @@ def read_stack(text: str) -> Stack | None:
     except ValueError:
         return None
     return Stack(match["scrapy"], day)
+
+
+# --- the Scrapy that is asked for
+
+OLDEST_SCRAPY = Version("2.11")
+#: What a project gets that asks for an older one: nearest to it of all that can be run.
+RAISED = "scrapy>=2.11,<2.12"
+#: As it is released; there is none of which the last number is larger.
+_RELEASES = [f"2.{minor}.{patch}" for minor in range(OLDEST_SCRAPY.minor, 100) for patch in range(10)]
+#: Operators that keep a later version out.
+CHOOSE = frozenset({"==", "===", "~=", "<", "<="})
+
+
+def is_too_old(wanted: Requirement) -> bool:
+    """Whether it asks, on this system, for a Scrapy that is older than any that a node can run."""
+    if canonicalize_name(wanted.name) != "scrapy" or (wanted.marker and not wanted.marker.evaluate()):
+        return False
+    limits = [_number(part.version) for part in wanted.specifier if part.operator in CHOOSE]
+    return bool(limits) and max(limits) <= OLDEST_SCRAPY and not any(map(wanted.specifier.contains, _RELEASES))
+
+
+def _number(text: str) -> Version:
+    try:
+        return Version(text.removesuffix(".*"))
+    except InvalidVersion:  # after `===` anything may stand
+        return OLDEST_SCRAPY
+
+
+def raised_words(wanted: Requirement) -> str:
+    return (
+        f"it asks for Scrapy {wanted.specifier}, which no node can run: it gets {OLDEST_SCRAPY}, the oldest that one "
+        "can (see Scrapy's release notes for what has changed, and raise that requirement)"
+    )

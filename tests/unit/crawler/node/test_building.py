@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from machine import small_disk
+from packaging.requirements import Requirement
 from sites.server import Site
 from wheels import index_of, write_source, write_wheel
 
@@ -16,6 +17,7 @@ from crawler.node import building
 from crawler.node.building import CACHE, Log, Plan, Uv, build, has_python, read_requirements
 from crawler.node.projects import EggError
 from crawler.node.pythons import _others, own
+from gateway.contract.requirements import is_too_old
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +25,9 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheels")
     for name in ("scrapy", "orjson", "redis", "zstandard"):
         write_wheel(folder, name, version(name), {})
-    for other in ("2.12.0", "99.0"):
+    for other in ("2.5.1", "2.11.2", "2.12.0", "99.0"):
         write_wheel(folder, "scrapy", other, {})
+    write_wheel(folder, "olden", "1.0", {}, ("scrapy<2.6",))
     write_wheel(folder, "dated", "1.0", {}, ("scrapy<2.13",))
     write_wheel(folder, "large", "1.0", {"large.py": "#" * (40 << 20)})
     return folder
@@ -182,17 +185,33 @@ def test_what_can_only_be_built_is_built_where_that_is_allowed_and_else_it_is_sa
     more.mkdir()
     write_source(more, "oldopt", "0.6.2", {"oldopt.py": "NAME = 'built'"})
     closed = plan_for(tmp_path, "oldopt").model_copy(update={"index_url": "", "wheels": (str(wheels), str(more))})
-    with pytest.raises(EggError, match=r"oldopt.* PROJECT_BUILD_SOURCES=true"):
+    with pytest.raises(EggError, match=r"PROJECT_BUILD_SOURCES=true.* oldopt"):
         build(closed, Log())
     opened = closed.model_copy(update={"from_source": True})
     assert installed(build(opened, Log()), "oldopt") == ["0.6.2"]
 
 
-@pytest.mark.parametrize("pin", ["scrapy==2.5.1", "Scrapy==2.10.*"])
-def test_a_scrapy_that_is_too_old_is_refused_before_anything_is_looked_for(tmp_path: Path, pin: str) -> None:
-    plan = plan_for(tmp_path, f"nowhere==1\n{pin} --hash=sha256:00", index_url="http://127.0.0.1:9/simple")
-    with pytest.raises(EggError, match=r"ask for Scrapy 2\.\d+.* raise that requirement"):
-        build(plan, Log())
+@pytest.mark.parametrize("pin", ["scrapy==2.5.1 --hash=sha256:00", "Scrapy==2.10.*", "scrapy~=2.6.0", "scrapy<2.11"])
+def test_a_scrapy_that_is_too_old_is_raised_to_the_oldest_that_can_be_run(
+    tmp_path: Path, wheels: Path, pin: str
+) -> None:
+    log = Log()
+    venv = build(plan_for(tmp_path, f"{pin}\nlarge", wheels), log)
+    assert installed(venv, "scrapy") == ["2.11.2"]
+    assert "which no node can run: it gets 2.11, the oldest that one can" in log.text()
+
+
+def test_what_holds_scrapy_back_is_named(tmp_path: Path, wheels: Path) -> None:
+    with pytest.raises(EggError, match=r"olden.* scrapy<2.6.* you require scrapy>=2.11"):
+        build(plan_for(tmp_path, "olden", wheels), Log())
+
+
+@pytest.mark.parametrize(
+    "pin", ["scrapy", "scrapy>=2.5", "scrapy~=2.5", "scrapy==2.11", "scrapy<=2.11", "scrapy!=2.5", "scrapy==99.0"]
+)
+def test_a_scrapy_that_may_be_newer_is_left_as_it_is_asked_for(pin: str) -> None:
+    assert not is_too_old(Requirement(pin))
+    assert not is_too_old(Requirement("scrapy==2.5.1 ; python_version < '3'"))
 
 
 def test_what_another_system_listed_is_left_out(tmp_path: Path, wheels: Path) -> None:
@@ -271,11 +290,21 @@ def test_an_index_that_fails_is_not_the_projects_fault(tmp_path: Path, words: st
     ("words", "remedy"),
     [
         ("Failed to download and build `x` cause: Git operation failed", "let its user reach that repository"),
-        ("Failed to build `x==1.0` cause: The build backend returned an error", "name a version that has a wheel"),
+        (
+            "Failed to build `x==1.0` cause: The build backend returned an error",
+            "x==1.0 cannot be built on this node",
+        ),
         ("x has no wheels because building from source is disabled", "PROJECT_BUILD_SOURCES=true"),
+        ("Because x was not found in the package registry and you require x", "index has no x: leave it out"),
+        ("Because there is no version of x==0.1 and you require x==0.1", "index has no x==0.1: ask for a release"),
+        (
+            "Because the current Python version (3.11.7) does not satisfy Python>=3.12",
+            "With Python 3.11.7|requires-python",
+        ),
+        ("And because you require y==2, your requirements are unsatisfiable.", "--as-of and a day"),
     ],
 )
-def test_what_to_do_is_said_where_the_resolver_does_not(tmp_path: Path, words: str, remedy: str) -> None:
+def test_what_to_do_is_said_before_the_resolvers_own_words(tmp_path: Path, words: str, remedy: str) -> None:
     uv = Uv(plan_for(tmp_path, ""), tmp_path, Log())
     with pytest.raises(EggError, match=remedy):
         uv.run([sys.executable, "-c", f"raise SystemExit({'error: ' + words!r})"], "failed")

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,12 +29,15 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What the stand-in says. `broken` drops the connection in the middle of the body."""
+    """What the stand-in says, once it was asked for the path `after`. `broken` drops the connection in the middle of
+    the body.
+    """
 
     status: int = 200
     body: Any = None
     broken: bool = False
     content_type: str = "application/json"
+    after: str = ""
 
 
 def _read(body: bytes) -> Any:
@@ -86,6 +90,9 @@ class Handler(BaseHTTPRequestHandler):
         self.server.requests.append(Request(parts.path, parts.query, headers, _read(body)))
         answers = self.server.script.get(f"{self.command} {parts.path}", [Answer(404, {"detail": "?"})])
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        end = time.monotonic() + 60
+        while answer.after and not self.server.asked(answer.after) and time.monotonic() < end:
+            time.sleep(0.01)
         data = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
         self.send_response(answer.status)
         if answer.status != 204:

@@ -206,7 +206,7 @@ def test_a_project_is_built_sent_and_each_nodes_answer_told(gateway: StandIn, ru
     assert done.returncode == 0, done.stderr
     assert done.stdout == "✓ n1: 2 spiders\n✓ n2: 2 spiders\nshop 1.4: 2 spiders\n"
     request = gateway.asked("/projects/shop/versions")[0]
-    assert request.query == "version=1.4&wait=2"
+    assert request.query == "version=1.4&wait=50"
     with zipfile.ZipFile(io.BytesIO(request.body)) as egg:
         assert egg.read("EGG-INFO/entry_points.txt") == b"[scrapy]\nsettings = shop.settings\n"
 
@@ -436,6 +436,43 @@ def test_it_waits_until_everything_is_installed_and_tells_what_the_installer_say
     assert told.stderr == f"{NONE_DECLARED}n1: unpacking\n"
     refused = run("deploy", str(project), "--version", "1.4")
     assert (refused.returncode, refused.stderr) == (2, f"{NONE_DECLARED}error: egg: the requirements cannot be met\n")
+
+
+def test_an_egg_whose_installation_takes_some_time_is_sent_once_and_its_installers_are_heard(
+    gateway: StandIn, run: Run, project: Path
+) -> None:
+    url = "/projects/shop/versions/1.4/dependencies"
+    done = {"project": "shop", "version": "1.4", "spiders": 2, "nodes": [node("n1")]}
+    building = {"node": "n1", "state": "building", "message": None, "packages": [], "log": "resolving\nunpacking\n"}
+    gateway.says("POST /projects/shop/versions", Answer(200, done, after=url))
+    gateway.says(f"GET {url}", Answer(200, {"nodes": [building]}))
+    told = run("deploy", str(project), "--version", "1.4")
+    assert (told.returncode, told.stderr) == (0, f"{NONE_DECLARED}n1: unpacking\n")
+    assert len(gateway.asked("/projects/shop/versions")) == 1
+
+
+@pytest.mark.parametrize("line", ["Scrapy==2.5.1  # of 2021", "scrapy==2.5.1 --hash=sha256:00"])
+def test_a_scrapy_that_no_node_can_run_is_told(gateway: StandIn, run: Run, project: Path, line: str) -> None:
+    (project / "requirements.txt").write_text(f"top==1\n{line}\n")
+    answer = {"project": "shop", "version": "1.4", "spiders": 2, "nodes": [node("n1")]}
+    gateway.says("POST /projects/shop/versions", Answer(200, answer))
+    told = run("deploy", str(project))
+    assert "it asks for Scrapy ==2.5.1, which no node can run: it gets 2.11" in told.stderr
+    assert told.returncode == 0
+
+
+def test_the_settings_are_those_that_scrapys_own_commands_would_take(
+    gateway: StandIn, run: Run, project: Path
+) -> None:
+    (project / "shop" / "lab.py").write_text("")
+    (project / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\nlab = shop.lab\n")
+    answer = {"project": "shop", "version": "1.4", "spiders": 2, "nodes": [node("n1")]}
+    gateway.says("POST /projects/shop/versions", Answer(200, answer))
+    for options, environment in (((), {}), (("--settings", "lab"), {}), ((), {"SCRAPY_PROJECT": "lab"})):
+        assert run("deploy", str(project), *options, **environment).returncode == 0
+    eggs = [zipfile.ZipFile(io.BytesIO(request.body)) for request in gateway.asked("/projects/shop/versions")]
+    chosen = [egg.read("EGG-INFO/entry_points.txt").decode().split()[-1] for egg in eggs]
+    assert chosen == ["shop.settings", "shop.lab", "shop.lab"]
 
 
 def test_requirements_that_cannot_be_read_are_said_before_anything_is_sent(

@@ -192,11 +192,19 @@ def test_the_name_is_what_scrapy_cfg_deploys_it_as_or_the_package(folder: Path) 
     assert read_project(folder).name == "shop"
 
 
+def test_the_settings_are_those_that_were_chosen(folder: Path) -> None:
+    (folder / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\nlive = shop.live.settings\n")
+    assert read_project(folder, "live").settings == "shop.live.settings"
+    with pytest.raises(EggError, match=r"no settings 'other': name one that it has \(--settings default or live\)"):
+        read_project(folder, "other")
+
+
 @pytest.mark.parametrize(
     ("config", "words"),
     [
         (None, "it has no scrapy.cfg"),
         ("[deploy]\n", "does not say where the settings are"),
+        ("[settings]\nlive = shop.live\nlab = shop.lab\n", r"no settings 'default': .*--settings live or lab"),
         ("[settings]\ndefault = shop.setings\n", "there is no such module; shop.settings is there"),
         ("settings\n", "cannot be read"),
     ],
