@@ -127,7 +127,6 @@ class NodeRules:
     log_level: str
     crawl_allow_networks: list[str]
     crawl_allow_handlers: list[str]
-    crawl_page_bytes: int
     crawl_max_page_bytes: int
     crawl_max_page_seconds: float
     crawl_max_log_bytes: int
@@ -143,6 +142,8 @@ class NodeRules:
     http_cache_ttl: int
     #: Whether every project has a user of its own.
     alone: bool
+    #: A Scrapyd of 0.2.0 that still runs says nothing of it: it did not tell it from the most.
+    crawl_page_bytes: int = 32 << 20
 
     @classmethod
     def of(cls, settings: Any) -> Self:

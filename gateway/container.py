@@ -233,6 +233,10 @@ class Container(Builder):
     def job_timeout(self) -> int:
         return self.settings.job_timeout
 
+    @value
+    def job_max_timeout(self) -> int:
+        return self.settings.job_max_timeout
+
     # --- stores
 
     def connected(self, database: Database[Document]) -> Database[Document]:

@@ -443,6 +443,8 @@ class Settings(ScrapydSettings):
     result_ttl: int = Field(default=3600, ge=60)
     #: Seconds an attempt may take, where the request does not say.
     job_timeout: int = Field(default=3600, ge=1)
+    #: Seconds that one may ask for, and to which a project's `CLOSESPIDER_TIMEOUT` may raise it.
+    job_max_timeout: int = Field(default=604_800, ge=1, le=604_800)
     #: Retries after the first attempt, where the request does not say.
     max_retries: int = Field(default=3, ge=0, le=20)
     #: Days after its end for which a job, its items and its log are kept; 0 is for ever.

@@ -31,6 +31,7 @@ from uuid import uuid4
 
 import psutil
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 from pydantic import BaseModel
@@ -215,7 +216,31 @@ def _raised(lines: list[str], log: Log) -> list[str]:
     if not (old := [line for line in lines if is_too_old(_requirement(line))]):
         return lines
     log.say(raised_words(_requirement(old[0])))
-    return [*(line for line in lines if line not in old), RAISED]
+    return [*(_at_least(line) for line in lines if line not in old), RAISED, *_NEEDED_ONCE]
+
+
+#: What Scrapy needs. Where it is raised, the versions that are pinned are those of an older one.
+_OF_SCRAPY = frozenset(
+    {
+        *("attrs", "automat", "cffi", "constantly", "cryptography", "cssselect", "h2", "hpack", "hyperframe"),
+        *("hyperlink", "idna", "incremental", "itemadapter", "itemloaders", "jmespath", "lxml", "parsel", "priority"),
+        *("protego", "pyasn1", "pyasn1-modules", "pycparser", "pydispatcher", "pyopenssl", "queuelib"),
+        *("service-identity", "six", "tldextract", "twisted", "w3lib", "zope-interface"),
+    }
+)
+#: What it has needed, and its users have imported without naming it.
+_NEEDED_ONCE = ("six",)
+
+
+def _at_least(line: str) -> str:
+    """The same, or later, of what Scrapy needs."""
+    wanted = _requirement(line)
+    if canonicalize_name(wanted.name) in _OF_SCRAPY and not wanted.url:
+        parts = [part for part in wanted.specifier if part.operator == "==" and not part.version.endswith("*")]
+        if parts:
+            wanted.specifier = SpecifierSet(f">={parts[0].version}")
+            return str(wanted)
+    return line
 
 
 def _scrapy(lines: Iterable[str], plan: Plan) -> str:

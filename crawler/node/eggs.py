@@ -139,7 +139,7 @@ def stored_version(version: str) -> str:
 # --- what was found in each egg, written down beside it: an egg is unpacked and imported once, not at every start
 
 #: Raised when more is found out about an egg, so that every egg is looked at again.
-_FORMAT = 4
+_FORMAT = 5
 #: Bytes; twice what a listing may say (`crawler.node.spawn`).
 MAX_LISTING = 16 << 20
 

@@ -182,7 +182,13 @@ def spider_infos(project: str, version: str | None) -> list[dict[str, Any]]:
     _import_components(settings, [*spiders.values()])
     return [
         # by the name under which the loader finds it
-        {"project": project, "version": version, "name": name, **_of_an_egg(spider)}
+        {
+            "project": project,
+            "version": version,
+            "name": name,
+            **_of_an_egg(spider),
+            "timeout": _timeout(settings, spider),
+        }
         for name, spider in spiders.items()
     ]
 
@@ -229,6 +235,15 @@ def _of_an_egg(spider: type[Spider]) -> dict[str, Any]:
         "needs_urls": _needs_urls(spider),
         "arguments": _named_arguments(spider),
     }
+
+
+def _timeout(settings: BaseSettings, spider: type[Spider]) -> int | None:
+    """Seconds after which it ends by itself; `None` if it does not, or does not say it in numbers."""
+    said = (spider.custom_settings or {}).get("CLOSESPIDER_TIMEOUT", settings["CLOSESPIDER_TIMEOUT"])
+    with suppress(TypeError, ValueError, OverflowError):
+        seconds = int(float(said))
+        return seconds if 0 < seconds < 10**9 else None
+    return None
 
 
 def _first_line(text: str | None) -> str:

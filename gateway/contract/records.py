@@ -189,6 +189,8 @@ class SpiderInfo(_Record):
     needs_urls: bool = True
     #: What its constructor takes by name, those of its base classes included. Nodes of 0.2.0 do not say.
     arguments: list[str] = Field(default_factory=list)
+    #: Seconds after which it ends by itself, as its settings say (`CLOSESPIDER_TIMEOUT`). Nodes of 0.2.0 do not say.
+    timeout: int | None = Field(default=None, ge=1, lt=10**9)
 
 
 class NotedDeployment(_Record):

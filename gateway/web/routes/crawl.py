@@ -17,6 +17,7 @@ from gateway.errors import InvalidRequestError
 from gateway.jobs.job import CrawlOrder
 from gateway.jobs.submission import Order, Submission
 from gateway.projects.catalog import SpiderCatalog, project_name
+from gateway.projects.time_limits import TimeLimits, check_timeout
 from gateway.schedules.edits import Change
 from gateway.schedules.forecast import Forecasts
 from gateway.schedules.schedule import CatchUp, Overlap
@@ -62,13 +63,23 @@ async def order_of(body: CrawlRequest, query: CrawlQuery, caller: Caller, parts:
         env=body.env,
     )
     crawl = CrawlOrder(
-        spec=spec,
+        spec=await _timed(spec, body.timeout, parts),
         priority=body.priority,
         tags=tuple(dict.fromkeys(body.tags)),
         webhooks=(body.webhook_url,) if body.webhook_url else (),
         max_retries=settings.max_retries if body.max_retries is None else body.max_retries,
     )
     return Order(user_id, crawl)
+
+
+async def _timed(spec: CrawlSpec, asked: int | None, parts: GatewayParts) -> CrawlSpec:
+    """With the time that it may take."""
+    if asked is not None:
+        check_timeout(asked, parts.settings.job_max_timeout)
+        return spec
+    if spec.project == DEFAULT_PROJECT:  # there is nothing to look up, so no thread is needed
+        return spec
+    return spec.model_copy(update={"timeout": await parts.threads.run(parts[TimeLimits].of, spec)})
 
 
 async def _project_of(body: CrawlRequest, parts: GatewayParts) -> str:
@@ -86,7 +97,7 @@ def when_of(body: CrawlRequest) -> When | None:
 
 
 def change_of(body: ScheduleChange, settings: Settings) -> Change:
-    """Only the fields that were given; null stands for the default."""
+    """Only the fields that were given; null stands for the default. Raises `InvalidRequestError`."""
     given = {name: getattr(body, name) for name in body.model_fields_set}
     defaults: dict[str, Any] = {
         "project": DEFAULT_PROJECT,
@@ -96,6 +107,8 @@ def change_of(body: ScheduleChange, settings: Settings) -> Change:
         "timeout": settings.job_timeout,
         "max_retries": settings.max_retries,
     }
+    if body.timeout is not None:
+        check_timeout(body.timeout, settings.job_max_timeout)
     wanted = {name: defaults.get(name) if value is None else _plain(name, value) for name, value in given.items()}
     timing = _only(_TIMING, wanted)
     if "schedule_at" in wanted:

@@ -149,7 +149,8 @@ class WorkFields(BaseModel, extra="forbid", strict=True):
         default=None,
         ge=1,
         le=_WEEK,
-        description="The most seconds that one attempt may take; `JOB_TIMEOUT` by default.",
+        description="The most seconds that one attempt may take, up to `JOB_MAX_TIMEOUT`; `JOB_TIMEOUT` by default, "
+        "or what the project's `CLOSESPIDER_TIMEOUT` takes, if that is longer.",
     )
     max_retries: int | None = Field(
         default=None, ge=0, le=20, description="The most retries after failures; `MAX_RETRIES` by default."

@@ -14,7 +14,9 @@ from structlog.testing import capture_logs
 from gateway.contract.records import SpiderInfo
 from gateway.jobs.store import JobStore
 from gateway.projects.eggs import SpiderStore
+from gateway.settings import Settings
 
+from .board import Serve
 from .conftest import Crawl
 
 SECRET = "topsecret-4242"
@@ -147,3 +149,30 @@ def test_what_a_crawl_may_not_have_is_refused_by_name(
         refused = gateway.post(path, json={**shop, **more, **fields})
         assert (refused.status_code, refused.json()["error"]["detail"]["field"]) == (422, field)
         assert SECRET not in refused.text
+
+
+def test_a_project_raises_its_crawls_time_limit_as_far_as_the_operator_allows(
+    settings: Settings, serve: Serve, gateway: httpx.Client, shop: Crawl, database: Database[Any]
+) -> None:
+    project, path = shop["project"], f"/projects/{shop['project']}/settings"
+    info = SpiderInfo(project=project, version="1.0", name="patient", timeout=7200)
+    SpiderStore(database).publish(
+        f"node of {project}", [info, info.model_copy(update={"name": "hasty", "timeout": 60})]
+    )
+    strict = settings.model_copy(update={"job_max_timeout": 9000})
+    with serve(strict) as client:
+
+        def seen(spider: str, **wishes: Any) -> Any:
+            answer = client.post("/crawl/preview", json={**shop, "spider": spider, **wishes}).json()
+            return answer["crawl"] and answer["crawl"]["timeout"]
+
+        assert [seen("hasty"), seen("patient"), seen("patient", timeout=100)] == [3600, 7260, 100]
+        assert seen("patient", settings={"CLOSESPIDER_TIMEOUT": 8000}) == 8060
+        gateway.put(path, json={"settings": {"CLOSESPIDER_TIMEOUT": 80_000}}).raise_for_status()
+        assert seen("patient") == 9000
+        refused = client.post("/crawl", json={**shop, "spider": "patient", "timeout": 9001})
+        assert (refused.status_code, "at most 9000 s are allowed here" in refused.text) == (422, True)
+        made = client.post("/schedules", json={**shop, "spider": "patient", "interval": "@daily"}).json()
+        assert made["crawl"]["timeout"] == 9000
+        changed = client.patch(f"/schedules/{made['schedule_id']}", json={"timeout": 9001})
+        assert changed.status_code == 422

@@ -27,6 +27,8 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_wheel(folder, name, version(name), {})
     for other in ("2.5.1", "2.11.2", "2.12.0", "99.0"):
         write_wheel(folder, "scrapy", other, {})
+    write_wheel(folder, "six", "1.17.0", {})
+    write_wheel(folder, "twisted", "25.5.0", {})
     write_wheel(folder, "olden", "1.0", {}, ("scrapy<2.6",))
     write_wheel(folder, "dated", "1.0", {}, ("scrapy<2.13",))
     write_wheel(folder, "large", "1.0", {"large.py": "#" * (40 << 20)})
@@ -196,8 +198,10 @@ def test_a_scrapy_that_is_too_old_is_raised_to_the_oldest_that_can_be_run(
     tmp_path: Path, wheels: Path, pin: str
 ) -> None:
     log = Log()
-    venv = build(plan_for(tmp_path, f"{pin}\nlarge", wheels), log)
-    assert installed(venv, "scrapy") == ["2.11.2"]
+    # what an old Scrapy needs is pinned as old, and may be there no more
+    venv = build(plan_for(tmp_path, f"{pin}\nTwisted==22.4.0 --hash=sha256:00\nlarge", wheels), log)
+    assert (installed(venv, "scrapy"), installed(venv, "twisted")) == (["2.11.2"], ["25.5.0"])
+    assert installed(venv, "six") == ["1.17.0"]
     assert "which no node can run: it gets 2.11, the oldest that one can" in log.text()
 
 

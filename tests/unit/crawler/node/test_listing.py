@@ -13,9 +13,10 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import BaseModel, Field
 from scrapy import Request, Spider
+from scrapy.settings import Settings
 from scrapy.spiders import CrawlSpider, SitemapSpider
 
-from crawler.node.listing import _declared_params, _needs_urls
+from crawler.node.listing import _declared_params, _needs_urls, _timeout
 
 
 class Plain(Spider):
@@ -213,3 +214,21 @@ def test_a_component_that_no_spider_loads_may_be_missing(tmp_path: Path) -> None
     settings = f"{SETTINGS}ITEM_PIPELINES = {{'gone.Pipeline': 300}}\nEXTENSIONS = {{'gone.Extension': None}}\n"
     answer = listed(tmp_path, {"shop/settings.py": settings, "shop/spiders.py": spider})
     assert (answer.get("problem"), [one["name"] for one in answer["spiders"]]) == (None, ["own"])
+
+
+@pytest.mark.parametrize(
+    ("of_project", "of_spider", "seconds"),
+    [
+        (0, None, None),
+        (7200, None, 7200),
+        ("7200.5", None, 7200),
+        (7200, {"CLOSESPIDER_TIMEOUT": 60}, 60),
+        (7200, {"CLOSESPIDER_TIMEOUT": 0}, None),
+        (7200, {"CLOSESPIDER_TIMEOUT": "an hour"}, None),
+        (10**30, None, None),
+        (float("inf"), None, None),
+    ],
+)
+def test_a_spider_says_when_it_ends_by_itself(of_project: object, of_spider: Any, seconds: int | None) -> None:
+    spider = type("Patient", (Spider,), {"custom_settings": of_spider})
+    assert _timeout(Settings({"CLOSESPIDER_TIMEOUT": of_project}), spider) == seconds
