@@ -24,6 +24,7 @@ from bench import (
     lists,
     long_log,
     memory,
+    projects,
     removal,
     schedules,
     sse_fanout,
@@ -49,6 +50,8 @@ BENCHMARKS = {
     "streams": Benchmark(sse_fanout.run, 90),
     "schedules": Benchmark(schedules.run, 120),
     "stores": Benchmark(embedded_mongo.run, 90),
+    # eight environments are installed first
+    "projects": Benchmark(projects.run, 240, is_short=False),
     "modules": Benchmark(crossed_modules.run, 120, is_short=False),
 }
 #: Those that take sizes of their own.

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 import uuid
+from http.client import ACCEPTED
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -88,20 +89,23 @@ def of_deployed(stack: Stack, site: Site, kind: str, wanted: float, rounds: int)
     return Row(what, "s", ours, beside, "what was asked for", ours / beside, "<= 1")
 
 
-def line_of(stack: Stack, site: Site) -> float:
+def line_of(stack: Stack, site: Site, project: str = PROJECT) -> float:
     page = fresh(site)
-    return streamed(stack, site, project=PROJECT, spider=SPIDER, start_urls=[page], params={"url": page})
+    return streamed(stack, site, project=project, spider=SPIDER, start_urls=[page], params={"url": page})
 
 
-def deploy(stack: Stack, project: Path, egg: Path, requirements: str | None = None) -> None:
+def deploy(stack: Stack, project: Path, egg: Path, requirements: str | None = None, name: str = PROJECT) -> None:
     """Returns once it can be crawled."""
     build_egg(read_project(project), "1", egg, print)
     if requirements is not None:
         put_requirements(egg, requirements.encode())
-    stack.http.post(
-        f"{stack.url}/projects/{PROJECT}/versions", params={"version": "1"}, content=egg.read_bytes(), timeout=120
-    ).raise_for_status()
-    while not stack.http.get(f"{stack.url}/spiders", params={"project": PROJECT}).json()["spiders"]:
+    path, wait = f"{stack.url}/projects/{name}/versions", {"version": "1", "wait": 60}
+    while (
+        answer := stack.http.post(path, params=wait, content=egg.read_bytes(), timeout=120)
+    ).status_code == ACCEPTED:
+        pass  # what it depends on is still being installed
+    answer.raise_for_status()
+    while not stack.http.get(f"{stack.url}/spiders", params={"project": name}).json()["spiders"]:
         time.sleep(0.1)
 
 

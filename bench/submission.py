@@ -67,10 +67,10 @@ def run(effort: Effort) -> list[Row]:
             SpiderStore(mongo.get_default_database()).publish("n1", [SpiderInfo(project="default", name="seo")])
         port = free_port()
         log = stack.enter_context((folder / "log").open("wb"))
-        ours = stack.enter_context(_served("-m", "gateway.web", log=log, port=port, GATEWAY_PORT=str(port), **stores))
+        ours = stack.enter_context(served("-m", "gateway.web", log=log, port=port, GATEWAY_PORT=str(port), **stores))
         port = free_port()
         ceiling = ("-m", "uvicorn", "bench.submission:bare", "--factory", *_UVICORN, "--port", str(port))
-        beside = stack.enter_context(_served(*ceiling, log=log, port=port))
+        beside = stack.enter_context(served(*ceiling, log=log, port=port))
         numbers = itertools.count()
         rows = []
         for what, is_new, wanted in (("answered by its dedupe key", False, KNOWN), ("that makes a job", True, NEW)):
@@ -89,7 +89,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 @contextmanager
-def _served(*command: str, log: BinaryIO, port: int, **variables: str) -> Iterator[tuple[int, int]]:
+def served(*command: str, log: BinaryIO, port: int, **variables: str) -> Iterator[tuple[int, int]]:
     """The server's port and its process id."""
     environment = {**os.environ, **variables}
     process = subprocess.Popen([sys.executable, *command], env=environment, cwd=ROOT, stdout=log, stderr=log)

@@ -582,7 +582,7 @@ class Uv:
             text = _readable("".join(said)) or f"uv ended with {code}"
             _require_room(self.plan)
             if any(words in text for words in _AWAY):  # nothing is wrong with the project
-                raise OSError(errno.EHOSTUNREACH, text)
+                raise OSError(errno.EHOSTUNREACH, f"{_UNREACHED}. The resolver says: {text}")
             told = f"{failed}: {_remedy(text)}{text[:_MOST_TOLD]}"
             raise OSError(errno.ENOSPC, text) if _FULL in text else EggError(told)
 
@@ -617,6 +617,7 @@ def _until(date: str) -> list[str]:
     return ["--exclude-newer", date] if date else []
 
 
+_UNREACHED = "this node does not reach an index or a repository: look whether it may, and deploy again when it does"
 #: What to do, by what uv says; the first that fits. What it has found stands in the place of the name.
 _REMEDIES = (
     (

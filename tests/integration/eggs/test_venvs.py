@@ -130,7 +130,7 @@ def test_a_conflict_is_told_in_the_resolvers_words_and_the_old_version_stays(nod
 @pytest.mark.parametrize(
     ("requirements", "why"),
     [
-        ("scrapy==2.5.1\n", "only scrapy<2.11"),
+        ("scrapy==2.5.1\n", "you require scrapy>=2.11,<2.12"),
         (
             "colour\n--index-url https://example.com/simple\n",
             "line 2: '--index-url https://example.com/simple' is",

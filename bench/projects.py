@@ -1,0 +1,109 @@
+"""Projects side by side: the first line with environments in turn, and a small project beside a very large one."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+import httpx
+
+from bench.effort import Effort
+from bench.first_line import WARM_UP, WHAT, deploy, line_of
+from bench.our_platform import Site, embedded_mongo, free_port, running_stack, valkey_server
+from bench.stock_scrapyd import write_project
+from bench.submission import served
+from bench.table import Row, alternate
+from gateway.contract.records import SpiderInfo
+from gateway.projects.eggs import SpiderStore
+from gateway.stores.mongo import connect
+
+#: By their versions of a package that depends on nothing.
+ENVIRONMENTS = ("1.10.0", "1.11.0", "1.12.0", "1.13.0", "1.14.0", "1.15.0", "1.16.0", "1.17.0")
+ROUNDS, WANTED = 3, 0.2
+#: Spiders of the large project, in each of two versions; requests of one measurement.
+SPIDERS, REQUESTS = 5000, 100
+
+
+def run(effort: Effort) -> list[Row]:
+    if effort is Effort.SMOKE:
+        # eight environments come from a package index, which a test must do without
+        return [beside_a_large_one(50, 1)]
+    return [in_turn(), beside_a_large_one(SPIDERS, 7)]
+
+
+def in_turn() -> Row:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Site() as site,
+        running_stack(Path(folder) / "home", HTTP_CACHE_TTL="0") as stack,
+    ):
+        plain = Path(folder) / "plain"
+        plain.mkdir()
+        write_project(plain)
+        names = [f"plain{number}" for number in range(len(ENVIRONMENTS))]
+        for name, number in zip(names, ENVIRONMENTS, strict=True):
+            requirements = f"scrapy=={version('scrapy')}\nsix=={number}\n"
+            deploy(stack, plain, Path(folder) / f"{name}.egg", requirements, name)
+            # it starts a Python; meanwhile a process is made that later ones are forked from
+            line_of(stack, site, name)
+        time.sleep(WARM_UP)
+        seconds = [line_of(stack, site, name) for _ in range(ROUNDS) for name in names]
+    median = statistics.median(seconds)
+    what = f"{WHAT}, {len(names)} environments in turn"
+    return Row(
+        what, "s", median, WANTED, f"what was asked for; slowest {max(seconds):.3g} s", median / WANTED, "<= 1"
+    )
+
+
+def beside_a_large_one(spiders: int, rounds: int) -> Row:
+    with _gateway() as alone, _gateway(spiders) as crowded:
+        ours, beside = alternate(lambda: _answer(crowded), lambda: _answer(alone), rounds)
+    what = f"`POST /crawl` of a small project beside one of {spiders} spiders in two versions, median answer"
+    return Row(what, "s", ours, beside, "alone", ours / beside, "<= 1.2")
+
+
+@contextmanager
+def _gateway(spiders: int = 0) -> Iterator[httpx.Client]:
+    """One whose node has a small project, and a large one if there are `spiders`."""
+    large = [
+        SpiderInfo(project="large", version=number, latest=number == "2", name=f"spider{one}", module=f"large.s{one}")
+        for number in ("1", "2")
+        for one in range(spiders)
+    ]
+    small = [SpiderInfo(project="default", name="seo"), SpiderInfo(project="small", version="1", name="offers")]
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        stores = {
+            "REDIS_URL": str(stack.enter_context(valkey_server(folder / "valkey"))),
+            "MONGO_URI": str(stack.enter_context(embedded_mongo(folder / "mongo"))),
+            "BROKER_URL": str(stack.enter_context(valkey_server(folder / "broker"))),
+            "DISCOVERYBOT_HOME": str(folder / "home"),
+            "CRAWL_QUEUE_MAX": "1000000",
+            "CRAWL_USER_WAITING_MAX": "1000000",
+        }
+        with closing(connect(stores["MONGO_URI"]).client) as mongo:
+            SpiderStore(mongo.get_default_database()).publish("n1", [*small, *large])
+        port, log = free_port(), stack.enter_context((folder / "log").open("wb"))
+        stack.enter_context(served("-m", "gateway.web", log=log, port=port, GATEWAY_PORT=str(port), **stores))
+        yield stack.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False))
+
+
+_numbers = itertools.count()
+
+
+def _answer(gateway: httpx.Client) -> float:
+    """Seconds, in the median."""
+    seconds = []
+    for _ in range(REQUESTS):
+        page = f"http://93.184.215.14/{next(_numbers)}"
+        body = {"user_id": "bench", "project": "small", "spider": "offers", "start_urls": [page]}
+        began = time.perf_counter()
+        gateway.post("/crawl", json=body).raise_for_status()
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds)
