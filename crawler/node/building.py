@@ -175,7 +175,8 @@ def _check(line: str, number: int, plan: Plan) -> None:
         url = _requirement(line).url
     except InvalidRequirement:
         raise EggError(
-            f"{where} is no requirement like 'itemloaders>=1.3': paths and mere URLs are refused"
+            f"{where} is no requirement like 'itemloaders>=1.3': put a path's modules beside scrapy.cfg and leave "
+            "the line out; write 'name @ URL' for a mere URL"
         ) from None
     if url is not None and _MISLEADING.search(unquote(url)):
         raise EggError(f"{where} has a URL with a backslash, '..' or a variable: write it out")
@@ -308,9 +309,11 @@ class Way(NamedTuple):
 def _ways(lines: list[str], said: Conditions, plan: Plan) -> Iterator[Way]:
     """The best first; a date that was asked for is in each."""
     stack = read_stack(said.stack)
-    if stack is not None and not said.exclude_newer and Version(stack.scrapy) >= OLDEST_SCRAPY:
+    if stack is not None and not said.exclude_newer:
         otherwise = f"they cannot be met with what the stack {said.stack} has: now with what there is today"
-        yield Way([] if _chooses_scrapy(lines) else [f"scrapy~={stack.scrapy}.0"], stack.date, otherwise)
+        can_run = Version(stack.scrapy) >= OLDEST_SCRAPY
+        nearest = f"scrapy~={stack.scrapy}.0" if can_run else RAISED
+        yield Way([] if _chooses_scrapy(lines) else [nearest], stack.date if can_run else "", otherwise)
     yield Way([_scrapy(lines, plan)], said.exclude_newer)
 
 

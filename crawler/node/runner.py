@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from scrapy import Spider
 from scrapy.crawler import Crawler
@@ -90,7 +91,8 @@ def _tell_environment(spec: CrawlOrder) -> None:
         "SCRAPY_PROJECT": project,
         "SCRAPY_SPIDER": spec.spider,
         "SCRAPY_JOB": attempt,
-        "SHUB_JOBKEY": f"{project}/{spec.spider}/{attempt}",
+        # theirs are numbers, as which clients of theirs read them
+        "SHUB_JOBKEY": "/".join(str(crc32(name.encode())) for name in (project, spec.spider, attempt)),
     }
 
 

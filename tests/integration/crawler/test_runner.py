@@ -36,6 +36,13 @@ def test_a_foreign_spider_gets_its_start_urls_as_a_list_and_its_parameters_as_te
     assert (given["depth"], given["text"], given["number"], given["flag"]) == (0, "plain", "3", "true")
 
 
+def test_a_spider_is_told_its_job_as_scrapyd_and_scrapy_cloud_tell_it(doors: Crawl) -> None:
+    told = item(doors, "environment")
+    assert told["SCRAPY_JOB"]
+    # clients of theirs read three numbers
+    assert len([int(part) for part in str(told["SHUB_JOBKEY"]).split("/")]) == 3
+
+
 def test_depth_0_is_the_start_urls_alone_for_a_foreign_spider_too(doors: Crawl) -> None:
     assert [one["depth"] for one in doors.items if one["type"] == "deeper"] == [0]
 

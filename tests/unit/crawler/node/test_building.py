@@ -163,7 +163,9 @@ def dated_index(tmp_path: Path) -> Iterator[str]:
         ("# stack: scrapy:2.11-20241022\nw3lib", ("2.11.2", "24.3.0", "2.1.2")),
         # it is newer than the stack, whose other packages are of today then
         ("# stack: scrapy:2.11-20241022\nnewer\nscrapy==2.13.3", ("2.13.3", "25.5.0", "2.5.0")),
-        # none is of a time when nodes could run it
+        # none is of a time when nodes could run it: the nearest that they can
+        ("# stack: scrapy:1.7-py3\nw3lib", ("2.11.2", "25.5.0", "2.1.2")),
+        ("# stack: scrapy:2.5-20220101\nscrapy>=2.13", ("2.13.3", "25.5.0", "2.5.0")),
         ("# stack: scrapy:1.7-py3\nscrapy==2.13.3", ("2.13.3", "25.5.0", "2.5.0")),
         # with the latest of what it needs, neither can be imported
         ("scrapy==2.13.3", ("2.13.3", "25.5.0", "2.5.0")),

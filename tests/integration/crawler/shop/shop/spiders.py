@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ class Doors(Spider):
     async def start(self) -> AsyncIterator[Any]:
         arguments = {name: getattr(self, name, None) for name in ("start_urls", "depth", "text", "number", "flag")}
         yield {"type": "arguments", **arguments}
+        yield {"type": "environment", **{name: os.environ.get(name) for name in ("SCRAPY_JOB", "SHUB_JOBKEY")}}
         yield {"type": "odd", "big": 2**70, "bytes": b"caf\xe9", "set": {1}, "half": "\ud800"}
         yield {"type": "bad"}
         yield Request("file:///etc/hostname", errback=self.refused)
