@@ -52,12 +52,14 @@ if TYPE_CHECKING or VERSION >= (2, 15):
         DownloadCancelledError,
         DownloadConnectionRefusedError,
         DownloadFailedError,
+        DownloadTimeoutError,
         ResponseDataLossError,
     )
 else:
     from twisted.internet.defer import CancelledError as DownloadCancelledError
     from twisted.internet.error import ConnectionRefusedError as DownloadConnectionRefusedError
     from twisted.internet.error import DNSLookupError as CannotResolveHostError
+    from twisted.internet.error import TimeoutError as DownloadTimeoutError
     from twisted.web.client import ResponseFailed as DownloadFailedError
 
     class ResponseDataLossError(Exception):
@@ -321,6 +323,7 @@ __all__ = [
     "DownloadCancelledError",
     "DownloadConnectionRefusedError",
     "DownloadFailedError",
+    "DownloadTimeoutError",
     "HTTP11DownloadHandler",
     "HttpClientParser",
     "HttpClientProtocol",

@@ -1,14 +1,15 @@
-"""Which requests have failed, and what went wrong with them in words for a person."""
+"""Which requests have failed, and what went wrong with them: as a code, and in words for a person."""
 
 from __future__ import annotations
 
 import os
+import re
 from http import HTTPStatus
 from traceback import walk_tb
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from scrapy.exceptions import IgnoreRequest
+from scrapy.exceptions import IgnoreRequest, NotSupported
 from scrapy.utils.url import add_http_if_no_scheme
 
 from crawler.net.egress import EgressBlockedError, HandlerRefusedError
@@ -17,8 +18,10 @@ from crawler.scrapy_versions import (
     DownloadCancelledError,
     DownloadConnectionRefusedError,
     DownloadFailedError,
+    DownloadTimeoutError,
     ResponseDataLossError,
 )
+from gateway.contract.reasons import Reason
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -29,6 +32,31 @@ _SERVER_ERROR = 500
 #: `IgnoreRequest` mostly says that nobody wanted the page (robots.txt, off site, a limit). With these words Scrapy
 #: says that it was wanted and could not be had: a redirect loop, a body that explodes when decompressed.
 _GIVEN_UP = ("max redirections reached", "Ignored response")
+_WANTS_LOGIN = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+#: What Python says of a call whose arguments do not fit.
+_MISFITS = re.compile(r"unexpected keyword|missing \d+ required|positional arguments? but|multiple values for")
+#: What failed on the way to the site, with its code; the first that fits.
+_CODES: tuple[tuple[type[Exception], Reason], ...] = (
+    (EgressBlockedError, Reason.ADDRESS_FORBIDDEN),
+    (HandlerRefusedError, Reason.HANDLER_REFUSED),
+    (NotSupported, Reason.URL_UNSUPPORTED),
+    (DownloadCancelledError, Reason.PAGE_TOO_LARGE),
+    (DownloadTimeoutError, Reason.SITE_TIMEOUT),
+    (TimeoutError, Reason.SITE_TIMEOUT),
+    (CannotResolveHostError, Reason.SITE_UNREACHABLE),
+    (DownloadConnectionRefusedError, Reason.SITE_UNREACHABLE),
+    (DownloadFailedError, Reason.SITE_UNREACHABLE),
+    (ResponseDataLossError, Reason.SITE_UNREACHABLE),
+    (OSError, Reason.SITE_UNREACHABLE),
+    (IgnoreRequest, Reason.PAGE_REFUSED),
+)
+#: What the next attempt would meet again.
+_PERMANENT = frozenset(
+    {
+        *(Reason.ADDRESS_FORBIDDEN, Reason.SITE_REFUSES, Reason.PAGE_MISSING, Reason.URL_UNSUPPORTED),
+        *(Reason.ARGUMENTS_WRONG, Reason.VARIABLE_MISSING, Reason.HANDLER_REFUSED),
+    }
+)
 #: Where the exception's own text says nothing (Twisted's lists of failures), or nothing without the class.
 _WORDS: dict[type[Exception], str] = {
     CannotResolveHostError: "the host name could not be resolved",
@@ -130,6 +158,47 @@ def missing_variable(error: BaseException) -> str | None:
         return None
     codes = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
     return error.args[0] if codes and codes[-1] is os.environ.__class__.__getitem__.__code__ else None
+
+
+def failure_facts(reason: str, code: Reason, error: BaseException | None = None) -> dict[str, str]:
+    """`ERROR_FACTS` but for the URL. `error`: what was raised, if anything was."""
+    facts = {"reason": reason, "code": code.value}
+    if code in _PERMANENT or (code is Reason.NOT_IMPORTABLE and not _may_be_the_nodes(error)):
+        facts["permanent"] = "yes"
+    return facts
+
+
+def _may_be_the_nodes(error: BaseException | None) -> bool:
+    """Not every `ImportError` is the code's: one node alone may lack a library of the system."""
+    return type(error) is ImportError and not text_of(error).startswith("cannot import name")
+
+
+def download_code(error: BaseException | None, request: Request | None = None) -> Reason:
+    """Of what a request has ended with."""
+    if _proxy_host(request) and isinstance(error, CannotResolveHostError | DownloadConnectionRefusedError):
+        return Reason.PROXY_UNREACHABLE
+    return next((code for kind, code in _CODES if isinstance(error, kind)), Reason.REQUESTS_FAILED)
+
+
+def code_code(error: BaseException | None, otherwise: Reason) -> Reason:
+    """Of what a project's code has raised; `otherwise` says where that was, if the exception says no more."""
+    if error is not None and missing_variable(error):
+        return Reason.VARIABLE_MISSING
+    if isinstance(error, ImportError | SyntaxError):
+        return Reason.NOT_IMPORTABLE
+    if isinstance(error, TypeError) and _MISFITS.search(text_of(error)):
+        return Reason.ARGUMENTS_WRONG
+    own = (EgressBlockedError, HandlerRefusedError, NotSupported)
+    return download_code(error) if isinstance(error, own) else otherwise
+
+
+def status_code(status: int) -> Reason:
+    """Of a page that was answered so, and counts as failed."""
+    if status == _TOO_MANY_REQUESTS:
+        return Reason.RATE_LIMITED
+    if status >= _SERVER_ERROR:
+        return Reason.SITE_FAILED
+    return Reason.SITE_REFUSES if status in _WANTS_LOGIN else Reason.PAGE_MISSING
 
 
 def status_reason(status: int) -> str:

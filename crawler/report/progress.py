@@ -25,10 +25,13 @@ from crawler import extras
 from crawler.closing import Closing
 from crawler.orders import Expected
 from crawler.report.failures import (
+    code_code,
     exception_reason,
+    failure_facts,
     is_permanent,
     is_refusal,
     missing_variable,
+    status_code,
     status_reason,
     text_of,
 )
@@ -37,6 +40,7 @@ from crawler.setting_names import ATTEMPT_DIR, EXPECT, MAX_ITEMS
 from gateway.clock import to_iso, utc_now
 from gateway.contract import outbox
 from gateway.contract.expectations import Tally, early_breaches
+from gateway.contract.reasons import Reason
 from gateway.crash_points import state_change
 
 if TYPE_CHECKING:
@@ -132,10 +136,11 @@ class Report:
         if (what := _ANSWERED.get(status // 100)) is not None:
             self._count(request, what, 1)
 
-    def failed(self, url: str, reason: str, request: Request | None = None) -> None:
+    def failed(self, url: str, facts: dict[str, str], request: Request | None = None) -> None:
+        """`facts`: see `failure_facts`."""
         self._count(request, _ERRORS, 1)
         if len(self._errors) < ERRORS_KEPT:
-            self._errors.append({"url": url, "reason": reason})
+            self._errors.append({"url": url, **facts})
         self._stop_if_hopeless()
 
     def _count(self, request: Request | None, what: int, change: int) -> None:
@@ -231,8 +236,10 @@ class Report:
         return True
 
     def item_error(self, response: Response | None, failure: Failure) -> None:
-        reason = f"in an item pipeline: {exception_reason(failure.value)}"
-        self.failed(_url(response), reason, getattr(response, "request", None))
+        error = failure.value
+        code = code_code(error, Reason.PIPELINE_FAILED)
+        facts = failure_facts(f"in an item pipeline: {exception_reason(error)}", code, error)
+        self.failed(_url(response), facts, getattr(response, "request", None))
 
     def start_error(self, error: BaseException | None) -> None:
         """`start()` has raised it."""
@@ -241,7 +248,9 @@ class Report:
         self._start_error = error
         # what was fetched, or asked for, may have been the reason
         at_once = not self._progress.requested_pages
-        facts = _facts(error, "start", f"in the spider: {exception_reason(error)}", may_last=at_once)
+        code = code_code(error, Reason.SPIDER_FAILED)
+        facts = failure_facts(f"in the spider: {exception_reason(error)}", code, error)
+        facts = _facts(error, "start", facts, may_last=at_once)
         # not among what is committed: the next attempt calls `start()` again
         _add(self._progress, _ERRORS, 1)
         if len(self._errors) == ERRORS_KEPT:
@@ -253,7 +262,8 @@ class Report:
         """The crawl has ended with it. Writes the report, which there may be already: as of a crawl that ended."""
         self._finish_reason = outbox.BROKE_DOWN
         self._count(None, _ERRORS, 1)
-        facts = _facts(error, "breakdown", exception_reason(error), may_last=True)
+        facts = failure_facts(exception_reason(error), code_code(error, Reason.BROKE_DOWN), error)
+        facts = _facts(error, "breakdown", facts, may_last=True)
         self._errors = [facts, *self._errors][:ERRORS_KEPT]
         self._write_report()
 
@@ -266,7 +276,10 @@ class Report:
             # fetched, and of no use: it counts once, as what failed
             self._count(request, _COMPLETED, -1)
             self._forget_refusal(request, response)
-        self.failed(_url(response), f"in the spider: {exception_reason(failure.value)}", request)
+        error = failure.value
+        code = code_code(error, Reason.SPIDER_FAILED)
+        facts = failure_facts(f"in the spider: {exception_reason(error)}", code, error)
+        self.failed(_url(response), facts, request)
 
     def spider_closed(self, reason: str) -> None:
         self._finish_reason = outbox.ITEMS_LOST if self._items_lost else reason
@@ -332,11 +345,11 @@ class Report:
         spider = getattr(self._crawler.spider, "name", "")
         reason = exception_reason(error)[:LONGEST_REASON]
         what = f"item {number} of {spider}.{_giver(response, request)} could not be written: {reason}"
-        self.failed(_url(response), what, request)
+        self.failed(_url(response), failure_facts(what, Reason.ITEM_REFUSED), request)
         logger.error("%s: %s", _url(response) or "start()", what)
 
     def _items_not_written(self, error: OSError) -> None:
-        self.failed("", f"the item could not be written: {error}")
+        self.failed("", failure_facts(f"the item could not be written: {error}", Reason.DISK_FULL))
         logger.error("Items could not be written: %s", error)
         # all else that it found would be lost as well
         self._items_lost = True
@@ -463,7 +476,7 @@ def _is_filled(value: Any) -> bool:
 
 
 def _refusal(response: Response) -> dict[str, str]:
-    return {"url": response.url, "reason": status_reason(response.status)}
+    return {"url": response.url, **failure_facts(status_reason(response.status), status_code(response.status))}
 
 
 def _url(response: Response | None) -> str:
@@ -471,9 +484,9 @@ def _url(response: Response | None) -> str:
     return getattr(response, "url", "") or getattr(getattr(response, "request", None), "url", "")
 
 
-def _facts(error: BaseException, kind: outbox.ErrorKind, reason: str, *, may_last: bool) -> dict[str, str]:
+def _facts(error: BaseException, kind: outbox.ErrorKind, facts: dict[str, str], *, may_last: bool) -> dict[str, str]:
     """Of an error that belongs to no request: `ERROR_FACTS`."""
-    facts = {"url": "", "reason": reason, "kind": kind}
+    facts = {"url": "", **facts, "kind": kind}
     if may_last and is_permanent(error):
         facts["permanent"] = "yes"
     if variable := missing_variable(error):

@@ -15,7 +15,15 @@ from twisted.python.failure import Failure
 
 from crawler.pace.pacing import Pacing
 from crawler.report.crawl_limits import is_page
-from crawler.report.failures import exception_reason, is_error, is_error_status, status_reason
+from crawler.report.failures import (
+    download_code,
+    exception_reason,
+    failure_facts,
+    is_error,
+    is_error_status,
+    status_code,
+    status_reason,
+)
 from crawler.report.progress import Report
 from crawler.report.request_record import RequestRecord
 from crawler.scrapy_versions import create_looping_call, for_spider
@@ -75,12 +83,13 @@ class CountingDownloader(Downloader):
         if isinstance(result, Response):
             report.answered(request, result.status)
             if is_error_status(result.status):
-                report.failed(result.url, status_reason(result.status), request)
+                facts = failure_facts(status_reason(result.status), status_code(result.status))
+                report.failed(result.url, facts, request)
             else:
                 report.completed(request, result)
         elif isinstance(result, Failure) and is_error(result.value):
             reason = exception_reason(result.value, request)
-            report.failed(request.url, reason, request)
+            report.failed(request.url, failure_facts(reason, download_code(result.value, request)), request)
             if isinstance(result.value, IgnoreRequest):
                 # of these alone Scrapy says nothing in the log
                 logger.error("Gave up %s: %s", request.url, reason)

@@ -119,9 +119,10 @@ ITEMS_LOST = "items_not_writable"
 BROKE_DOWN = "broke_down"
 #: Kinds of errors in a report that belong to no request: `start()` has raised it, or it has ended the crawl.
 ErrorKind = Literal["start", "breakdown"]
-#: What a report may say of an error. `kind` is an `ErrorKind`, or absent; `permanent` is there if the next attempt
-#: would meet the error again; `variable` names the variable of the environment that was looked for in vain.
-ERROR_FACTS = ("url", "reason", "kind", "permanent", "variable")
+#: What a report may say of an error. `reason` are words; `code` is a `Reason`, which older nodes do not know; `kind`
+#: is an `ErrorKind`, or absent; `permanent` is there if the next attempt would meet the error again; `variable` names
+#: the variable of the environment that was looked for in vain.
+ERROR_FACTS = ("url", "reason", "code", "kind", "permanent", "variable")
 
 _ATTEMPT_ID = re.compile(r"([0-9a-f]{32})-([1-9][0-9]{0,5})")
 

@@ -18,6 +18,7 @@ from pymongo.errors import PyMongoError
 from gateway.clock import VERDICT_SECONDS, Clock, utc_now
 from gateway.contract.crawl import SETTINGS_PROTOCOL, protocol_of
 from gateway.contract.outbox import AttemptId, StopReason
+from gateway.contract.reasons import Reason
 from gateway.contract.records import NodeSpec
 from gateway.dispatch import steps
 from gateway.dispatch.fair_queue import FairQueue, NodeChoice, Selection, configured_projects, without_outdated
@@ -388,7 +389,7 @@ class Dispatch:
         failed = self._release(job, not_before=again, message=error.message, avoid=error.is_nodes_fault)
         if failed is not None and not error.is_nodes_fault and failures >= MAX_DISPATCH_FAILURES:
             message = f"no node took it after {failures} tries: {error.message}"
-            self._completion.end_waiting(failed, Outcome(JobStatus.ERROR, message))
+            self._completion.end_waiting(failed, Outcome(JobStatus.ERROR, Reason.NO_NODE_TOOK_IT, message))
             return
         self._tell(failed)
 

@@ -1,14 +1,14 @@
-"""What to do next about a job that waits, or that did not end as it should: read from its state and its message.
+"""What to do next about a job that waits, or that did not end as it should: by its status and its reason.
 
 `docs/troubleshooting.md` has the same for people who look for what they see.
 """
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from typing import NamedTuple
 
+from gateway.contract.reasons import Reason
 from gateway.jobs.job import Job, JobStatus, WaitingReason
 
 
@@ -54,286 +54,239 @@ _NODES = Step("See how the nodes are", Place.NODES)
 _FAILED = "docs/troubleshooting.md#my-crawl-failed"
 _WAITS = "docs/troubleshooting.md#my-crawl-waits"
 
-#: The first whose pattern is in the message holds: what says more comes before what says less.
-_BY_MESSAGE: tuple[tuple[str, Advice], ...] = (
-    (
-        r"is not a public address",
-        Advice(
-            "It was to fetch an address that is not public, and crawls may reach public ones only.",
-            (
-                Step("If the site is yours, start the platform with its network in CRAWL_ALLOW_NETWORKS"),
-                Step("Otherwise mend the start URL", Place.AGAIN),
-            ),
-            "docs/reference/egress.md",
+#: By what ended it.
+_ENDED: dict[Reason, Advice] = {
+    Reason.ADDRESS_FORBIDDEN: Advice(
+        "It was to fetch an address that is not public, and crawls may reach public ones only.",
+        (
+            Step("If the site is yours, start the platform with its network in CRAWL_ALLOW_NETWORKS"),
+            Step("Otherwise mend the start URL", Place.AGAIN),
         ),
+        "docs/reference/egress.md",
     ),
-    (
-        r"robots\.txt forbids",
-        Advice(
-            "The site's robots.txt asks not to be crawled there.",
-            (
-                Step("If you may all the same, run it again with obey_robots off", Place.AGAIN),
-                Step("Otherwise choose a start URL that robots.txt allows"),
-            ),
-            "docs/reference/politeness.md",
+    Reason.ROBOTS_FORBIDDEN: Advice(
+        "The site's robots.txt asks not to be crawled there.",
+        (
+            Step("If you may all the same, run it again with obey_robots off", Place.AGAIN),
+            Step("Otherwise choose a start URL that robots.txt allows"),
         ),
+        "docs/reference/politeness.md",
     ),
-    (
-        r"there is no such variable",
-        Advice(
-            "Its code reads an environment variable that nobody has set.",
-            (Step("Set the variable for the project", Place.PROJECT), _AGAIN),
-            "docs/reference/environment.md",
+    Reason.VARIABLE_MISSING: Advice(
+        "Its code reads an environment variable that nobody has set.",
+        (Step("Set the variable for the project", Place.PROJECT), _AGAIN),
+        "docs/reference/environment.md",
+    ),
+    Reason.NOT_IMPORTABLE: Advice(
+        "The spider's code cannot be imported on the node.",
+        (
+            Step("Mend the code, or add the missing library to the project's requirements, and deploy it again"),
+            Step("See the project's versions and what was installed", Place.PROJECT),
         ),
+        "docs/reference/dependencies.md",
     ),
-    (
-        r"(ModuleNotFound|Syntax|Indentation|Tab)Error\b|ImportError\b",
-        Advice(
-            "The spider's code cannot be imported on the node.",
-            (
-                Step("Mend the code, or add the missing library to the project's requirements, and deploy it again"),
-                Step("See the project's versions and what was installed", Place.PROJECT),
-            ),
-            "docs/reference/dependencies.md",
+    Reason.SPIDER_MISSING: Advice(
+        "This version of the project has no spider of that name.",
+        (Step("See which spiders its versions have", Place.PROJECT), Step("Choose another one", Place.AGAIN)),
+        "docs/how-to/deploy-your-own-spiders.md",
+    ),
+    Reason.ARGUMENTS_WRONG: Advice(
+        "The spider does not take the parameters that it was given.",
+        (Step("Correct its parameters", Place.AGAIN), _LOG),
+        "docs/reference/spiders.md",
+    ),
+    Reason.EXPECTATION_BROKEN: Advice(
+        "It found less than it was expected to: the site may have changed, or the selectors do not fit it.",
+        (
+            Step("Look at the items, and at how full their fields are", Place.ITEMS),
+            Step("Compare it with earlier runs", Place.RUNS),
         ),
+        "docs/reference/outcomes.md#what-you-expect",
     ),
-    (
-        r"Spider not found",
-        Advice(
-            "This version of the project has no spider of that name.",
-            (Step("See which spiders its versions have", Place.PROJECT), Step("Choose another one", Place.AGAIN)),
-            "docs/how-to/deploy-your-own-spiders.md",
+    Reason.BROKE_DOWN: Advice(
+        "The spider, or a component of its project (a pipeline, the scheduler), could not be opened.",
+        (
+            _LOG,
+            Step("See whether the nodes can reach the store that it connects to"),
+            _AGAIN,
         ),
+        _FAILED,
     ),
-    (
-        r"unexpected keyword argument|required positional argument|missing \d+ required",
-        Advice(
-            "The spider does not take the parameters that it was given.",
-            (Step("Correct its parameters", Place.AGAIN), _LOG),
-            "docs/reference/spiders.md",
+    Reason.SPIDER_FAILED: Advice(
+        "The spider's own code raised an exception.",
+        (_LOG, Step("Mend the spider, deploy it, and run it again", Place.AGAIN)),
+        _FAILED,
+    ),
+    Reason.PIPELINE_FAILED: Advice(
+        "The spider's own code raised an exception.",
+        (_LOG, Step("Mend the spider, deploy it, and run it again", Place.AGAIN)),
+        _FAILED,
+    ),
+    Reason.RATE_LIMITED: Advice(
+        "The site says that it is asked too often.",
+        (Step("Run it again with a longer delay, or a rate limit", Place.AGAIN), _FAILED_REQUESTS),
+        "docs/reference/politeness.md",
+    ),
+    Reason.SITE_REFUSES: Advice(
+        "The site refuses the crawler: it wants a login, or takes it for a robot.",
+        (
+            _FAILED_REQUESTS,
+            Step("Ask more slowly, with other headers, or with a browser (render)", Place.AGAIN),
         ),
+        "docs/how-to/crawl-javascript-pages.md",
     ),
-    (
-        r"expected at (least|most)|broke an expectation",
-        Advice(
-            "It found less than it was expected to: the site may have changed, or the selectors do not fit it.",
-            (
-                Step("Look at the items, and at how full their fields are", Place.ITEMS),
-                Step("Compare it with earlier runs", Place.RUNS),
-            ),
-            "docs/reference/outcomes.md#what-you-expect",
+    Reason.PAGE_MISSING: Advice(
+        "Not one of the pages that it was to begin with is there.",
+        (Step("Open the start URL in a browser, and correct it", Place.AGAIN), _FAILED_REQUESTS),
+        _FAILED,
+    ),
+    Reason.SITE_FAILED: Advice(
+        "The site's server has failed.",
+        (Step("Run it again when the site has recovered, perhaps more slowly", Place.AGAIN), _FAILED_REQUESTS),
+        "docs/reference/politeness.md",
+    ),
+    Reason.PROXY_UNREACHABLE: Advice(
+        "The proxy that it was to go through cannot be reached. The site was not asked.",
+        (Step("Mend the proxy's address, or see that it runs", Place.AGAIN), _FAILED_REQUESTS),
+        _FAILED,
+    ),
+    Reason.SITE_UNREACHABLE: Advice(
+        "No connection to the site came about.",
+        (Step("Look at the start URL's host name and port", Place.AGAIN), _FAILED_REQUESTS),
+        _FAILED,
+    ),
+    Reason.SITE_TIMEOUT: Advice(
+        "The site did not answer in time.",
+        (
+            Step("Run it again later, or with a longer download timeout", Place.AGAIN),
+            _FAILED_REQUESTS,
         ),
+        "docs/reference/limits.md",
     ),
-    (
-        r"the crawl (could not begin|broke down): ",
-        Advice(
-            "The spider, or a component of its project (a pipeline, the scheduler), could not be opened.",
-            (
-                _LOG,
-                Step("See whether the nodes can reach the store that it connects to"),
-                _AGAIN,
-            ),
-            _FAILED,
+    Reason.TIME_LIMIT: Advice(
+        "Its time was over before it was done. What it had found until then is there.",
+        (Step("Give it more time, or fewer pages", Place.AGAIN), Step("See what took so long", Place.REQUESTS)),
+        "docs/reference/limits.md",
+    ),
+    Reason.MEMORY_LIMIT: Advice(
+        "It took more memory than CRAWL_MEMORY_LIMIT allows.",
+        (
+            Step("Crawl fewer pages at once, or keep less in the spider", Place.AGAIN),
+            Step("Raise CRAWL_MEMORY_LIMIT on the nodes", Place.NODES),
         ),
+        "docs/reference/limits.md",
     ),
-    (
-        r"in the spider: |in an item pipeline: |start\(\) raised",
-        Advice(
-            "The spider's own code raised an exception.",
-            (_LOG, Step("Mend the spider, deploy it, and run it again", Place.AGAIN)),
-            _FAILED,
+    Reason.PROCESS_LIMIT: Advice(
+        "It had more processes at a time than CRAWL_MAX_PROCESSES allows.",
+        (
+            Step("See what it starts, and have it wait for their end", Place.LOG),
+            Step("Raise CRAWL_MAX_PROCESSES on the nodes", Place.NODES),
         ),
+        "docs/reference/limits.md",
     ),
-    (
-        r"HTTP 429",
-        Advice(
-            "The site says that it is asked too often.",
-            (Step("Run it again with a longer delay, or a rate limit", Place.AGAIN), _FAILED_REQUESTS),
-            "docs/reference/politeness.md",
+    Reason.LOG_LIMIT: Advice(
+        "Its log became longer than CRAWL_MAX_LOG_BYTES allows.",
+        (
+            Step("See what it prints so often", Place.LOG),
+            Step("Run it with a higher log level", Place.AGAIN),
         ),
+        "docs/reference/limits.md",
     ),
-    (
-        r"HTTP 40[13]",
-        Advice(
-            "The site refuses the crawler: it wants a login, or takes it for a robot.",
-            (
-                _FAILED_REQUESTS,
-                Step("Ask more slowly, with other headers, or with a browser (render)", Place.AGAIN),
-            ),
-            "docs/how-to/crawl-javascript-pages.md",
+    Reason.ENTRY_LIMIT: Advice(
+        "It made more files and folders than CRAWL_MAX_ENTRIES allows, with caches and unfinished files.",
+        (
+            Step("See what it writes", Place.LOG),
+            Step("Have it write fewer, or raise CRAWL_MAX_ENTRIES on the nodes", Place.NODES),
         ),
+        "docs/reference/files.md#how-much",
     ),
-    (
-        r"HTTP 4\d\d",
-        Advice(
-            "Not one of the pages that it was to begin with is there.",
-            (Step("Open the start URL in a browser, and correct it", Place.AGAIN), _FAILED_REQUESTS),
-            _FAILED,
+    Reason.FILE_LIMIT: Advice(
+        "Its files took more than twice FILES_MAX_BYTES on the node.",
+        (
+            Step("See what it writes", Place.LOG),
+            Step("Have it write less, or raise FILES_MAX_BYTES on the nodes", Place.NODES),
         ),
+        "docs/reference/files.md#how-much",
     ),
-    (
-        r"HTTP 5\d\d",
-        Advice(
-            "The site's server has failed.",
-            (Step("Run it again when the site has recovered, perhaps more slowly", Place.AGAIN), _FAILED_REQUESTS),
-            "docs/reference/politeness.md",
+    Reason.STALLED: Advice(
+        "It stood still, and was stopped: mostly a callback waits for something, or never ends.",
+        (Step("See what it did last", Place.LOG), _AGAIN),
+        "docs/reference/limits.md#standing-still",
+    ),
+    Reason.NOT_STARTED: Advice(
+        "The node could not begin it.",
+        (_NODES, _AGAIN),
+        "docs/troubleshooting.md#a-node-is-resting-or-quarantined",
+    ),
+    Reason.NO_NODE_TOOK_IT: Advice(
+        "The node could not begin it.",
+        (_NODES, _AGAIN),
+        "docs/troubleshooting.md#a-node-is-resting-or-quarantined",
+    ),
+    Reason.DISK_FULL: Advice(
+        "The node's disk is full.", (_NODES, _AGAIN), "docs/troubleshooting.md#the-disk-is-full"
+    ),
+    Reason.ITEMS_UNREADABLE: Advice(
+        "The spider has put something else in the place of its items' file.",
+        (_LOG, Step("Have the spider leave its folder's files alone")),
+        _FAILED,
+    ),
+    Reason.PROCESS_KILLED: Advice(
+        "Its process was killed from outside: the node went down, or was out of memory.",
+        (_NODES, _AGAIN),
+        "docs/reference/outcomes.md",
+    ),
+    Reason.NODE_SHUT_DOWN: Advice(
+        "Its process was killed from outside: the node went down, or was out of memory.",
+        (_NODES, _AGAIN),
+        "docs/reference/outcomes.md",
+    ),
+    Reason.PROCESS_CRASHED: Advice(
+        "The spider's process has crashed.", (Step("Read the end of its log", Place.LOG), _AGAIN), _FAILED
+    ),
+    Reason.NOTHING_FETCHED: Advice(
+        "It ended without a single page.",
+        (Step("Open the start URL in a browser", Place.AGAIN), _LOG),
+        _FAILED,
+    ),
+    Reason.REQUESTS_FAILED: Advice("Too many of its requests failed.", (_FAILED_REQUESTS, _LOG), _FAILED),
+    Reason.CLOSED_EARLY: Advice(
+        "The spider has closed itself before it was done.", (_LOG, _AGAIN), "docs/reference/outcomes.md"
+    ),
+    Reason.NO_ITEMS: Advice(
+        "It fetched pages and found nothing in them.",
+        (
+            Step("Look at a page, and at the spider's selectors", Place.REQUESTS),
+            Step("Say what it must find, so that the next one like this is partial", Place.AGAIN),
         ),
+        "docs/reference/outcomes.md#what-you-expect",
     ),
-    (
-        r"the proxy \S+ (could not be resolved|refused)",
-        Advice(
-            "The proxy that it was to go through cannot be reached. The site was not asked.",
-            (Step("Mend the proxy's address, or see that it runs", Place.AGAIN), _FAILED_REQUESTS),
-            _FAILED,
-        ),
+    Reason.PAGE_TOO_LARGE: Advice(
+        "A page is larger than a crawl may download.",
+        (Step("Raise DOWNLOAD_MAXSIZE in the crawl's settings", Place.AGAIN), _FAILED_REQUESTS),
+        "docs/reference/limits.md",
     ),
-    (
-        r"could not be resolved|connection was refused|connection broke|certificate|SSL|TLS",
-        Advice(
-            "No connection to the site came about.",
-            (Step("Look at the start URL's host name and port", Place.AGAIN), _FAILED_REQUESTS),
-            _FAILED,
-        ),
+    Reason.PAGE_REFUSED: Advice(
+        "The site led in a circle, or sent a page that is made to exhaust who reads it.",
+        (_FAILED_REQUESTS, _LOG),
+        _FAILED,
     ),
-    (
-        r"Timeout|timed out|took longer than",
-        Advice(
-            "The site did not answer in time.",
-            (
-                Step("Run it again later, or with a longer download timeout", Place.AGAIN),
-                _FAILED_REQUESTS,
-            ),
-            "docs/reference/limits.md",
-        ),
+    Reason.URL_UNSUPPORTED: Advice(
+        "Its URLs have a scheme that is not fetched.",
+        (Step("Correct the start URL", Place.AGAIN), _FAILED_REQUESTS),
+        _FAILED,
     ),
-    (
-        r"stopped at its time limit",
-        Advice(
-            "Its time was over before it was done. What it had found until then is there.",
-            (Step("Give it more time, or fewer pages", Place.AGAIN), Step("See what took so long", Place.REQUESTS)),
-            "docs/reference/limits.md",
-        ),
+    Reason.HANDLER_REFUSED: Advice(
+        "Its project brings a download handler, past which this node could not see where requests go.",
+        (Step("If you trust it, name it in CRAWL_ALLOW_HANDLERS on the nodes", Place.NODES), _LOG),
+        "docs/reference/egress.md",
     ),
-    (
-        r"stopped at its memory limit",
-        Advice(
-            "It took more memory than CRAWL_MEMORY_LIMIT allows.",
-            (
-                Step("Crawl fewer pages at once, or keep less in the spider", Place.AGAIN),
-                Step("Raise CRAWL_MEMORY_LIMIT on the nodes", Place.NODES),
-            ),
-            "docs/reference/limits.md",
-        ),
+    Reason.ITEM_REFUSED: Advice(
+        "Items that it gave could not be written as JSON.",
+        (_LOG, Step("Mend the spider, deploy it, and run it again", Place.AGAIN)),
+        _FAILED,
     ),
-    (
-        r"stopped at its limit of processes",
-        Advice(
-            "It had more processes at a time than CRAWL_MAX_PROCESSES allows.",
-            (
-                Step("See what it starts, and have it wait for their end", Place.LOG),
-                Step("Raise CRAWL_MAX_PROCESSES on the nodes", Place.NODES),
-            ),
-            "docs/reference/limits.md",
-        ),
-    ),
-    (
-        r"stopped at its log limit",
-        Advice(
-            "Its log became longer than CRAWL_MAX_LOG_BYTES allows.",
-            (
-                Step("See what it prints so often", Place.LOG),
-                Step("Run it with a higher log level", Place.AGAIN),
-            ),
-            "docs/reference/limits.md",
-        ),
-    ),
-    (
-        r"stopped at its limit of files and folders",
-        Advice(
-            "It made more files and folders than CRAWL_MAX_ENTRIES allows, with caches and unfinished files.",
-            (
-                Step("See what it writes", Place.LOG),
-                Step("Have it write fewer, or raise CRAWL_MAX_ENTRIES on the nodes", Place.NODES),
-            ),
-            "docs/reference/files.md#how-much",
-        ),
-    ),
-    (
-        r"stopped at its limit of files",
-        Advice(
-            "Its files took more than twice FILES_MAX_BYTES on the node.",
-            (
-                Step("See what it writes", Place.LOG),
-                Step("Have it write less, or raise FILES_MAX_BYTES on the nodes", Place.NODES),
-            ),
-            "docs/reference/files.md#how-much",
-        ),
-    ),
-    (
-        r"no log line, request or item",
-        Advice(
-            "It stood still, and was stopped: mostly a callback waits for something, or never ends.",
-            (Step("See what it did last", Place.LOG), _AGAIN),
-            "docs/reference/limits.md#standing-still",
-        ),
-    ),
-    (
-        r"did not start it|no node took it",
-        Advice(
-            "The node could not begin it.",
-            (_NODES, _AGAIN),
-            "docs/troubleshooting.md#a-node-is-resting-or-quarantined",
-        ),
-    ),
-    (
-        r"could not store the items",
-        Advice("The node's disk is full.", (_NODES, _AGAIN), "docs/troubleshooting.md#the-disk-is-full"),
-    ),
-    (
-        r"items could not be read",
-        Advice(
-            "The spider has put something else in the place of its items' file.",
-            (_LOG, Step("Have the spider leave its folder's files alone")),
-            _FAILED,
-        ),
-    ),
-    (
-        r"process disappeared|ended by SIGKILL|was shut down",
-        Advice(
-            "Its process was killed from outside: the node went down, or was out of memory.",
-            (_NODES, _AGAIN),
-            "docs/reference/outcomes.md",
-        ),
-    ),
-    (
-        r"spider process ended|ended by ",
-        Advice("The spider's process has crashed.", (Step("Read the end of its log", Place.LOG), _AGAIN), _FAILED),
-    ),
-    (
-        r"nothing was fetched",
-        Advice(
-            "It ended without a single page.",
-            (Step("Open the start URL in a browser", Place.AGAIN), _LOG),
-            _FAILED,
-        ),
-    ),
-    (r"requests failed", Advice("Too many of its requests failed.", (_FAILED_REQUESTS, _LOG), _FAILED)),
-    (
-        r"^ended early",
-        Advice("The spider has closed itself before it was done.", (_LOG, _AGAIN), "docs/reference/outcomes.md"),
-    ),
-    (
-        r"\bno items\b",
-        Advice(
-            "It fetched pages and found nothing in them.",
-            (
-                Step("Look at a page, and at the spider's selectors", Place.REQUESTS),
-                Step("Say what it must find, so that the next one like this is partial", Place.AGAIN),
-            ),
-            "docs/reference/outcomes.md#what-you-expect",
-        ),
-    ),
-)
+}
 _UNKNOWN = Advice("It did not end as it should.", (_LOG, _AGAIN), _FAILED)
 #: What a job waits for, as the end of a sentence; `None`: no worker has looked at it yet.
 WAITS_FOR: dict[WaitingReason | None, str] = {
@@ -347,7 +300,7 @@ WAITS_FOR: dict[WaitingReason | None, str] = {
     WaitingReason.BACKOFF: "for the time of its next try",
     None: "for a worker to look at it",
 }
-_BY_REASON: dict[WaitingReason | None, Advice] = {
+_WAITING: dict[WaitingReason | None, Advice] = {
     WaitingReason.CAPACITY: Advice(
         "Every slot that it could use is taken.",
         (
@@ -401,9 +354,8 @@ _BY_REASON: dict[WaitingReason | None, Advice] = {
 def advice(job: Job) -> Advice | None:
     """`None` for a job about which nothing is to be done."""
     if job.status is JobStatus.PENDING:
-        return _BY_REASON[job.waiting_reason]
+        return _WAITING[job.waiting_reason]
     if not job.is_final or job.status is JobStatus.CANCELLED:
         return None
-    message = job.message or ""
-    found = next((advised for pattern, advised in _BY_MESSAGE if re.search(pattern, message)), None)
+    found = _ENDED.get(job.reason) if job.reason else None
     return found or (None if job.status is JobStatus.FINISHED else _UNKNOWN)

@@ -14,6 +14,7 @@ from redis import RedisError
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.outbox import AttemptId
+from gateway.contract.reasons import Reason
 from gateway.contract.records import ExitReport
 from gateway.errors import ConflictError, JobNotFoundError
 from gateway.jobs import messages
@@ -137,7 +138,7 @@ class Completion:
             self._jobs.attended(job, ahead)
         else:
             message = f"it was paused, and not resumed before {job.expires_at:%Y-%m-%d %H:%M} UTC"
-            self.end_waiting(job, Outcome(JobStatus.CANCELLED, message))
+            self.end_waiting(job, Outcome(JobStatus.CANCELLED, Reason.PAUSE_EXPIRED, message))
 
     def resume(self, job: Job, by: str | None = None) -> Job | None:
         """Have a paused job wait for a slot again. `None` if it is not paused any more."""
@@ -183,7 +184,7 @@ class Completion:
 
     def _settle_soon(self, job: Job) -> None:
         """The end is recorded and logged. If Redis fails, the sweeper carries out the consequences later."""
-        log.info("job_ended", job_id=job.id, status=job.status.value, message=job.message)
+        log.info("job_ended", job_id=job.id, status=job.status.value, reason=job.reason, message=job.message)
         try:
             self.settle(job)
         except RedisError as error:

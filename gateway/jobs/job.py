@@ -9,13 +9,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 from urllib.parse import quote, unquote
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from gateway.contract.crawl import DEFAULT_PROJECT, SETTINGS_PROTOCOL, CrawlSpec, protocol_of
 from gateway.contract.outbox import StopReason
+from gateway.contract.reasons import Reason, reason_of
 from gateway.contract.records import ExitReport, Progress
 from gateway.errors import InvalidRequestError, RunNotFoundError
 from gateway.nodes.node import browser_resource, node_resource, user_resource
@@ -256,6 +257,10 @@ class PastStep(BaseModel, extra="forbid"):
     message: str | None = None
 
 
+#: Of a newer version's reason nothing is known.
+StoredReason = Annotated[Reason | None, BeforeValidator(reason_of)]
+
+
 class Attempt(BaseModel, extra="forbid"):
     """One attempt to run the job."""
 
@@ -271,6 +276,8 @@ class Attempt(BaseModel, extra="forbid"):
     exit: ExitReport | None = None
     #: What the gateway decided from the facts.
     status: JobStatus | None = None
+    #: Attempts of older versions have none.
+    reason: StoredReason = None
     message: str | None = None
     #: Byte offset one past the attempt's last log byte; set together with `exit`.
     log_end: int | None = None
@@ -338,6 +345,8 @@ class JobFacts(BaseModel, populate_by_name=True):
     #: When an attempt first began.
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    #: Why it ended, or why its last attempt did while it waits for the next; jobs of older versions have none.
+    reason: StoredReason = None
     message: str | None = None
     #: Out of retries: a dead letter.
     dead: bool = False

@@ -73,6 +73,8 @@ def status_data(job: Job) -> dict[str, Any]:
         data["next_run"] = to_iso(job.not_before)
     if job.waiting_reason:
         data["waiting_reason"] = job.waiting_reason.value
+    if job.reason:
+        data["reason"] = job.reason.value
     if job.message:
         data["message"] = job.message
     return data

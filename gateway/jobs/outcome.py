@@ -12,6 +12,7 @@ from typing import NamedTuple
 from gateway.contract.crawl import Expect
 from gateway.contract.expectations import Tally, breaches
 from gateway.contract.outbox import BROKE_DOWN, EXPECTATION_BROKEN, ITEMS_LOST, ErrorKind
+from gateway.contract.reasons import Reason, reason_of
 from gateway.contract.records import ExitReport, SpiderReport
 from gateway.jobs.job import GOOD_STATUSES, JobStatus
 
@@ -19,19 +20,25 @@ from gateway.jobs.job import GOOD_STATUSES, JobStatus
 PARTIAL_ERROR_RATE = 0.30
 #: Scrapy finish reasons that mean the crawl has reached a limit it was given.
 OWN_LIMITS = frozenset({"closespider_pagecount", "closespider_itemcount", "results_wanted"})
-#: Errors that the next attempt would meet again: code that lacks something, arguments that the spider does not take,
-#: URLs with a scheme that Scrapy does not fetch, addresses that the guard refuses, pages that a site does not have or
-#: does not show (a 429 may pass).
-_FOR_GOOD = re.compile(
-    r"(in the spider: |in an item pipeline: )?"
-    # not every ImportError: one node alone may lack a library
-    r"((ModuleNotFound|Syntax|Indentation|Tab)Error\b|ImportError: cannot import name"
-    r"|NotSupported: Unsupported URL scheme|HTTP 4(?!29)\d\d|KeyError: .Spider not found"
-    r"|.{1,300} is not a public address|KeyError: '\w+' \(there is no such variable"
-    r"|crawler\.net\.egress\.HandlerRefusedError: "
-    r"|TypeError: .*(unexpected keyword argument|missing \d+ required|positional arguments? but|multiple values for))"
+#: What Python says at the end of the log of a process that has ended without a report, with its code, and whether the
+#: next attempt would meet it again. The first that fits.
+_RAISED = tuple(
+    (re.compile(words), code, is_permanent)
+    for words, code, is_permanent in (
+        (r"(ModuleNotFound|Syntax|Indentation|Tab)Error\b", Reason.NOT_IMPORTABLE, True),
+        (r"ImportError: cannot import name", Reason.NOT_IMPORTABLE, True),
+        # one node alone may lack a library
+        (r"ImportError\b", Reason.NOT_IMPORTABLE, False),
+        (r"KeyError: .Spider not found", Reason.SPIDER_MISSING, True),
+        (r"(\w+\.)*EgressBlockedError\b", Reason.ADDRESS_FORBIDDEN, True),
+        (r"(\w+\.)*HandlerRefusedError\b", Reason.HANDLER_REFUSED, True),
+        (
+            r"TypeError: .*(unexpected keyword|missing \d+ required|positional arguments? but|multiple values for)",
+            Reason.ARGUMENTS_WRONG,
+            True,
+        ),
+    )
 )
-
 #: At the end of a log: a frame of a traceback, the one in which `os.environ` looks a name up, a line of the log
 #: itself, and what pydantic adds to each of its errors.
 _FRAME = re.compile(r'\s+File ".+", line \d+')
@@ -45,12 +52,22 @@ _MAX_WORDS = 500
 
 class Outcome(NamedTuple):
     status: JobStatus
+    reason: Reason
     message: str
     #: Whether another attempt could end better.
     retryable: bool = False
 
 
-CANCELLED = Outcome(JobStatus.CANCELLED, "cancelled on request")
+CANCELLED = Outcome(JobStatus.CANCELLED, Reason.CANCELLED, "cancelled on request")
+
+
+class LastWords(NamedTuple):
+    """What the log of a process ends with that left no report."""
+
+    words: str
+    #: `None` if they say nothing of the cause.
+    reason: Reason | None = None
+    is_permanent: bool = False
 
 
 def decide(
@@ -81,36 +98,40 @@ def _judge(exit_report: ExitReport, timeout: int | None) -> Outcome:
             return outcome
     report = exit_report.report
     if report is None:
-        return _failed("the spider ended without a report", exit_report)
+        return _failed(Reason.PROCESS_CRASHED, "the spider ended without a report", exit_report)
     return _measured(report)
 
 
-def _failed(message: str, exit_report: ExitReport, *, retryable: bool = True) -> Outcome:
-    reason = _last_words((exit_report.log_tail or "").rstrip())
-    retryable = retryable and not _FOR_GOOD.match(reason)
-    return Outcome(JobStatus.ERROR, f"{message}: {reason}" if reason else message, retryable)
+def _failed(reason: Reason, message: str, exit_report: ExitReport) -> Outcome:
+    """`reason` holds unless the log's last words say more."""
+    last = _last_words((exit_report.log_tail or "").rstrip())
+    message = f"{message}: {last.words}" if last.words else message
+    return Outcome(JobStatus.ERROR, last.reason or reason, message, retryable=not last.is_permanent)
 
 
-def _last_words(log_tail: str) -> str:
+def _last_words(log_tail: str) -> LastWords:
     """The exception of the traceback that a log ends with, also where it takes several lines; else the last line."""
     lines = log_tail.splitlines()
     after_frames = max((number for number, line in enumerate(lines, 1) if _FRAME.match(line)), default=len(lines))
     # between a frame and its exception the frame's source is shown, indented
     exception = next((number for number in range(after_frames, len(lines)) if not lines[number][:1].isspace()), None)
     if exception is None or any(map(_LOG_LINE.match, lines[exception:])):
-        return lines[-1].strip() if lines else ""
+        return _read(lines[-1].strip() if lines else "")
     words = _on_one_line(lines[exception:])
-    return f"{words}{_variable_advice(words, lines[after_frames - 1])}"
+    name = _NO_VARIABLE.fullmatch(words)
+    if name and _OS_ENVIRON.match(lines[after_frames - 1]):
+        return LastWords(words + _no_variable(name[1]), Reason.VARIABLE_MISSING, is_permanent=True)
+    return _read(words)
+
+
+def _read(words: str) -> LastWords:
+    found = ((code, is_permanent) for pattern, code, is_permanent in _RAISED if pattern.match(words))
+    return LastWords(words, *next(found, (None, False)))
 
 
 def _on_one_line(lines: Iterable[str]) -> str:
     said = " ".join(" ".join(line for line in lines if not _NOTHING_SAID.match(line)).split())
     return said if len(said) <= _MAX_WORDS else f"{said[:_MAX_WORDS]}…"
-
-
-def _variable_advice(words: str, last_frame: str) -> str:
-    name = _NO_VARIABLE.fullmatch(words)
-    return _no_variable(name[1]) if name and _OS_ENVIRON.match(last_frame) else ""
 
 
 def _no_variable(name: str) -> str:
@@ -122,31 +143,24 @@ def _never_ran(exit_report: ExitReport) -> Outcome | None:
     if exit_report.refused is None:
         return None
     # retryable: a stale attempt is the platform's fault, a failed spawn may be the machine's
-    return _failed(f"the node did not start it ({exit_report.refused})", exit_report)
+    return _failed(Reason.NOT_STARTED, f"the node did not start it ({exit_report.refused})", exit_report)
 
 
 def _was_to_pause(exit_report: ExitReport) -> Outcome | None:
     report = exit_report.report
     # without a report it was killed; with another reason it came to its end by itself, just before it was asked
     if exit_report.stopped_by == "pause" and (report is None or report.finish_reason == "shutdown"):
-        return Outcome(JobStatus.ERROR, "stopped to be paused", retryable=True)
+        return Outcome(JobStatus.ERROR, Reason.PAUSED, "stopped to be paused", retryable=True)
     return None
 
 
 #: What an attempt has found until such a limit counts; and what sets the limit.
 _LIMITS = {
-    "timeout": "time limit",
-    "closespider_timeout": "time limit",
-    "log": "log limit",
-    "files": "limit of files",
-    "entries": "limit of files and folders",
-}
-_SETTINGS = {
-    "timeout": "timeout",
-    "closespider_timeout": "CLOSESPIDER_TIMEOUT",
-    "log": "CRAWL_MAX_LOG_BYTES",
-    "files": "twice FILES_MAX_BYTES",
-    "entries": "CRAWL_MAX_ENTRIES",
+    "timeout": (Reason.TIME_LIMIT, "time limit", "timeout"),
+    "closespider_timeout": (Reason.TIME_LIMIT, "time limit", "CLOSESPIDER_TIMEOUT"),
+    "log": (Reason.LOG_LIMIT, "log limit", "CRAWL_MAX_LOG_BYTES"),
+    "files": (Reason.FILE_LIMIT, "limit of files", "twice FILES_MAX_BYTES"),
+    "entries": (Reason.ENTRY_LIMIT, "limit of files and folders", "CRAWL_MAX_ENTRIES"),
 }
 
 
@@ -155,16 +169,19 @@ def _was_stopped(exit_report: ExitReport, *, timeout: int | None) -> Outcome | N
     reason = report.finish_reason if report else None
     limit = reason if reason == "closespider_timeout" else exit_report.stopped_by
     if limit in _LIMITS:
+        code, name, setting = _LIMITS[limit]
         seconds = f", {timeout} s" if limit == "timeout" and timeout else ""
-        return Outcome(JobStatus.PARTIAL, f"stopped at its {_LIMITS[limit]} ({_SETTINGS[limit]}{seconds})")
+        return Outcome(JobStatus.PARTIAL, code, f"stopped at its {name} ({setting}{seconds})")
     if exit_report.stopped_by == "stall":
-        return Outcome(JobStatus.ERROR, _stalled(exit_report.stall_seconds), retryable=True)
+        return Outcome(JobStatus.ERROR, Reason.STALLED, _stalled(exit_report.stall_seconds), retryable=True)
     if exit_report.stopped_by == "memory" or reason == "memusage_exceeded":
-        return Outcome(JobStatus.ERROR, "stopped at its memory limit (CRAWL_MEMORY_LIMIT)")
+        return Outcome(JobStatus.ERROR, Reason.MEMORY_LIMIT, "stopped at its memory limit (CRAWL_MEMORY_LIMIT)")
     if exit_report.stopped_by == "processes":
-        return Outcome(JobStatus.ERROR, "stopped at its limit of processes (CRAWL_MAX_PROCESSES)")
+        message = "stopped at its limit of processes (CRAWL_MAX_PROCESSES)"
+        return Outcome(JobStatus.ERROR, Reason.PROCESS_LIMIT, message)
     if exit_report.stopped_by == "shutdown" or reason == "shutdown":
-        return Outcome(JobStatus.ERROR, "the node was shut down while it ran", retryable=True)
+        message = "the node was shut down while it ran"
+        return Outcome(JobStatus.ERROR, Reason.NODE_SHUT_DOWN, message, retryable=True)
     return None
 
 
@@ -183,27 +200,32 @@ def _broke_down(exit_report: ExitReport) -> Outcome | None:
     if report is None or error is None or report.finish_reason != BROKE_DOWN:
         return None
     what = "the crawl broke down" if report.progress.requested_pages > 0 else "the crawl could not begin"
-    return Outcome(JobStatus.ERROR, f"{what}: {_words(error)}", retryable=_passes(error))
+    return Outcome(JobStatus.ERROR, _code(error, Reason.BROKE_DOWN), f"{what}: {_words(error)}", _passes(error))
 
 
 def _crashed(exit_report: ExitReport) -> Outcome | None:
     if exit_report.lost and exit_report.report is None:
-        return _failed("the spider process disappeared", exit_report, retryable=True)
+        return _failed(Reason.PROCESS_KILLED, "the spider process disappeared", exit_report)
     if exit_report.signal:
-        return _failed(f"the spider process was ended by {_signal_name(exit_report.signal)}", exit_report)
+        # nobody sends SIGKILL but the system, or a person
+        reason = Reason.PROCESS_KILLED if exit_report.signal == signals.SIGKILL else Reason.PROCESS_CRASHED
+        return _failed(reason, f"the spider process was ended by {_signal_name(exit_report.signal)}", exit_report)
     if exit_report.exit_code:
-        return _failed(f"the spider process ended with exit code {exit_report.exit_code}", exit_report)
+        message = f"the spider process ended with exit code {exit_report.exit_code}"
+        return _failed(Reason.PROCESS_CRASHED, message, exit_report)
     return None
 
 
 def _could_not_be_kept(exit_report: ExitReport) -> Outcome | None:
     if exit_report.items_lost:
-        return Outcome(JobStatus.ERROR, f"its items could not be read on the node: {exit_report.items_lost}")
+        message = f"its items could not be read on the node: {exit_report.items_lost}"
+        return Outcome(JobStatus.ERROR, Reason.ITEMS_UNREADABLE, message)
     report = exit_report.report
     if report is None or report.finish_reason != ITEMS_LOST:
         return None
     # not the fault of the crawl: on a node with free disk space it finds the items again
-    return Outcome(JobStatus.ERROR, f"the node could not store the items{_example(report)}", retryable=True)
+    message = f"the node could not store the items{_example(report)}"
+    return Outcome(JobStatus.ERROR, Reason.DISK_FULL, message, retryable=True)
 
 
 def _signal_name(number: int) -> str:
@@ -221,13 +243,16 @@ def _measured(report: SpiderReport) -> Outcome:
     if tally.pages == 0:
         if tally.errors == 0 or report.progress.requested_pages <= 0:
             may_pass = tally.errors > 0 and _may_pass(report)
-            return Outcome(JobStatus.ERROR, f"nothing was fetched{_example(report)}", retryable=may_pass)
+            reason = _first_code(report, Reason.NOTHING_FETCHED)
+            return Outcome(JobStatus.ERROR, reason, f"nothing was fetched{_example(report)}", may_pass)
     elif report.finish_reason not in {"finished", EXPECTATION_BROKEN, *OWN_LIMITS}:
-        return Outcome(JobStatus.PARTIAL, f"ended early ({report.finish_reason})")
+        return Outcome(JobStatus.PARTIAL, Reason.CLOSED_EARLY, f"ended early ({report.finish_reason})")
     if tally.error_rate > PARTIAL_ERROR_RATE:
-        return Outcome(JobStatus.ERROR, _failures(report), retryable=_may_pass(report))
+        reason = _first_code(report, Reason.REQUESTS_FAILED)
+        return Outcome(JobStatus.ERROR, reason, _failures(report), _may_pass(report))
     if report.finish_reason == EXPECTATION_BROKEN:
-        return Outcome(JobStatus.PARTIAL, "stopped early, because it broke an expectation")
+        message = "stopped early, because it broke an expectation"
+        return Outcome(JobStatus.PARTIAL, Reason.EXPECTATION_BROKEN, message)
     return _good(report)
 
 
@@ -235,20 +260,20 @@ def _start_failed(report: SpiderReport, tally: Tally) -> Outcome | None:
     error = _error_of(report, "start")
     if error is None:
         return None
-    what = f"start() raised {_words(error)}"
+    what, reason = f"start() raised {_words(error)}", _code(error, Reason.SPIDER_FAILED)
     if tally.pages:
-        return Outcome(JobStatus.PARTIAL, f"ended early: {what}")
-    return Outcome(JobStatus.ERROR, what, retryable=_may_pass(report))
+        return Outcome(JobStatus.PARTIAL, reason, f"ended early: {what}")
+    return Outcome(JobStatus.ERROR, reason, what, _may_pass(report))
 
 
 def _good(report: SpiderReport) -> Outcome:
     pages, errors = _tally(report)[:2]
     if report.finish_reason in OWN_LIMITS:
         # it has everything that it was asked for
-        return Outcome(JobStatus.FINISHED, f"reached its own limit ({report.finish_reason})")
+        return Outcome(JobStatus.FINISHED, Reason.OWN_LIMIT, f"reached its own limit ({report.finish_reason})")
     if errors:
-        return Outcome(JobStatus.PARTIAL, _failures(report))
-    return Outcome(JobStatus.FINISHED, "1 page" if pages == 1 else f"{pages} pages")
+        return Outcome(JobStatus.PARTIAL, _first_code(report, Reason.REQUESTS_FAILED), _failures(report))
+    return Outcome(JobStatus.FINISHED, Reason.COMPLETED, "1 page" if pages == 1 else f"{pages} pages")
 
 
 def _failures(report: SpiderReport) -> str:
@@ -267,11 +292,14 @@ def _tally(report: SpiderReport) -> Tally:
 def _compare(outcome: Outcome, report: SpiderReport, expect: Expect | None) -> Outcome:
     """Say what is missing from a good outcome, and lower it if more was expected."""
     tally = _tally(report)
-    message = outcome.message if tally.items else f"{outcome.message}, no items{_dropped(report)}"
+    if not tally.items:
+        found_nothing = outcome.reason in {Reason.COMPLETED, Reason.OWN_LIMIT}
+        reason = Reason.NO_ITEMS if found_nothing else outcome.reason
+        outcome = outcome._replace(reason=reason, message=f"{outcome.message}, no items{_dropped(report)}")
     broken = breaches(expect, tally) if expect else []
     if not broken:
-        return outcome._replace(message=message)
-    return Outcome(JobStatus.PARTIAL, "; ".join([message, *broken]))
+        return outcome
+    return Outcome(JobStatus.PARTIAL, Reason.EXPECTATION_BROKEN, "; ".join([outcome.message, *broken]))
 
 
 def _dropped(report: SpiderReport) -> str:
@@ -285,7 +313,16 @@ def _may_pass(report: SpiderReport) -> bool:
 
 
 def _passes(error: Mapping[str, str]) -> bool:
-    return "permanent" not in error and not _FOR_GOOD.match(error.get("reason", ""))
+    return "permanent" not in error
+
+
+def _first_code(report: SpiderReport, otherwise: Reason) -> Reason:
+    return _code(report.errors[0], otherwise) if report.errors else otherwise
+
+
+def _code(error: Mapping[str, str], otherwise: Reason) -> Reason:
+    """`otherwise`: for an error of an older node, which gives none, or of a newer one."""
+    return reason_of(error.get("code")) or otherwise
 
 
 def _error_of(report: SpiderReport, kind: ErrorKind) -> Mapping[str, str] | None:
@@ -311,4 +348,4 @@ def _forbidden_by_robots(report: SpiderReport, tally: Tally) -> Outcome | None:
         return None
     message = "robots.txt forbids the start page; the spider's parameter obey_robots turns that off"
     # a forbidden page is no error; other requests that failed might succeed next time
-    return Outcome(JobStatus.ERROR, message + _example(report), retryable=tally.errors > 0)
+    return Outcome(JobStatus.ERROR, Reason.ROBOTS_FORBIDDEN, message + _example(report), tally.errors > 0)

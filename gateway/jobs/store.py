@@ -15,6 +15,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure, 
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.outbox import AttemptId
+from gateway.contract.reasons import Reason
 from gateway.contract.records import ExitReport, FilesKept, Progress
 from gateway.crash_points import state_change
 from gateway.errors import IdempotencyConflictError, JobExistsError, JobNotFoundError, LiveTwinError
@@ -199,7 +200,7 @@ class JobStore:
                 # workers look that many seconds ahead: before that a beat would
                 "attend_at": attempt.dispatched_at + timedelta(seconds=SILENCE_SECONDS + CANCEL_SECONDS),
             },
-            unset=("assignment", "waiting_reason", "message"),
+            unset=("assignment", "waiting_reason", "message", "reason"),
             earliest={"dispatched_at": attempt.dispatched_at},
         )
         if running is not None and len(running.attempts) > 1:
@@ -294,7 +295,10 @@ class JobStore:
             "status": found["status"],
         }
         changes = {**facts_set, **ACCEPTED.change, "node": record["node"], "failures": failures}
-        decided = ("lane", "blocked", "waiting_reason", "message", "expires_at", f"{path}.status", f"{path}.message")
+        decided = (
+            *("lane", "blocked", "waiting_reason", "message", "reason", "expires_at"),
+            *(f"{path}.{name}" for name in ("status", "message", "reason")),
+        )
         return self._change({**waits, **as_decided}, changes, unset=decided)
 
     # --- outcome
@@ -306,6 +310,7 @@ class JobStore:
         changes: Document = {
             **step.change,
             "message": outcome.message,
+            "reason": outcome.reason,
             "finished_at": now,
             "settled": False,
             "attend_at": now,
@@ -333,6 +338,7 @@ class JobStore:
             {
                 **RETRIED.change,
                 "message": outcome.message,
+                "reason": outcome.reason,
                 "not_before": not_before,
                 "attend_at": not_before,
                 **_next_node(job),
@@ -428,7 +434,7 @@ class JobStore:
         if expires_at is not None:
             changes |= {"expires_at": expires_at, "attend_at": expires_at}
         if job.status is JobStatus.RUNNING:
-            changes |= _attempt_outcome(job, Outcome(JobStatus.PAUSED, message))
+            changes |= _attempt_outcome(job, Outcome(JobStatus.PAUSED, Reason.PAUSED, message))
             if (current := job.current) and current.exit and current.exit.report:
                 changes["progress"] = current.exit.report.progress.model_dump(exclude_none=True)
         unasked = {"cancel_requested_at": {"$exists": False}}
@@ -447,7 +453,7 @@ class JobStore:
         return self._change(
             {"_id": job.id, **RESUMED.query, "cancel_requested_at": {"$exists": False}},
             {**RESUMED.change, **place},
-            unset=("pause_requested_at", "expires_at", "attend_at", "message"),
+            unset=("pause_requested_at", "expires_at", "attend_at", "message", "reason"),
             step=PastStep(at=now, kind=StepKind.RESUMED, by=by),
         )
 
@@ -541,4 +547,4 @@ def _attempt_outcome(job: Job, outcome: Outcome) -> Document:
     if str(job.attempt) not in job.attempts:
         return {}
     path = f"attempts.{job.attempt}"
-    return {f"{path}.status": outcome.status, f"{path}.message": outcome.message}
+    return {f"{path}.status": outcome.status, f"{path}.message": outcome.message, f"{path}.reason": outcome.reason}

@@ -273,8 +273,8 @@ def missing(job: Job) -> list[str]:
 
 
 def message(job: Job) -> bytes:
-    """`{"event": "job.ended", "job_id", "status", "message", "finished_at", counts…}`; for a schedule's run also
-    `schedule_id`, which may be the only id that the receiver knows.
+    """`{"event": "job.ended", "job_id", "status", "reason", "message", "finished_at", counts…}`; for a schedule's run
+    also `schedule_id`, which may be the only id that the receiver knows.
     """
     counts = {"completed_pages", "items_count", "errors_count"}
     return orjson.dumps(
@@ -282,6 +282,7 @@ def message(job: Job) -> bytes:
             "event": "job.ended",
             "job_id": job.id,
             "status": job.status.value,
+            "reason": job.reason,
             "message": job.message,
             "finished_at": to_iso(job.finished_at) if job.finished_at else None,
             **(job.progress.model_dump(include=counts) if job.progress else {}),

@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from gateway.contract.crawl import CrawlSpec
 from gateway.contract.outbox import AttemptId
+from gateway.contract.reasons import Reason
 from gateway.contract.records import ExitReport, FilesKept, Progress
 from gateway.jobs.advice import Advice, advice
 from gateway.jobs.attempts import MOST_WHOLE
@@ -81,7 +82,11 @@ class JobStatusView(BaseModel):
     cancel_requested_at: Timestamp | None
     pause_requested_at: Timestamp | None = Field(description="Null again once the job is resumed.")
     expires_at: Timestamp | None = Field(description="When a paused job is cancelled if nobody resumes it.")
-    message: str | None
+    reason: Reason | None = Field(
+        description="Why it ended so, or why its last attempt did: a code. docs/troubleshooting.md explains each. "
+        "Null while nothing has ended, and for jobs of releases that had none."
+    )
+    message: str | None = Field(description="The same in words; they may change from release to release.")
     dead: bool = Field(description="Whether it is a dead letter: it failed and has no retries left.")
 
     @classmethod
@@ -259,6 +264,7 @@ class AttemptView(BaseModel):
     spider_job_id: str
     node: str
     status: JobStatus | None
+    reason: Reason | None
     message: str | None
     dispatched_at: Timestamp
     started_at: Timestamp | None
@@ -385,7 +391,7 @@ def _standing(job: Job | ListedJob, queue_position: int | None) -> dict[str, Any
 
 
 _SAME_OF_JOB = {
-    *("status", "attempt", "schedule_id", "trigger", "message", "dead"),
+    *("status", "attempt", "schedule_id", "trigger", "reason", "message", "dead"),
     *("created_at", "started_at", "finished_at", "cancel_requested_at"),
     *("pause_requested_at", "expires_at"),
 }

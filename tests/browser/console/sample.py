@@ -196,7 +196,11 @@ class Sample:
             status = ends[(number * 7) % 10]
             spider = ("seo", "offers", "jobs", "reviews")[number % 4]
             site = {"site": "example-jobs", "trigger": Trigger.MANUAL} if spider == "jobs" else {}
-            failed = {"message": "9 of 40 requests failed (the first: HTTP 503)"} if status is JobStatus.ERROR else {}
+            failed = (
+                {"reason": "site_failed", "message": "9 of 40 requests failed (the first: HTTP 503)"}
+                if status is JobStatus.ERROR
+                else {}
+            )
             began = now - timedelta(seconds=200 + 130 * number + 9 * number * number)
             user = ("anne", "bert", "anne")[number % 3]
             ran = self.random.uniform(20, 120)
@@ -215,6 +219,7 @@ class Sample:
         """A job with curves, a log, items, requests and files, as if it had ended just now."""
         began = utc_now() - timedelta(seconds=260)
         params = {"params": {"category": "kitchen", "with_reviews": True}, "schedule_id": self.ids["offers"]}
+        params["reason"] = "site_timeout"
         params["message"] = f"{_ERRORS} of {380 + _ERRORS} requests failed (the first: no answer within 30 seconds)"
         job = self._job(JobStatus.PARTIAL, began, 240, spider="offers", pages=380, tags=["prices"], **params)
         store = ProgressStore(self.console.database)

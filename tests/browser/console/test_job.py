@@ -81,7 +81,7 @@ async def test_a_failed_job_says_what_to_do_and_runs_again(tab: Tab, console: Co
     message = f"12 of 14 requests failed (the first: {URL}: HTTP 403 Forbidden)"
     given = {"start_urls": (URL,), "params": {"fields": {"title": "h1"}}, "fingerprint": "the same"}
     before = console.job(JobStatus.FINISHED, age=9000, **given)
-    job = console.job(JobStatus.ERROR, message=message, **given)
+    job = console.job(JobStatus.ERROR, reason="site_refuses", message=message, **given)
     await tab.page.goto(f"/console/jobs/{job.id}/runs")
     page = tab.page
     advice = page.get_by_role("region", name="What to do next")
@@ -127,7 +127,7 @@ async def test_what_a_spider_has_named_changes_nothing_but_itself(
 
 
 async def test_the_advice_leads_to_the_first_error_of_the_log(tab: Tab, console: Console) -> None:
-    job = console.job(JobStatus.ERROR, message="1 of 1 requests failed (the first: in the spider: KeyError)")
+    job = console.job(JobStatus.ERROR, reason="spider_failed", message="1 of 1 requests failed")
     lines = [f"2027-06-01 09:00:01 [seo] INFO: line {number}" for number in range(300)]
     console.log(job, [*lines, "2027-06-01 09:00:02 [scrapy] ERROR: no price here", *lines])
     await tab.page.goto(f"/console/jobs/{job.id}/runs")

@@ -12,6 +12,7 @@ from sites.server import Site, html, links
 from stores import StoreProcess, valkey_server
 
 from gateway.contract.crawl import Expect
+from gateway.contract.reasons import Reason
 from gateway.contract.records import ExitReport, SpiderReport
 from gateway.jobs.outcome import Outcome, decide
 
@@ -21,7 +22,13 @@ SHOP = Path(__file__).parent / "shop"
 WALK = Path(__file__).parent / "walk"
 
 
-def outcome(crawl: Crawl, expect: dict[str, Any] | None = None) -> Outcome:
+def outcome(crawl: Crawl, expect: dict[str, Any] | None = None) -> tuple[str, str, bool]:
+    """The status, the message, and whether it is tried again."""
+    status, _, message, retryable = ended(crawl, expect)
+    return status, message, retryable
+
+
+def ended(crawl: Crawl, expect: dict[str, Any] | None = None) -> Outcome:
     report = SpiderReport.model_validate(crawl.report)
     facts = ExitReport(attempt=1, ended_at=report.ended_at, exit_code=crawl.exit_code, report=report)
     return decide(facts, expect=Expect.model_validate(expect) if expect else None)
@@ -46,7 +53,7 @@ def test_a_crawl_whose_only_page_is_missing_is_an_error_for_good(run: Run, site:
     crawl = run(spider, site.url + path, params=params, **where)
     assert (crawl.progress["completed_pages"], crawl.progress["errors_count"]) == (0, 1)
     first = f"(the first: {site.url}{path}: HTTP 404 Not Found)"
-    assert outcome(crawl) == ("error", f"1 of 1 requests failed {first}", False)
+    assert ended(crawl) == ("error", Reason.PAGE_MISSING, f"1 of 1 requests failed {first}", False)
 
 
 def test_a_site_without_robots_and_sitemap_has_no_page_at_all(run: Run, site: Site) -> None:
@@ -80,7 +87,8 @@ def test_where_all_failed_it_is_tried_again_if_one_may_come_back(
 def test_a_redirect_to_a_missing_page_is_a_missing_page(run: Run, site: Site) -> None:
     crawl = run("catalogue", f"{site.url}/redirect-to?/missing", cwd=SHOP)
     assert outcome(crawl)[0] == "error"
-    assert crawl.report["errors"] == [{"url": f"{site.url}/missing", "reason": "HTTP 404 Not Found"}]
+    (error,) = crawl.report["errors"]
+    assert (error["url"], error["code"]) == (f"{site.url}/missing", Reason.PAGE_MISSING)
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +157,7 @@ def test_the_first_error_is_the_cause_in_the_oldest_scrapy_too(run: Run, oldest:
 def test_a_proxy_that_cannot_be_reached_is_not_the_sites_fault(run: Run, site: Site, proxy: str, reason: str) -> None:
     crawl = run("plain", f"{site.url}/", cwd=WALK, fetch={"proxy": f"http://user:secret@{proxy}"})
     assert outcome(crawl) == ("error", f"1 of 1 requests failed (the first: {site.url}/: {reason})", True)
+    assert ended(crawl).reason is Reason.PROXY_UNREACHABLE
     assert not site.paths()
     assert "secret" not in json.dumps(crawl.report)
 

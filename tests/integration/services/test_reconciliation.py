@@ -6,6 +6,7 @@ from conftest import DEAD_AFTER, Platform
 from jobs import make_job
 
 from gateway.contract.outbox import AttemptId
+from gateway.contract.reasons import Reason
 from gateway.contract.records import ExitReport, Progress, SpiderReport
 from gateway.dispatch.sweeping import TAKEN_FOR
 from gateway.jobs.job import Job, JobStatus
@@ -112,7 +113,7 @@ def test_a_verdict_upon_a_lost_attempt_yields_to_how_it_really_ended(platform: P
     assert lost is not None
     real = ExitReport(attempt=1, ended_at=platform.clock(), exit_code=0)
     assert platform.jobs.record_exit(job.id, 1, real, 7) is not None
-    outcome = Outcome(JobStatus.ERROR, "lost", retryable=True)
+    outcome = Outcome(JobStatus.ERROR, Reason.REQUESTS_FAILED, "lost", retryable=True)
     assert platform.jobs.retry(lost, outcome, platform.clock()) is None
     assert platform.jobs.finish(lost, outcome) is None
 

@@ -9,6 +9,7 @@ import pytest
 from clockwork import HOUR, START, Clockwork, clockwork_at, crawl, occurrence
 from stores import embedded_mongo
 
+from gateway.contract.reasons import Reason
 from gateway.errors import ConflictError
 from gateway.jobs.job import Job, JobStatus, Trigger
 from gateway.jobs.outcome import Outcome
@@ -105,7 +106,7 @@ def test_of_two_who_ask_at_once_one_is_refused(works: Clockwork, monkeypatch: py
     with pytest.raises(ConflictError, match="has not ended"):
         works.edits.run_now(schedule.id)
     (rival,) = works.runs(schedule)
-    works.jobs.finish(rival, Outcome(JobStatus.ERROR, "no page"), dead=False)
+    works.jobs.finish(rival, Outcome(JobStatus.ERROR, Reason.REQUESTS_FAILED, "no page"), dead=False)
     assert works.edits.run_now(schedule.id).id != rival.id
 
 

@@ -11,6 +11,7 @@ from conftest import DEAD_AFTER, Platform
 from pymongo.errors import AutoReconnect
 
 from gateway.contract.crawl import CrawlSpec
+from gateway.contract.reasons import Reason
 from gateway.contract.records import SpiderInfo
 from gateway.errors import (
     ForbiddenAddressError,
@@ -172,7 +173,9 @@ async def test_an_idempotency_key_makes_even_ignore_cache_safe_to_repeat(
 
 async def test_after_an_error_the_same_request_is_a_new_job(platform: Platform, submission: Submission) -> None:
     first = await submission.submit(order())
-    platform.completion.end_waiting(platform.jobs.get(first.job_id), Outcome(JobStatus.ERROR, "site is down"))
+    platform.completion.end_waiting(
+        platform.jobs.get(first.job_id), Outcome(JobStatus.ERROR, Reason.REQUESTS_FAILED, "site is down")
+    )
     again = await submission.submit(order())
     assert (again.job_id == first.job_id, again.cached) == (False, False)
 
@@ -199,7 +202,9 @@ async def test_a_job_that_fails_before_it_is_the_answer_never_becomes_it(
     platform: Platform, submission: Submission, interrupted: Interrupted, found: str
 ) -> None:
     def fail(job_id: str) -> None:
-        platform.completion.end_waiting(platform.jobs.get(job_id), Outcome(JobStatus.ERROR, "site is down"))
+        platform.completion.end_waiting(
+            platform.jobs.get(job_id), Outcome(JobStatus.ERROR, Reason.REQUESTS_FAILED, "site is down")
+        )
 
     if found == "a twin":
         await submission.submit(order())
@@ -221,7 +226,9 @@ async def test_a_redis_that_is_flushed_in_the_middle_of_a_request_changes_nothin
     interrupted.meanwhile = str
     again = await submission.submit(order())
     assert (again.job_id, again.cached) == (first.job_id, True)
-    platform.completion.end_waiting(running(platform, first.job_id), Outcome(JobStatus.FINISHED, "3 pages"))
+    platform.completion.end_waiting(
+        running(platform, first.job_id), Outcome(JobStatus.FINISHED, Reason.COMPLETED, "3 pages")
+    )
     assert (await submission.submit(order())).job_id == first.job_id
 
 
@@ -310,7 +317,9 @@ async def test_a_repeat_after_a_retry_is_answered_with_the_new_job(
     platform: Platform, submission: Submission
 ) -> None:
     first = await submission.submit(order())
-    platform.completion.end_waiting(running(platform, first.job_id), Outcome(JobStatus.FINISHED, "3 pages"))
+    platform.completion.end_waiting(
+        running(platform, first.job_id), Outcome(JobStatus.FINISHED, Reason.COMPLETED, "3 pages")
+    )
     assert (await submission.submit(order())).job_id == first.job_id
     again = resubmission(platform).run_again(first.job_id, "asked-again")
     assert (again.retry_of, again.correlation_id) == (first.job_id, "asked-again")

@@ -16,6 +16,7 @@ from stores import free_port
 from structlog.testing import capture_logs
 
 from gateway.contract.outbox import AttemptId
+from gateway.contract.reasons import Reason
 from gateway.contract.records import ExitReport, SpiderInfo
 from gateway.dispatch.sweeping import TAKEN_FOR
 from gateway.jobs.job import Job, JobStatus
@@ -194,7 +195,9 @@ def test_whatever_field_cannot_be_read_the_sweep_does_the_rest(
             platform.jobs.insert(other)
             platform.reconcile()
             assert platform.dispatch.fill() == 1, field
-            platform.completion.end_waiting(platform.jobs.get(other.id), Outcome(JobStatus.FINISHED, "done"))
+            platform.completion.end_waiting(
+                platform.jobs.get(other.id), Outcome(JobStatus.FINISHED, Reason.COMPLETED, "done")
+            )
             documents.replace_one({"_id": name}, old)
         documents.update_one({"_id": name}, {"$set": dict.fromkeys(old.keys() - {"_id"}, UNKNOWN)})
         SpiderStore(platform.database).all()

@@ -11,6 +11,7 @@ from scrapyd.eggstorage import sorted_versions
 from test_submission import order, resubmission, submission
 
 from gateway.contract.crawl import FetchOptions
+from gateway.contract.reasons import Reason
 from gateway.contract.records import SpiderInfo
 from gateway.errors import ConflictError, IdempotencyConflictError, InvalidRequestError
 from gateway.jobs.job import JobStatus
@@ -296,7 +297,9 @@ async def test_declared_parameters_are_checked_and_others_are_free_form(
 async def test_a_retry_runs_the_version_of_the_old_job(platform: Platform, submission: Submission) -> None:
     deploy(platform, offers("1"))
     first = await submission.submit(shop())
-    platform.completion.end_waiting(platform.jobs.get(first.job_id), Outcome(JobStatus.ERROR, "site is down"))
+    platform.completion.end_waiting(
+        platform.jobs.get(first.job_id), Outcome(JobStatus.ERROR, Reason.REQUESTS_FAILED, "site is down")
+    )
     deploy(platform, offers("1", latest=False), offers("2"))
     assert resubmission(platform).run_again(first.job_id).spec.version == "1"
 
@@ -304,7 +307,9 @@ async def test_a_retry_runs_the_version_of_the_old_job(platform: Platform, submi
 async def test_a_retry_of_a_version_that_is_gone_says_so(platform: Platform, submission: Submission) -> None:
     deploy(platform, offers("1"))
     first = await submission.submit(shop())
-    platform.completion.end_waiting(platform.jobs.get(first.job_id), Outcome(JobStatus.ERROR, "site is down"))
+    platform.completion.end_waiting(
+        platform.jobs.get(first.job_id), Outcome(JobStatus.ERROR, Reason.REQUESTS_FAILED, "site is down")
+    )
     deploy(platform, offers("2"))
     with pytest.raises(ConflictError, match="unknown version '1' of project 'Shop'; there is 2"):
         resubmission(platform).run_again(first.job_id)
@@ -361,7 +366,9 @@ async def test_a_retry_of_a_rendering_job_needs_a_living_browser_too(
     deploy(platform, SpiderInfo(project="default", name="look", params_schema=RENDERS))
     beat(platform, browsers=1)
     first = await submission.submit(order(spec={"spider": "look", "params": {"render": True}}))
-    platform.completion.end_waiting(platform.jobs.get(first.job_id), Outcome(JobStatus.ERROR, "site is down"))
+    platform.completion.end_waiting(
+        platform.jobs.get(first.job_id), Outcome(JobStatus.ERROR, Reason.REQUESTS_FAILED, "site is down")
+    )
     beat(platform, browsers=0)
     with pytest.raises(ConflictError, match=r"cannot be run again: .*CHROMIUM_PATH"):
         resubmission(platform).run_again(first.job_id)

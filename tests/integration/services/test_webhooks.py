@@ -17,6 +17,7 @@ from receivers import Receiver, answer
 from stack import wait_until
 
 from gateway.contract.public_address import parse_networks
+from gateway.contract.reasons import Reason
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.outcome import Outcome
 from gateway.jobs.store import MAX_WEBHOOKS
@@ -76,7 +77,7 @@ def call(platform: Platform) -> Iterator[Call]:
 def ended(platform: Platform, *urls: str, **fields: Any) -> Job:
     job = make_job(status=JobStatus.RUNNING, webhooks=list(urls), **fields)
     platform.jobs.insert(job)
-    platform.completion.end_waiting(job, Outcome(JobStatus.FINISHED, "3 pages"))
+    platform.completion.end_waiting(job, Outcome(JobStatus.FINISHED, Reason.COMPLETED, "3 pages"))
     return platform.jobs.get(job.id)
 
 

@@ -13,6 +13,7 @@ from stores import REAL_BACKENDS
 
 from gateway.clock import utc_now
 from gateway.contract.outbox import AttemptId
+from gateway.contract.reasons import Reason
 from gateway.contract.records import ExitReport, FilesKept, Progress, SpiderReport
 from gateway.jobs.job import Attempt, Job, JobStatus
 from gateway.jobs.outcome import Outcome
@@ -22,7 +23,7 @@ from gateway.jobs.store import JobStore
 #: mongomock does not follow the bulk writes of PyMongo.
 pytestmark = pytest.mark.parametrize("database", REAL_BACKENDS, indirect=True)
 
-ERROR = Outcome(JobStatus.ERROR, "it crashed", retryable=True)
+ERROR = Outcome(JobStatus.ERROR, Reason.REQUESTS_FAILED, "it crashed", retryable=True)
 GONE = ExitReport(attempt=1, ended_at=utc_now(), lost=True, log_tail="node n1 has not been heard of")
 
 
@@ -98,7 +99,7 @@ def test_a_job_that_an_older_version_has_filled_up_still_ends(
     assert full.newest == most
     after = ended(jobs, full, size=130_000, attempt=most)
     assert list(after.attempts) == [str(most)]
-    assert jobs.finish(after, Outcome(JobStatus.FINISHED, "12 pages"))
+    assert jobs.finish(after, Outcome(JobStatus.FINISHED, Reason.COMPLETED, "12 pages"))
     assert database["attempts"].count_documents({}) == most - 1
     assert jobs.attempts.complete(after).attempts[str(most - 1)].exit == first.attempts["1"].exit
 
@@ -181,7 +182,7 @@ def test_the_end_of_an_attempt_that_was_given_up_counts_though_its_job_was_pause
     assert recorded
     assert (recorded.status, recorded.failures, recorded.expires_at) == (JobStatus.RUNNING, 0, None)
     assert (recorded.attempts["1"].status, recorded.attempts["1"].log_end) == (None, 4711)
-    assert jobs.finish(recorded, Outcome(JobStatus.FINISHED, "12 pages"))
+    assert jobs.finish(recorded, Outcome(JobStatus.FINISHED, Reason.COMPLETED, "12 pages"))
 
 
 def test_a_retry_that_was_for_nothing_is_taken_back_once(jobs: JobStore, queue: JobQueue) -> None:

@@ -17,6 +17,7 @@ from scheduled import make_schedule
 from stores import REAL_BACKENDS
 
 from gateway.clock import utc_now
+from gateway.contract.reasons import Reason
 from gateway.contract.records import ExitReport, Progress, SpiderReport
 from gateway.errors import IdempotencyConflictError, JobExistsError, JobNotFoundError, LiveTwinError
 from gateway.jobs.job import Job, JobStatus
@@ -28,7 +29,7 @@ from gateway.schedules.store import ScheduleStore
 #: mongomock does not follow the bulk writes of PyMongo.
 on_servers = pytest.mark.parametrize("database", REAL_BACKENDS, indirect=True)
 
-FINISHED = Outcome(JobStatus.FINISHED, "12 pages")
+FINISHED = Outcome(JobStatus.FINISHED, Reason.COMPLETED, "12 pages")
 
 
 def running(jobs: JobStore, queue: JobQueue, **fields: Any) -> Job:
@@ -137,7 +138,7 @@ def test_a_job_ends_once_and_keeps_the_last_counts(jobs: JobStore, queue: JobQue
 def test_a_failed_attempt_is_followed_by_another(jobs: JobStore, queue: JobQueue) -> None:
     job = ended(jobs, running(jobs, queue))
     later = utc_now() + timedelta(seconds=2)
-    waiting = jobs.retry(job, Outcome(JobStatus.ERROR, "crashed", retryable=True), later)
+    waiting = jobs.retry(job, Outcome(JobStatus.ERROR, Reason.REQUESTS_FAILED, "crashed", retryable=True), later)
     assert waiting is not None
     assert (waiting.status, waiting.failures, waiting.not_before) == (JobStatus.PENDING, 1, later)
     assert (waiting.attend_at, waiting.avoid, waiting.progress) == (later, ["n1"], None)
@@ -149,7 +150,7 @@ def test_a_failed_attempt_is_followed_by_another(jobs: JobStore, queue: JobQueue
 @on_servers
 def test_an_attempt_that_can_go_on_is_followed_by_one_on_the_same_node(jobs: JobStore, queue: JobQueue) -> None:
     job = ended(jobs, running(jobs, queue), can_go_on=True)
-    waiting = jobs.retry(job, Outcome(JobStatus.ERROR, "killed", retryable=True), utc_now())
+    waiting = jobs.retry(job, Outcome(JobStatus.ERROR, Reason.REQUESTS_FAILED, "killed", retryable=True), utc_now())
     assert waiting is not None
     assert (waiting.prefer, waiting.avoid) == ("n1", [])
 
@@ -161,7 +162,7 @@ def test_a_cancellation_is_asked_once_and_only_of_the_living(jobs: JobStore) -> 
     assert asked is not None
     assert asked.cancel_requested_at is not None
     assert jobs.request_cancel(job.id) is None
-    assert jobs.finish(asked, Outcome(JobStatus.CANCELLED, "cancelled on request")) is not None
+    assert jobs.finish(asked, Outcome(JobStatus.CANCELLED, Reason.CANCELLED, "cancelled on request")) is not None
     assert jobs.request_cancel(job.id) is None
 
 

@@ -16,6 +16,7 @@ from stores import REAL_BACKENDS
 from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import Egg
 from gateway.contract.log_line import Position
+from gateway.contract.reasons import Reason
 from gateway.contract.records import ExitReport, SpiderInfo
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import JobStatus
@@ -336,7 +337,7 @@ def test_what_was_left_undone_is_found(database: Documents, jobs: JobStore) -> N
     later = utc_now() + timedelta(seconds=CANCEL_SECONDS)
     assert [job.id for job in jobs.to_attend(later, 9)] == [ending.id]
     assert [job.id for job in JobQueue(database, lambda: later).overdue(9)] == [cancelled.id]
-    jobs.finish(jobs.get(ending.id), Outcome(JobStatus.FINISHED, "done"))
+    jobs.finish(jobs.get(ending.id), Outcome(JobStatus.FINISHED, Reason.COMPLETED, "done"))
     assert [job.id for job in jobs.to_attend(utc_now(), 9)] == [ending.id]
     jobs.settle(ending.id)
     jobs.attend_later(ending.id, -1)

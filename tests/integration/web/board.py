@@ -12,6 +12,7 @@ import redis
 from pymongo.database import Database
 
 from gateway.clock import utc_now
+from gateway.contract.reasons import Reason
 from gateway.contract.records import Progress, SpiderInfo
 from gateway.files.store import FileBytes, FilesPlace, FileStore
 from gateway.items.items import Item, ItemStore
@@ -81,7 +82,7 @@ class Board:
         self.items.insert([Item(job.id, 1, end, data) for end, data in enumerate(results, start=1)])
         ran = {**known, "progress": progress.model_dump(exclude_none=True)}
         self.database["jobs"].update_one({"_id": job.id}, {"$set": ran})
-        ended = self.jobs.finish(self.jobs.get(job.id), Outcome(status, "3 pages"))
+        ended = self.jobs.finish(self.jobs.get(job.id), Outcome(status, Reason.COMPLETED, "3 pages"))
         assert ended is not None
         if announced:
             self.publisher.status(ended)

@@ -18,6 +18,7 @@ from stack import wait_until
 from stores import embedded_mongo, valkey_server
 
 from gateway.clock import utc_now
+from gateway.contract.reasons import Reason
 from gateway.contract.records import SpiderInfo
 from gateway.jobs.job import JobStatus
 from gateway.jobs.outcome import Outcome
@@ -212,7 +213,7 @@ def test_webhooks_that_wait_or_fail_are_told_of_without_saying_whose_they_are(
 
     for _ in range(2):
         jobs.insert(job := make_job(status=JobStatus.RUNNING, webhooks=["http://secret.example/hook"], user_id="ada"))
-        jobs.finish(job, Outcome(JobStatus.FINISHED, "3 pages"))
+        jobs.finish(job, Outcome(JobStatus.FINISHED, Reason.COMPLETED, "3 pages"))
     waiting = check()
     assert waiting["status"] == "down"
     assert waiting["message"].startswith("2 ended jobs wait for their webhooks, the first for 3")

@@ -101,10 +101,10 @@ def test_the_timeline_names_those_who_have_asked(serve: Serve, settings: Setting
 
 
 def test_a_job_says_what_to_do_next(gateway: httpx.Client, keep: Keep) -> None:
-    failed = keep(make_job(**{**ENDED, "status": JobStatus.ERROR, "message": "stopped at its memory limit"}))
+    failed = keep(make_job(**{**ENDED, "status": JobStatus.ERROR, "reason": "memory_limit"}))
     advice = gateway.get(f"/jobs/{failed.id}").json()["advice"]
     assert "CRAWL_MEMORY_LIMIT" in advice["what"]
     assert advice["steps"]
     assert advice["reference"] == "docs/reference/limits.md"
-    good = keep(make_job(**ENDED, message="12 pages"))
+    good = keep(make_job(**ENDED, reason="completed"))
     assert gateway.get(f"/jobs/{good.id}").json()["advice"] is None

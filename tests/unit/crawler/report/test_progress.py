@@ -29,7 +29,7 @@ class Price(Item):
 def test_half_surrogate_pairs_cost_no_report(tmp_path: Path) -> None:
     crawler = get_crawler(Spider, {ATTEMPT_DIR: str(tmp_path)})
     report = Report.from_crawler(crawler)
-    report.failed("http://site/\ud800", "made up by \udfff")
+    report.failed("http://site/\ud800", {"reason": "made up by \udfff"})
     crawler.stats.set_value("odd\ud800", "\ud800")
     report.spider_closed("finished\ud800")
     record = read_record(tmp_path / REPORT, SpiderReport)
@@ -70,14 +70,14 @@ def test_a_page_that_is_missing_on_the_way_is_a_finding(tmp_path: Path) -> None:
 
 def test_where_no_page_could_be_had_each_is_a_failure(tmp_path: Path) -> None:
     report = report_of(tmp_path)
-    report.failed("http://site/down", "HTTP 503 Service Unavailable")
+    report.failed("http://site/down", {"reason": "HTTP 503 Service Unavailable", "code": "site_failed"})
     for number in range(12):
         answer(report, f"/{number}", 404)
     record = written(report, tmp_path)
     assert (record.progress.completed_pages, record.progress.errors_count) == (0, 13)
     assert record.errors[:2] == [
-        {"url": "http://site/down", "reason": "HTTP 503 Service Unavailable"},
-        {"url": "http://site/0", "reason": "HTTP 404 Not Found"},
+        {"url": "http://site/down", "reason": "HTTP 503 Service Unavailable", "code": "site_failed"},
+        {"url": "http://site/0", "reason": "HTTP 404 Not Found", "code": "page_missing", "permanent": "yes"},
     ]
     assert len(record.errors) == 10
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gateway.contract.crawl import Expect
+from gateway.contract.reasons import Reason
 from gateway.contract.records import ExitReport, Progress, SpiderReport
 from gateway.jobs.backoff import backoff
 from gateway.jobs.job import JobStatus
@@ -24,82 +25,113 @@ def ended(spider: SpiderReport | None = None, **facts: object) -> ExitReport:
 
 
 @pytest.mark.parametrize(
-    ("facts", "status", "retryable"),
+    ("facts", "status", "reason", "retryable"),
     [
-        (ended(report()), JobStatus.FINISHED, False),
-        (ended(report(pages=7, errors=3)), JobStatus.PARTIAL, False),
-        (ended(report(pages=69, errors=31)), JobStatus.ERROR, True),
-        (ended(report(pages=0, errors=1)), JobStatus.ERROR, True),
-        (ended(report(pages=0)), JobStatus.ERROR, False),
-        (ended(report(reason="closespider_pagecount", errors=4)), JobStatus.FINISHED, False),
-        (ended(report(reason="closespider_itemcount")), JobStatus.FINISHED, False),
-        (ended(report(reason="closespider_pagecount", pages=5, errors=5)), JobStatus.ERROR, True),
-        (ended(report(reason="closespider_pagecount", pages=0, errors=5)), JobStatus.ERROR, True),
-        (ended(report(reason="closespider_pagecount"), exit_code=1), JobStatus.ERROR, True),
-        (ended(report(reason="closespider_timeout")), JobStatus.PARTIAL, False),
-        (ended(None, exit_code=None, signal=9, stopped_by="timeout"), JobStatus.PARTIAL, False),
-        (ended(report(reason="shutdown")), JobStatus.ERROR, True),
-        (ended(report(reason="shutdown"), stopped_by="shutdown"), JobStatus.ERROR, True),
-        (ended(None, exit_code=None, signal=9, stopped_by="memory"), JobStatus.ERROR, False),
-        (ended(None, exit_code=None, signal=9, stopped_by="processes"), JobStatus.ERROR, False),
-        (ended(report(reason="items_not_writable", errors=1)), JobStatus.ERROR, True),
-        (ended(report(reason="shutdown"), stopped_by="stall", stall_seconds=900), JobStatus.ERROR, True),
-        (ended(None, exit_code=None, signal=9, stopped_by="stall"), JobStatus.ERROR, True),
-        (ended(None, exit_code=None, signal=11), JobStatus.ERROR, True),
-        (ended(None, exit_code=1, log_tail="Traceback…\nOSError: busy\n"), JobStatus.ERROR, True),
-        (ended(report(), exit_code=1), JobStatus.ERROR, True),
-        (ended(None, exit_code=None, lost=True), JobStatus.ERROR, True),
-        (ended(report(), exit_code=None, lost=True), JobStatus.FINISHED, False),
-        (ended(None, exit_code=None, refused="stale"), JobStatus.ERROR, True),
-        (ended(None), JobStatus.ERROR, True),
+        (ended(report()), JobStatus.FINISHED, Reason.COMPLETED, False),
+        (ended(report(pages=7, errors=3)), JobStatus.PARTIAL, Reason.REQUESTS_FAILED, False),
+        (ended(report(pages=69, errors=31)), JobStatus.ERROR, Reason.REQUESTS_FAILED, True),
+        (ended(report(pages=0, errors=1)), JobStatus.ERROR, Reason.NOTHING_FETCHED, True),
+        (ended(report(pages=0)), JobStatus.ERROR, Reason.NOTHING_FETCHED, False),
+        (ended(report(reason="closespider_pagecount", errors=4)), JobStatus.FINISHED, Reason.OWN_LIMIT, False),
+        (ended(report(reason="closespider_itemcount")), JobStatus.FINISHED, Reason.OWN_LIMIT, False),
+        (
+            ended(report(reason="closespider_pagecount", pages=5, errors=5)),
+            JobStatus.ERROR,
+            Reason.REQUESTS_FAILED,
+            True,
+        ),
+        (
+            ended(report(reason="closespider_pagecount", pages=0, errors=5)),
+            JobStatus.ERROR,
+            Reason.NOTHING_FETCHED,
+            True,
+        ),
+        (ended(report(reason="closespider_pagecount"), exit_code=1), JobStatus.ERROR, Reason.PROCESS_CRASHED, True),
+        (ended(report(reason="closespider_timeout")), JobStatus.PARTIAL, Reason.TIME_LIMIT, False),
+        (ended(None, exit_code=None, signal=9, stopped_by="timeout"), JobStatus.PARTIAL, Reason.TIME_LIMIT, False),
+        (ended(report(reason="shutdown")), JobStatus.ERROR, Reason.NODE_SHUT_DOWN, True),
+        (ended(report(reason="shutdown"), stopped_by="shutdown"), JobStatus.ERROR, Reason.NODE_SHUT_DOWN, True),
+        (ended(None, exit_code=None, signal=9, stopped_by="memory"), JobStatus.ERROR, Reason.MEMORY_LIMIT, False),
+        (ended(None, exit_code=None, signal=9, stopped_by="processes"), JobStatus.ERROR, Reason.PROCESS_LIMIT, False),
+        (ended(report(reason="items_not_writable", errors=1)), JobStatus.ERROR, Reason.DISK_FULL, True),
+        (
+            ended(report(reason="shutdown"), stopped_by="stall", stall_seconds=900),
+            JobStatus.ERROR,
+            Reason.STALLED,
+            True,
+        ),
+        (ended(None, exit_code=None, signal=9, stopped_by="stall"), JobStatus.ERROR, Reason.STALLED, True),
+        (ended(None, exit_code=None, signal=11), JobStatus.ERROR, Reason.PROCESS_CRASHED, True),
+        (
+            ended(None, exit_code=1, log_tail="Traceback…\nOSError: busy\n"),
+            JobStatus.ERROR,
+            Reason.PROCESS_CRASHED,
+            True,
+        ),
+        (ended(report(), exit_code=1), JobStatus.ERROR, Reason.PROCESS_CRASHED, True),
+        (ended(None, exit_code=None, lost=True), JobStatus.ERROR, Reason.PROCESS_KILLED, True),
+        (ended(report(), exit_code=None, lost=True), JobStatus.FINISHED, Reason.COMPLETED, False),
+        (ended(None, exit_code=None, refused="stale"), JobStatus.ERROR, Reason.NOT_STARTED, True),
+        (ended(None), JobStatus.ERROR, Reason.PROCESS_CRASHED, True),
     ],
 )
-def test_the_facts_decide_how_an_attempt_ended(facts: ExitReport, status: JobStatus, *, retryable: bool) -> None:
+def test_the_facts_decide_how_an_attempt_ended(
+    facts: ExitReport, status: JobStatus, reason: Reason, *, retryable: bool
+) -> None:
     outcome = decide(facts)
-    assert (outcome.status, outcome.retryable) == (status, retryable)
+    assert (outcome.status, outcome.reason, outcome.retryable) == (status, reason, retryable)
     assert outcome.message
 
 
 @pytest.mark.parametrize(
-    "said",
+    ("said", "reason", "retryable"),
     [
-        "ModuleNotFoundError: No module named 'shop.prices'",
-        "ImportError: cannot import name 'Price' from 'shop'",
-        "SyntaxError: invalid syntax",
-        "TypeError: Offers.__init__() got an unexpected keyword argument 'colour'",
-        "TypeError: Offers.__init__() missing 1 required positional argument: 'shop'",
-        "TypeError: Offers.__init__() takes 1 positional argument but 2 were given",
-        "KeyError: 'Spider not found: offers'",
+        ("ModuleNotFoundError: No module named 'shop.prices'", Reason.NOT_IMPORTABLE, False),
+        ("ImportError: cannot import name 'Price' from 'shop'", Reason.NOT_IMPORTABLE, False),
+        ("ImportError: libpq.so.5: cannot open shared object file", Reason.NOT_IMPORTABLE, True),
+        ("SyntaxError: invalid syntax", Reason.NOT_IMPORTABLE, False),
+        ("TypeError: Offers.__init__() got an unexpected keyword argument 'colour'", Reason.ARGUMENTS_WRONG, False),
+        (
+            "TypeError: Offers.__init__() missing 1 required positional argument: 'shop'",
+            Reason.ARGUMENTS_WRONG,
+            False,
+        ),
+        ("TypeError: Offers.__init__() takes 1 positional argument but 2 were given", Reason.ARGUMENTS_WRONG, False),
+        ("KeyError: 'Spider not found: offers'", Reason.SPIDER_MISSING, False),
+        ("crawler.net.egress.EgressBlockedError: 10.0.0.1 is not a public address", Reason.ADDRESS_FORBIDDEN, False),
+        ("OSError: busy", Reason.PROCESS_CRASHED, True),
     ],
 )
-def test_what_would_fail_again_is_not_tried_again(said: str) -> None:
+def test_what_python_says_at_the_end_of_a_log_is_the_reason(said: str, reason: Reason, *, retryable: bool) -> None:
     crashed = decide(ended(None, exit_code=1, log_tail=f"Traceback (most recent call last):\n{said}\n\n"))
-    assert (crashed.status, crashed.retryable) == (JobStatus.ERROR, False)
+    assert (crashed.status, crashed.reason, crashed.retryable) == (JobStatus.ERROR, reason, retryable)
     assert crashed.message.endswith(said)
 
 
 @pytest.mark.parametrize(
-    ("reasons", "retryable"),
+    ("errors", "reason", "retryable"),
     [
-        (["NotSupported: Unsupported URL scheme 'ftp': no handler available for that scheme"], False),
-        (["127.0.0.1 is not a public address"], False),
+        ([{"code": "url_unsupported", "permanent": "yes"}], Reason.URL_UNSUPPORTED, False),
         (
-            ["in the spider: ModuleNotFoundError: No module named 'x'", "NotSupported: Unsupported URL scheme 's3'"],
+            [{"code": "page_missing", "permanent": "yes"}, {"code": "site_refuses", "permanent": "yes"}],
+            Reason.PAGE_MISSING,
             False,
         ),
-        (["NotSupported: Unsupported URL scheme 'ftp'", "HTTP 503 Service Unavailable"], True),
-        (["in the spider: TypeError: 'NoneType' object is not subscriptable"], True),
-        (["HTTP 404 Not Found", "HTTP 403 Forbidden", "HTTP 410 Gone"], False),
-        (["HTTP 404 Not Found", "HTTP 503 Service Unavailable"], True),
-        (["HTTP 429 Too Many Requests"], True),
+        ([{"code": "page_missing", "permanent": "yes"}, {"code": "site_failed"}], Reason.PAGE_MISSING, True),
+        ([{"code": "rate_limited"}], Reason.RATE_LIMITED, True),
+        ([{"code": "spider_failed"}], Reason.SPIDER_FAILED, True),
+        # of a newer node, and of an older one
+        ([{"code": "of_tomorrow"}], Reason.REQUESTS_FAILED, True),
+        ([{"reason": "HTTP 404 Not Found"}], Reason.REQUESTS_FAILED, True),
     ],
 )
-@pytest.mark.parametrize("pages", [0, 1])
-def test_only_errors_that_may_pass_are_tried_again(reasons: list[str], pages: int, *, retryable: bool) -> None:
-    spider = report(pages=pages, errors=len(reasons))
-    spider.errors = [{"url": "http://site/x", "reason": reason} for reason in reasons]
-    outcome = decide(ended(spider))
-    assert (outcome.status, outcome.retryable) == (JobStatus.ERROR, retryable)
+def test_the_first_error_is_the_reason_and_only_errors_that_may_pass_are_tried_again(
+    errors: list[dict[str, str]], reason: Reason, *, retryable: bool
+) -> None:
+    spider = report(pages=1, errors=len(errors))
+    spider.errors = errors
+    assert decide(ended(spider))[:2] == (JobStatus.ERROR, reason)
+    assert decide(ended(spider)).retryable is retryable
 
 
 def test_exactly_thirty_percent_of_errors_is_partial_and_more_is_an_error() -> None:
@@ -136,7 +168,7 @@ def test_a_start_page_that_robots_txt_forbids_is_told_with_the_way_out() -> None
     spider = report(pages=0).model_copy(update={"stats": {"robotstxt/forbidden": 1}})
     outcome = decide(ended(spider))
     told = "robots.txt forbids the start page; the spider's parameter obey_robots turns that off"
-    assert outcome == (JobStatus.ERROR, told, False)
+    assert outcome == (JobStatus.ERROR, Reason.ROBOTS_FORBIDDEN, told, False)
 
 
 @pytest.mark.parametrize(
@@ -205,14 +237,15 @@ def test_a_variable_that_is_not_set_is_named_with_the_command_that_sets_it_and_n
     frame = f'  File "{file}", line 679, in __getitem__\n    raise KeyError(key) from None\n'
     crashed = decide(ended(None, exit_code=1, log_tail=f"{FRAME}{frame}KeyError: 'API_KEY'\n"))
     assert "KeyError: 'API_KEY' (there is no such variable: `discoverybot env set API_KEY" in crashed.message
-    assert not crashed.retryable
+    assert (crashed.reason, crashed.retryable) == (Reason.VARIABLE_MISSING, False)
 
 
 def test_of_a_crawl_that_an_exception_ended_the_report_says_more_than_its_process() -> None:
     spider = report(pages=0, reason="broke_down")
     spider.errors = [{"reason": "StoreError: refused\n  twice", "kind": "breakdown"}]
     facts = ended(spider, exit_code=1, log_tail="RuntimeError: Engine slot not assigned")
-    assert decide(facts) == (JobStatus.ERROR, "the crawl could not begin: StoreError: refused twice", True)
+    told = "the crawl could not begin: StoreError: refused twice"
+    assert decide(facts) == (JobStatus.ERROR, Reason.BROKE_DOWN, told, True)
     spider.errors[0]["permanent"] = "yes"
     assert not decide(facts).retryable
     # a tailer of before hands on nothing but the text
@@ -269,13 +302,14 @@ def test_a_crawl_that_finds_less_than_expected_is_partial_and_says_why() -> None
         "3 of 4 items have 'title', expected at least 90 %",
     )
     assert decide(ended(spider)).status is JobStatus.FINISHED
-    assert decide(ended(spider), expect=expect) == (JobStatus.PARTIAL, "; ".join(found), False)
+    told = "; ".join(found)
+    assert decide(ended(spider), expect=expect) == (JobStatus.PARTIAL, Reason.EXPECTATION_BROKEN, told, False)
 
 
 def test_a_crawl_that_finds_what_is_expected_ends_as_it_would_have_ended() -> None:
     expect = Expect(min_items=1, max_error_rate=0.5, fields={"title": 1})
     full = report().model_copy(update={"filled": {"title": 1}})
-    assert decide(ended(full), expect=expect) == (JobStatus.FINISHED, "10 pages", False)
+    assert decide(ended(full), expect=expect) == (JobStatus.FINISHED, Reason.COMPLETED, "10 pages", False)
     # what is expected excuses nothing
     some, most = report(errors=1), report(pages=6, errors=4)
     assert decide(ended(some), expect=expect) == decide(ended(some))
@@ -304,18 +338,20 @@ def test_a_crawl_that_finds_what_is_expected_ends_as_it_would_have_ended() -> No
     ],
 )
 def test_what_is_expected_makes_no_bad_outcome_better(facts: ExitReport, status: JobStatus, message: str) -> None:
-    assert decide(facts, expect=Expect(min_items=5))[:2] == (status, message)
+    outcome = decide(facts, expect=Expect(min_items=5))
+    assert (outcome.status, outcome.message) == (status, message)
 
 
 def test_a_crawl_that_was_stopped_early_is_partial_whatever_came_after_that() -> None:
     stopped, expect = report(reason="expectation_broken", errors=1), Expect(max_error_rate=0.1, stop_early_after=5)
     early = "stopped early, because it broke an expectation"
-    assert decide(ended(stopped), expect=expect) == (JobStatus.PARTIAL, early, False)
+    assert decide(ended(stopped), expect=expect) == (JobStatus.PARTIAL, Reason.EXPECTATION_BROKEN, early, False)
     worse = report(reason="expectation_broken", errors=2)
     told = f"{early}; 2 of 12 requests failed, expected at most 10 %"
-    assert decide(ended(worse), expect=expect) == (JobStatus.PARTIAL, told, False)
+    assert decide(ended(worse), expect=expect) == (JobStatus.PARTIAL, Reason.EXPECTATION_BROKEN, told, False)
     worst = report(reason="expectation_broken", pages=6, errors=4)
-    assert decide(ended(worst), expect=expect)[0::2] == (JobStatus.ERROR, True)
+    outcome = decide(ended(worst), expect=expect)
+    assert (outcome.status, outcome.retryable) == (JobStatus.ERROR, True)
 
 
 def test_counts_of_fields_that_cannot_be_are_no_obstacle() -> None:

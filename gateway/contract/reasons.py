@@ -1,0 +1,73 @@
+"""Why an attempt, and with it a job, ended as it did: one code for each cause, whatever the message says of it.
+
+`docs/troubleshooting.md` has a paragraph for each. Codes are stored and shown: none is renamed, and what is read may
+be one of a newer version.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    # --- it came to its end
+    COMPLETED = "completed"
+    #: It has as many pages or items as it was to have.
+    OWN_LIMIT = "own_limit"
+    NO_ITEMS = "no_items"
+    EXPECTATION_BROKEN = "expectation_broken"
+    #: The spider has closed itself with a reason of its own.
+    CLOSED_EARLY = "closed_early"
+    NOTHING_FETCHED = "nothing_fetched"
+    REQUESTS_FAILED = "requests_failed"
+    # --- somebody wanted it
+    CANCELLED = "cancelled"
+    PAUSED = "paused"
+    #: It was paused, and nobody has resumed it in time.
+    PAUSE_EXPIRED = "pause_expired"
+    # --- the site, and the way to it
+    ADDRESS_FORBIDDEN = "address_forbidden"
+    ROBOTS_FORBIDDEN = "robots_forbidden"
+    SITE_REFUSES = "site_refuses"
+    RATE_LIMITED = "rate_limited"
+    PAGE_MISSING = "page_missing"
+    SITE_FAILED = "site_failed"
+    SITE_UNREACHABLE = "site_unreachable"
+    SITE_TIMEOUT = "site_timeout"
+    PROXY_UNREACHABLE = "proxy_unreachable"
+    PAGE_TOO_LARGE = "page_too_large"
+    #: Redirects without end, or a page that no spider may be given.
+    PAGE_REFUSED = "page_refused"
+    URL_UNSUPPORTED = "url_unsupported"
+    # --- the project's code
+    NOT_IMPORTABLE = "not_importable"
+    SPIDER_MISSING = "spider_missing"
+    ARGUMENTS_WRONG = "arguments_wrong"
+    VARIABLE_MISSING = "variable_missing"
+    HANDLER_REFUSED = "handler_refused"
+    #: The spider, or a component of its project, could not be built or opened.
+    BROKE_DOWN = "broke_down"
+    SPIDER_FAILED = "spider_failed"
+    PIPELINE_FAILED = "pipeline_failed"
+    ITEM_REFUSED = "item_refused"
+    PROCESS_CRASHED = "process_crashed"
+    ITEMS_UNREADABLE = "items_unreadable"
+    # --- a limit
+    TIME_LIMIT = "time_limit"
+    MEMORY_LIMIT = "memory_limit"
+    PROCESS_LIMIT = "process_limit"
+    LOG_LIMIT = "log_limit"
+    FILE_LIMIT = "file_limit"
+    ENTRY_LIMIT = "entry_limit"
+    STALLED = "stalled"
+    # --- the node
+    NOT_STARTED = "not_started"
+    NO_NODE_TOOK_IT = "no_node_took_it"
+    NODE_SHUT_DOWN = "node_shut_down"
+    PROCESS_KILLED = "process_killed"
+    DISK_FULL = "disk_full"
+
+
+def reason_of(code: str | None) -> Reason | None:
+    """`None` for a code of another version, too."""
+    return Reason._value2member_map_.get(code or "")  # type: ignore[return-value]
