@@ -8,6 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 from rich.text import Text
+from typer.main import get_command
 
 from gateway.cli.api import ApiError, ExitCode
 from gateway.cli.commands import command, group
@@ -63,12 +64,14 @@ for resource in RESOURCES:
     for action in resource.actions:
         if action.alone:
             app.command(action.alone, help=action.about)(command(resource, action))
+#: All of them with their options, made once: a fork of a process that has imported this has it already.
+_command = get_command(app)
 
 
 def main() -> None:
     """Run the command line; every foreseeable failure is one line, never a traceback."""
     try:
-        app(prog_name="discoverybot")
+        _command(prog_name="discoverybot")
     except ApiError as error:
         _fail(str(error), error.exit_code)
     except SettingsError as error:
