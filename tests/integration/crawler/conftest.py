@@ -25,9 +25,9 @@ from gateway.settings import NodeSettings
 ROOT = Path(__file__).parents[3]
 JOB_ID = "0123456789abcdef0123456789abcdef"
 DEADLINE = 60
-#: Projects whose crawls are forked: ours, as on a node, and one that a node would start. What is tested with that is
+#: Projects whose crawls are forked: ours, as on a node, and two that a node would start. What is tested with those is
 #: no matter of how a process begins, and to import Scrapy takes half of the time of each.
-FORKED = frozenset({ROOT, Path(__file__).parent / "walk"})
+FORKED = frozenset({ROOT, Path(__file__).parent / "walk", Path(__file__).parent / "shop"})
 
 
 class Crawl(NamedTuple):
