@@ -33,7 +33,7 @@ CHANGES = [
     ("America/Havana", "2027-03-14"),
     ("America/Havana", "2027-11-07"),
 ]
-CRONS_EACH = 40
+CRONS_EACH = 15
 MINUTE = timedelta(minutes=1)
 #: Walked through after the beginning of the day.
 HOURS_AROUND = 32
