@@ -140,6 +140,7 @@ class Attempt:
     def _start(self, spider: str, env: Mapping[str, str], cwd: Path, *, forked: bool) -> Popen[bytes] | WarmProcess:
         log, module = self.folder / "crawl.log", "crawler.node.runner"
         if forked:
+            log.touch()
             return warm.start(module, "crawl", spider, env=env, cwd=cwd, stdout=log, stdin=self._stdin)
         with log.open("ab") as output:
             return Popen(
