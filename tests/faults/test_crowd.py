@@ -19,7 +19,7 @@ from fault_table import FULL, full_or_short, record
 from sites.server import Site
 from stack import Stack, running_stack
 
-CRAWLS = full_or_short(10_000, 120)
+CRAWLS = full_or_short(10_000, 40)
 #: Seconds in which they are asked for; not more of them may be accepted than can run in the time there is.
 RUSH = full_or_short(60, 0)
 QUEUE_MAX = full_or_short(300, 0)
@@ -66,7 +66,7 @@ class Scales(threading.Thread):
 def test_of_any_number_of_crawls_each_runs_once_or_is_refused(stack: Stack) -> None:
     with Site() as site, CrawlVerifier(stack, site, pages=1) as verifier:
         # what is loaded when it is first used is no growth
-        verifier.begin(20, at_once=4)
+        verifier.begin(full_or_short(20, 8), at_once=4)
         verifier.wait()
         scales = Scales(stack)
         scales.start()

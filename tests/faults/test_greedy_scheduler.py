@@ -21,11 +21,11 @@ from stack import Stack, running_stack, wait_until
 from gateway.clock import to_iso, utc_now
 
 #: Schedules that he asks for, and that he gets; and crawls for a second or two ahead.
-ASKED = full_or_short(400, 60)
-SCHEDULES = full_or_short(300, 40)
-LATER = full_or_short(200, 80)
+ASKED = full_or_short(400, 24)
+SCHEDULES = full_or_short(300, 16)
+LATER = full_or_short(200, 40)
 #: Seconds for which he goes on.
-SECONDS = full_or_short(60, 8)
+SECONDS = full_or_short(60, 4)
 WAITING, RUNNING = 20, 4
 #: Seconds within which others' crawls start, and their schedules fire.
 PROMPT = full_or_short(5.0, 20.0)
