@@ -12,7 +12,7 @@ from fault_table import full_or_short, record
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(420)]
 
 SECONDS = full_or_short(60, 5)
-CRAWLS = full_or_short(500, 20)
+CRAWLS = full_or_short(500, 8)
 #: Seconds within which all are to be accepted, and within which one alone is to begin.
 PROMPT, BEGUN_WITHIN = 60, full_or_short(5.0, 20.0)
 

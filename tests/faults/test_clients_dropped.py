@@ -22,7 +22,7 @@ from stack import Stack, wait_until
 from gateway.clock import utc_now
 from gateway.stores.redis import job_channel
 
-CLIENTS = full_or_short(1000, 400)
+CLIENTS = full_or_short(1000, 100)
 #: Each is followed by as many of them.
 JOBS = 20
 #: Those who stay, on one of the jobs.

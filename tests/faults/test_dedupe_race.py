@@ -14,7 +14,7 @@ import pytest
 import redis
 import warm
 from breakable import Platform
-from fault_table import record
+from fault_table import full_or_short, record
 from sites.server import Site, html
 from stack import ROOT, Stack, wait_until
 from stores import free_port
@@ -22,7 +22,7 @@ from warm import WarmProcess
 
 pytestmark = [pytest.mark.stack]
 
-REQUESTS = 200
+REQUESTS = full_or_short(200, 50)
 
 
 @pytest.fixture(scope="module")

@@ -20,11 +20,11 @@ from stack import Stack, wait_until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
-FLUSHES = full_or_short(20, 4)
+FLUSHES = full_or_short(20, 2)
 FOLLOWED = full_or_short(12, 4)
 SECONDS = full_or_short(30, 4)
 #: Crawls that run when MongoDB goes away, and that are asked for meanwhile.
-RUNNING, ASKED = 4, full_or_short(100, 20)
+RUNNING, ASKED = 4, full_or_short(100, 8)
 #: Clients that ask at the same time: many more than the gateway has threads.
 CLIENTS = 100
 

@@ -15,7 +15,7 @@ from worker_kills import kill_workers
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(420)]
 
-TIMES = full_or_short(10, 2)
+TIMES = full_or_short(10, 1)
 KILLS = full_or_short(20, 3)
 
 
