@@ -12,7 +12,7 @@ from nodes import ExtraNode, nodes_beside
 from sites.server import Site
 from stack import Stack, running_stack, wait_until
 
-ROUNDS = full_or_short(5, 2)
+ROUNDS = full_or_short(5, 1)
 CRAWLS = 6
 #: Seconds within which others' crawls begin meanwhile.
 PROMPT = full_or_short(5.0, 20.0)
