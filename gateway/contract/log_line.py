@@ -7,6 +7,7 @@ which of them make an entry, so a reader that reads a log again, from any entry 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from functools import lru_cache
 from typing import NamedTuple, Self
 
@@ -31,6 +32,7 @@ _HEAD = re.compile(
 _TIME = rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{3})?(?:Z|[+-]\d\d:?\d\d)? "
 _LOGGER, _LEVEL = rb"[^\]\s]+", b"|".join(name.encode() for name in LEVELS)
 _HEAD_BYTES = re.compile(rb"%b\[(%b)\] (%b): " % (_TIME, _LOGGER, _LEVEL))
+_HEADS = re.compile(rb"^" + _HEAD_BYTES.pattern, re.MULTILINE)
 #: From the newline before it on. It is not repeated possessively: Python before 3.11.5 goes wrong with such a group.
 _LINE_WITHOUT_HEAD = rb"\n(?!%b\[%b\] (?:%b): )[^\n]*+" % (_TIME, _LOGGER, _LEVEL)
 _LINES_BEFORE_HEAD = re.compile(rb"(?:%b)*" % _LINE_WITHOUT_HEAD)
@@ -83,6 +85,44 @@ class LogEntry(NamedTuple):
     def text(self) -> str:
         """The line as our own format writes it."""
         return self.msg if self.cont else f"{self.ts} [{self.logger}] {self.level}: {self.msg}"
+
+
+class Survey(NamedTuple):
+    """What can be said of entries without making any: a log may have a million of them in a mebibyte."""
+
+    #: How many lines there are of each logger and level. One without a head counts for the one that it belongs to.
+    lines: Counter[tuple[str, str]]
+    #: Those of the last line.
+    level: str
+    logger: str | None
+
+
+def survey(data: bytes, level: str, logger: str | None) -> Survey:
+    """Of `data`, whole entries of which only the last may be a piece of an over-long line. `level` and `logger` are
+    those in force before it.
+    """
+    lines: Counter[tuple[str, str]] = Counter()
+    position = 0
+    for head in _HEADS.finditer(data):
+        lines[logger or "", level] += data.count(b"\n", position, head.start())
+        logger, level = (part.decode("utf-8", "replace") for part in head.groups())
+        position = head.start()
+    is_open = position < len(data) and not data.endswith(b"\n")
+    lines[logger or "", level] += data.count(b"\n", position) + is_open
+    return Survey(+lines, level, logger)
+
+
+def end_of_entries(data: bytes, least: int, *, final: bool = False) -> int:
+    """Where the first entry ends that ends `least` or more bytes from the start, which is in the first `MAX_LINE`
+    bytes; else where the last whole one does. With `final` a torn last line is one.
+    """
+    line = data.rfind(b"\n", 0, max(0, least - 1)) + 1
+    newline = data.find(b"\n", max(0, least - 1), line + MAX_LINE)
+    if newline >= 0:
+        return newline + 1
+    if len(data) - line >= MAX_LINE:
+        return line + MAX_LINE
+    return len(data) if final else line
 
 
 def head_at(data: bytes, start: int) -> tuple[bytes, ...] | None:

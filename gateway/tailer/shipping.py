@@ -19,13 +19,13 @@ from bson.errors import BSONError
 from gateway.clock import Clock, truncate, utc_now
 from gateway.contract import outbox as files
 from gateway.contract import records
-from gateway.contract.log_line import MAX_LINE, LogEntry, split_entries
+from gateway.contract.log_line import MAX_LINE, LogEntry, end_of_entries, split_entries, survey
 from gateway.errors import JobNotFoundError, UnavailableError
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.completion import Completion
 from gateway.jobs.progress import Point, ProgressStore
 from gateway.jobs.store import JobStore
-from gateway.logs.store import LogChunk, LogStore, LogStream, count_lines
+from gateway.logs.store import LineCounts, LogChunk, LogStore, LogStream
 from gateway.requests.store import RequestChunk, RequestStore
 from gateway.stores.mongo import is_passing
 from gateway.tailer.file_shipping import FileSink
@@ -33,62 +33,69 @@ from gateway.tailer.outbox import Attempt, LogPosition, started_at
 
 
 class LogPiece(NamedTuple):
-    """Whole entries; `data` is exactly their bytes."""
+    """Whole entries; `data` is exactly their bytes. They are made only where they are shipped one by one: there may
+    be as many as bytes.
+    """
 
-    entries: list[LogEntry]
     data: bytes
+    lines: LineCounts
     #: Where the entries begin, and where to go on reading.
     start: LogPosition
     end: LogPosition
-    #: Whether the file held more than `size` bytes.
+    #: Whether there may be more.
     more: bool
 
+    @property
+    def entries(self) -> list[LogEntry]:
+        return split_entries(self.data, self.start.offset, self.start.level, final=True)[0]
 
-def read_piece(path: Path, start: LogPosition, size: int, log_end: int | None) -> LogPiece:
-    """The entries in about `size` bytes from `start` on, of which the last may be long. Without a `log_end` a torn
-    last line is left for later. With one, that line ends there, and nothing after it is read.
+
+def read_piece(path: Path, start: LogPosition, size: int, log_end: int | None, most: int | None = None) -> LogPiece:
+    """The entries in about `size` bytes from `start` on, of which the last may be long, and no more than `most`
+    lines. Without a `log_end` a torn last line is left for later. With one, that line ends there, and nothing after
+    it is read.
     """
-    piece = _read(path, start, size, log_end)
-    if not piece.entries and piece.more:
-        # the line is longer than `size`; an entry is never longer than this
-        piece = _read(path, start, MAX_LINE, log_end)
-    return piece
+    # a line may be longer than `size`; an entry is never longer than this
+    for size_read in (size, MAX_LINE):
+        data, final = _read(path, start, size_read, log_end)
+        end = end_of_entries(data, len(data) if size_read == size else 1, final=final)
+        more = len(data) == size_read
+        if end or not more:
+            break
+    if most is not None and len(parts := data[:end].split(b"\n", most)) > most and parts[-1]:
+        end, more = end - len(parts[-1]), True
+    return _piece(data[:end], start, more=more)
 
 
-def cut(piece: LogPiece, minimum: int) -> LogPiece | None:
-    """The first entries of `piece` that together have `minimum` bytes; `None` if all of them have fewer.
-
-    The bytes alone decide where a piece is cut: each cut from the same start is at the same place.
+def read_chunk(path: Path, start: LogPosition, least: int, log_end: int | None) -> LogPiece:
+    """The entries from `start` on up to the first that ends `least` or more bytes after it; all that there are, if
+    they have fewer bytes. The bytes alone decide where it ends: each one from the same start is the same.
     """
-    start = piece.start.offset
-    for index, entry in enumerate(piece.entries):
-        if entry.end - start >= minimum:
-            end = _after(piece.entries[: index + 1], piece.start)
-            more = piece.more or index + 1 < len(piece.entries)
-            return LogPiece(piece.entries[: index + 1], piece.data[: entry.end - start], piece.start, end, more)
-    return None
+    for size in (2 * least, least + MAX_LINE):
+        data, final = _read(path, start, size, log_end)
+        end = end_of_entries(data, least, final=final)
+        more = len(data) == size
+        if end >= least or not more:
+            break
+    return _piece(data[:end], start, more=more or end < len(data))
 
 
-def _read(path: Path, start: LogPosition, size: int, log_end: int | None) -> LogPiece:
+def _read(path: Path, start: LogPosition, size: int, log_end: int | None) -> tuple[bytes, bool]:
+    """The bytes, and whether the log ends with them."""
     data = files.read_part(path, start.offset, size if log_end is None else min(size, log_end - start.offset))
-    final = log_end is not None and start.offset + len(data) >= log_end
-    entries, _ = split_entries(data, start.offset, start.level, final=final)
-    end = _after(entries, start)
-    return LogPiece(entries, data[: end.offset - start.offset], start, end, more=len(data) == size)
+    return data, log_end is not None and start.offset + len(data) >= log_end
 
 
-def _after(entries: list[LogEntry], start: LogPosition) -> LogPosition:
-    """Where the entries end, which begin at `start`."""
-    if not entries:
-        return start
-    logger = next((entry.logger for entry in reversed(entries) if not entry.cont), start.logger)
-    return LogPosition(offset=entries[-1].end, level=entries[-1].level, logger=logger)
+def _piece(data: bytes, start: LogPosition, *, more: bool) -> LogPiece:
+    found = survey(data, start.level, start.logger)
+    end = LogPosition(offset=start.offset + len(data), level=found.level, logger=found.logger)
+    return LogPiece(data, found.lines, start, end, more)
 
 
 # --- logs are shipped twice: the live end to Redis, everything to MongoDB. Neither waits for the other.
 
-#: Bytes of log in one write to Redis: a few milliseconds of work, so that no log makes another one wait.
-LIVE_PIECE = 64 << 10
+#: Bytes of log, and lines, in one write to Redis: a few milliseconds of work, so that no log makes another one wait.
+LIVE_PIECE, LIVE_LINES = 64 << 10, 1000
 #: Bytes that Redis may lag behind. Redis skips what lies further back, so that "live" stays live; MongoDB has it.
 MAX_LAG = 4 << 20
 #: Bytes of a full chunk in MongoDB. A chunk that has fewer grows with every flush.
@@ -107,8 +114,8 @@ def ship_live_log(stream: LogStream, attempt: Attempt) -> bool:
         # read, not skipped: a line without a head has the level of one that may lie far back
         piece = read_piece(attempt.log_path, start, MAX_LINE, log_end)
     else:
-        piece = read_piece(attempt.log_path, start, LIVE_PIECE, log_end)
-        if piece.entries:
+        piece = read_piece(attempt.log_path, start, LIVE_PIECE, log_end, LIVE_LINES)
+        if piece.data:
             stream.append(attempt.id, piece.entries)
     attempt.checkpoint.log_redis = piece.end
     return piece.more
@@ -123,27 +130,15 @@ def ship_log(store: LogStore, attempt: Attempt) -> bool:
     """
     log_end = attempt.log_bound
     for _ in range(CHUNKS_PER_TURN):
-        piece = _next_chunk(attempt, log_end)
+        piece = read_chunk(attempt.log_path, attempt.checkpoint.log_mongo, CHUNK, log_end)
         start, end = piece.start, piece.end.offset
         if end > attempt.log_stored:
-            lines = count_lines(piece.entries, start.logger)
-            store.append(LogChunk(*attempt.id, start.offset, end, start.level, piece.data, start.logger, lines))
+            store.append(LogChunk(*attempt.id, start.offset, end, start.level, piece.data, start.logger, piece.lines))
             attempt.log_stored = end
         if len(piece.data) < CHUNK:
             return False
         attempt.checkpoint.log_mongo = piece.end
     return True
-
-
-def _next_chunk(attempt: Attempt, log_end: int | None) -> LogPiece:
-    """The full chunk from the checkpoint on, or as much of it as there is."""
-    start = attempt.checkpoint.log_mongo
-    piece = read_piece(attempt.log_path, start, 2 * CHUNK, log_end)
-    chunk = cut(piece, CHUNK)
-    if chunk is None and piece.more:
-        piece = read_piece(attempt.log_path, start, CHUNK + MAX_LINE, log_end)
-        chunk = cut(piece, CHUNK)
-    return chunk or piece
 
 
 # --- from a line of `items.jsonl` to what MongoDB can hold. No line is ever dropped.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
@@ -34,6 +35,8 @@ TailingNode = Callable[..., AbstractContextManager[Node]]
 NAMES = (LOG, ITEMS, REQUESTS, PROGRESS, ACTIVE, REPORT, STOPPING, EXIT, SHIPPED, STARTED, SPEC)
 #: Seconds within which another crawl's lines and items arrive meanwhile.
 PROMPT = 30.0
+#: Seconds; it took twice as long, and more, when each look at such a log took six seconds of a processor.
+NO_BLOCKAGE = 10.0
 #: Bytes of a log; its end is cut at twice that.
 MAX_LOG = 1 << 20
 SECRET = "a secret of the process that others look at"
@@ -101,6 +104,21 @@ def test_whatever_lies_in_the_place_of_a_file_the_attempt_ends_and_others_are_sh
     assert lives(node)
     neighbour.end()
     assert node.ended(neighbour).attempts["1"].exit
+
+
+def test_a_log_of_millions_of_lines_holds_nobody_up(
+    tmp_path: Path, tailing_node: TailingNode, mongo: StoreProcess, valkey: StoreProcess
+) -> None:
+    with tailing_node(tmp_path, mongo, valkey) as node:
+        noisy, neighbour = node.crawl(), node.crawl()
+        assert_ships(node, neighbour)
+        noisy.log(b"\n" * (12 << 20))
+        eventually(lambda: node.stored_log(noisy))
+        began = time.monotonic()
+        assert_ships(node, neighbour)
+        neighbour.end()
+        node.ended(neighbour)
+        assert time.monotonic() - began < NO_BLOCKAGE
 
 
 def test_a_job_whose_items_cannot_be_read_has_those_from_before_and_says_so(node: Node) -> None:

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.contract.log_line import MAX_LINE, split_entries
+from gateway.logs.store import count_lines
 from gateway.tailer.outbox import LogPosition
-from gateway.tailer.shipping import LogPiece, cut, read_piece
+from gateway.tailer.shipping import LogPiece, read_chunk, read_piece
 
 HEAD = b"2027-06-01T09:00:01.250Z [a] "
 lines = st.lists(st.sampled_from([HEAD + b"INFO: x", HEAD + b"WARNING: y" * 9, b"  traceback", b"", b"\xff" * 40]))
@@ -17,7 +18,7 @@ lines = st.lists(st.sampled_from([HEAD + b"INFO: x", HEAD + b"WARNING: y" * 9, b
 
 def pieces(path: Path, size: int, log_end: int) -> list[LogPiece]:
     found, at = [], LogPosition()
-    while (piece := read_piece(path, at, size, log_end)).entries:
+    while (piece := read_piece(path, at, size, log_end)).data:
         found.append(piece)
         at = piece.end
     return found
@@ -60,15 +61,41 @@ def test_there_may_be_no_log_at_all(tmp_path: Path) -> None:
     assert not read_piece(tmp_path / "none", LogPosition(), 100, 0).entries
 
 
-@given(content=lines, sizes=st.tuples(st.integers(50, 90), st.integers(100, 2000)))
-def test_where_a_chunk_ends_depends_on_the_bytes_alone(
-    log: Path, content: list[bytes], sizes: tuple[int, int]
+@given(content=lines, least=st.integers(1, 200), torn=st.booleans())
+def test_a_chunk_ends_with_the_first_entry_that_makes_it_long_enough(
+    log: Path, content: list[bytes], least: int, *, torn: bool
 ) -> None:
-    data = b"\n".join(content) + b"\n"
+    data = b"\n".join(content) + (b"" if torn else b"\n")
     log.write_bytes(data)
-    cuts = [cut(read_piece(log, LogPosition(), size, None), 40) for size in sizes]
-    ends = {piece.end for piece in cuts if piece is not None}
-    assert len(ends) <= 1
+    entries = split_entries(data, 0, final=True)[0]
+    chunk = read_chunk(log, LogPosition(), least, len(data))
+    full = next((entry.end for entry in entries if entry.end >= least), len(data))
+    assert chunk.data == data[:full]
+    assert chunk.entries == [entry for entry in entries if entry.end <= full]
+    assert chunk.lines == count_lines(chunk.entries, None)
+    assert chunk.more == (full < len(data))
+    if entries:
+        assert chunk.end.level == chunk.entries[-1].level
+
+
+def test_an_over_long_line_is_a_chunk_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "crawl.log"
+    path.write_bytes(b"a\n" * 10 + b"x" * (MAX_LINE + 5) + b"\n" + HEAD + b"INFO: y\n")
+    at, found = LogPosition(), []
+    while (chunk := read_chunk(path, at, 1000, path.stat().st_size)).data:
+        found.append((len(chunk.data), sum(chunk.lines.values()), chunk.end.level))
+        at = chunk.end
+    assert found == [(20 + MAX_LINE, 11, "ERROR"), (6 + len(HEAD) + 8, 2, "INFO")]
+
+
+def test_no_more_lines_are_read_than_wanted(tmp_path: Path) -> None:
+    path = tmp_path / "crawl.log"
+    path.write_bytes(b"\n" * 25)
+    sizes, at = [], LogPosition()
+    while (piece := read_piece(path, at, 1000, None, 10)).data:
+        sizes.append((len(piece.entries), piece.more))
+        at = piece.end
+    assert sizes == [(10, True), (10, True), (5, False)]
 
 
 def test_levels_are_carried_from_piece_to_piece(tmp_path: Path) -> None:
