@@ -86,8 +86,7 @@ def run_and_end(main: Callable[[], object]) -> NoReturn:
     except BaseException:  # noqa: BLE001 - see above
         traceback.print_exc()
     finally:
-        _flush()
-        os._exit(code)
+        leave(code)
 
 
 def _exit_code(main: Callable[[], object]) -> int:
@@ -101,13 +100,15 @@ def _exit_code(main: Callable[[], object]) -> int:
     return 0
 
 
-def _flush() -> None:
-    logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError):  # a full disk, or closed
-            continue
+def leave(code: int) -> NoReturn:
+    """End at once: tearing down the interpreter takes longer than many a crawl."""
+    # a full disk, a stream that is closed, or whatever a project has put in its place
+    with suppress(Exception):
+        logging.shutdown()
+    for name in ("stdout", "stderr"):
+        with suppress(Exception):
+            getattr(sys, name).flush()
+    os._exit(code)
 
 
 # --- hides the secrets of a crawl node's processes from the spiders beside them, which run as the same user: the

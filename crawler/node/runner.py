@@ -11,7 +11,6 @@ import importlib
 import logging
 import os
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -47,7 +46,7 @@ from gateway.contract.outbox import FILES
 from gateway.contract.param_formats import SCRAPYS_PARAMS
 from gateway.contract.written_files import SCRAPY_CFG
 from gateway.crash_points import state_change
-from gateway.process import hide_process
+from gateway.process import hide_process, leave
 
 if TYPE_CHECKING:
     import asyncio
@@ -81,7 +80,7 @@ def main() -> None:
     spec = read_order(Path(folder))
     _tell_environment(spec)
     _activate()
-    _leave(crawl(spec, folder, rules.log_level))
+    leave(crawl(spec, folder, rules.log_level))
 
 
 def _tell_environment(spec: CrawlOrder) -> None:
@@ -134,14 +133,6 @@ def _run_command() -> None:
     settings = _with_lazy_loader(project_settings())
     prepare_process(settings)
     execute(settings=settings)
-
-
-def _leave(code: int) -> None:
-    """End at once: tearing down the interpreter takes longer than many a crawl."""
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 # --- one attempt's crawl: the settings, arguments and process with which its spider runs
@@ -315,7 +306,7 @@ def _require_guard() -> None:
         require_guard()
     except EgressBlockedError as error:
         logger.critical("The crawl does not start: %s", error)
-        _leave(1)
+        leave(1)
 
 
 # --- of all the project's modules, only the one with the spider is imported

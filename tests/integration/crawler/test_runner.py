@@ -100,6 +100,11 @@ def test_a_spider_that_cannot_be_built_ends_with_code_1_and_says_why(run: Run, s
     assert bool(list(crawl.folder.rglob("report.json"))) == (spider != "no_such_spider")
 
 
+def test_a_spider_without_an_output_ends_as_any_other(run: Run, site: Site) -> None:
+    crawl = run("silenced", f"{site.url}/tree/1", cwd=SHOP)
+    assert (crawl.exit_code, crawl.report["finish_reason"], len(crawl.items)) == (0, "finished", 1)
+
+
 def test_a_politely_stopped_crawl_reports_though_a_page_does_not_come(start: Start, site: Site) -> None:
     site.pages["/"] = links("/slow/50", "/slow/51")
     attempt = start("seo", site.url, environ={"CRAWL_STOP_GRACE": "1"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -82,3 +83,13 @@ class Catalogue(Spider):
         yield {"number": number, "price": 9.5 if number % int(self.priced) == 0 else ""}
         for link in response.css("a::attr(href)").getall():
             yield response.follow(link)
+
+
+class Silenced(Spider):
+    """Puts something in the place of its output that is none."""
+
+    name = "silenced"
+
+    def parse(self, response: Response) -> Any:
+        sys.stdout = None  # type: ignore[assignment]
+        yield {"url": response.url}
