@@ -126,9 +126,9 @@ class Account:
         """Where an attempt's processes are to leave what nobody needs once they have ended. Raises `OSError`."""
         (folder / TEMPORARY).mkdir(exist_ok=True)
 
-    def measure(self, folder: Path, most: Space) -> Deferred[Space | None]:
+    def measure(self, folder: Path, most: Space, pids: list[int]) -> Deferred[Space | None]:
         """What an attempt takes of the disk, see `space.measure`; `None` if that cannot be said now."""
-        measured: Deferred[Space | None] = deferToThread(lambda: space.measure(folder.iterdir(), most))
+        measured: Deferred[Space | None] = deferToThread(lambda: space.measure(folder.iterdir(), most, pids))
         return measured.addErrback(lambda _: None)
 
     def open_up(self, _folder: Path) -> Deferred[None]:
@@ -277,8 +277,9 @@ class KeptAccount(Account):
         if not is_there(folder / TEMPORARY):
             _give(self._make_work(), folder / TEMPORARY)
 
-    def measure(self, folder: Path, most: Space) -> Deferred[Space | None]:
-        measured: Deferred[Space | None] = self._look("measure", folder, most=most)
+    def measure(self, folder: Path, most: Space, pids: list[int]) -> Deferred[Space | None]:
+        """With what its user has left where anybody may leave files."""
+        measured: Deferred[Space | None] = self._look("measure", folder, most=most, pids=pids)
         return measured.addCallbacks(lambda found: found and Space(*found), lambda _: None)
 
     def open_up(self, folder: Path) -> Deferred[None]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import resource
 import select
@@ -233,8 +234,11 @@ class Keeper:
                 os.mkdir(path, 0o700)  # noqa: PTH102 - as it is one line below
             os.chmod(path, mode)  # noqa: PTH101
 
-    def _measure(self, uid: int, paths: list[str], most: list[int], fds: Sequence[int]) -> None:
-        self._act(uid, lambda: space.measure(map(Path, paths), space.Space(*most)), fds[0])
+    def _measure(self, uid: int, paths: list[str], most: list[int], pids: list[int], fds: Sequence[int]) -> None:
+        def measure() -> space.Space:
+            return space.measure([*map(Path, paths), *_left_by(uid)], space.Space(*most), pids)
+
+        self._act(uid, measure, fds[0])
 
     def _act(self, uid: int, act: Callable[[], Any], answer: int) -> None:
         """Do it with the rights of this user alone, in a process that no user can signal, as it is root's; what comes
@@ -352,13 +356,19 @@ def _clear(uid: int) -> None:
     began = time.time()
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
+    for path in _left_by(uid, before=began):
+        remove_tree(path)
+
+
+def _left_by(uid: int, before: float = math.inf) -> Iterator[Path]:
+    """What the user has in folders that are everybody's."""
     for folder in SHARED_FOLDERS:
         with suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 with suppress(OSError):
                     found = entry.stat(follow_symlinks=False)
-                    if found.st_uid == uid and found.st_ctime < began:
-                        remove_tree(Path(entry.path))
+                    if found.st_uid == uid and found.st_ctime < before:
+                        yield Path(entry.path)
 
 
 def leave_keeper(settings: NodeSettings) -> dict[str, str]:

@@ -36,11 +36,14 @@ class _EnoughError(Exception):
     """It has been counted up to the limit."""
 
 
-def measure(paths: Iterable[Path], most: Space) -> Space:
-    """What is in an attempt's folder, all of whose entries are `paths`; without the bytes of the crawl's own records.
-    It is not counted further than `most`, of which 0 is no limit. Raises `OSError` if folders are moved meanwhile.
+def measure(paths: Iterable[Path], most: Space, pids: Iterable[int] = ()) -> Space:
+    """What is in an attempt's folder, all of whose entries are `paths`, without the bytes of the crawl's own records;
+    and what its processes have open that is in no folder. It is not counted further than `most`, of which 0 is no
+    limit. Raises `OSError` if folders are moved meanwhile.
     """
-    taken = Space(0, 0)
+    taken = Space(_unnamed(pids), 0)
+    if exceeded(taken, most):
+        return taken
 
     def count(status: os.stat_result, *, is_record: bool) -> None:
         nonlocal taken
@@ -55,6 +58,21 @@ def measure(paths: Iterable[Path], most: Space) -> Space:
                 records = _RECORDS_OF_STATE if path.name == STATE else frozenset[str]()
                 _walk(path, lambda name, status, _: count(status, is_record=name in records))  # noqa: B023 - called here
     return taken
+
+
+def _unnamed(pids: Iterable[int]) -> int:
+    """Bytes of the files that these processes have open and that have no name: those of `tempfile.TemporaryFile`
+    never have one. Only Linux tells of them.
+    """
+    found: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        with suppress(OSError), os.scandir(f"/proc/{pid}/fd") as descriptors:
+            for descriptor in descriptors:
+                with suppress(OSError):
+                    status = descriptor.stat()
+                    if stat.S_ISREG(status.st_mode) and not status.st_nlink:
+                        found[status.st_dev, status.st_ino] = _BLOCK * status.st_blocks
+    return sum(found.values())
 
 
 def exceeded(taken: Space, most: Space) -> str | None:

@@ -401,9 +401,9 @@ class LimitWatch:
         if self._limits.memory or self._limits.processes:
             self._later("processes", PROCESS_INTERVAL, self._look_at_processes, pid)
         if folder is not None:
-            self._start_in(folder)
+            self._start_in(folder, pid)
 
-    def _start_in(self, folder: Path) -> None:
+    def _start_in(self, folder: Path, pid: int) -> None:
         with suppress(OSError):
             # held open: one that is deleted goes on growing
             self._log = outbox.open_file(folder / outbox.LOG)
@@ -415,7 +415,7 @@ class LimitWatch:
         if self._removed is not None:
             self._look_at_folder(folder, _number(folder))
         if self._limits.files or self._limits.entries:
-            self._later("files", FILES_INTERVAL, self._look_at_files, folder)
+            self._later("files", FILES_INTERVAL, self._look_at_files, folder, pid)
 
     def stop(self) -> None:
         self._is_over = True
@@ -471,14 +471,19 @@ class LimitWatch:
         if detector.seconds() >= self._limits.stall:
             self._report("stall")
 
-    def _look_at_files(self, folder: Path) -> None:
+    def _look_at_files(self, folder: Path, pid: int) -> None:
         most = Space(self._limits.files, self._limits.entries)
-        self._account.measure(folder, most).addCallback(self._weigh, folder, most)
+        seen = self._looks.look().addCallback(lambda found: [process.pid for process in found.family(pid)])
+        measured = seen.addCallback(lambda family: self._account.measure(folder, most, family))
+        measured.addErrback(_not_seen).addCallback(self._weigh, most).addBoth(self._measure_again, folder, pid)
 
-    def _weigh(self, taken: Space | None, folder: Path, most: Space) -> None:
+    def _measure_again(self, _: object, folder: Path, pid: int) -> None:
+        if not self._is_over:
+            self._later("files", FILES_INTERVAL, self._look_at_files, folder, pid)
+
+    def _weigh(self, taken: Space | None, most: Space) -> None:
         if self._is_over:
             return
-        self._later("files", FILES_INTERVAL, self._look_at_files, folder)
         self._not_measured = 0 if taken else self._not_measured + 1
         if self._not_measured == MOST_NOT_MEASURED:
             self._report("files")

@@ -72,8 +72,9 @@ def test_the_browsers_memory_is_the_spiders(node: Any) -> None:
 
 def test_one_whose_files_take_twice_what_is_kept_is_stopped(new_node: Callable[..., Any]) -> None:
     node = new_node(FILES_MAX_BYTES=str(1 << 20), CRAWL_STOP_GRACE="10").start()
-    report = node.exit_of(node.run("hoards"))
-    assert (report["stopped_by"], report.get("signal")) == ("files", None)
+    for folder in [node.run(spider) for spider in ("hoards", "hoards_without_a_name")]:
+        report = node.exit_of(folder)
+        assert (report["stopped_by"], report.get("signal")) == ("files", None)
 
 
 @pytest.mark.parametrize("grace", ["0.5", "30"])

@@ -375,8 +375,10 @@ def small(node: UsersNode) -> Iterator[UsersNode]:
 
 
 def test_what_takes_too_much_of_the_disk_is_stopped_wherever_it_lies(small: UsersNode) -> None:
-    kinds = {"deep": "files", "closed": "files", "beside": "files", "many": "entries"}
+    kinds = {"deep": "files", "closed": "files", "beside": "files", "unnamed": "files", "many": "entries"}
     folders = {kind: small.run("fills", project="victim", params={"how": kind}) for kind in kinds}
+    # what is everybody's counts for all attempts of its user
+    kinds["shared"], folders["shared"] = "files", small.run("fills", project="thief", params={"how": "shared"})
     assert {kind: small.exit_of(folder)["stopped_by"] for kind, folder in folders.items()} == kinds
     small.wait_until_idle()
     with acting_as(PLATFORM, PLATFORM):

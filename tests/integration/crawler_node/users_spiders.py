@@ -210,8 +210,13 @@ class Fills(scrapy.Spider):
             os.chdir("closed/inside")
         elif self.how == "beside":
             os.chdir("../state")
-        for number in range(3000 if self.how == "many" else 20):
-            with open(f".{number}", "wb") as file:
+        elif self.how == "shared":
+            os.chdir("/dev/shm")
+        elif self.how == "unnamed":
+            file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - open until it ends
+            file.write(b"x" * 2_000_000)
+        for number in range({"many": 3000, "unnamed": 0}.get(self.how, 20)):
+            with open(f".{os.getpid()}-{number}", "wb") as file:
                 file.write(b"" if self.how == "many" else b"x" * 100_000)
         os.chdir(here)
         if self.how == "closed":

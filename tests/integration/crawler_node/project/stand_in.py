@@ -17,6 +17,7 @@ SPIDERS = (
     *("quick", "polite", "stubborn", "hungry", "parent", "environ", "not_importable", "reporting", "gone", "hostile"),
     "gone_and_busy",
     *("portrait", "dies", "exits", "browses", "leaves_a_browser", "browses_greedily", "prints", "hoards", "murmurs"),
+    "hoards_without_a_name",
     *("crowds", "leaves_a_daemon", "litters"),
 )
 _OPEN = Path("/proc/self/fd")
@@ -135,6 +136,13 @@ def hoards(folder: Path) -> None:
     (place / "hoard").write_bytes(bytes(4 << 20))
     (place / "elsewhere").symlink_to("/")
     polite(folder)
+
+
+def hoards_without_a_name(folder: Path) -> None:
+    with tempfile.TemporaryFile() as file:
+        file.write(bytes(4 << 20))
+        file.flush()
+        polite(folder)
 
 
 def murmurs(_: Path) -> None:
