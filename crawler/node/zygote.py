@@ -103,9 +103,13 @@ class Zygote:
     def _reap(self) -> None:
         with suppress(ChildProcessError):
             while True:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
+                pid, status, usage = os.wait4(-1, os.WNOHANG | os.WUNTRACED)
                 if not pid:
                     break
+                if os.WIFSTOPPED(status):
+                    # a minder, by a project with our own user: it is to hear of its spider's end
+                    os.kill(pid, signal.SIGCONT)
+                    continue
                 self._end_strays()
                 cpu = usage.ru_utime + usage.ru_stime
                 memory = usage.ru_maxrss * MAXRSS_UNIT

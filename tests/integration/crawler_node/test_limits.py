@@ -47,6 +47,10 @@ def test_a_daemon_that_hides_from_its_spider_ends_with_it(node: Any) -> None:
     assert not is_running(int((folder / "daemon").read_text())), "it ends before its end is told"
 
 
+def test_one_that_stops_its_minder_ends_all_the_same(node: Any) -> None:
+    assert node.exit_of(node.run("stops_its_minder"))["exit_code"] == 0
+
+
 def test_what_is_left_among_temporary_files_goes_with_its_attempt(node: Any) -> None:
     folder = node.run("litters")
     node.exit_of(folder)

@@ -18,7 +18,7 @@ SPIDERS = (
     "gone_and_busy",
     *("portrait", "dies", "exits", "browses", "leaves_a_browser", "browses_greedily", "prints", "hoards", "murmurs"),
     "hoards_without_a_name",
-    *("crowds", "leaves_a_daemon", "litters"),
+    *("crowds", "leaves_a_daemon", "litters", "stops_its_minder"),
 )
 _OPEN = Path("/proc/self/fd")
 
@@ -108,6 +108,10 @@ def leaves_a_daemon(folder: Path) -> None:
     subprocess.Popen([sys.executable, "-c", daemon], start_new_session=True, env={})
     while not (folder / "daemon").exists() or not (folder / "daemon").read_text():
         time.sleep(0.01)
+
+
+def stops_its_minder(_: Path) -> None:
+    os.kill(os.getppid(), signal.SIGSTOP)
 
 
 def litters(folder: Path) -> None:
