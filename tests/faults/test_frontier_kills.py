@@ -139,8 +139,11 @@ def too_often(stack: Stack, crawl: Crawled) -> bool:
 INTERRUPTIONS = full_or_short(200, 5)
 #: In short one of each first.
 HOW = ("spider", "pause", "node", "spider", "pause")
+#: Crawls that have not ended, and after how many interruptions one is left to come to its end. Before each try it
+#: waits twice as long as before the last, so of few crawls with many interruptions none would run most of the time.
+CROWD, SHARE = full_or_short(16, 2), full_or_short(6, 5)
 #: Of a tree, and beside each a page that fails once.
-NODES = full_or_short(40, 8)
+NODES = full_or_short(20, 8)
 #: Of each page; that of the root has more.
 ITEMS, MANY = 4, 80
 RESTLESS = f"""
@@ -196,29 +199,51 @@ def expected() -> Counter[tuple[str, int]]:
     return Counter((page, number) for page in pages for number in range(MANY if page == "/p/0" else ITEMS))
 
 
-def interrupt(stack: Stack, how: str, crawl: Crawled, chance: random.Random) -> bool:
-    """Whether there was something to interrupt."""
-    if how == "pause":
-        return pause(stack, crawl.job)
-    found = spiders(stack)
-    if not found:
-        return False
-    if how == "node":
-        for name in ("scrapyd", "tailer"):
-            kill(stack, name, chance)
-    for pid in found if how == "node" else [chance.choice(found)]:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    return True
+class Crowd:
+    """The crawls that are interrupted."""
 
+    def __init__(self, stack: Stack, chance: random.Random, sites: ExitStack) -> None:
+        self._stack, self._chance, self._sites = stack, chance, sites
+        self.crawls: list[Crawled] = []
+        #: By job.
+        self._interrupted: Counter[str] = Counter()
+        self.statuses: dict[str, str] = {}
 
-def pause(stack: Stack, job: str) -> bool:
-    status = stack.status(job)
-    if status["status"] != "running" or stack.http.post(f"{stack.url}/jobs/{job}/pause").is_error:
-        return False
-    ended = {"paused", *FINAL}
-    wait_until(lambda: stack.status(job)["status"] in ended, timeout=120, what="a paused job")
-    return stack.http.post(f"{stack.url}/jobs/{job}/resume").is_success
+    def look(self) -> bool:
+        """Let what is paused go on. Whether all have ended."""
+        for job in [crawl.job for crawl in self.crawls if self.statuses.get(crawl.job) not in FINAL]:
+            self.statuses[job] = status = self._stack.status(job)["status"]
+            if status == "paused":
+                self._stack.http.post(f"{self._stack.url}/jobs/{job}/resume")
+        return {*self.statuses.values()} <= FINAL
+
+    def fill(self) -> None:
+        """Have as many crawls under way as there may be."""
+        for _ in range(CROWD - sum(status not in FINAL for status in self.statuses.values())):
+            site = self._sites.enter_context(Site(tree(), delay=0.05))
+            job = self._stack.crawl(f"{site.url}/p/0", project="restless", spider="restless", max_retries=20)
+            self.crawls.append(Crawled(site, job))
+            self.statuses[job] = "pending"
+
+    def interrupt(self, how: str) -> bool:
+        """Whether there was something to interrupt."""
+        jobs = [
+            job for job, is_now in self.statuses.items() if is_now == "running" and self._interrupted[job] < SHARE
+        ]
+        if not jobs:
+            return False
+        job = self._chance.choice(jobs)
+        self._interrupted[job] += 1
+        if how == "pause":
+            return self._stack.http.post(f"{self._stack.url}/jobs/{job}/pause").is_success
+        if how == "node":
+            for name in ("scrapyd", "tailer"):
+                kill(self._stack, name, self._chance)
+        found = spiders(self._stack, "" if how == "node" else job)
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return bool(found)
 
 
 def feed(stack: Stack, job: str) -> Counter[tuple[str, int]]:
@@ -230,7 +255,7 @@ def feed(stack: Stack, job: str) -> Counter[tuple[str, int]]:
 
 
 @pytest.mark.stack
-@pytest.mark.timeout(400 + 10 * INTERRUPTIONS)
+@pytest.mark.timeout(600 + 10 * INTERRUPTIONS)
 def test_interrupted_crawls_have_each_item_once_whatever_their_pipelines_do(stack: Stack) -> None:
     content = egg(source("restless", spiders=RESTLESS))
     stack.http.post(f"{stack.url}/projects/restless/versions?version=1", content=content).raise_for_status()
@@ -238,19 +263,18 @@ def test_interrupted_crawls_have_each_item_once_whatever_their_pipelines_do(stac
     wait_until(lambda: stack.http.get(known).json().get("projects"), timeout=90, what="the project")
     seed = random.SystemRandom().randrange(1 << 32)
     sys.stdout.write(f"seed of the interruptions: {seed}\n")  # shown where the test fails
-    chance, crawls, done = random.Random(seed), list[Crawled](), 0
     with ExitStack() as sites:
+        chance = random.Random(seed)
+        crowd, done = Crowd(stack, chance, sites), 0
+        crawls = crowd.crawls
         while done < INTERRUPTIONS:
-            running = [crawl for crawl in crawls if stack.status(crawl.job)["status"] not in FINAL]
-            while len(running) < SLOTS // 2:
-                site = sites.enter_context(Site(tree(), delay=0.05))
-                job = stack.crawl(f"{site.url}/p/0", project="restless", spider="restless", max_retries=20)
-                running.append(Crawled(site, job))
-                crawls.append(running[-1])
             time.sleep(chance.uniform(*PAUSE))  # at any moment, that is
-            done += interrupt(stack, HOW[done % len(HOW)], chance.choice(running), chance)
+            crowd.look()
+            crowd.fill()
+            done += crowd.interrupt(HOW[done % len(HOW)])
         last = time.monotonic()
-        ends = Counter(stack.wait_final(crawl.job, timeout=240)["status"] for crawl in crawls)
+        wait_until(crowd.look, timeout=400, what="the end of all crawls")
+        ends = Counter(crowd.statuses.values())
         recovered = time.monotonic() - last
     lost = doubled = 0
     for crawl in crawls:

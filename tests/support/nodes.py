@@ -142,7 +142,8 @@ def own_node(stack: Stack) -> dict[str, Any]:
     return next(node for node in nodes if node["url"] == stack.ready["scrapyd_url"])
 
 
-def spiders(stack: Stack) -> list[int]:
-    """Process ids of the spiders that run on the stack's own node."""
-    folders = [path.parent for path in (stack.home / "node/outbox").glob("*/started") if is_locked(path.parent)]
+def spiders(stack: Stack, job: str = "") -> list[int]:
+    """Process ids of the spiders that run on the stack's own node, or of that of one job."""
+    marks = (stack.home / "node/outbox").glob(f"{job}*/started")
+    folders = [path.parent for path in marks if is_locked(path.parent)]
     return [pid for pid, _ in map(read_mark, folders) if pid]
