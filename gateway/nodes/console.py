@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.contract.written_files import passive_type
 from gateway.errors import NodeError, NodeRefusedError, NodeShutError, NodeUnreachableError, NotFoundError
-from gateway.nodes.scrapyd import CALL_SECONDS, authorities
+from gateway.nodes.scrapyd import CALL_SECONDS, PLAINLY, authorities, content_of, understood
 
 #: Largest page, log or file of items, in bytes, that is passed on; a client must ask for a `Range` of a larger one.
 MAX_BYTES = 1 << 30
@@ -45,7 +45,7 @@ class NodeConsole:
         auth = (username, password) if password else None
         # trust_env: a proxy of the host's environment must never see the nodes' password
         self._http = httpx.AsyncClient(
-            auth=auth, timeout=_TIMEOUT, limits=_AT_ONCE, trust_env=False, verify=authorities()
+            auth=auth, headers=PLAINLY, timeout=_TIMEOUT, limits=_AT_ONCE, trust_env=False, verify=authorities()
         )
 
     async def close(self) -> None:
@@ -62,7 +62,7 @@ class NodeConsole:
         sent = {
             name: headers[name] for name in _PASSED_TO_NODE if headers.get(name, "").isascii() and name in headers
         }
-        sent |= {"Accept-Encoding": "identity", "X-Forwarded-Prefix": prefix}
+        sent["X-Forwarded-Prefix"] = prefix
         answer = await self._send("GET", f"{node_url}/{quote(path)}", headers=sent)
         try:
             return _passed_on(answer, node_url, prefix, headers.get("host", ""))
@@ -75,15 +75,16 @@ class NodeConsole:
         answer = await self._send("POST", f"{node_url}/cancel.json", data={"project": project, "job": job})
         try:
             async with asyncio.timeout(CALL_SECONDS):
-                result = httpx.Response(200, content=await answer.aread()).json()
-        except (httpx.HTTPError, TimeoutError, ValueError) as error:
+                understood(node_url, 200, await content_of(answer))
+        except (httpx.HTTPError, TimeoutError) as error:
             raise NodeUnreachableError("the node's answer cannot be read") from error
+        except NodeRefusedError as error:
+            if error.message.endswith("not found"):
+                # Scrapyd answers this with 200; only the message says it
+                raise NotFoundError(error.message) from error
+            raise
         finally:
             await answer.aclose()
-        if result.get("status") != "ok":
-            message = str(result.get("message", "refused without a reason"))
-            # Scrapyd answers this with 200; only the message says it
-            raise NotFoundError(message) if message.endswith("not found") else NodeRefusedError(message)
 
     async def _send(
         self, method: str, url: str, *, headers: dict[str, str] | None = None, data: dict[str, str] | None = None

@@ -25,8 +25,9 @@ from gateway.errors import NodeRefusedError, NodeShutError, NodeUnreachableError
 CALL_SECONDS = 8.0
 #: Of them for an order, before its node is asked whether it has taken it.
 POST_SECONDS = 5.0
-#: Bytes of an answer. The longest, to an egg's delivery, describes some thousand spiders.
-MAX_ANSWER = 64 << 20
+#: Bytes of an answer, and of the one to an egg's delivery, which describes some thousand spiders. While one is
+#: parsed, nothing else goes on in this process.
+MAX_ANSWER, MAX_DELIVERY_ANSWER = 1 << 20, 64 << 20
 #: Characters of a refusal that are kept: it becomes part of the job's document.
 _MAX_MESSAGE = 2000
 #: Seconds that an upload may take: Scrapyd imports each spider of an egg before it answers.
@@ -35,6 +36,8 @@ DEPLOY_SECONDS = 120.0
 _CONNECT_SECONDS = 3.0
 #: Makes a question longer than a packet, as most posts are: a way that loses long ones is not to be told by a post.
 _FILLING = {"X-Filling": "." * 3000}
+#: Header of all calls of nodes: a kilobyte that is compressed may be megabytes.
+PLAINLY = {"Accept-Encoding": "identity"}
 
 
 _INFOS = TypeAdapter(tuple[SpiderInfo, ...])
@@ -69,7 +72,7 @@ class ScrapydClient:
         timeout = httpx.Timeout(None, connect=_CONNECT_SECONDS)
         # trust_env: a proxy of the host's environment must never see the nodes' password
         self._http = httpx.AsyncClient(
-            auth=auth, timeout=timeout, limits=limits, trust_env=False, verify=authorities()
+            auth=auth, headers=PLAINLY, timeout=timeout, limits=limits, trust_env=False, verify=authorities()
         )
         self._starting = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -114,7 +117,8 @@ class ScrapydClient:
         if wait is not None:
             form["wait"] = str(wait)
         with egg.open("rb") as file:
-            answer = self._post(f"{url}/addversion.json", form, files={"egg": file}, seconds=DEPLOY_SECONDS)
+            limits = {"seconds": DEPLOY_SECONDS, "longest": MAX_DELIVERY_ANSWER}
+            answer = self._post(f"{url}/addversion.json", form, files={"egg": file}, **limits)
         return Taken(int(answer.get("spiders", 0)), _infos(answer.get("infos"), Egg(project, version)))
 
     def dependencies(self, url: str, egg: Egg) -> dict[str, Any]:
@@ -163,38 +167,41 @@ class ScrapydClient:
         return self._begin(method, url, **options).result()
 
     def _begin(
-        self, method: str, url: str, *, seconds: float | None = None, **options: Any
+        self, method: str, url: str, *, seconds: float | None = None, longest: int = MAX_ANSWER, **options: Any
     ) -> Future[dict[str, Any]]:
         if self._is_closed:
             raise NodeUnreachableError("no node is called any more: the process ends", may_have_arrived=False)
         seconds = remaining(CALL_SECONDS if seconds is None else seconds)
-        return asyncio.run_coroutine_threadsafe(self._call(method, url, seconds, options), self._started())
+        call = self._call(method, url, seconds, longest, options)
+        return asyncio.run_coroutine_threadsafe(call, self._started())
 
-    async def _call(self, method: str, url: str, seconds: float, options: dict[str, Any]) -> dict[str, Any]:
+    async def _call(
+        self, method: str, url: str, seconds: float, longest: int, options: dict[str, Any]
+    ) -> dict[str, Any]:
         try:
             async with asyncio.timeout(seconds), self._http.stream(method, url, **options) as response:
-                content = await _content(response)
+                content = await content_of(response, longest)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
             raise NodeUnreachableError(f"nobody answers at {url}", may_have_arrived=False) from error
         except TimeoutError as error:
             raise NodeUnreachableError(f"no whole answer from {url} within {seconds:.2g} s") from error
         except httpx.HTTPError as error:
             raise NodeUnreachableError(f"no answer from {url}: {error or type(error).__name__}") from error
-        return _understood(url, response.status_code, content)
+        return understood(url, response.status_code, content)
 
 
-async def _content(response: httpx.Response) -> bytes:
-    """The whole answer. Raises `httpx.DecodingError` if it has no end in sight."""
+async def content_of(response: httpx.Response, longest: int = MAX_ANSWER) -> bytes:
+    """The whole answer, as it was sent. Raises `httpx.DecodingError` if it is longer."""
     content = bytearray()
-    async for piece in response.aiter_bytes():
+    async for piece in response.aiter_raw():
         content += piece
-        if len(content) > MAX_ANSWER:
-            raise httpx.DecodingError(f"its answer is longer than {MAX_ANSWER >> 20} MiB")
+        if len(content) > longest:
+            raise httpx.DecodingError(f"its answer is longer than {longest >> 20} MiB")
     return bytes(content)
 
 
-def _understood(url: str, status: int, content: bytes) -> dict[str, Any]:
-    """What Scrapyd says. Raises as `ScrapydClient.schedule`."""
+def understood(url: str, status: int, content: bytes) -> dict[str, Any]:
+    """What Scrapyd at this URL says. Raises as `ScrapydClient.schedule`."""
     if status in {401, 403}:
         raise NodeShutError(f"{url} refuses our password or address ({status})")
     if httpx.codes.is_redirect(status) or httpx.codes.is_client_error(status):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +18,8 @@ class NodeDouble:
         self.probes: list[str] = []
         #: `ok`, `refuse`, `full` (refuses for a reason of its own), `lost` (answers questions, and posts by closing),
         #: `vanish` (closes without any answer), `hang` (never answers), `drip` (a byte a second), `endless` (answers
-        #: without end), `moved` (redirects), `broken` (500, no JSON) or `shut` (401).
+        #: without end), `packed` (compressed, which may be gigabytes), `long` (JSON of megabytes), `moved`
+        #: (redirects), `broken` (500, no JSON) or `shut` (401).
         self.mode = "ok"
         #: Paths whose requests are never answered.
         self.silent: set[str] = set()
@@ -59,6 +61,8 @@ _ANSWERS = {
     "refuse": b'{"status": "error", "fault": "job", "message": "no such spider"}',
     "full": b'{"status": "error", "fault": "node", "message": "OSError: [Errno 24] Too many open files"}',
     "broken": b"oops",
+    "packed": gzip.compress(b'{"status": "ok"}'),
+    "long": b'{"status": "ok"%s}' % (b" " * (2 << 20)),
 }
 
 
@@ -72,6 +76,8 @@ def _answer(request: BaseHTTPRequestHandler, double: NodeDouble, mode: str, answ
     request.send_response({"broken": 500, "shut": 401, "moved": 302}.get(mode, 200))
     request.send_header("Location", double.url)
     request.send_header("Content-Length", str(1 << 33 if mode in {"drip", "endless"} else len(content)))
+    if mode == "packed":
+        request.send_header("Content-Encoding", "gzip")
     request.end_headers()
     request.wfile.write(content)
     while mode in {"drip", "endless"} and not double.over.wait(mode == "drip"):

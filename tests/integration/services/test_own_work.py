@@ -133,7 +133,7 @@ def test_outdated_eggs_of_a_node_that_hangs_keep_no_crawl_from_a_healthy_one(
         assert [path for path, _ in hung.requests] == ["/addversion.json"]
 
 
-@pytest.mark.parametrize("mode", ["vanish", "broken", "shut", "hang", "drip", "endless", "moved"])
+@pytest.mark.parametrize("mode", ["vanish", "broken", "shut", "hang", "drip", "endless", "packed", "long", "moved"])
 def test_a_node_that_does_not_work_loses_its_first_crawl_to_another_one(
     works: Platform, double: NodeDouble, mode: str
 ) -> None:
