@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from gateway.dispatch.fair_queue import FairQueue
     from gateway.files.store import FileBytes
     from gateway.jobs.admission import Quotas
-    from gateway.jobs.messages import Waker
+    from gateway.jobs.messages import EventPublisher, Waker
     from gateway.nodes.node import NodeList
     from gateway.nodes.scrapyd import ScrapydClient
     from gateway.projects.environment import SecretBox
@@ -266,6 +266,12 @@ class Container(Builder):
         from gateway.jobs.messages import CeleryWaker
 
         return self.opened(CeleryWaker(self.celery))
+
+    @part
+    def publisher(self) -> EventPublisher:
+        from gateway.jobs.messages import EventPublisher
+
+        return self.opened(EventPublisher(self.redis))
 
     # --- nodes
 

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, NamedTuple, Protocol
 
 import orjson
@@ -85,27 +85,47 @@ def decode(message: bytes) -> dict[str, Any]:
     return decoded
 
 
-# --- publishes events to the clients that watch. A lost event costs a client one second, so publishing never raises.
+# --- publishes events to the clients that watch. A lost event costs a client one second.
 
 log = structlog.get_logger()
 
 
 class EventPublisher:
+    """Publishes from a thread of its own: while Redis is silent, neither a crawl nor a tick waits for it."""
+
+    #: Events that may wait for Redis; of more, the oldest are dropped.
+    MOST_WAITING = 1000
+
     def __init__(self, client: redis.Redis) -> None:
         self._redis = client
+        #: Channel and event.
+        self._events: deque[tuple[str, bytes]] = deque(maxlen=self.MOST_WAITING)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="events")
 
     @state_change("announcer.status")
     def status(self, job: Job) -> None:
-        """Publish the job's present status."""
+        """Have the job's present status published soon, after all that was to be published before. Never raises."""
         message = {"kind": "status", "job_id": job.id, "user_id": job.user_id, "data": status_data(job)}
-        event = orjson.dumps(message)
+        self._events.append((job_channel(job.id), orjson.dumps(message)))
+        # refused only at the end of the process
+        with suppress(RuntimeError):
+            self._thread.submit(self._publish)
+
+    def close(self) -> None:
+        """Returns when what waits has been published, or could not be."""
+        self._thread.shutdown()
+
+    def _publish(self) -> None:
+        """Publish all that waits; mostly an earlier call has done that."""
+        events = [self._events.popleft() for _ in range(len(self._events))]
         try:
             with self._redis.pipeline(transaction=False) as pipeline:
-                pipeline.publish(job_channel(job.id), event)
-                pipeline.publish(ALL_EVENTS, event)
+                for channel, event in events:
+                    pipeline.publish(channel, event)
+                    pipeline.publish(ALL_EVENTS, event)
                 pipeline.execute()
         except redis.RedisError as error:
-            log.warning("announce_failed", job_id=job.id, error=str(error))
+            log.warning("announce_failed", events=len(events), error=str(error))
 
 
 # --- wakes a worker: "look at job X now". The message is only a hint: if it is lost, the sweeper finds the job.
