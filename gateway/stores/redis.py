@@ -123,31 +123,46 @@ def connect_shared(url: str, *, timeout: float = _TIMEOUT) -> redis.asyncio.Redi
 
 
 class _SharedRedis(redis.asyncio.Redis):
+    """Who finds that Redis is silent has waited for all: until it answers again, calls fail at once."""
+
     _line: _Line | None = None
     _connecting: asyncio.Task[_Line] | None = None
+    _is_silent = False
 
     async def execute_command(self, *args: Any, **_: Any) -> Any:
         """Raises `redis.RedisError`."""
         line = self._line
         if line is None or line.is_closed:
-            line = await self._connected()
-        return await line.ask(args)
+            connecting = self._connected()
+            if self._is_silent:
+                raise redis.TimeoutError("Redis has not answered; it is asked again meanwhile")
+            line = await asyncio.shield(connecting)
+        try:
+            return await line.ask(args)
+        except redis.TimeoutError:
+            self._is_silent = True
+            raise
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:  # noqa: FBT001 - as redis-py calls it
         if self._line is not None:
             self._line.close()
         await super().aclose(close_connection_pool)
 
-    async def _connected(self) -> _Line:
+    def _connected(self) -> asyncio.Task[_Line]:
         """Callers that come while it connects share the connection, or the failure."""
         if self._connecting is None:
             self._connecting = asyncio.create_task(self._connect())
             self._connecting.add_done_callback(self._end_connecting)
-        return await asyncio.shield(self._connecting)
+        return self._connecting
 
     async def _connect(self) -> _Line:
         connection = self.connection_pool.make_connection()  # type: ignore[no-untyped-call]  # redis-py's
-        await connection.connect()
+        try:
+            await connection.connect()
+        except redis.TimeoutError:
+            self._is_silent = True
+            raise
+        self._is_silent = False
         self._line = _Line(connection, connection.socket_timeout)
         return self._line
 

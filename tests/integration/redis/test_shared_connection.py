@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 
 import pytest
 import redis
@@ -86,6 +87,30 @@ async def test_a_redis_that_is_silent_fails_all_who_wait_in_time() -> None:
         answers = await asyncio.gather(*(client.get("k") for _ in range(20)), return_exceptions=True)
         assert all(isinstance(answer, redis.RedisError) for answer in answers)
         await client.aclose()
+
+
+async def test_after_a_silence_nobody_else_waits_until_redis_answers_again(valkey: StoreProcess) -> None:
+    shared = connect_shared(valkey, timeout=1.0)
+    await shared.set("k", "v")
+    with valkey.frozen():
+        with pytest.raises(redis.TimeoutError):
+            await shared.get("k")
+        async with asyncio.timeout(10):
+            for _ in range(30):
+                with pytest.raises(redis.TimeoutError):
+                    await shared.get("k")
+    async with asyncio.timeout(30):
+        await _answered(shared)
+    assert await shared.get("k") == b"v"
+    await shared.aclose()
+
+
+async def _answered(shared: redis.asyncio.Redis) -> None:
+    with suppress(redis.RedisError):
+        await shared.get("k")
+        return
+    await asyncio.sleep(_SHORT)
+    await _answered(shared)
 
 
 async def test_no_redis_is_an_error_at_once() -> None:
