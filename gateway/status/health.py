@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
@@ -305,6 +305,8 @@ _BROKER_TIMEOUT = 2
 _REFUSES = 15.0
 #: Seconds for all checks together.
 _PATIENCE = 5.0
+#: Seconds after which a check that is still under way is reported as it was answered last; and for which that counts.
+_SOON, _LATELY = 0.5, 15.0
 _SLOW = Check("down", f"no answer within {_PATIENCE:g} s", "see whether it hangs, or the network on the way to it")
 _NO_MONGO = "start MongoDB, or set MONGO_URI; nothing is accepted until it answers"
 _NO_REDIS = "start Redis, or set REDIS_URL; until then crawls are accepted, but live logs come late"
@@ -372,9 +374,14 @@ class Health:
         self._unreadable = UnreadableStore(database)
         self._heartbeats = health.HeartbeatStore(database, clock)
         self._threads = ThreadPoolExecutor(16, thread_name_prefix="health")
+        #: Each check as it is or was carried out last, and what was answered last, with the time (monotonic).
+        self._asked: dict[str, Future[Check]] = {}
+        self._answered: dict[str, tuple[float, Check]] = {}
 
     def report(self) -> Report:
-        """Run all checks at the same time."""
+        """Run all checks at the same time. One that is still under way since an earlier report is not begun again,
+        and those that have answered lately keep no report waiting. One caller at a time.
+        """
         # first, so that no check can wait for a thread that waits for it
         seen = self._threads.submit(self._signs).result
         nodes = self._node_checks
@@ -397,9 +404,27 @@ class Health:
             "clocks": partial(_check_clocks, seen),
             "versions": partial(_check_versions, seen),
         }
-        running = {name: self._threads.submit(_known, check) for name, check in checks.items()}
-        answered, _ = wait(running.values(), _PATIENCE)
-        return Report({name: future.result() if future in answered else _SLOW for name, future in running.items()})
+        running = {name: self._asking(name, check) for name, check in checks.items()}
+        _, late = wait(running.values(), _SOON)
+        unknown = [asked for name, asked in running.items() if asked in late and self._last(name) is _SLOW]
+        wait(unknown, _PATIENCE - _SOON)
+        return Report({name: asked.result() if asked.done() else self._last(name) for name, asked in running.items()})
+
+    def _asking(self, name: str, check: Callable[[], Check]) -> Future[Check]:
+        asked = self._asked.get(name)
+        if asked is None or asked.done():
+            asked = self._asked[name] = self._threads.submit(self._ask, name, check)
+        return asked
+
+    def _ask(self, name: str, check: Callable[[], Check]) -> Check:
+        answer = _known(check)
+        self._answered[name] = time.monotonic(), answer
+        return answer
+
+    def _last(self, name: str) -> Check:
+        """What the check answered lately."""
+        at, answer = self._answered.get(name, (float("-inf"), _SLOW))
+        return answer if time.monotonic() - at < _LATELY else _SLOW
 
     def _signs(self) -> Signs:
         return Signs(self._nodes, self._heartbeats, self._clock(), self._dead_after)

@@ -325,6 +325,21 @@ def test_without_mongodb_nothing_is_accepted_and_everybody_is_told(
             once_available(gateway, crawl)
 
 
+def test_a_store_that_is_silent_keeps_few_reports_waiting_and_is_named(
+    serve: Serve, settings: Settings, tmp_path: Path
+) -> None:
+    with valkey_server(tmp_path) as redis, serve(settings.model_copy(update={"redis_url": str(redis)})) as gateway:
+        gateway.get("/health")
+        with redis.frozen():
+            began = time.monotonic()
+            reports = [gateway.get("/health").json()["checks"] for _ in range(12)]
+            # each waited for the store's time-out, which is four seconds
+            assert time.monotonic() - began < 30
+            assert reports[-1]["redis"]["status"] == "down"
+            assert "REDIS_URL" in reports[-1]["redis"]["todo"]
+        wait_until(lambda: gateway.get("/health").json()["checks"]["redis"]["status"] == "ok", what="an answer")
+
+
 @pytest.mark.parametrize("asked", [{}, {"interval": "every 1h"}, {"project": "shop"}], ids=["now", "later", "egg"])
 def test_nothing_is_unknown_before_a_node_has_published_its_spiders(
     serve: Serve, settings: Settings, crawl: dict[str, Any], tmp_path: Path, asked: dict[str, Any]
