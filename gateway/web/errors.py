@@ -121,6 +121,8 @@ _CODES = {
 _EXAMPLE_CODES = {**_CODES, **{status: kind.code for kind, status in _STATUSES.items()}, 404: "job_not_found"}
 #: Messages about text, whose characters pydantic calls items. No text of ours has a minimum beyond one character.
 _LENGTHS = {"too_short": "must not be empty", "too_long": "must have at most {max_length} characters"}
+#: Problems that an answer lists. There may be fifteen thousand, and the event loop would describe each of them.
+_MOST_PROBLEMS = 20
 #: Places where a parameter can be found; they are left out of a field's name.
 _PLACES = frozenset({"body", "query", "path", "header", "cookie"})
 
@@ -181,10 +183,11 @@ async def _database(request: Request, error: Exception) -> Response:
 
 async def _validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for nothing else
-    found = [_describe(fault) for fault in error.errors()]
-    first = found[0]
-    detail = {"field": first["field"], "problems": found[:20]}
-    message = f"{first['field']}: {first['message']}" + (f" (and {len(found) - 1} more)" if len(found) > 1 else "")
+    faults = error.errors()
+    found = [_describe(fault) for fault in faults[:_MOST_PROBLEMS]]
+    first, more = found[0], len(faults) - 1
+    detail = {"field": first["field"], "problems": found}
+    message = f"{first['field']}: {first['message']}" + (f" (and {more} more)" if more else "")
     return problem(request.scope, 422, InvalidRequestError.code, message, detail=detail)
 
 
