@@ -1,4 +1,5 @@
-"""uvicorn's HTTP, with limits on clients that never end their headers, their bodies or their connections.
+"""uvicorn's HTTP, with limits on clients that never end their headers, their bodies or their connections, or that do
+not read their answers.
 
 uvicorn limits none of these with httptools, whose parser grows with each byte of an endless header. Each process
 applies the limits by itself, and a request that arrives in one piece costs two comparisons.
@@ -14,9 +15,12 @@ from http import HTTPStatus
 from typing import Any, ClassVar
 
 import orjson
+import structlog
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from gateway.web.threads import VISITOR
+
+log = structlog.get_logger("gateway.web")
 
 #: Most bytes of a request's line and all its header lines, trailers included.
 MAX_HEAD_BYTES = 64 << 10
@@ -26,6 +30,10 @@ HEAD_SECONDS = 10.0
 #: Seconds between two looks at a body, and the bytes that must have come in between: a KiB a second.
 BODY_SECONDS = 10.0
 BODY_BYTES = 10 << 10
+#: Seconds between two looks at an answer that a client does not take, and the bytes that it must have taken in
+#: between: what it leaves stays in memory.
+READ_SECONDS = 30.0
+READ_BYTES = 64 << 10
 #: Share of the process's file handles that connections may take before idle ones have to go.
 _SHARE = 0.75
 #: Seconds after which a connection is idle. A crowd of connections that have just been opened is not idle.
@@ -64,6 +72,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _address = ""
     _idle_since = 0.0
     _deadline: asyncio.TimerHandle | None = None
+    _reading: asyncio.TimerHandle | None = None
     #: Whether a request has begun, and whether it is complete but for its body.
     _begun = _in_body = False
     #: Bytes that came since the request began, or since the last byte of a body; bytes and number of its lines; and
@@ -80,6 +89,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        self._stop_looking()
         self._set_busy()
         visitor = self.cycle.scope.get("state", {}).get(VISITOR) if self.cycle else None
         if visitor is not None:
@@ -177,6 +187,33 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+    # --- a client that does not read: the transport says when it holds too much for it, and when no longer
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._look_later()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_looking()
+
+    def _look_later(self) -> None:
+        held = self.transport.get_write_buffer_size()
+        self._reading = self.loop.call_later(READ_SECONDS, self._look_at_reader, held)
+
+    def _look_at_reader(self, held: int) -> None:
+        # meanwhile nothing was added to it
+        if held - self.transport.get_write_buffer_size() >= READ_BYTES:
+            self._look_later()
+        else:
+            log.info("slow_client_dropped", path=self.cycle.scope["path"] if self.cycle else None)
+            self.transport.abort()
+
+    def _stop_looking(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
 
     # --- ends
 

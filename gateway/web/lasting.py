@@ -1,25 +1,20 @@
 """Answers that last: event streams, downloads, calls that wait for a run. A user has only so many of them, and all of
-them together leave file handles for other calls. A client that does not read its download loses it.
+them together leave file handles for other calls.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 
-import structlog
 from attrs import define, field
 from starlette.responses import StreamingResponse
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from gateway.errors import TooManyError, UnavailableError
 from gateway.web.errors import answer_to
 from gateway.web.threads import current_visitor, too_many
-
-log = structlog.get_logger("gateway.web")
 
 
 @define(eq=False, repr=False, slots=False)
@@ -57,17 +52,11 @@ class LastingAnswers:
 
 # --- downloads
 
-#: Bytes that are sent at a time, and seconds in which a client has to take them.
-_PIECE = 64 << 10
-_PATIENCE = 30.0
-
-
-class SlowClientError(Exception):
-    """The client does not read."""
-
 
 class Download(StreamingResponse):
-    """As long as it likes, but to a client that reads. Its chunks are read one by one, so that others get a turn."""
+    """As long as it likes, but to a client that reads (see `http_protocol`). Its chunks are read one by one, so that
+    others get a turn.
+    """
 
     def __init__(
         self,
@@ -84,28 +73,9 @@ class Download(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             with self._answers.one():
-                await super().__call__(scope, receive, partial(_send_pieces, send))
+                await super().__call__(scope, receive, send)
         except (TooManyError, UnavailableError) as error:
             await answer_to(error, scope)(scope, receive, send)
-        except SlowClientError:
-            log.info("slow_client_dropped", path=scope["path"])
-            abort(receive)
-
-
-async def _send_pieces(send: Send, message: Message) -> None:
-    body: bytes = message.get("body", b"")
-    last = max(0, len(body) - 1) // _PIECE * _PIECE
-    for start in range(0, last, _PIECE):
-        await _send_patiently(send, {**message, "body": body[start : start + _PIECE], "more_body": True})
-    await _send_patiently(send, {**message, "body": body[last:]} if last else message)
-
-
-async def _send_patiently(send: Send, message: Message) -> None:
-    try:
-        async with asyncio.timeout(_PATIENCE):
-            await send(message)
-    except TimeoutError:
-        raise SlowClientError from None
 
 
 def abort(receive: Receive) -> None:

@@ -226,7 +226,7 @@ def test_streams_are_counted_by_user(
 def test_a_download_that_nobody_reads_ends(
     serve: Serve, own_settings: Settings, own: Database[dict[str, Any]], anne: Issued, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.web.lasting._PATIENCE", 0.5)
+    monkeypatch.setattr("gateway.web.http_protocol.READ_SECONDS", 0.5)
     job_id, mine = log_of(own, "anne", 200), {"Authorization": f"Bearer {anne.token}"}
     with serve(own_settings.model_copy(update={"gateway_user_streams": 1})) as http:
         path = f"/jobs/{job_id}/logs?format=text"

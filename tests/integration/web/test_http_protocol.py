@@ -24,17 +24,19 @@ ADDRESS = "127.9.8.7"
 END = b"\r\n\r\n"
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: a\r\n"
+#: More than the system holds for a client that does not read.
+LONG = 64 << 20
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    """Answers with the length of the body, and of the headers; `/early` without reading it."""
+    """Answers with the length of the body, and of the headers; `/early` without reading it, `/long` in many bytes."""
     if scope["type"] != "http":
         return
     size, more = 0, scope["path"] != "/early"
     while more:
         message = await receive()
         size, more = size + len(message.get("body", b"")), message.get("more_body", False)
-    told = b"%d %d" % (size, len(scope["headers"]))
+    told = bytes(LONG) if scope["path"] == "/long" else b"%d %d" % (size, len(scope["headers"]))
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(told))]})
     await send({"type": "http.response.body", "body": told})
 
@@ -233,6 +235,38 @@ def test_a_slow_body_arrives(client: socket.socket, monkeypatch: pytest.MonkeyPa
         client.sendall(b"x" * 1000)
         time.sleep(0.2)
     assert answer(client) == (200, b"20000 2")
+
+
+def test_an_answer_that_nobody_reads_is_not_kept(
+    server: Server, client: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_protocol, "READ_SECONDS", SECONDS)
+    client.sendall(GET.replace(b"/", b"/long", 1) + b"\r\n")
+    wait_until(lambda: server.counts() == (0, 0), what="its end")
+    assert received(client) < LONG
+
+
+def test_one_that_is_read_slowly_arrives(
+    server: Server, client: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_protocol, "READ_SECONDS", 2.0)
+    client.sendall(GET.replace(b"/", b"/long", 1) + b"Connection: close\r\n\r\n")
+    assert received(client, pause=LONG // 8) > LONG
+    wait_until(lambda: server.counts() == (0, 0), what="its end")
+
+
+def received(connection: socket.socket, pause: int = 0) -> int:
+    """How many bytes came until the end, read with half a second's pause after each so many bytes."""
+    total, since = 0, 0
+    try:
+        while piece := connection.recv(1 << 16):
+            total, since = total + len(piece), since + len(piece)
+            if pause and since >= pause:
+                time.sleep(0.5)
+                since = 0
+    except ConnectionResetError:
+        pass
+    return total
 
 
 def test_where_handles_become_few_those_go_who_only_wait(
