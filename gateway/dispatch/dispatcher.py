@@ -81,8 +81,8 @@ BATCH = 64
 OVERDUE, ASKED, EXPLAINED = 100, 1000, 200
 #: Seconds between two looks at what waits, and at what is overdue; and at all that waits and all that runs.
 LOOK_SECONDS, RECONCILE_SECONDS = 0.5, 2.5
-#: How many nodes are called at once.
-PLACES = 32
+#: How many nodes are called at once: as many as there are, because one that answers questions may hang in its posts.
+PLACES = 1024
 #: Seconds for which what a node has surely not got yet waits for its answer to another call.
 PATIENCE = 2.0
 #: Seconds within which a node must start an attempt; after that it must not start it any more.

@@ -190,3 +190,13 @@ def test_many_silent_nodes_take_no_place_from_one_that_answers(works: Platform, 
         node(works, "well", double.url, slots=50)
         (job,) = submitted(works, user_id="bob", priority=9)
         wait(lambda: runs(works, job), "the crawl of another user")
+
+
+def test_many_nodes_that_answer_and_hang_in_their_posts_keep_none_from_being_called(works: Platform) -> None:
+    with node_double() as sick:
+        sick.silent = {"/schedule.json"}
+        for number in range(100):
+            node(works, f"hangs-{number}", sick.url, slots=1)
+        submitted(works, 100)
+        # each call lasts eight seconds
+        wait(lambda: len(set(sick.posted)) >= 100, "a post to each")
