@@ -18,7 +18,7 @@ from attrs import define, field
 from kombu.connection import Connection
 from kombu.exceptions import KombuError
 from pymongo.database import Database
-from pymongo.errors import PyMongoError
+from pymongo.errors import ConnectionFailure, OperationFailure, PyMongoError
 
 from gateway.clock import Clock, seconds_ahead, utc_now
 from gateway.dispatch.fair_queue import NodeChoice, configured_projects
@@ -309,6 +309,7 @@ _PATIENCE = 5.0
 _SOON, _LATELY = 0.5, 15.0
 _SLOW = Check("down", f"no answer within {_PATIENCE:g} s", "see whether it hangs, or the network on the way to it")
 _NO_MONGO = "start MongoDB, or set MONGO_URI; nothing is accepted until it answers"
+_REFUSED = "see MongoDB's log, and whether the user in MONGO_URI may read and write every collection"
 _NO_REDIS = "start Redis, or set REDIS_URL; until then crawls are accepted, but live logs come late"
 _NO_WORKER = "start `celery -A celery_app worker`; without one, no job is handed to a node"
 _NO_BEAT = "start `celery -A celery_app beat`; without it, no schedule is fired and no lost job is found"
@@ -599,8 +600,12 @@ def _check_writable(facts: Mapping[str, Any]) -> Check:
 def _known(check: Callable[[], Check]) -> Check:
     try:
         return check()
-    except PyMongoError:
-        return UNKNOWN
+    except PyMongoError as error:
+        if isinstance(error, ConnectionFailure) or error.timeout:
+            return UNKNOWN
+        # its text may name hosts, and this is for every client
+        code = f" (code {error.code})" if isinstance(error, OperationFailure) and error.code else ""
+        return Check("down", f"MongoDB answers, and refuses what this is known from{code}", _REFUSED)
 
 
 def _broker_options(url: str) -> dict[str, Any]:

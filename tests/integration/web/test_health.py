@@ -13,7 +13,7 @@ import pytest
 import redis
 from jobs import make_job
 from pymongo.database import Database
-from relay import Relay
+from relay import MongoRelay, Relay, failure
 from stack import wait_until
 from stores import embedded_mongo, valkey_server
 
@@ -323,6 +323,21 @@ def test_without_mongodb_nothing_is_accepted_and_everybody_is_told(
             assert_refused(gateway.get("/jobs"))
             mongo.start()
             once_available(gateway, crawl)
+
+
+def test_what_mongodb_refuses_is_not_put_down_to_its_absence(serve: Serve, settings: Settings) -> None:
+    with (
+        MongoRelay.before(settings.mongo_uri).running() as relay,
+        serve(settings.model_copy(update={"mongo_uri": relay.url(settings.mongo_uri)})) as gateway,
+    ):
+        gateway.get("/health")
+        # "not authorized"
+        relay.fault = lambda command: failure(13) if "holds" in command.values() else None
+        checks = gateway.get("/health").json()["checks"]
+        assert checks["mongo"]["status"] == "ok"
+        assert checks["disk"]["status"] == "down"
+        assert "refuses" in checks["disk"]["message"]
+        assert "MONGO_URI" in checks["disk"]["todo"]
 
 
 def test_a_store_that_is_silent_keeps_few_reports_waiting_and_is_named(
