@@ -242,6 +242,7 @@ def test_an_answer_that_nobody_reads_is_not_kept(
 ) -> None:
     monkeypatch.setattr(http_protocol, "READ_SECONDS", SECONDS)
     client.sendall(GET.replace(b"/", b"/long", 1) + b"\r\n")
+    assert client.recv(12) == b"HTTP/1.1 200"
     wait_until(lambda: server.counts() == (0, 0), what="its end")
     assert received(client) < LONG
 
