@@ -187,6 +187,9 @@ class ScrapydClient:
             raise NodeUnreachableError(f"no whole answer from {url} within {seconds:.2g} s") from error
         except httpx.HTTPError as error:
             raise NodeUnreachableError(f"no answer from {url}: {error or type(error).__name__}") from error
+        except Exception as error:
+            # a port of 99999, a host of two dots: httpx lets such errors of other libraries through
+            raise NodeUnreachableError(f"{url} cannot be called: {error!r}"[:_MAX_MESSAGE]) from error
         return understood(url, response.status_code, content)
 
 
