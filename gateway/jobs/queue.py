@@ -30,7 +30,7 @@ from gateway.jobs.job import (
     StepKind,
     WaitingReason,
 )
-from gateway.stores.documents import SET_ASIDE, Documents, Unreadable, reader
+from gateway.stores.documents import SET_ASIDE, Documents, Unreadable, moment, reader, text, whole
 from gateway.stores.mongo import Document
 
 Model = TypeVar("Model")
@@ -104,6 +104,8 @@ _BEST_FIRST = [("rank", ASCENDING)]
 _BY_PARTITION = [("lane", ASCENDING), ("rank", ASCENDING)]
 #: Jobs that one step of a skip scan reads. If only few wait, one step is enough.
 _STEP = 4
+#: Jobs of which a step reads only where they wait, once it has found that nothing fits.
+_LONG_STEP = 500
 
 
 class Candidate(NamedTuple):
@@ -184,20 +186,42 @@ class JobQueue:
     def fronts(self, fits: Callable[[Requirements], bool], after: str = "") -> Iterator[Front]:
         """The best jobs of each partition that fits, in the order of the partitions' names, starting after `after`.
         They are read lazily. One seek skips the other jobs of a partition, and one skips all partitions whose
-        requirements do not fit (a "skip scan").
+        requirements do not fit (a "skip scan"), or hundreds of those.
         """
         while found := self._ahead(after, _STEP):
-            is_all = len(found) < _STEP
+            is_all, fitted = len(found) < _STEP, False
             last = found[-1]["lane"]
             for partition, candidates in groupby(self._candidates.many(found), key=lambda one: one.partition):
                 if str(partition) <= after:
                     continue
                 if fit := fits(partition.requirements):
                     yield Front(list(candidates), is_all or str(partition) != last)
-                after = str(partition) if fit else partition.requirements.end
+                after, fitted = str(partition) if fit else partition.requirements.end, fitted or fit
             after = max(after, last)
             if is_all:
                 return
+            after = after if fitted else self._beyond_misfits(fits, after)
+
+    def _beyond_misfits(self, fits: Callable[[Requirements], bool], after: str) -> str:
+        """A place before the first partition that fits, from `after` on: there may be thousands that do not."""
+        while lanes := self._lanes_ahead(after):
+            for lane in lanes:
+                if lane <= after:
+                    continue
+                try:
+                    requirements = Partition.parse(lane).requirements
+                except ValueError:
+                    # whoever reads its document sets it aside
+                    return after
+                if fits(requirements):
+                    return after
+                after = requirements.end
+        return after
+
+    def _lanes_ahead(self, after: str) -> list[str]:
+        query = {"status": JobStatus.PENDING, "lane": {"$gt": after}}
+        found = self._jobs.find(query, {"lane": 1, "_id": 0}, sort=_BY_PARTITION, limit=_LONG_STEP)
+        return [one["lane"] for one in found]
 
     def _ahead(self, after: str, limit: int) -> list[Document]:
         query = {"status": JobStatus.PENDING, "lane": {"$gt": after}}
@@ -418,9 +442,11 @@ def avoiding(job: Job, node: str) -> list[str]:
 
 def _candidate(document: Document) -> Candidate:
     partition, avoid = Partition.parse(document["lane"]), tuple(document.get("avoid", ()))
-    exclusive, attempt = document.get("exclusive"), document.get("attempt", 0)
-    identity = document["rank"], document["_id"], attempt
-    return Candidate(partition, *identity, exclusive, avoid, document.get("prefer"), document)
+    exclusive, prefer = document.get("exclusive"), document.get("prefer")
+    identity = moment(document["rank"]), document["_id"], whole(document.get("attempt", 0))
+    # what a look over many jobs compares and counts must be of its kind, or no job of any user would be started
+    named = exclusive and text(exclusive), tuple(map(text, avoid)), prefer and text(prefer)
+    return Candidate(partition, *identity, *named, document)
 
 
 def _waiting(document: Document) -> Waiting:

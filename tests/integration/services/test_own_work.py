@@ -17,11 +17,14 @@ import warm
 from conftest import Platform
 from jobs import make_job
 from node_double import NodeDouble, node_double
+from relay import MongoRelay
 from stack import ROOT, wait_until
 
-from gateway.contract.crawl import Egg
+from gateway.contract.crawl import CrawlSpec, Egg
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.messages import ENQUEUE_CRAWL, create_producer
+from gateway.jobs.queue import Capacity, JobQueue
+from gateway.jobs.store import JobStore
 from gateway.projects.eggs import EggCopies, EggStore
 from gateway.stores.mongo import connect
 
@@ -200,3 +203,29 @@ def test_many_nodes_that_answer_and_hang_in_their_posts_keep_none_from_being_cal
         submitted(works, 100)
         # each call lasts eight seconds
         wait(lambda: len(set(sick.posted)) >= 100, "a post to each")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:99999", "http://xn--/"])
+def test_a_node_whose_address_nobody_can_call_loses_its_crawls_to_another_one(
+    works: Platform, double: NodeDouble, url: str
+) -> None:
+    node(works, "sick", url, slots=9)
+    node(works, "well", double.url, slots=3)
+    jobs = submitted(works, 3)
+    wait(lambda: runs(works, *jobs), "all of them")
+
+
+def test_hundreds_of_projects_that_no_node_has_cost_few_queries(mongo_uri: str) -> None:
+    spec = CrawlSpec(project="z", version="1", spider="offers", start_urls=("http://shop.example/",))
+    many = [make_job(spec=spec.model_copy(update={"project": f"p{number}"})) for number in range(600)]
+    last, first = make_job(spec=spec), make_job()
+    with MongoRelay.before(mongo_uri).running() as relay:
+        database = connect(relay.url(mongo_uri)).client[uuid.uuid4().hex]
+        for job in (first, *many, last):
+            JobStore(database).insert(job)
+        database["jobs"].update_one({"_id": many[300].id}, {"$set": {"lane": "no partition"}})
+        relay.asked.clear()
+        fronts = JobQueue(database).fronts(Capacity(frozenset({Egg("z", "1")})).fits)
+        assert [front.candidates[0].job_id for front in fronts] == [first.id, last.id]
+        assert relay.asked["find"] < 30
+        database.client.close()

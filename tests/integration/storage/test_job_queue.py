@@ -259,3 +259,16 @@ def test_who_is_blocked_is_looked_at_again_once_it_is_let_go(jobs: JobStore, que
     assert (let_go.id, let_go.blocked, let_go.waiting_reason) == (first.id, None, None)
     assert [found.job_id for found in queue.best(first.partition, 9)] == [first.id]
     assert queue.unblock("site:b") is None
+
+
+@pytest.mark.parametrize(
+    "odd", [{"attempt": "x"}, {"rank": "x"}, {"avoid": [{}]}, {"prefer": ["x"]}, {"exclusive": 5}]
+)
+def test_a_job_with_an_odd_field_keeps_no_other_from_its_turn(
+    queue: JobQueue, database: Documents, odd: dict[str, Any]
+) -> None:
+    spoiled, sound = make_job(priority=9), make_job(user_id="bob")
+    keep(database, [spoiled, sound])
+    database["jobs"].update_one({"_id": spoiled.id}, {"$set": odd})
+    fronts = queue.fronts(Capacity().fits)
+    assert [one.job_id for front in fronts for one in front.candidates] == [sound.id]
