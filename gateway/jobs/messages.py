@@ -102,7 +102,6 @@ class EventPublisher:
         self._events: deque[tuple[str, bytes]] = deque(maxlen=self.MOST_WAITING)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="events")
 
-    @state_change("announcer.status")
     def status(self, job: Job) -> None:
         """Have the job's present status published soon, after all that was to be published before. Never raises."""
         message = {"kind": "status", "job_id": job.id, "user_id": job.user_id, "data": status_data(job)}
@@ -115,6 +114,7 @@ class EventPublisher:
         """Returns when what waits has been published, or could not be."""
         self._thread.shutdown()
 
+    @state_change("announcer.status")
     def _publish(self) -> None:
         """Publish all that waits; mostly an earlier call has done that."""
         events = [self._events.popleft() for _ in range(len(self._events))]
