@@ -99,8 +99,8 @@ def node_double() -> Iterator[NodeDouble]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"])).decode(errors="replace")
             double.requests.append((self.path, {name: values[0] for name, values in parse_qs(body).items()}))
-            if happening := double.meanwhile:
-                double.meanwhile = None
+            happening, double.meanwhile = double.meanwhile, None
+            if happening:
                 happening()
             self.said = double.note(*double.requests[-1])
             self.answer(double.mode)
@@ -116,14 +116,22 @@ def node_double() -> Iterator[NodeDouble]:
         def log_message(self, *_: object) -> None:
             """The requests are kept, not printed."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    double.url = f"http://127.0.0.1:{server.server_address[1]}"
+    with _serving(Handler) as double.url:
+        try:
+            yield double
+        finally:
+            double.over.set()
+
+
+@contextmanager
+def _serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Its URL."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
-        yield double
+        yield f"http://127.0.0.1:{server.server_address[1]}"
     finally:
-        double.over.set()
         server.shutdown()
         server.server_close()
         thread.join()

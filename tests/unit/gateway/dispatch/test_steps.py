@@ -23,11 +23,11 @@ def over() -> Iterator[Event]:
 def test_a_step_that_does_not_come_back_delays_no_other_and_is_not_begun_twice(over: Event) -> None:
     begun: list[str] = []
 
-    def never_back() -> None:
+    def never_back(_: Isolation) -> None:
         begun.append("slow")
         over.wait(60)
 
-    steps = Steps((Step("slow", never_back), Step("quick", lambda: begun.append("quick"))))
+    steps = Steps((Step("slow", never_back), Step("quick", lambda _: begun.append("quick"))))
     for times in (1, 2, 3):
         steps.begin()
         wait_until(lambda times=times: begun.count("quick") == times, what="the other step")
@@ -38,7 +38,7 @@ def test_a_step_that_does_not_come_back_delays_no_other_and_is_not_begun_twice(o
 def test_a_step_that_failed_is_taken_again() -> None:
     taken: list[int] = []
 
-    def fail() -> None:
+    def fail(_: Isolation) -> None:
         taken.append(1)
         raise RuntimeError("nobody thought of it")
 
