@@ -127,6 +127,11 @@ class FileBytes:
         with self._errors(place) as store:
             return bytes(obstore.get_range(store, place, start=start, length=length))
 
+    def shares_disk(self, folder: Path) -> bool:
+        """Whether its files take the same room as this folder's. Raises `OSError`."""
+        parts = urlsplit(self._place.url)
+        return parts.scheme != "s3" and Path(parts.path).stat().st_dev == folder.stat().st_dev
+
     @state_change("files.remove")
     def remove(self, prefix: str) -> None:
         """Remove all that is below."""
@@ -194,6 +199,10 @@ class FileStore:
         self._data.put(place_of(attempt, name), pieces)
 
     @state_change("files.note")
+    def shares_disk(self, folder: Path) -> bool:
+        """See `FileBytes.shares_disk`."""
+        return self._data.shares_disk(folder)
+
     def note(self, record: FileRecord) -> None:
         self._files.replace_one({"_id": record.id}, record.model_dump(by_alias=True), upsert=True)
 

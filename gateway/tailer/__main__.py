@@ -186,6 +186,7 @@ class TailerParts(Container):
             keep=timedelta(seconds=settings.node_keep_seconds),
             is_awaited=self._is_awaited,
             begin_anew=self._begin_anew,
+            give_files_up=self[FileSink].make_room,
             disk=self.disk,
             plain_logs=PlainLogs(settings.node_dir, timedelta(days=settings.log_retention_days), utc_now),
             clock=partial(time_of_node, settings.node_dir),

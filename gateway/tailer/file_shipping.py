@@ -6,7 +6,7 @@ import errno
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -32,6 +32,8 @@ TURN_FILES = 50
 TURN_BYTES = 64 << 20
 #: Seconds that the end of an attempt waits for its files, so that whoever sees it ended finds them.
 PATIENCE = 30.0
+#: Seconds for which the store must have been away before an attempt gives its files up.
+GIVEN_UP_AFTER = 10.0
 #: How many refused files a job names.
 NAMED = 20
 #: Characters of such a name.
@@ -59,6 +61,8 @@ class FileSink:
     _clock: Clock = utc_now
     #: Why the store was away at the last call; `None` if it was not.
     _problem: str | None = field(init=False, default=None)
+    #: Since when (monotonic).
+    _away_since: float = field(init=False, default=0.0)
     #: What is still to be shipped of ended attempts, the last name first.
     _left: dict[files.AttemptId, list[Found]] = field(init=False, factory=dict)
 
@@ -74,6 +78,15 @@ class FileSink:
             attempt.waits_for_files_since = time.monotonic()
         return time.monotonic() - attempt.waits_for_files_since < PATIENCE
 
+    def make_room(self, attempts: Sequence[Attempt]) -> None:
+        """On a full disk that the store shares, have the first of these attempts give up what could not be stored:
+        nothing else would make room again. Raises `OSError`.
+        """
+        has_waited = self._problem is not None and time.monotonic() - self._away_since > GIVEN_UP_AFTER
+        if has_waited and attempts and self._store.shares_disk(attempts[0].folder):
+            log.warning("files_given_up", attempt=str(attempts[0].id), error=self._problem)
+            attempts[0].gives_files_up = True
+
     def ship(self, attempt: Attempt) -> bool:
         """Ship some files. Returns whether there may be more. Raises `FileStoreAwayError`, PyMongo's errors."""
         if not attempt.has_ended or attempt.are_files_told:
@@ -83,6 +96,8 @@ class FileSink:
             if not more and attempt.checkpoint.acknowledged:
                 self._tell(attempt)
         except FileStoreAwayError as error:
+            if self._problem is None:
+                self._away_since = time.monotonic()
             self._problem = error.message
             # it need not wait any longer
             self._on_kept(attempt)
@@ -121,7 +136,8 @@ class FileSink:
 
     def _ship_file(self, attempt: Attempt, found: Found, kept: records.FilesKept) -> records.FilesKept:
         """`kept`, with this file."""
-        problem = found.problem or self._too_much(kept, found.size)
+        full = "the node's disk, which is the file store's as well, was full" if attempt.gives_files_up else None
+        problem = found.problem or full or self._too_much(kept, found.size)
         try:
             if problem is None:
                 size = self._send(attempt, found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
@@ -275,6 +275,8 @@ class Follower:
     _is_awaited: Callable[[files.AttemptId], bool] = field(kw_only=True)
     #: Tells an attempt's job that there is nothing left from which it could go on. Raises PyMongo's errors.
     _begin_anew: Callable[[files.AttemptId], None] = field(kw_only=True)
+    #: Has one of these attempts, the first to end, give up files that cannot be stored. Raises `OSError`.
+    _give_files_up: Callable[[Sequence[Attempt]], None] = field(kw_only=True)
     _disk: Disk = field(kw_only=True)
     _plain_logs: PlainLogs = field(kw_only=True)
     _clock: Clock = field(kw_only=True)
@@ -361,7 +363,8 @@ class Follower:
 
     def _make_room(self) -> None:
         """On a full disk remove acknowledged attempts at once, the oldest first, until there is room again. Those
-        from which a job may go on come last, and each only once its job says that it will begin anew.
+        from which a job may go on come last, and each only once its job says that it will begin anew. What is full
+        still may be so of files that nobody has room to store.
         """
         try:
             now = self._clock().timestamp()
@@ -374,6 +377,11 @@ class Follower:
                     self._remove(attempt_id)
                     if not self._outbox.finish_removals():
                         break
+            if self._disk.is_full():
+                waiting = [
+                    one for one in self._open.values() if one.checkpoint.acknowledged and not one.are_files_told
+                ]
+                self._give_files_up(sorted(waiting, key=lambda one: (one.folder / files.EXIT).lstat().st_mtime))
         except OSError as error:
             log.warning("no_room_made", error=str(error))
 

@@ -272,6 +272,8 @@ class Attempt:
         self.series: ProgressSeries | None = None
         #: Since when MongoDB is not told of the end because files are shipped (monotonic).
         self.waits_for_files_since: float | None = None
+        #: What of its files is not stored yet never will be: there is no room.
+        self.gives_files_up = False
         self._has_files: bool | None = None
         #: When the lock was first found free without an exit report (monotonic).
         self.free_since: float | None = None

@@ -6,10 +6,11 @@ import hashlib
 import os
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import pytest
+from machine import small_disk
 from stores import StoreProcess
 from tailer_node import Crawl, Node, eventually
 
@@ -214,3 +215,29 @@ def test_files_of_a_job_that_was_deleted_meanwhile_are_removed(node: Node, store
     kept_in = node.home / "kept" / crawl.id.job_id
     eventually(lambda: load_checkpoint(crawl.folder).acknowledged)
     eventually(lambda: not listed(store, crawl) and not kept_in.exists())
+
+
+def test_on_a_full_disk_that_the_store_shares_files_are_given_up_for_others_to_go_on(
+    tmp_path: Path, tailing_node: TailingNode, mongo: StoreProcess, valkey: StoreProcess
+) -> None:
+    home, few = tmp_path / "home", {"NODE_MIN_FREE_INODES": "50", "NODE_MIN_FREE_BYTES": "0"}
+    home.mkdir()
+    with (
+        small_disk(home, "64m,nr_inodes=300"),
+        tailing_node(home, mongo, valkey, FILES_URL=f"file://{home}/kept", **few) as node,
+    ):
+        before, crawl = node.crawl(), node.crawl()
+        before.end()
+        node.ended(before)
+        folder = write(crawl)
+        with suppress(OSError):
+            for number in range(300):
+                (folder / f"{number:03}").touch()
+        # room for the report, as the launcher reserves it
+        for number in range(3):
+            (folder / f"{number:03}").unlink()
+        crawl.end()
+        said = kept(node, crawl)
+        assert said is not None
+        assert said.refused_count
+        assert "was full" in said.refused[0]["reason"]

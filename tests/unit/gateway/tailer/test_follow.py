@@ -36,7 +36,7 @@ def follower_of(
 ) -> Follower:
     return Follower(
         outbox, *(SinkThread(NoSink()) for _ in range(3)), keep=timedelta(days=1), is_awaited=is_awaited,
-        begin_anew=begin_anew, disk=disk or Disk(path, 0), clock=clock,
+        begin_anew=begin_anew, give_files_up=lambda _: None, disk=disk or Disk(path, 0), clock=clock,
         plain_logs=PlainLogs(path, timedelta(), utc_now),
     )  # fmt: skip
 
