@@ -198,11 +198,11 @@ class FileStore:
         """Store the bytes; the record follows by `note`."""
         self._data.put(place_of(attempt, name), pieces)
 
-    @state_change("files.note")
     def shares_disk(self, folder: Path) -> bool:
         """See `FileBytes.shares_disk`."""
         return self._data.shares_disk(folder)
 
+    @state_change("files.note")
     def note(self, record: FileRecord) -> None:
         self._files.replace_one({"_id": record.id}, record.model_dump(by_alias=True), upsert=True)
 
