@@ -242,7 +242,7 @@ _PROMPT = (files.STARTED, f".{files.STARTED}", f".{files.EXIT}")
 #: How long a launch may still be asked for after an attempt's `not_after`: clocks differ.
 REPOST_MARGIN = timedelta(seconds=60)
 #: Why an attempt was stopped that no later one goes on from.
-_FOR_GOOD = frozenset({"cancel", "timeout", "memory", "processes", "log", "files"})
+_FOR_GOOD = files.STOP_REASONS - {"stall", "pause", "shutdown"}
 #: Seconds after which it is asked again whether a job has ended whose attempt is kept for it.
 ASK_EVERY = 60.0
 

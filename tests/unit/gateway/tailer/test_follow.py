@@ -73,7 +73,7 @@ def test_what_a_crawl_may_go_on_from_stays_until_its_job_has_ended(tmp_path: Pat
         (folder / SHIPPED).write_text('{"acknowledged": true, "log_end": 0}')
         if attempt_id not in {ended, later}:
             (folder / FRONTIER).touch()
-            (folder / STOPPING).write_text({cancelled: "cancel", late: "timeout"}.get(attempt_id, "pause"))
+            (folder / STOPPING).write_text({cancelled: "cancel", late: "entries"}.get(attempt_id, "pause"))
     follower = follower_of(outbox, tmp_path, lambda: utc_now() + ahead[0], is_awaited)
     # however long it is paused, waits, and is paused again
     for days, kept, said in ((0.5, 6, [True]), (2, 1, [True]), (60, 1, [True]), (61, 1, []), (62, 0, [False])):
