@@ -13,6 +13,7 @@ from eggs import egg, source
 from node import ROOT, Node
 from sites.server import Reply, Site, html
 
+from gateway.contract.reasons import Reason
 from gateway.contract.records import ExitReport
 from gateway.jobs.outcome import Outcome, decide
 
@@ -106,7 +107,8 @@ def test_real_spiders_may_wait_for_their_turn_but_not_for_ever(tmp_path: Path) -
                 node.run("seo", start_urls=[f"{site.url}/never"]),
             ]
             assert [outcome_of(node, folder).status for folder in patient] == ["finished"] * 3
-            assert [outcome_of(node, folder) for folder in stuck] == [("error", TOLD, True)] * 3
+            stalled = ("error", Reason.STALLED, TOLD, True)
+            assert [outcome_of(node, folder) for folder in stuck] == [stalled] * 3
             assert [node.exit_of(folder).get("signal") for folder in stuck] == [signal.SIGKILL, None, None]
             assert "logstats] INFO: Crawled" in (stuck[1] / "crawl.log").read_text()
         finally:

@@ -180,6 +180,8 @@ def test_a_job_that_cannot_be_read_hides_no_reason_of_others_and_ends_no_sweep(p
     platform.queue.note_waiting({front.id: WaitingReason.CAPACITY, behind.id: WaitingReason.CAPACITY})
     platform.database["jobs"].update_one({"_id": behind.id}, {"$unset": {"spec": ""}})
     platform.database["nodes"].delete_many({})
+    # the nodes are read anew
+    platform.ahead += timedelta(seconds=1)
     platform.reconcile()
     assert platform.jobs.get(front.id).waiting_reason is WaitingReason.NO_NODE
 
