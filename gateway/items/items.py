@@ -19,7 +19,7 @@ from pymongo.errors import BulkWriteError
 
 from gateway.crash_points import state_change
 from gateway.stores.documents import Documents
-from gateway.stores.mongo import DUPLICATE_KEY, UNSTORABLE, Document, delete_of_jobs, refusals
+from gateway.stores.mongo import DUPLICATE_KEY, UNSTORABLE, Document, Repeating, refusals
 
 #: Items deleted, or looked at, at a time.
 _BATCH = 1000
@@ -86,8 +86,8 @@ class ItemStore:
     @state_change("items.delete")
     def delete(self, *job_ids: str) -> None:
         """Delete them, and what was counted of them."""
-        delete_of_jobs(self._items, job_ids, _BATCH)
-        delete_of_jobs(self._counted, job_ids, _BATCH)
+        Repeating(self._items).delete_of_jobs(job_ids, _BATCH)
+        Repeating(self._counted).delete_of_jobs(job_ids, _BATCH)
 
 
 def _prefix(job_id: str, attempt: int) -> str:

@@ -19,7 +19,7 @@ from gateway.contract.records import FilesKept
 from gateway.crash_points import state_change
 from gateway.jobs.job import Attempt, Job, Spared, spared_more
 from gateway.stores.documents import Documents, reader
-from gateway.stores.mongo import DUPLICATE_KEY, Document, Repeating, delete_of_jobs, refusals
+from gateway.stores.mongo import DUPLICATE_KEY, Document, Repeating, refusals
 
 #: Earlier attempts that are read with all that is known of their ends, and without that: the newest ones.
 MOST_WHOLE, MOST_OUTLINED = 100, 1000
@@ -108,7 +108,7 @@ class AttemptStore:
 
     @state_change("attempts.delete")
     def delete(self, *job_ids: str) -> None:
-        delete_of_jobs(self._attempts, job_ids, _BATCH)
+        Repeating(self._attempts).delete_of_jobs(job_ids, _BATCH)
 
 
 read_attempt = reader(Attempt)

@@ -15,7 +15,7 @@ from gateway.contract.outbox import AttemptId
 from gateway.contract.records import Int64, Progress
 from gateway.crash_points import state_change
 from gateway.stores.documents import Documents, reader
-from gateway.stores.mongo import Document, delete_of_jobs
+from gateway.stores.mongo import Document, Repeating
 
 #: Points of one attempt at most. With one more, every second point is left out.
 MOST_POINTS = 240
@@ -97,7 +97,7 @@ class ProgressStore:
 
     @state_change("progress.delete")
     def delete(self, *job_ids: str) -> None:
-        delete_of_jobs(self._progress, job_ids, _BATCH)
+        Repeating(self._progress).delete_of_jobs(job_ids, _BATCH)
 
 
 def _name(attempt_id: AttemptId) -> str:

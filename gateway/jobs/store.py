@@ -232,9 +232,9 @@ class JobStore:
         # then nobody has to look at the job any more
         runs = {"status": JobStatus.RUNNING, f"{path}.exit": None}
         runs |= dict.fromkeys(("cancel_requested_at", "pause_requested_at"))
-        return self._documents.find_one_and_update(
-            {**query, **runs}, {**update, "$unset": {"attend_at": ""}}
-        ) or self._documents.find_one_and_update(query, update)
+        seen = {**update, "$unset": {"attend_at": ""}}
+        started = self._documents.find_one_and_update({**query, **runs}, seen)
+        return started or self._documents.find_one_and_update(query, update)
 
     @state_change("jobs.record_progress")
     def record_progress(self, job_id: str, attempt: int, progress: Progress) -> None:

@@ -21,7 +21,7 @@ from gateway.contract.outbox import AttemptId
 from gateway.contract.records import Progress
 from gateway.crash_points import state_change
 from gateway.jobs.messages import log_event, progress_event
-from gateway.stores.mongo import Document, delete_of_jobs
+from gateway.stores.mongo import Document, Repeating
 from gateway.stores.redis import job_channel, log_stream
 
 #: A chunk is never larger than this before compression, so a bomb cannot hide in one.
@@ -152,7 +152,7 @@ class LogStore:
 
     @state_change("logs.delete")
     def delete(self, *job_ids: str) -> None:
-        delete_of_jobs(self._logs, job_ids, _BATCH)
+        Repeating(self._logs).delete_of_jobs(job_ids, _BATCH)
 
 
 def _adjoining(chunks: list[LogChunk]) -> int:

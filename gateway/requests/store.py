@@ -21,7 +21,7 @@ from pymongo.errors import DuplicateKeyError
 
 from gateway.crash_points import state_change
 from gateway.stores.documents import Documents
-from gateway.stores.mongo import Document, delete_of_jobs
+from gateway.stores.mongo import Document, Repeating
 
 #: A chunk is never larger than this before compression, so a bomb cannot hide in one.
 MAX_CHUNK = 1 << 20
@@ -75,7 +75,7 @@ class RequestStore:
 
     @state_change("requests.delete")
     def delete(self, *job_ids: str) -> None:
-        delete_of_jobs(self._requests, job_ids, _BATCH)
+        Repeating(self._requests).delete_of_jobs(job_ids, _BATCH)
 
 
 def _id(job_id: str, attempt: int, start: int) -> str:

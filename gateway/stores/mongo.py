@@ -266,6 +266,16 @@ class Repeating:
     def delete_many(self, query: Document) -> DeleteResult:
         return self._twice(lambda: self._collection.delete_many(query))
 
+    def delete_of_jobs(self, job_ids: Sequence[str], batch: int) -> None:
+        """Delete all documents of these jobs, `batch` at a time: no other write waits until a million are gone."""
+        query = of_jobs(job_ids)
+        while job_ids:
+            found = [one["_id"] for one in self._collection.find(query, {"_id": 1}, limit=batch, batch_size=batch)]
+            if found:
+                self.delete_many({"_id": {"$in": found}})
+            if len(found) < batch:
+                return
+
     def find_one_and_update(self, query: Document, update: Document, **options: Any) -> Document | None:
         return self._twice(lambda: self._collection.find_one_and_update(query, update, **options))
 
@@ -290,17 +300,6 @@ def _nothing(_: object) -> None:
 def of_jobs(job_ids: Iterable[str]) -> Document:
     """The documents whose ids are `<job>:<whatever>` for one of these jobs."""
     return {"$or": [{"_id": {"$gt": f"{job_id}:", "$lt": f"{job_id};"}} for job_id in job_ids]}
-
-
-def delete_of_jobs(collection: Collection[Document], job_ids: Sequence[str], batch: int) -> None:
-    """Delete all documents of these jobs, `batch` at a time: other writes must not wait until a million are gone."""
-    query = of_jobs(job_ids)
-    while job_ids:
-        found = [one["_id"] for one in collection.find(query, {"_id": 1}, limit=batch, batch_size=batch)]
-        if found:
-            Repeating(collection).delete_many({"_id": {"$in": found}})
-        if len(found) < batch:
-            return
 
 
 def refusals(error: BulkWriteError, expected: Container[int]) -> dict[int, int]:

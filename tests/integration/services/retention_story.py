@@ -7,6 +7,7 @@ from pathlib import Path
 
 from jobs import make_job
 from pymongo.database import Database
+from stack import wait_until
 
 from gateway.clock import utc_now
 from gateway.container import Container
@@ -23,6 +24,7 @@ from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import SpiderStore
 from gateway.requests.store import RequestChunk, RequestStore
 from gateway.retention.retention import Retention
+from gateway.retention.windows import Windows
 from gateway.schedules.schedule import LedgerEntry, LedgerKind
 from gateway.schedules.store import LedgerStore
 from gateway.settings import Settings
@@ -64,7 +66,14 @@ def prepare(database: Database[Document], kept: Path) -> None:
 
 def tell(url: str, redis_url: str, kept: Path) -> None:
     parts = Container(Settings(mongo_uri=url, redis_url=redis_url, files_url=kept.as_uri()))
-    parts[Retention].run()
+    # what could not be removed is tried again soon
+    parts[Windows]._lease = timedelta(seconds=1)
+
+    def all_is_gone() -> bool:
+        parts[Retention].run()
+        return not parts[JobStore]._jobs.count_documents({})
+
+    wait_until(all_is_gone, what="the removal of all jobs")
     parts.close()
 
 

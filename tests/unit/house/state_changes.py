@@ -15,7 +15,7 @@ MONGO_WRITES = frozenset(
     {
         *("insert_one", "insert_many", "update_one", "update_many", "replace_one", "delete_one", "delete_many"),
         *("find_one_and_update", "find_one_and_delete", "find_one_and_replace", "bulk_write"),
-        "change_one",
+        *("change_one", "delete_of_jobs"),
     }
 )
 #: Commands, scripts and pipelines. Only where the receiver is a Redis client: `Event.set` is none.

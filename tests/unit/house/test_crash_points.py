@@ -35,12 +35,11 @@ NEEDS_NONE = {
             f"gateway/stores/mongo.py Repeating.{name}"
             for name in (
                 *("insert_one", "insert_one.again", "insert_many", "change_one.write", "update_one", "update_many"),
-                *("delete_many", "find_one_and_update"),
+                *("delete_many", "delete_of_jobs", "find_one_and_update"),
             )
         ),
         "a step of whoever asks for it, and has one",
     ),
-    "gateway/stores/mongo.py delete_of_jobs": "a step of whoever asks for it, and has one",
     "gateway/sites/edits.py SiteService.edit": "asks the store, which has one",
     "gateway/sites/edits.py TargetService.edit": "asks the store, which has one",
     "crawler/node/accounts.py discard": "what is left is found by the next start, or the next sweep",
