@@ -73,7 +73,11 @@ def run_one(command: Sequence[str], limit: float) -> Result:
         answer, errors = Path(folder) / "rows.json", Path(folder) / "errors"
         with errors.open("wb") as out:
             process = subprocess.Popen(
-                (*command, "--json", str(answer)), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+                (*command, "--json", str(answer)),
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=out,
             )
             try:
                 failure = "" if process.wait(limit) == 0 else _last_line(errors)
