@@ -115,7 +115,8 @@ def _crawl(stack: Stack, site: Site, wanted: int) -> Crawled:
 def _plain_rate(site: Site, wanted: int) -> float:
     """Without the add-on: no report, no spool, no egress rule; items go to a feed, as they would by hand."""
     with tempfile.TemporaryDirectory() as folder:
-        command, environment = _scrapy(f"{site.url}/tree/{wanted}", "-s", "ADDONS={}", "-o", f"{folder}/items.jsonl")
+        settings = ("-s", "ADDONS={}", "-s", "HTTPCACHE_ENABLED=False")
+        command, environment = _scrapy(f"{site.url}/tree/{wanted}", *settings, "-o", f"{folder}/items.jsonl")
         log = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stderr
         items = (Path(folder) / "items.jsonl").read_text().splitlines()
     pages = sum(json.loads(line)["type"] == "page" for line in items)
