@@ -168,9 +168,9 @@ def _plan(index: Index, conditions: Conditions, sort: Sort) -> Plan:
         used += 1
     intervals, consumed = [Interval(prefix, prefix + AFTER)], {name for name, _ in key[:used]}
     score = 2.0 * used + (100 if used == len(key) and (index.spec.unique or index.spec.name == ID_INDEX) else 0)
-    if used < len(key) and (bounds := _bounds(index, prefix, used, conditions)) is not None:
-        intervals, is_tight = bounds
-        consumed |= {key[used][0]} if is_tight else set()
+    if (bounds := _bounds(index, prefix, used, conditions)) is not None:
+        intervals, covered = bounds
+        consumed |= covered
         # of a list of ids each names one document, whatever else the query asks for
         score += 50 if index.spec.name == ID_INDEX and "_id" in conditions.among else 1
     descending = _direction(index, used, sort)
@@ -203,12 +203,17 @@ def _encoded(value: Any, direction: int) -> bytes:
     return encode(value) if direction > 0 else inverted(encode(value))
 
 
-def _bounds(index: Index, prefix: bytes, used: int, conditions: Conditions) -> tuple[list[Interval], bool] | None:
-    """The intervals for the first field without an equality; and whether they cover its whole condition."""
+def _bounds(index: Index, prefix: bytes, used: int, conditions: Conditions) -> tuple[list[Interval], set[str]] | None:
+    """The intervals for the first fields without an equality, and the fields whose whole condition they cover: those
+    of a range, or of a list of values, each with what is behind it.
+    """
+    if used == len(index.spec.key):
+        return None
     name, direction = index.spec.key[used]
     if name in conditions.among:
         starts = sorted({prefix + _encoded(value, direction) for value in conditions.among[name]})
-        return [Interval(start, start + AFTER) for start in starts], True
+        behind, covered = _bounds(index, b"", used + 1, conditions) or ([EVERYTHING], set())
+        return [Interval(start + low, start + high) for start in starts for low, high in behind], {name} | covered
     alternatives = [conditions.ranges[name]] if name in conditions.ranges else conditions.either.get(name)
     if alternatives is None:
         return None
@@ -219,7 +224,7 @@ def _bounds(index: Index, prefix: bytes, used: int, conditions: Conditions) -> t
         interval, same_type = _range(chosen, direction)
         intervals.append(Interval(prefix + interval.low, prefix + interval.high))
         is_tight &= same_type and len(chosen) == len(limits)
-    return _united(intervals), is_tight
+    return _united(intervals), {name} if is_tight else set()
 
 
 def _united(intervals: Iterable[Interval]) -> list[Interval]:

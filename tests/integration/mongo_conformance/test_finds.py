@@ -80,6 +80,28 @@ def test_sort_skip_and_limit_cut_a_window(collection: Collection[Document], inde
     assert ids(collection.find({"a": 1}).sort("b", -1).limit(3)) == [1, 4, 7]
 
 
+@pytest.mark.parametrize("direction", [1, -1])
+@pytest.mark.parametrize("is_multikey", [False, True])
+def test_some_values_and_a_range_find_the_same_with_and_without_an_index(
+    collection: Collection[Document], direction: int, *, is_multikey: bool
+) -> None:
+    # https://www.mongodb.com/docs/manual/core/indexes/index-types/index-compound/
+    several: list[Any] = [[0, 9]] if is_multikey else []
+    rows = [{"s": s, "n": n} for s in ("a", "b", "c", None) for n in (1, 2, None, "2", *several)]
+    collection.insert_many([{"_id": number, **row} for number, row in enumerate(rows)])
+    queries: list[Document] = [
+        {"s": {"$in": ["c", "a"]}, "n": {"$gte": 1, "$lt": 9}},
+        {"s": {"$in": ["c", None]}, "n": {"$in": [1, 2, None]}},
+        {"s": {"$in": ["a"]}, "$or": [{"n": {"$lt": 2}}, {"n": {"$gt": 8}}]},
+        {"s": {"$in": []}, "n": {"$gt": 0}},
+    ]
+    unindexed = [ids(collection.find(query).sort("_id", 1)) for query in queries]
+    collection.create_index([("s", 1), ("n", direction)])
+    assert [ids(collection.find(query).sort("_id", 1)) for query in queries] == unindexed
+    assert [collection.count_documents(query) for query in queries] == [len(found) for found in unindexed]
+    assert all(unindexed[:3])
+
+
 def test_a_compound_index_with_mixed_directions_gives_the_same_order(collection: Collection[Document]) -> None:
     # https://www.mongodb.com/docs/manual/tutorial/sort-results-with-indexes/
     collection.insert_many([{"_id": number, "s": "p", "a": number % 4, "b": number} for number in range(40)])
