@@ -79,8 +79,8 @@ BATCH = 64
 #: How many jobs are read at once because their node's answer is missing or their backoff is over; how many of which
 #: something is to be asked of their nodes; and how many that wait, to say why.
 OVERDUE, ASKED, EXPLAINED = 100, 1000, 200
-#: Seconds between two looks at what waits, and at what is overdue; and at all that waits and all that runs.
-LOOK_SECONDS, RECONCILE_SECONDS = 0.5, 2.5
+#: Seconds between two looks at what waits; at what is overdue, on a node or not; and at all that waits and all nodes.
+LOOK_SECONDS, OVERDUE_SECONDS, RECONCILE_SECONDS = 0.5, 1.0, 2.5
 #: How many nodes are called at once: as many as there are, because one that answers questions may hang in its posts.
 PLACES = 1024
 #: Seconds for which what a node has surely not got yet waits for its answer to another call.
@@ -155,12 +155,12 @@ class Dispatch:
         self.tasks = NodeTasks(self._scrapyd, PLACES, self._node_failed, self._clock)
         self.loop = Loop(self.look, LOOK_SECONDS)
         self.tasks.on_end = self.loop.wake
-        often, sometimes = (partial(steps.Step, every=every) for every in (LOOK_SECONDS, RECONCILE_SECONDS))
+        often, sometimes = (partial(steps.Step, every=every) for every in (OVERDUE_SECONDS, RECONCILE_SECONDS))
         self._steps = Steps(
             (
                 often("overdue_jobs", self.see_to_overdue),
                 often("running_jobs", self.see_to_running),
-                often("rested_nodes", self.see_to_nodes),
+                sometimes("rested_nodes", self.see_to_nodes),
                 sometimes("superseded_attempts", self.end_superseded),
                 sometimes("hindered_jobs", self.explain_hindered),
             ),

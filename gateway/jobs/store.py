@@ -470,12 +470,14 @@ class JobStore:
         next ones are read when the first ones are done. Pending jobs are not among them: workers see to those.
         """
         due: Document = {"attend_at": {"$lte": before}, **({"_id": {"$nin": list(but)}} if but else {})}
+        others = [status for status in JobStatus if status is not JobStatus.PENDING]
+        # mostly nothing is due: one query says so
+        if self._jobs.find_one({**due, "status": {"$in": others}}, {"_id": 1}) is None:
+            return iter(())
         # what has become due by its start time is the tick's
         scheduled = {"$nor": [{"held": None, "not_before": {"$lte": before}}]}
         queries = [
-            {**due, "status": status, **(scheduled if status is JobStatus.SCHEDULED else {})}
-            for status in JobStatus
-            if status is not JobStatus.PENDING
+            {**due, "status": status, **(scheduled if status is JobStatus.SCHEDULED else {})} for status in others
         ]
         # one index leads to each of them, past all pending jobs, however many there are
         found = (self._jobs.find(query, sort=[("attend_at", ASCENDING)], limit=limit) for query in queries)

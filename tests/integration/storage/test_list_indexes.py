@@ -189,14 +189,22 @@ def test_what_a_worker_asks_at_each_look_does_not_lead_over_all_jobs_that_wait(
 def test_what_a_beat_sees_to_is_found_past_all_jobs_that_wait(
     database: Database[dict[str, Any]], asked: Asked
 ) -> None:
-    """However many are past their backoff while no worker is there."""
+    """However many are past their backoff while no worker is there; and one query says that nothing is due."""
     asked.finds.clear()
     assert list(JobStore(database).to_attend(NOW, 9)) == []
-    plans = [plan(find) for find in asked.finds]
+    (find,) = asked.finds
+    found = plan(find)
+    assert found.index is not None
+    assert (found.index.spec.name, found.is_exact) == ("status_attend_at", True)
+    database["jobs"].update_one({"status": JobStatus.FINISHED}, {"$set": {"attend_at": NOW}})
+    asked.finds.clear()
+    assert len(list(JobStore(database).to_attend(NOW, 9))) == 1
+    database["jobs"].update_one({"attend_at": NOW}, {"$unset": {"attend_at": ""}})
+    plans = [plan(find) for find in asked.finds[1:]]
     assert {(found.index.spec.name, found.is_sorted) for found in plans if found.index} == {
         ("status_attend_at", True)
     }
-    assert JobStatus.PENDING not in {find["filter"]["status"] for find in asked.finds}
+    assert JobStatus.PENDING not in {find["filter"]["status"] for find in asked.finds[1:]}
     assert len(plans) == len(JobStatus) - 1
 
 
