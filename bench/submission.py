@@ -31,7 +31,7 @@ from gateway.web.schemas.crawl import CrawlRequest
 CLIENTS = 8
 SECONDS = 3.0
 #: The ratios that were asked for: of a request that a dedupe key answers, and of one that makes a job.
-KNOWN, NEW = 0.4, 0.15
+KNOWN, NEW = 0.25, 0.05
 _UVICORN = ("--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "warning")
 
 

@@ -7,9 +7,10 @@ inserted the document, the next request needs one query to MongoDB and nothing e
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import orjson
@@ -103,7 +104,9 @@ class Entry(NamedTuple):
 
 
 class Dedupe:
-    """The part that `POST /crawl` waits for, for the event loop. `ttl` in seconds."""
+    """The part that `POST /crawl` waits for, for the event loop. `ttl` in seconds. If Redis is away, or refuses, no
+    key is known and none is changed.
+    """
 
     def __init__(self, client: redis.asyncio.Redis, ttl: int) -> None:
         self._redis = client
@@ -114,12 +117,12 @@ class Dedupe:
     @state_change("dedupe.claim")
     async def claim(self, key: str, mine: Entry) -> Entry | None:
         """Take the key unless another request has it. Returns that request's entry, or `None` if `mine` is stored."""
-        present = await self._redis.set(key, mine.encode(), nx=True, get=True, ex=self._ttl)
+        present = await _tried(self._redis.set(key, mine.encode(), nx=True, get=True, ex=self._ttl))
         return Entry.decode(present) if isinstance(present, bytes) else None
 
     async def peek(self, key: str) -> Entry | None:
         """The entry of the request that has the key, if one has."""
-        present = await self._redis.get(key)
+        present = await _tried(self._redis.get(key))
         return Entry.decode(present) if isinstance(present, bytes) else None
 
     @state_change("dedupe.confirm")
@@ -128,17 +131,23 @@ class Dedupe:
         job has won. A key that was released, flushed or taken by another request meanwhile is not changed.
         """
         confirmed = Entry(job_id, claimed.at_ms, confirmed=True)
-        await self._confirm(keys=[key], args=[claimed.encode(), confirmed.encode(), self._ttl])
+        await _tried(self._confirm(keys=[key], args=[claimed.encode(), confirmed.encode(), self._ttl]))
 
     @state_change("dedupe.overwrite")
     async def overwrite(self, key: str, entry: Entry) -> None:
         """The client asked for a fresh run: its job answers from now on."""
-        await self._redis.set(key, entry.encode(), ex=self._ttl)
+        await _tried(self._redis.set(key, entry.encode(), ex=self._ttl))
 
     @state_change("dedupe.withdraw")
     async def withdraw(self, key: str, claimed: Entry) -> None:
         """The request was refused after all: remove its claim."""
-        await self._withdraw(keys=[key], args=[claimed.encode()])
+        await _tried(self._withdraw(keys=[key], args=[claimed.encode()]))
+
+
+async def _tried(asked: Awaitable[Any]) -> Any:
+    with suppress(redis.RedisError):
+        return await asked
+    return None
 
 
 class DedupeRelease:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, Self
 import structlog
 from pymongo import ASCENDING
 from pymongo.database import Database
-from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure, PyMongoError
+from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.outbox import AttemptId
@@ -137,19 +137,6 @@ class JobStore:
             if job.idempotency_key and self.find_idempotent(job.idempotency_key):
                 raise IdempotencyConflictError(_KEY_USED) from error
             raise LiveTwinError("the same crawl is already under way") from error
-
-    @state_change("jobs.insert_all")
-    def insert_all(self, jobs: Sequence[Job]) -> set[int]:
-        """Insert jobs without an idempotency key, each for itself. Returns the positions of those that MongoDB has
-        refused: `insert` says why, also that it is there. Raises `PyMongoError` if none is known to be inserted.
-        """
-        try:
-            Repeating(self._jobs).insert_many([job.to_document() for job in jobs])
-        except BulkWriteError as error:
-            if error.details.get("writeConcernErrors"):
-                raise
-            return {problem["index"] for problem in error.details["writeErrors"]}
-        return set()
 
     def get(self, job_id: str) -> Job:
         """Raises `JobNotFoundError`, `UnreadableError`."""

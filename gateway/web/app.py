@@ -164,9 +164,6 @@ def _routes() -> list[BaseRoute]:
     )
     for router in _ROUTERS:
         root.include_router(router)
-        if router is crawl.router:
-            # it comes first of all
-            root.routes.insert(0, crawl.PlainCrawls(root.routes[-1]))
     check_routes(root.routes)
     return root.routes
 

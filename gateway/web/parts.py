@@ -26,7 +26,7 @@ from gateway.retention.retention import Deletion
 from gateway.settings import Settings
 from gateway.status.health import Health, SharedHealth
 from gateway.stores.mongo import HEARTBEAT_SECONDS, Document, connect, within
-from gateway.stores.redis import connect_shared
+from gateway.stores.redis import connect_wary
 from gateway.web.authentication import KeyRing
 from gateway.web.event_stream.streams import EventStreams
 from gateway.web.guard import tell
@@ -103,7 +103,7 @@ class GatewayParts(Container):
 
     @part
     def dedupe(self) -> Dedupe:
-        client = connect_shared(self.settings.redis_location)
+        client = connect_wary(self.settings.redis_location)
         self._async_end.push_async_callback(client.aclose)
         return Dedupe(client, self.settings.crawl_cache_ttl)
 

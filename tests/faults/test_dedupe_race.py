@@ -106,7 +106,7 @@ async def test_also_when_redis_is_flushed_in_between(stack: Stack, second: str, 
 
 
 async def test_also_when_the_owner_dies_between_key_and_document(stack: Stack, site: Site, tmp_path: Path) -> None:
-    (tmp_path / "jobs.insert_all.before").touch()
+    (tmp_path / "jobs.insert.before").touch()
     body = request(site, "owner")
     with another_gateway(stack, plan=tmp_path) as (doomed, process):
         async with httpx.AsyncClient(timeout=30, trust_env=False) as client:

@@ -26,7 +26,7 @@ def test_a_gateway_that_dies_before_it_wakes_anybody_has_accepted_the_crawl(
     slowest = 0.0
     for _ in range(TIMES):
         crawl, start = verifier.prepare()
-        point = platform.die_at("jobs.insert_all.after")
+        point = platform.die_at("jobs.insert.after")
         body = {"user_id": "tester", "spider": "seo", "start_urls": [start]}
         with suppress(httpx.TransportError):
             answer = platform.stack.http.post(f"{platform.stack.url}/crawl", json=body)

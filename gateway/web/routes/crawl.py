@@ -6,10 +6,6 @@ from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Header, Query, Request, Response
-from pydantic_core import from_json
-from starlette.datastructures import URLPath
-from starlette.routing import BaseRoute, Match, NoMatchFound
-from starlette.types import Message, Receive, Scope, Send
 
 from gateway.access.keys import Caller
 from gateway.contract.crawl import DEFAULT_PROJECT, CrawlSpec, Expect, FetchOptions
@@ -23,8 +19,8 @@ from gateway.schedules.forecast import Forecasts
 from gateway.schedules.schedule import CatchUp, Overlap
 from gateway.schedules.submission import ScheduleSubmission, When, spelled
 from gateway.settings import Settings
-from gateway.web.authorisation import Called, authorise, caller_of
-from gateway.web.dependencies import Parts, RequestId, Router, ready_parts
+from gateway.web.authorisation import Called
+from gateway.web.dependencies import Parts, RequestId, Router
 from gateway.web.errors import problems
 from gateway.web.parts import GatewayParts
 from gateway.web.schemas.crawl import CrawlQuery, CrawlReceipt, CrawlRequest
@@ -140,8 +136,6 @@ def _wishes(options: Wishes | None) -> Wishes | None:
 
 
 EVENT_STREAM = "text/event-stream"
-_NO_QUERY = CrawlQuery()
-_PATH = "/crawl"
 
 IdempotencyKey = Annotated[
     str,
@@ -154,78 +148,11 @@ IdempotencyKey = Annotated[
 ]
 
 
-class PlainCrawls(BaseRoute):
-    """Answers plain requests itself, because the way to a function through FastAPI takes longer than all the rest.
-
-    A plain request is for now, is JSON that arrives in one piece, has no query and no `Idempotency-Key`, and wants
-    JSON. Any other one, and any that is wrong, takes FastAPI's way to the same answer: `crawl`, below.
-    """
-
-    def __init__(self, fastapis_way: BaseRoute) -> None:
-        self.fastapis_way = fastapis_way
-        self._matched = {"route": router.routes[0], "endpoint": crawl, "path_params": {}}
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        is_plain = scope["type"] == "http" and scope["path"] == _PATH and _is_plain(scope)
-        return (Match.FULL, self._matched) if is_plain else (Match.NONE, {})
-
-    def url_path_for(self, name: str, /, **path_params: Any) -> URLPath:
-        raise NoMatchFound(name, path_params)
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        message = await receive()
-        if (answer := await _plainly(scope, message)) is not None:
-            await answer(scope, receive, send)
-            return
-        _, found = self.fastapis_way.matches(scope)
-        scope.update(found)
-        await self.fastapis_way.handle(scope, _again(message, receive), send)
-
-
-def _is_plain(scope: Scope) -> bool:
-    if scope["method"] != "POST" or scope["query_string"] or scope.get("root_path"):
-        return False
-    # of a field that is there twice the first one counts
-    sent = dict(reversed(scope["headers"]))
-    is_json = sent.get(b"content-type") == b"application/json"
-    return is_json and b"idempotency-key" not in sent and EVENT_STREAM.encode() not in sent.get(b"accept", b"")
-
-
-async def _plainly(scope: Scope, message: Message) -> Response | None:
-    """The answer; `None` if FastAPI has to find out what is asked, or what is wrong with it."""
-    if message["type"] != "http.request" or message.get("more_body"):
-        return None
-    request = Request(scope)
-    await authorise(request)
-    parts = ready_parts(request)
-    try:
-        body = CrawlRequest.model_validate(from_json(message.get("body", b"")))
-    except ValueError:
-        return None
-    if when_of(body) is not None:
-        return None
-    order = await order_of(body, _NO_QUERY, caller_of(request), parts)
-    receipt = await _now(parts, order._replace(correlation_id=request.state.request_id))
-    # as FastAPI spells it, with the fields of the model in their order
-    told = CrawlReceipt.__pydantic_serializer__.to_json(receipt, exclude_none=True)
-    return Response(told, media_type="application/json")
-
-
-def _again(message: Message, receive: Receive) -> Receive:
-    """`receive` with the message that was taken from it."""
-    taken = [message]
-
-    async def receive_again() -> Message:
-        return taken.pop() if taken else await receive()
-
-    return receive_again
-
-
 router = Router(tags=["crawls"])
 
 
 @router.post(
-    _PATH,
+    "/crawl",
     summary="Ask for a crawl",
     response_model=CrawlReceipt,
     response_model_exclude_none=True,

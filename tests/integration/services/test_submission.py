@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -267,12 +266,11 @@ class Counting(ThreadPoolExecutor):
         return super().submit(*args, **kwargs)
 
 
-@pytest.mark.parametrize(("urls", "calls"), [(1, 0), (50, 0), (51, 2), (1000, 2)])
+@pytest.mark.parametrize(("urls", "calls"), [(1, 1), (50, 1), (51, 3), (1000, 3)])
 async def test_many_start_urls_are_looked_at_beside_the_event_loop(
     submission: Submission, urls: int, calls: int
 ) -> None:
     with Counting(2) as executor:
-        # not that of the batch, which inserts the job
         submission._executor = executor
         spec = {"start_urls": tuple(f"https://site.example/{number}" for number in range(urls))}
         receipt = await submission.submit(order(spec=spec))
@@ -326,28 +324,19 @@ async def test_a_repeat_after_a_retry_is_answered_with_the_new_job(
     assert (await submission.submit(order())).job_id == again.id
 
 
-# --- simultaneous requests are inserted together
+# --- simultaneous requests
 
 
 async def together(submission: Submission, *orders: Order) -> list[Receipt | BaseException]:
-    """The first one is being inserted when all others come: these are one batch."""
     return await asyncio.gather(*map(submission.submit, orders), return_exceptions=True)
+
+
+def without_redis(submission: Submission) -> None:
+    submission._dedupe = Dedupe(connect_async("redis://127.0.0.1:1/0"), ttl=60)
 
 
 def page(number: int, **fields: Any) -> Order:
     return order(spec={"start_urls": (f"https://site.example/{number}",), **fields.pop("spec", {})}, **fields)
-
-
-async def test_simultaneous_requests_share_calls_of_threads_and_each_gets_its_own_job(
-    platform: Platform, submission: Submission
-) -> None:
-    with Counting(2) as executor:
-        submission._batches._executor = executor
-        receipts = await together(submission, *(page(number) for number in range(100)))
-    jobs = {receipt.job_id for receipt in receipts if isinstance(receipt, Receipt) and not receipt.cached}
-    assert len(jobs) == job_count(platform) == 100
-    assert executor.calls < 20
-    assert sorted(platform.woken) == sorted(("enqueue_crawl", job_id) for job_id in jobs)
 
 
 async def test_an_order_that_cannot_be_inserted_keeps_no_other_from_it(
@@ -355,7 +344,8 @@ async def test_an_order_that_cannot_be_inserted_keeps_no_other_from_it(
 ) -> None:
     unstorable = page(1, tags=("half a pair: \ud800",))
     unknown = page(2, spec={"spider": "nope"})
-    submission._redis_rests_until = float("inf")  # without keys, MongoDB alone sees that two are the same
+    # without keys, MongoDB alone sees that two are the same
+    without_redis(submission)
     receipts = await together(submission, page(0), page(3), unstorable, unknown, page(4), page(4), page(5))
     assert isinstance(receipts[2], UnicodeEncodeError)
     assert isinstance(receipts[3], InvalidRequestError)
@@ -364,50 +354,28 @@ async def test_an_order_that_cannot_be_inserted_keeps_no_other_from_it(
     assert sorted(receipt.cached for receipt in accepted) == [False] * 4 + [True]
 
 
-async def test_a_batch_takes_no_more_places_than_there_are_and_gives_back_those_that_it_does_not_need(
+async def test_requests_take_no_more_places_than_there_are_and_give_back_those_that_they_do_not_need(
     platform: Platform, submission: Submission
 ) -> None:
-    submission._batches._admission = submission._admission = Admission(
-        WaitingStore(platform.database), Quotas(waiting=4)
-    )
-    submission._redis_rests_until = float("inf")
-    # two of the four are the same job
-    receipts = await together(submission, page(0), page(1), page(2), page(2))
-    assert not any(isinstance(receipt, BaseException) for receipt in receipts)
-    receipts = await together(submission, page(3), page(4), page(5))
+    submission._admission = Admission(WaitingStore(platform.database), Quotas(waiting=4))
+    without_redis(submission)
+    # one after the other: what is being inserted during a count may be counted twice until the next one
+    with ThreadPoolExecutor(1) as submission._executor:
+        # two of the four are the same job
+        receipts = await together(submission, page(0), page(1), page(2), page(2))
+        assert not any(isinstance(receipt, BaseException) for receipt in receipts)
+        receipts = await together(submission, page(3), page(4), page(5))
     assert sorted(isinstance(receipt, UserQuotaError) for receipt in receipts) == [False, True, True]
     assert job_count(platform) == 4
 
 
-async def test_a_batch_that_takes_long_holds_up_no_other(platform: Platform, submission: Submission) -> None:
-    began, ended = threading.Event(), threading.Event()
-    insert_all = platform.jobs.insert_all
-
-    def slow(jobs: Sequence[Job]) -> set[int]:
-        if jobs[0].spec.start_urls[0].endswith("/0"):
-            began.set()
-            ended.wait(30)
-        return insert_all(jobs)
-
-    platform.jobs.insert_all = slow  # type: ignore[method-assign]  # MongoDB does not answer
-    first = asyncio.create_task(submission.submit(page(0)))
-    await asyncio.to_thread(began.wait, 30)
-    try:
-        receipts = await asyncio.wait_for(together(submission, page(1), page(2)), 20)
-        assert (job_count(platform), first.done()) == (2, False)
-        assert not any(isinstance(receipt, BaseException) for receipt in receipts)
-    finally:
-        ended.set()
-    assert not (await first).cached
-
-
-async def test_no_request_of_a_batch_is_answered_before_mongodb_has_taken_its_job(
+async def test_no_request_is_answered_before_mongodb_has_taken_its_job(
     platform: Platform, submission: Submission
 ) -> None:
-    def away(_: Sequence[Job]) -> set[int]:
+    def away(_: Job) -> None:
         raise AutoReconnect("MongoDB is away")
 
-    platform.jobs.insert_all = away  # type: ignore[method-assign]
+    platform.jobs.insert = away  # type: ignore[method-assign]
     receipts = await together(submission, page(0), page(1), page(2))
     assert [type(receipt) for receipt in receipts] == [UnavailableError] * 3
     assert (job_count(platform), platform.redis.keys("crawl:*"), platform.woken) == (0, [], [])
