@@ -27,7 +27,7 @@ from gateway.contract.outbox import AttemptId, remove_tree
 from gateway.crash_points import state_change
 from gateway.errors import FileNotStoredError, FileStoreAwayError
 from gateway.stores.documents import Documents, reader
-from gateway.stores.mongo import Document, Repeating, mongo_errors, of_jobs
+from gateway.stores.mongo import Document, Repeating, mongo_errors, of_job, of_jobs
 
 #: Seconds that one request to S3 may take, and that it may be repeated for.
 _REQUEST = timedelta(seconds=30)
@@ -250,7 +250,7 @@ class FileStore:
 
     def delete(self, job_id: str) -> None:
         """Delete all files of a job: first the bytes, so that no record means that nothing is left."""
-        query = {"_id": {"$gt": f"{job_id}:", "$lt": f"{job_id};"}}
+        query = of_job(job_id)
         # most jobs have no file, and must not need the store
         with mongo_errors():
             if self._files.find_one(query, {"_id": 1}) is None:

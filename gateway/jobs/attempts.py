@@ -19,7 +19,7 @@ from gateway.contract.records import FilesKept
 from gateway.crash_points import state_change
 from gateway.jobs.job import Attempt, Job, Spared, spared_more
 from gateway.stores.documents import Documents, reader
-from gateway.stores.mongo import DUPLICATE_KEY, Document, Repeating, refusals
+from gateway.stores.mongo import DUPLICATE_KEY, Document, Repeating, of_job, refusals
 
 #: Earlier attempts that are read with all that is known of their ends, and without that: the newest ones.
 MOST_WHOLE, MOST_OUTLINED = 100, 1000
@@ -103,7 +103,7 @@ class AttemptStore:
     def _with_earlier(self, job: Job, limit: int, fields: dict[str, Any] | None = None) -> Job:
         if not job.superseded:
             return job
-        found = self._attempts.find(_of_job(job.id), fields, sort=[("_id", DESCENDING)], limit=limit)
+        found = self._attempts.find(of_job(job.id), fields, sort=[("_id", DESCENDING)], limit=limit)
         return job.with_earlier({str(one.attempt): one for one in self._documents.many(found)})
 
     @state_change("attempts.delete")
@@ -116,10 +116,6 @@ read_attempt = reader(Attempt)
 
 def _name(job_id: str, attempt: int) -> str:
     return f"{job_id}:{attempt:06d}"
-
-
-def _of_job(job_id: str) -> Document:
-    return {"_id": {"$gt": f"{job_id}:", "$lt": f"{job_id};"}}
 
 
 def _files(record: Document) -> Document | None:

@@ -15,7 +15,7 @@ from gateway.contract.outbox import AttemptId
 from gateway.contract.records import Int64, Progress
 from gateway.crash_points import state_change
 from gateway.stores.documents import Documents, reader
-from gateway.stores.mongo import Document, Repeating
+from gateway.stores.mongo import Document, Repeating, of_job
 
 #: Points of one attempt at most. With one more, every second point is left out.
 MOST_POINTS = 240
@@ -92,7 +92,7 @@ class ProgressStore:
 
     def of_job(self, job_id: str, limit: int) -> dict[int, list[Point]]:
         """By the numbers of attempts; of the last `limit` of them."""
-        found = self._documents.find(_of_job(job_id), limit, [("_id", -ASCENDING)])
+        found = self._documents.find(of_job(job_id), limit, [("_id", -ASCENDING)])
         return {int(series.id.rpartition(":")[2]): series.points for series in reversed(found)}
 
     @state_change("progress.delete")
@@ -102,10 +102,6 @@ class ProgressStore:
 
 def _name(attempt_id: AttemptId) -> str:
     return f"{attempt_id.job_id}:{attempt_id.attempt:04d}"
-
-
-def _of_job(job_id: str) -> Document:
-    return {"_id": {"$gt": f"{job_id}:", "$lt": f"{job_id};"}}
 
 
 # --- when it will end. Nobody knows how many pages a site has: an estimate only says what follows from the pace of

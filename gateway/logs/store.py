@@ -21,7 +21,7 @@ from gateway.contract.outbox import AttemptId
 from gateway.contract.records import Progress
 from gateway.crash_points import state_change
 from gateway.jobs.messages import log_event, progress_event
-from gateway.stores.mongo import Document, Repeating
+from gateway.stores.mongo import Document, Repeating, of_job
 from gateway.stores.redis import job_channel, log_stream
 
 #: A chunk is never larger than this before compression, so a bomb cannot hide in one.
@@ -116,8 +116,7 @@ class LogStore:
 
     def outline(self, job_id: str) -> list[ChunkOutline]:
         """All chunks of all attempts, in order. One that grows meanwhile may end before the next one begins."""
-        query = {"_id": {"$gt": f"{job_id}:", "$lt": f"{job_id};"}}
-        found = self._logs.find(query, {"end": 1, "counts": 1}).sort("_id", ASCENDING).batch_size(_OUTLINED)
+        found = self._logs.find(of_job(job_id), {"end": 1, "counts": 1}).sort("_id", ASCENDING).batch_size(_OUTLINED)
         return [_outline(document) for document in found]
 
     def chunks(self, job_id: str, since: Position, until: Position) -> Iterator[LogChunk]:

@@ -297,9 +297,13 @@ def _nothing(_: object) -> None:
     """For results that nobody may rely on."""
 
 
+def of_job(job_id: str) -> Document:
+    """The documents whose ids are `<job>:<anything>`."""
+    return {"_id": {"$gt": f"{job_id}:", "$lt": f"{job_id};"}}
+
+
 def of_jobs(job_ids: Iterable[str]) -> Document:
-    """The documents whose ids are `<job>:<whatever>` for one of these jobs."""
-    return {"$or": [{"_id": {"$gt": f"{job_id}:", "$lt": f"{job_id};"}} for job_id in job_ids]}
+    return {"$or": [of_job(job_id) for job_id in job_ids]}
 
 
 def refusals(error: BulkWriteError, expected: Container[int]) -> dict[int, int]:
