@@ -36,7 +36,7 @@ from bench.our_platform import ROOT, embedded_mongo, free_port, valkey_server, w
 from bench.table import Row
 from bench.wire_proxy import READS, Asked, Commands, CountingProxy
 from gateway.contract.crawl import CrawlSpec
-from gateway.dispatch.sweeping import RECONCILE_SECONDS
+from gateway.dispatch.dispatcher import RECONCILE_SECONDS
 from gateway.jobs.job import Assignment, CrawlOrder, Job, JobStatus, new_job_id
 from gateway.jobs.queue import JobQueue
 from gateway.jobs.store import JobStore

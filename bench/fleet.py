@@ -32,7 +32,7 @@ from bench.our_platform import embedded_mongo, valkey_server, wait_until
 from bench.table import Row
 from bench.wire_proxy import BYTES, UPKEEP, Asked, Commands, CountingProxy, RoundTrips, WithBytes
 from gateway.contract.records import SpiderInfo
-from gateway.dispatch.sweeping import RECONCILE_SECONDS
+from gateway.dispatch.dispatcher import RECONCILE_SECONDS
 from gateway.jobs.job import Job
 from gateway.jobs.queries import MAX_USERS
 from gateway.jobs.store import JobStore

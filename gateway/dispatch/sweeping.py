@@ -20,7 +20,7 @@ from attrs import define, field
 from gateway.clock import Clock, utc_now
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport
-from gateway.dispatch.dispatcher import CLOCK_MARGIN, START_SECONDS
+from gateway.dispatch.dispatcher import CLOCK_MARGIN, RECONCILE_SECONDS, START_SECONDS
 from gateway.dispatch.steps import BATCH, Isolation, Shared, Step, Steps
 from gateway.jobs.completion import Completion
 from gateway.jobs.job import FINAL_STATUSES, Attempt, Job, JobStatus
@@ -40,8 +40,6 @@ log = structlog.get_logger()
 SWEEP_BATCH = 200
 #: How many jobs to decide on one run reads, one after the other, as long as it has time.
 DECIDED = 1000
-#: Seconds between two looks at what runs on the nodes, and at what is held.
-RECONCILE_SECONDS = 2.5
 #: Time between two deletions of unheld resources: the next crawl of the same user will soon hold them again.
 FORGET_SECONDS = 60.0
 #: A node that has accepted an attempt and not started it within this time never starts it.
