@@ -50,6 +50,8 @@ _CODES: tuple[tuple[type[Exception], Reason], ...] = (
     (OSError, Reason.SITE_UNREACHABLE),
     (IgnoreRequest, Reason.PAGE_REFUSED),
 )
+#: Where a project's code has raised something, in words; without an entry the words say it themselves.
+_WHERE = {Reason.PIPELINE_FAILED: "in an item pipeline: ", Reason.SPIDER_FAILED: "in the spider: "}
 #: What the next attempt would meet again.
 _PERMANENT = frozenset(
     {
@@ -168,6 +170,16 @@ def failure_facts(reason: str, code: Reason, error: BaseException | None = None)
     return facts
 
 
+def raised_facts(error: BaseException | None, where: Reason) -> dict[str, str]:
+    """The same of what a project's code has raised. `where` is its code if the exception says no more."""
+    return failure_facts(f"{_WHERE.get(where, '')}{exception_reason(error)}", _raised_code(error, where), error)
+
+
+def status_facts(status: int) -> dict[str, str]:
+    """The same of a page that was answered so, and counts as failed."""
+    return failure_facts(status_reason(status), _status_code(status))
+
+
 def _may_be_the_nodes(error: BaseException | None) -> bool:
     """Not every `ImportError` is the code's: one node alone may lack a library of the system."""
     return type(error) is ImportError and not text_of(error).startswith("cannot import name")
@@ -180,8 +192,7 @@ def download_code(error: BaseException | None, request: Request | None = None) -
     return next((code for kind, code in _CODES if isinstance(error, kind)), Reason.REQUESTS_FAILED)
 
 
-def code_code(error: BaseException | None, otherwise: Reason) -> Reason:
-    """Of what a project's code has raised; `otherwise` says where that was, if the exception says no more."""
+def _raised_code(error: BaseException | None, otherwise: Reason) -> Reason:
     if error is not None and missing_variable(error):
         return Reason.VARIABLE_MISSING
     if isinstance(error, ImportError | SyntaxError):
@@ -192,8 +203,7 @@ def code_code(error: BaseException | None, otherwise: Reason) -> Reason:
     return download_code(error) if isinstance(error, own) else otherwise
 
 
-def status_code(status: int) -> Reason:
-    """Of a page that was answered so, and counts as failed."""
+def _status_code(status: int) -> Reason:
     if status == _TOO_MANY_REQUESTS:
         return Reason.RATE_LIMITED
     if status >= _SERVER_ERROR:

@@ -25,14 +25,13 @@ from crawler import extras
 from crawler.closing import Closing
 from crawler.orders import Expected
 from crawler.report.failures import (
-    code_code,
     exception_reason,
     failure_facts,
     is_permanent,
     is_refusal,
     missing_variable,
-    status_code,
-    status_reason,
+    raised_facts,
+    status_facts,
     text_of,
 )
 from crawler.scrapy_versions import create_looping_call, middleware
@@ -236,9 +235,7 @@ class Report:
         return True
 
     def item_error(self, response: Response | None, failure: Failure) -> None:
-        error = failure.value
-        code = code_code(error, Reason.PIPELINE_FAILED)
-        facts = failure_facts(f"in an item pipeline: {exception_reason(error)}", code, error)
+        facts = raised_facts(failure.value, Reason.PIPELINE_FAILED)
         self.failed(_url(response), facts, getattr(response, "request", None))
 
     def start_error(self, error: BaseException | None) -> None:
@@ -248,9 +245,7 @@ class Report:
         self._start_error = error
         # what was fetched, or asked for, may have been the reason
         at_once = not self._progress.requested_pages
-        code = code_code(error, Reason.SPIDER_FAILED)
-        facts = failure_facts(f"in the spider: {exception_reason(error)}", code, error)
-        facts = _facts(error, "start", facts, may_last=at_once)
+        facts = _facts(error, "start", Reason.SPIDER_FAILED, may_last=at_once)
         # not among what is committed: the next attempt calls `start()` again
         _add(self._progress, _ERRORS, 1)
         if len(self._errors) == ERRORS_KEPT:
@@ -262,8 +257,7 @@ class Report:
         """The crawl has ended with it. Writes the report, which there may be already: as of a crawl that ended."""
         self._finish_reason = outbox.BROKE_DOWN
         self._count(None, _ERRORS, 1)
-        facts = failure_facts(exception_reason(error), code_code(error, Reason.BROKE_DOWN), error)
-        facts = _facts(error, "breakdown", facts, may_last=True)
+        facts = _facts(error, "breakdown", Reason.BROKE_DOWN, may_last=True)
         self._errors = [facts, *self._errors][:ERRORS_KEPT]
         self._write_report()
 
@@ -276,10 +270,7 @@ class Report:
             # fetched, and of no use: it counts once, as what failed
             self._count(request, _COMPLETED, -1)
             self._forget_refusal(request, response)
-        error = failure.value
-        code = code_code(error, Reason.SPIDER_FAILED)
-        facts = failure_facts(f"in the spider: {exception_reason(error)}", code, error)
-        self.failed(_url(response), facts, request)
+        self.failed(_url(response), raised_facts(failure.value, Reason.SPIDER_FAILED), request)
 
     def spider_closed(self, reason: str) -> None:
         self._finish_reason = outbox.ITEMS_LOST if self._items_lost else reason
@@ -476,7 +467,7 @@ def _is_filled(value: Any) -> bool:
 
 
 def _refusal(response: Response) -> dict[str, str]:
-    return {"url": response.url, **failure_facts(status_reason(response.status), status_code(response.status))}
+    return {"url": response.url, **status_facts(response.status)}
 
 
 def _url(response: Response | None) -> str:
@@ -484,9 +475,9 @@ def _url(response: Response | None) -> str:
     return getattr(response, "url", "") or getattr(getattr(response, "request", None), "url", "")
 
 
-def _facts(error: BaseException, kind: outbox.ErrorKind, facts: dict[str, str], *, may_last: bool) -> dict[str, str]:
+def _facts(error: BaseException, kind: outbox.ErrorKind, where: Reason, *, may_last: bool) -> dict[str, str]:
     """Of an error that belongs to no request: `ERROR_FACTS`."""
-    facts = {"url": "", **facts, "kind": kind}
+    facts = {"url": "", **raised_facts(error, where), "kind": kind}
     if may_last and is_permanent(error):
         facts["permanent"] = "yes"
     if variable := missing_variable(error):

@@ -21,8 +21,7 @@ from crawler.report.failures import (
     failure_facts,
     is_error,
     is_error_status,
-    status_code,
-    status_reason,
+    status_facts,
 )
 from crawler.report.progress import Report
 from crawler.report.request_record import RequestRecord
@@ -83,8 +82,7 @@ class CountingDownloader(Downloader):
         if isinstance(result, Response):
             report.answered(request, result.status)
             if is_error_status(result.status):
-                facts = failure_facts(status_reason(result.status), status_code(result.status))
-                report.failed(result.url, facts, request)
+                report.failed(result.url, status_facts(result.status), request)
             else:
                 report.completed(request, result)
         elif isinstance(result, Failure) and is_error(result.value):
