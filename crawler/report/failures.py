@@ -21,7 +21,7 @@ from crawler.scrapy_versions import (
     DownloadTimeoutError,
     ResponseDataLossError,
 )
-from gateway.contract.reasons import Reason
+from gateway.contract.reasons import MISFITS, Reason
 
 if TYPE_CHECKING:
     from scrapy import Request
@@ -33,8 +33,6 @@ _SERVER_ERROR = 500
 #: says that it was wanted and could not be had: a redirect loop, a body that explodes when decompressed.
 _GIVEN_UP = ("max redirections reached", "Ignored response")
 _WANTS_LOGIN = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
-#: What Python says of a call whose arguments do not fit.
-_MISFITS = re.compile(r"unexpected keyword|missing \d+ required|positional arguments? but|multiple values for")
 #: What failed on the way to the site, with its code; the first that fits.
 _CODES: tuple[tuple[type[Exception], Reason], ...] = (
     (EgressBlockedError, Reason.ADDRESS_FORBIDDEN),
@@ -197,7 +195,7 @@ def _raised_code(error: BaseException | None, otherwise: Reason) -> Reason:
         return Reason.VARIABLE_MISSING
     if isinstance(error, ImportError | SyntaxError):
         return Reason.NOT_IMPORTABLE
-    if isinstance(error, TypeError) and _MISFITS.search(text_of(error)):
+    if isinstance(error, TypeError) and re.search(MISFITS, text_of(error)):
         return Reason.ARGUMENTS_WRONG
     own = (EgressBlockedError, HandlerRefusedError, NotSupported)
     return download_code(error) if isinstance(error, own) else otherwise

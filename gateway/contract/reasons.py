@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+#: What Python says of a call whose arguments do not fit, in a `TypeError`: a regular expression.
+MISFITS = r"unexpected keyword|missing \d+ required|positional arguments? but|multiple values for"
+
 
 class Reason(StrEnum):
     # --- it came to its end

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from gateway.contract.crawl import Expect
 from gateway.contract.expectations import Tally, breaches
 from gateway.contract.outbox import BROKE_DOWN, EXPECTATION_BROKEN, ITEMS_LOST, ErrorKind
-from gateway.contract.reasons import Reason, reason_of
+from gateway.contract.reasons import MISFITS, Reason, reason_of
 from gateway.contract.records import ExitReport, SpiderReport
 from gateway.jobs.job import GOOD_STATUSES, JobStatus
 
@@ -32,11 +32,7 @@ _RAISED = tuple(
         (r"KeyError: .Spider not found", Reason.SPIDER_MISSING, True),
         (r"(\w+\.)*EgressBlockedError\b", Reason.ADDRESS_FORBIDDEN, True),
         (r"(\w+\.)*HandlerRefusedError\b", Reason.HANDLER_REFUSED, True),
-        (
-            r"TypeError: .*(unexpected keyword|missing \d+ required|positional arguments? but|multiple values for)",
-            Reason.ARGUMENTS_WRONG,
-            True,
-        ),
+        (rf"TypeError: .*({MISFITS})", Reason.ARGUMENTS_WRONG, True),
     )
 )
 #: At the end of a log: a frame of a traceback, the one in which `os.environ` looks a name up, a line of the log
