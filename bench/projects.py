@@ -7,7 +7,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -15,13 +15,11 @@ import httpx
 
 from bench.effort import Effort
 from bench.first_line import WARM_UP, WHAT, deploy, line_of
-from bench.our_platform import Site, embedded_mongo, free_port, running_stack, valkey_server
+from bench.our_platform import Site, running_stack
 from bench.stock_scrapyd import write_project
-from bench.submission import served
+from bench.submission import running_gateway
 from bench.table import Row, alternate
 from gateway.contract.records import SpiderInfo
-from gateway.projects.eggs import SpiderStore
-from gateway.stores.mongo import connect
 
 #: By their versions of a package that depends on nothing.
 ENVIRONMENTS = ("1.10.0", "1.11.0", "1.12.0", "1.13.0", "1.14.0", "1.15.0", "1.16.0", "1.17.0")
@@ -77,21 +75,12 @@ def _gateway(spiders: int = 0) -> Iterator[httpx.Client]:
         for one in range(spiders)
     ]
     small = [SpiderInfo(project="default", name="seo"), SpiderInfo(project="small", version="1", name="offers")]
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        stores = {
-            "REDIS_URL": str(stack.enter_context(valkey_server(folder / "valkey"))),
-            "MONGO_URI": str(stack.enter_context(embedded_mongo(folder / "mongo"))),
-            "BROKER_URL": str(stack.enter_context(valkey_server(folder / "broker"))),
-            "DISCOVERYBOT_HOME": str(folder / "home"),
-            "CRAWL_QUEUE_MAX": "1000000",
-            "CRAWL_USER_WAITING_MAX": "1000000",
-        }
-        with closing(connect(stores["MONGO_URI"]).client) as mongo:
-            SpiderStore(mongo.get_default_database()).publish("n1", [*small, *large])
-        port, log = free_port(), stack.enter_context((folder / "log").open("wb"))
-        stack.enter_context(served("-m", "gateway.web", log=log, port=port, GATEWAY_PORT=str(port), **stores))
-        yield stack.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_gateway(Path(folder), [*small, *large]) as (port, _),
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as client,
+    ):
+        yield client
 
 
 _numbers = itertools.count()

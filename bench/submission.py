@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -54,23 +54,10 @@ def run(effort: Effort) -> list[Row]:
     seconds, rounds = effort.of((0.5, 1), (SECONDS, 2), (SECONDS, 5))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        stores = {
-            "REDIS_URL": str(stack.enter_context(valkey_server(folder / "valkey"))),
-            "MONGO_URI": str(stack.enter_context(embedded_mongo(folder / "mongo"))),
-            "BROKER_URL": str(stack.enter_context(valkey_server(folder / "broker"))),
-            "DISCOVERYBOT_HOME": str(folder / "home"),
-            "CRAWL_QUEUE_MAX": "1000000",
-            "CRAWL_USER_WAITING_MAX": "1000000",
-        }
-        with closing(connect(stores["MONGO_URI"]).client) as mongo:
-            # as a running node would publish it
-            SpiderStore(mongo.get_default_database()).publish("n1", [SpiderInfo(project="default", name="seo")])
-        port = free_port()
-        log = stack.enter_context((folder / "log").open("wb"))
-        ours = stack.enter_context(served("-m", "gateway.web", log=log, port=port, GATEWAY_PORT=str(port), **stores))
-        port = free_port()
+        ours = stack.enter_context(running_gateway(folder, [SpiderInfo(project="default", name="seo")]))
+        port, log = free_port(), stack.enter_context((folder / "bare.log").open("wb"))
         ceiling = ("-m", "uvicorn", "bench.submission:bare", "--factory", *_UVICORN, "--port", str(port))
-        beside = stack.enter_context(served(*ceiling, log=log, port=port))
+        beside = stack.enter_context(_served(*ceiling, log=log, port=port))
         numbers = itertools.count()
         rows = []
         for what, is_new, wanted in (("answered by its dedupe key", False, KNOWN), ("that makes a job", True, NEW)):
@@ -89,7 +76,26 @@ def run(effort: Effort) -> list[Row]:
 
 
 @contextmanager
-def served(*command: str, log: BinaryIO, port: int, **variables: str) -> Iterator[tuple[int, int]]:
+def running_gateway(folder: Path, spiders: Sequence[SpiderInfo]) -> Iterator[tuple[int, int]]:
+    """One with stores of its own in `folder`, and a node that has these spiders: its port and its process id."""
+    with ExitStack() as stack:
+        stores = {
+            "REDIS_URL": str(stack.enter_context(valkey_server(folder / "valkey"))),
+            "MONGO_URI": str(stack.enter_context(embedded_mongo(folder / "mongo"))),
+            "BROKER_URL": str(stack.enter_context(valkey_server(folder / "broker"))),
+            "DISCOVERYBOT_HOME": str(folder / "home"),
+            "CRAWL_QUEUE_MAX": "1000000",
+            "CRAWL_USER_WAITING_MAX": "1000000",
+        }
+        with closing(connect(stores["MONGO_URI"]).client) as mongo:
+            # as a running node would publish it
+            SpiderStore(mongo.get_default_database()).publish("n1", spiders)
+        port, log = free_port(), stack.enter_context((folder / "log").open("wb"))
+        yield stack.enter_context(_served("-m", "gateway.web", log=log, port=port, GATEWAY_PORT=str(port), **stores))
+
+
+@contextmanager
+def _served(*command: str, log: BinaryIO, port: int, **variables: str) -> Iterator[tuple[int, int]]:
     """The server's port and its process id."""
     environment = {**os.environ, **variables}
     process = subprocess.Popen([sys.executable, *command], env=environment, cwd=ROOT, stdout=log, stderr=log)
