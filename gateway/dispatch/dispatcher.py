@@ -486,7 +486,7 @@ class Dispatch:
             with about(job):
                 (self.cancel if job.stop_reason else self.post_again)(job)
 
-    def end_superseded(self, _apart: Isolation | None = None) -> None:
+    def end_superseded(self, _apart: Isolation) -> None:
         """Stop attempts whose job has gone on without them or no longer exists."""
         nodes = [node for node in self._nodes.all(held=()) if node.is_alive(self._clock(), self._dead_after)]
         for node, project, attempt in strays(self._sweeps, nodes):
@@ -495,7 +495,7 @@ class Dispatch:
 
     # --- nodes that have failed
 
-    def see_to_nodes(self, _apart: Isolation | None = None) -> None:
+    def see_to_nodes(self, _apart: Isolation) -> None:
         """Ask nodes that have rested whether they work; forget what failed long ago."""
         now, nodes = self._clock(), self._nodes.lately() if self._nodes.is_any_failing() else []
         for node in nodes:

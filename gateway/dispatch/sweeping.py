@@ -242,7 +242,7 @@ class Sweeper:
         if job.exclusive in over:
             self._completion.admit(job.exclusive)
 
-    def forget_unused(self, _apart: Isolation | None = None) -> None:
+    def forget_unused(self, _apart: Isolation) -> None:
         """Forget resources without a holder, but not those of nodes: they will soon be held again."""
         held = self._seen_holds()
         unused = [one.resource for one in held if not one.holders and not one.resource.startswith("node:")]

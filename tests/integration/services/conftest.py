@@ -201,7 +201,7 @@ class Platform:
         self.ahead += TAKEN_FOR
         self.compare()
         self.sweeper._seen_holds._found = None
-        self.sweeper.forget_unused()
+        self.sweeper.forget_unused(Isolation("test", self.clock))
 
     def work_at_once(self, work: Callable[[int], None], over: Event, seconds: float) -> None:
         """Several workers, until it is over."""
