@@ -33,6 +33,10 @@ _HARMLESS = 32 << 10
 MAX_CODINGS = 3
 
 
+class UnusableResponseError(IgnoreRequest):
+    """The page was wanted, and no spider may be given it: an error, unlike what else is ignored."""
+
+
 @middleware
 class ResponseLimits:
     """Downloader middleware, the last before the cache, so that what comes from there is decompressed within the
@@ -56,8 +60,7 @@ class ResponseLimits:
     def process_response(self, request: Request, response: Response) -> Response:  # noqa: ARG002 - Scrapy's signature
         codings = b",".join(response.headers.getlist(b"Content-Encoding")).count(b",") + 1
         if codings > MAX_CODINGS:
-            # with these words `CountingDownloader` takes it for an error
-            raise IgnoreRequest(f"Ignored response {response}: it is compressed {codings} times over")
+            raise UnusableResponseError(f"Ignored response {response}: it is compressed {codings} times over")
         return response
 
     def hold(self, request: Request) -> None:
@@ -80,8 +83,8 @@ class AttributeLimit:
         if isinstance(response, TextResponse) and not isinstance(response, XmlResponse | JsonResponse):
             text = response.text if len(response.body) > _HARMLESS else ""
             if "<" in text and not _is_harmless(text):
-                # with these words `CountingDownloader` takes it for an error
-                raise IgnoreRequest(f"Ignored response {response}: a tag has more than {MAX_ATTRIBUTES} attributes")
+                words = f"a tag has more than {MAX_ATTRIBUTES} attributes"
+                raise UnusableResponseError(f"Ignored response {response}: {words}")
         return response
 
 

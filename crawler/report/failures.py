@@ -13,6 +13,7 @@ from scrapy.exceptions import IgnoreRequest, NotSupported
 from scrapy.utils.url import add_http_if_no_scheme
 
 from crawler.net.egress import EgressBlockedError, HandlerRefusedError
+from crawler.net.response_limits import UnusableResponseError
 from crawler.scrapy_versions import (
     CannotResolveHostError,
     DownloadCancelledError,
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 _CLIENT_ERROR = 400
 _TOO_MANY_REQUESTS = 429
 _SERVER_ERROR = 500
-#: `IgnoreRequest` mostly says that nobody wanted the page (robots.txt, off site, a limit). With these words Scrapy
-#: says that it was wanted and could not be had: a redirect loop, a body that explodes when decompressed.
+#: `IgnoreRequest` mostly says that nobody wanted the page (robots.txt, off site, a limit). Scrapy has these words
+#: alone for one that was wanted and could not be had: a redirect loop, a body that explodes when decompressed.
 _GIVEN_UP = ("max redirections reached", "Ignored response")
 _WANTS_LOGIN = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 #: What failed on the way to the site, with its code; the first that fits.
@@ -227,6 +228,6 @@ def is_refusal(status: int) -> bool:
 
 
 def is_error(error: BaseException | None) -> bool:
-    if isinstance(error, IgnoreRequest) and not isinstance(error, EgressBlockedError):
+    if isinstance(error, IgnoreRequest) and not isinstance(error, EgressBlockedError | UnusableResponseError):
         return text_of(error).startswith(_GIVEN_UP)
     return True
