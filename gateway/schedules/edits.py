@@ -85,15 +85,15 @@ class ScheduleEdits:
 
         return self._change(schedule_id, resumed)
 
-    def end(self, schedule_id: str, message: str) -> Schedule:
+    def cancel(self, schedule_id: str) -> Schedule:
         """A schedule that has ended already does not change."""
 
-        def change(schedule: Schedule) -> Document | None:
-            return (
-                None if schedule.state is ScheduleState.ENDED else {**ending(message), **_other_occurrences(schedule)}
-            )
+        def cancelled(schedule: Schedule) -> Document | None:
+            if schedule.state is ScheduleState.ENDED:
+                return None
+            return {**ending(CANCELLED.message), "reason": CANCELLED.reason, **_other_occurrences(schedule)}
 
-        return self._change(schedule_id, change, also_ended=True)
+        return self._change(schedule_id, cancelled, also_ended=True)
 
     def delete(self, schedule_id: str) -> None:
         """Delete the schedule and its ledger; its jobs stay."""
@@ -238,12 +238,10 @@ class ScheduleChanges:
         Raises `ScheduleEndedError` if the schedule has ended otherwise.
         """
         schedule = self._own(schedule_id, self._schedules.get)
-        if schedule.state is ScheduleState.ENDED and schedule.message == CANCELLED.message:
-            return schedule
-        if schedule.state is ScheduleState.ENDED:
+        if schedule.state is ScheduleState.ENDED and not schedule.is_cancelled:
             raise errors.ScheduleEndedError("the schedule has ended already")
         with mongo_errors():
-            return self._edits.end(schedule_id, CANCELLED.message)
+            return self._edits.cancel(schedule_id)
 
     def delete(self, schedule_id: str, *, only_ended: bool = False) -> None:
         """Delete the schedule and its history. With `only_ended`, raises `ConflictError` if it has not ended."""

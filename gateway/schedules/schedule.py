@@ -8,7 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from gateway.jobs.job import CrawlOrder
+from gateway.contract.reasons import Reason
+from gateway.jobs.job import CrawlOrder, StoredReason
 
 #: Occurrences at most this many seconds late are fired one by one. Later ones are missed; `catch_up` applies.
 GRACE_SECONDS = 5.0
@@ -76,6 +77,8 @@ class Schedule(BaseModel, extra="forbid", populate_by_name=True):
     state: ScheduleState = ScheduleState.ACTIVE
     #: Why it ended.
     message: str | None = None
+    #: Why somebody ended it; absent if it ended by itself.
+    reason: StoredReason = None
     #: Every change by a person raises it: an occurrence's job of an older revision never runs.
     rev: int = 1
     #: The last revision in which its occurrences changed: a person changed its timing, or paused, resumed or ended
@@ -95,6 +98,11 @@ class Schedule(BaseModel, extra="forbid", populate_by_name=True):
     idempotency_key: str | None = None
     created_at: datetime
     updated_at: datetime
+
+    @property
+    def is_cancelled(self) -> bool:
+        # 0.2.0 has stored these words alone
+        return self.reason is Reason.CANCELLED or self.message == "cancelled on request"
 
     def to_document(self) -> dict[str, Any]:
         """The stored form: empty fields are absent rather than null."""

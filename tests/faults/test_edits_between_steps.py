@@ -54,7 +54,7 @@ class Answer:
             "postpone": lambda: edits.edit(schedule.id, {"crawl": order(2), "timing": _moved(schedule.timing)}),
             "pause": lambda: edits.pause(schedule.id),
             "pause and resume": lambda: (edits.pause(schedule.id), edits.resume(schedule.id)),
-            "end": lambda: edits.end(schedule.id, "enough"),
+            "end": lambda: edits.cancel(schedule.id),
             "delete": lambda: edits.delete(schedule.id),
         }
         requests[self._request]()

@@ -12,7 +12,6 @@ from pydantic.config import JsonDict
 from gateway.contract.crawl import Expect, FetchOptions
 from gateway.contract.records import Progress
 from gateway.jobs.job import CrawlOrder, Job, JobStatus
-from gateway.jobs.outcome import CANCELLED
 from gateway.schedules.next_run import Moment, parse_time_zone
 from gateway.schedules.schedule import CatchUp, LedgerEntry, LedgerKind, Overlap, Schedule, ScheduleState
 from gateway.schedules.store import ScheduleFilter
@@ -393,4 +392,4 @@ def _standing(schedule: Schedule, run: Job | None) -> dict[str, Any]:
 def _status(schedule: Schedule) -> JobStatus:
     if schedule.state is not ScheduleState.ENDED:
         return JobStatus.SCHEDULED
-    return JobStatus.CANCELLED if schedule.message == CANCELLED.message else JobStatus.FINISHED
+    return JobStatus.CANCELLED if schedule.is_cancelled else JobStatus.FINISHED

@@ -137,15 +137,12 @@ def test_a_slow_beat_that_inserts_after_the_answer_runs_the_new_revision(works: 
     assert works.schedules.get(schedule.id).next_at == START + HOUR
 
 
-@pytest.mark.parametrize("request_", ["pause", "end", "delete"])
+@pytest.mark.parametrize("request_", ["pause", "cancel", "delete"])
 def test_nothing_runs_after_it_was_stopped(works: Clockwork, request_: str) -> None:
     schedule = works.schedule()
     slow = works.beat.decide([schedule])
     left = works.insert_occurrence(schedule)
-    if request_ == "end":
-        works.edits.end(schedule.id, "enough")
-    else:
-        getattr(works.edits, request_)(schedule.id)
+    getattr(works.edits, request_)(schedule.id)
     assert works.occurrences.read([left.id]) == []
     works.occurrences.insert(slow)
     works.at(timedelta(seconds=2))
@@ -213,11 +210,11 @@ def test_it_cannot_be_resumed_where_no_occurrence_is_left(works: Clockwork) -> N
 
 def test_what_has_ended_stays_as_it_is(works: Clockwork) -> None:
     schedule = works.schedule()
-    ended = works.edits.end(schedule.id, "cancelled on request")
+    ended = works.edits.cancel(schedule.id)
     assert (ended.state, ended.message, ended.live_key, ended.next_run) == (
         ScheduleState.ENDED, "cancelled on request", None, None,
     )  # fmt: skip
-    assert works.edits.end(schedule.id, "again").message == "cancelled on request"
+    assert works.edits.cancel(schedule.id) == ended
     for request in (works.edits.pause, works.edits.resume, works.edits.run_now):
         with pytest.raises(ScheduleEndedError, match="cancelled on request"):
             request(schedule.id)

@@ -179,7 +179,7 @@ def test_a_schedule_that_is_missing_or_was_ended_is_there_again_after_the_next_e
     own = boards.site(payload={"keywords": "go", "location": ""})
     target, searched = boards.target()
     boards.schedules.delete(own.id)
-    boards.edits.end(searched.id, "cancelled")
+    boards.edits.cancel(searched.id)
     with pytest.raises(SiteExistsError):
         boards.site()
     assert boards.schedules.get(own.id).state is ScheduleState.ACTIVE

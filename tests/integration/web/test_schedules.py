@@ -194,6 +194,24 @@ def test_a_run_beside_the_occurrences_is_a_job_of_its_own(gateway: httpx.Client,
     assert [one["job_id"] for one in listed] == [job["job_id"]]
 
 
+@pytest.mark.parametrize(
+    "stored",
+    [
+        pytest.param({"$set": {"message": "in other words"}}, id="its code decides, and no sentence"),
+        pytest.param({"$unset": {"reason": ""}}, id="0.2.0 has stored no code"),
+    ],
+)
+def test_a_schedule_is_known_as_cancelled(
+    gateway: httpx.Client, database: Database[dict[str, Any]], make: Make, stored: dict[str, Any]
+) -> None:
+    view = make()
+    gateway.post(f"/jobs/{view['schedule_id']}/cancel").raise_for_status()
+    assert database["schedules"].update_one({"_id": view["schedule_id"]}, stored).modified_count == 1
+    found = gateway.get(f"/jobs/{view['schedule_id']}").json()
+    assert (found["status"], found["state"]) == ("cancelled", "ended")
+    assert gateway.post(f"/jobs/{view['schedule_id']}/cancel").json()["status"] == "cancelled"
+
+
 def test_a_cancelled_schedule_has_ended_for_good(gateway: httpx.Client, make: Make) -> None:
     view = make()
     job = f"/jobs/{view['schedule_id']}"
