@@ -13,6 +13,7 @@ from pymongo import ASCENDING, DESCENDING
 from pymongo.database import Database
 
 from gateway.contract.outbox import AttemptId
+from gateway.contract.reasons import Reason, reason_of
 from gateway.jobs.job import GOOD_STATUSES, LISTED_URLS, Job, JobStatus, ListedJob, ListedSpec, WaitingReason
 from gateway.jobs.queue import FREE_TO_START, JobDocuments, SetAside
 from gateway.jobs.store import WATCHED
@@ -645,7 +646,7 @@ class CallsToCome(NamedTuple):
 
 _FIELDS = (
     "status", "spec.project", "spec.spider", "spec.site", "created_at", "not_before", "started_at", "finished_at",
-    "attempt", "dispatched_at",
+    "attempt", "dispatched_at", "reason",
     "attempts.1.dispatched_at", "progress.completed_pages", "progress.items_count",
     "progress.errors_count",
 )  # fmt: skip
@@ -658,6 +659,8 @@ class EndedJob(NamedTuple):
     #: `None` for a single crawl.
     site: str | None
     status: JobStatus
+    #: `None` if this version knows none: an older one has stored it, or a newer one.
+    reason: Reason | None
     finished_at: datetime
     #: The earliest time at which it could have started.
     due: datetime
@@ -732,6 +735,7 @@ def _ended_job(document: Document) -> EndedJob:
         spider=document["spec"]["spider"],
         site=document["spec"].get("site"),
         status=JobStatus(document["status"]),
+        reason=reason_of(document.get("reason")),
         finished_at=document["finished_at"],
         due=_due(document, dispatched_at, retries),
         dispatched_at=dispatched_at,

@@ -15,6 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from gateway.contract.reasons import Reason
 from gateway.errors import UnavailableError
 from gateway.jobs.job import JobStatus, WaitingReason
 from gateway.jobs.queries import EndedJob
@@ -51,6 +52,8 @@ def many(name: str, text: str, labels: Sequence[str], values: Mapping[Names, flo
 MAX_SITES = 100
 _THE_REST = "(other)"
 _QUANTILES = (0.5, 0.95, 1.0)
+#: Jobs whose end another version has stored, without a reason or with one that is not known here.
+_UNKNOWN = "unknown"
 #: What an ended job can have become.
 _ENDS = (JobStatus.FINISHED, JobStatus.PARTIAL, JobStatus.ERROR, JobStatus.CANCELLED)
 _SUMS: tuple[tuple[str, str, Callable[[EndedJob], int]], ...] = (
@@ -68,6 +71,9 @@ def recent_families(ends: Collection[EndedJob]) -> Iterator[Metric]:
     counts = {site: Tally(end.status for end in theirs) for site, theirs in sites.items()}
     ended = {(site, status): counts[site][status] for site in sites for status in _ENDS}
     yield many("recent_jobs", text, ("site_name", "status"), ended)
+    reasons = Tally(end.reason or _UNKNOWN for end in ends)
+    text = "Jobs that ended within the last hour, by the reason for which they ended so."
+    yield labelled("recent_reasons", text, "reason", {reason: reasons[reason] for reason in (*Reason, _UNKNOWN)})
     for name, about, value in _SUMS:
         yield labelled(name, about, "site_name", {site: sum(map(value, theirs)) for site, theirs in sites.items()})
     about = "Seconds from first start to end of the jobs that ended within the last hour, by site."

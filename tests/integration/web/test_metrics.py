@@ -18,6 +18,7 @@ from stores import embedded_mongo
 
 from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec
+from gateway.contract.reasons import Reason
 from gateway.contract.records import Progress
 from gateway.jobs.job import Attempt, Job, JobStatus, WaitingReason
 from gateway.jobs.store import JobStore
@@ -167,6 +168,20 @@ def test_the_last_hour_is_told_by_site(door: httpx.Client, add: Add) -> None:
     assert scrape(door)("recent_jobs", site_name="alpha", status="partial") == 1
 
 
+def test_the_last_hour_is_told_by_reason(door: httpx.Client, add: Add, own: Database[dict[str, Any]]) -> None:
+    add(**run(JobStatus.FINISHED, reason=Reason.COMPLETED))
+    add(**run(JobStatus.ERROR, "alpha", reason=Reason.SITE_TIMEOUT))
+    add(**run(JobStatus.ERROR, reason=Reason.SITE_TIMEOUT))
+    add(**run(JobStatus.ERROR))
+    newer = add(**run(JobStatus.ERROR, reason=Reason.STALLED))
+    own["jobs"].update_one({"_id": newer.id}, {"$set": {"reason": "of_a_newer_version"}})
+    told = scrape(door)
+    counts = {reason: told("recent_reasons", reason=reason) for reason in (*Reason, "unknown")}
+    expected = {Reason.COMPLETED: 1, Reason.SITE_TIMEOUT: 2, "unknown": 2}
+    assert counts == {**dict.fromkeys(Reason, 0), **expected}
+    assert told("recent_reasons", reason="of_a_newer_version") is None
+
+
 def test_the_time_until_a_crawl_for_later_is_no_latency(door: httpx.Client, add: Add) -> None:
     job = run(JobStatus.FINISHED)
     add(**{**job, "not_before": job["created_at"], "created_at": job["created_at"] - timedelta(days=3)})
@@ -191,7 +206,7 @@ def test_nodes_and_processes_are_told(door: httpx.Client, own: Database[dict[str
 
 
 def test_requests_are_told_by_route_never_by_path(door: httpx.Client, add: Add) -> None:
-    job = add()
+    job = add(user_id="ada-lovelace")
     assert door.get(f"/jobs/{job.id}/status").status_code == 200
     assert door.get(f"/jobs/{'0' * 32}/status").status_code == 404
     assert door.request("PROPFIND", "/some/thing").status_code == 404
@@ -202,7 +217,7 @@ def test_requests_are_told_by_route_never_by_path(door: httpx.Client, add: Add) 
     assert told("http_requests_total", method="other", route="unmatched", status="404") == 1
     assert told("http_request_duration_seconds_count", method="GET", route=route) == 2
     assert job.id not in str(told.values)
-    assert "ada" not in str(told.values)
+    assert "ada-lovelace" not in str(told.values)
 
 
 def test_those_who_follow_a_stream_are_counted_while_they_do(door: httpx.Client, add: Add) -> None:
