@@ -19,7 +19,7 @@ from gateway.settings import Settings
 from gateway.web import errors
 from gateway.web.answer import Answer, ProcessMetrics
 from gateway.web.authentication import COOKIE, CSRF_HEADER, SECURE_COOKIE
-from gateway.web.authorisation import OPEN, RULES, authorise
+from gateway.web.authorisation import authorise, scope_of
 from gateway.web.console import audit as audit_page
 from gateway.web.console import crawl as crawl_page
 from gateway.web.console import job, overview, pages, results, static_files
@@ -76,9 +76,10 @@ class DescribedAPI(FastAPI):
         components = document["components"]
         components["schemas"] = dict(sorted({**components["schemas"], **errors.schemas()}.items()))
         components["securitySchemes"] = {_SCHEME: _KEY, _SESSION: _COOKIE}
+        scopes = scopes_of(self.routes)
         for path, methods in document["paths"].items():
             for method, operation in methods.items():
-                operation["security"] = _security(f"{method.upper()} {path}")
+                operation["security"] = _security(scopes[f"{method.upper()} {path}"])
                 for parameter in operation.get("parameters", ()):
                     _forbid_null(parameter["schema"])
                 if "requestBody" in operation:
@@ -88,9 +89,21 @@ class DescribedAPI(FastAPI):
         return document
 
 
-def _security(route: str) -> list[dict[str, list[str]]]:
+def scopes_of(routes: Sequence[BaseRoute]) -> dict[str, Scope | None]:
+    """By method and path, such as `GET /jobs/{job_id}`. `None`: it is for everybody."""
+    found = (
+        (f"{method} {one.path_format}", scope_of(one.original_route.endpoint))
+        for one in iter_route_contexts(routes)
+        if isinstance(one.original_route, APIRoute)
+        for method in one.methods or ()
+    )
+    # of several routes that fit, the first one answers
+    return dict(reversed([*found]))
+
+
+def _security(scope: Scope | None) -> list[dict[str, list[str]]]:
     """A key with the route's scope, a session, or nothing, which is enough while there are no keys."""
-    return [] if route in OPEN else [{_SCHEME: [RULES.get(route, Scope.ADMIN)]}, {_SESSION: []}, {}]
+    return [] if scope is None else [{_SCHEME: [scope]}, {_SESSION: []}, {}]
 
 
 def _forbid_null(schema: dict[str, Any]) -> None:

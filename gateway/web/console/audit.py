@@ -9,6 +9,8 @@ from fastapi import Query, Request, Response
 from pydantic import Field
 
 from gateway.access.audit import AuditKind
+from gateway.access.keys import Scope
+from gateway.web.authorisation import needs
 from gateway.web.console.pages import Pages, page
 from gateway.web.dependencies import Parts
 from gateway.web.routes.access import AuditQuery, list_audit
@@ -31,7 +33,8 @@ class Filters(QueryModel):
     after: Cursor | None = None
 
 
-@router.page("/console/audit", like="GET /audit")
+@router.page("/console/audit")
+@needs(Scope.ADMIN)
 async def audit_page(request: Request, filters: Annotated[Filters, Query()], parts: Parts) -> Response:
     wanted = {
         "user_id": filters.by.strip(),

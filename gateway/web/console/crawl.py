@@ -8,9 +8,10 @@ import orjson
 from fastapi import Query, Request, Response
 from pydantic import Field
 
+from gateway.access.keys import Scope
 from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.errors import JobNotFoundError
-from gateway.web.authorisation import Called
+from gateway.web.authorisation import Called, needs
 from gateway.web.console.jobs import WAITING
 from gateway.web.console.pages import Pages, page
 from gateway.web.console.parameters import ParameterForm, parameter_form
@@ -44,7 +45,8 @@ class Chosen(NamedTuple):
     given: dict[str, Any]
 
 
-@router.page("/console/crawl", like="POST /crawl")
+@router.page("/console/crawl")
+@needs(Scope.CRAWL)
 def new_crawl(query: Annotated[CrawlPageQuery, Query()], request: Request, parts: Parts, caller: Called) -> Response:
     given = _earlier(query.job, parts, caller) if query.job else {}
     chosen = Chosen(

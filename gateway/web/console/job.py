@@ -17,6 +17,7 @@ from gateway.jobs.attempts import AttemptStore
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.queries import JobQueries
 from gateway.schedules.store import JobOrSchedule, RunOf
+from gateway.web.authorisation import needs
 from gateway.web.console.job_view import no_log, parameters, runs, start_urls, story
 from gateway.web.console.pages import Pages, Viewer, page
 from gateway.web.dependencies import JobId, Parts
@@ -29,7 +30,8 @@ RUNS_SHOWN = 30
 TABS = {"log": "Log", "items": "Items", "requests": "Requests", "files": "Files", "runs": "Runs"}
 
 
-@router.page("/console/jobs/{job_id}", like="GET /jobs/{job_id}")
+@router.page("/console/jobs/{job_id}")
+@needs(Scope.READ)
 def job_page(request: Request, job_id: JobId, parts: Parts) -> Response:
     """Leads to what one wants to see first: the log while it runs, else the items."""
     named = parts[JobOrSchedule].find(job_id)
@@ -40,12 +42,14 @@ def job_page(request: Request, job_id: JobId, parts: Parts) -> Response:
     return RedirectResponse(link(f"/console/jobs/{job_id}/{first}"))
 
 
-@router.page("/console/jobs/{job_id}/log", like="GET /jobs/{job_id}/logs")
+@router.page("/console/jobs/{job_id}/log")
+@needs(Scope.READ)
 def log_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
     return tab(request, job_id, parts, "log")
 
 
-@router.page("/console/jobs/{job_id}/runs", like="GET /jobs/{job_id}/runs")
+@router.page("/console/jobs/{job_id}/runs")
+@needs(Scope.READ)
 def runs_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
     found = parts[JobOrSchedule].job(job_id)
     beside = parts[JobQueries].runs_beside(found, RUNS_SHOWN) if found else []

@@ -10,11 +10,11 @@ import orjson
 from fastapi import Request, Response
 from pydantic import Field, ValidationError
 
-from gateway.access.keys import Caller
+from gateway.access.keys import Caller, Scope
 from gateway.clock import to_iso, utc_now
 from gateway.jobs.advice import WAITS_FOR
 from gateway.jobs.job import LIVE_STATUSES, JobStatus, WaitingReason
-from gateway.web.authorisation import Called
+from gateway.web.authorisation import Called, needs
 from gateway.web.console.pages import Pages, page
 from gateway.web.dependencies import Parts
 from gateway.web.parts import GatewayParts
@@ -73,7 +73,8 @@ class JobsPageQuery(JobsQuery):
         return query
 
 
-@router.page("/console/jobs", like="GET /jobs")
+@router.page("/console/jobs")
+@needs(Scope.READ)
 async def jobs(request: Request, parts: Parts, caller: Called) -> Response:
     asked, problems = _read(JobsPageQuery, request)
     query = asked.resolved()
@@ -112,7 +113,8 @@ async def _schedule_name(asked: JobsPageQuery, parts: GatewayParts, caller: Call
     return next(names, None)
 
 
-@router.page("/console/dead-letters", like="GET /dead-letters")
+@router.page("/console/dead-letters")
+@needs(Scope.READ)
 async def dead_letters(request: Request, parts: Parts, caller: Called) -> Response:
     asked, problems = _read(DeadLettersQuery, request)
     found = await list_dead_letters(asked, parts, caller) if not problems else None

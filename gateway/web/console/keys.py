@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import Request, Response
 
 from gateway.access.keys import Scope
+from gateway.web.authorisation import needs
 from gateway.web.console.pages import Pages, page
 from gateway.web.dependencies import Parts
 from gateway.web.routes.keys import list_keys
@@ -20,7 +21,8 @@ _SCOPES = {
 }
 
 
-@router.page("/console/keys", like="GET /keys")
+@router.page("/console/keys")
+@needs(Scope.ADMIN)
 def keys_page(request: Request, parts: Parts) -> Response:
     found = sorted(list_keys(parts).keys, key=lambda key: key.created_at, reverse=True)
     return page(request, "keys.html", keys=found, scopes=_SCOPES)

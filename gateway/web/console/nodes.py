@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from fastapi import Request, Response
 
+from gateway.access.keys import Scope
+from gateway.web.authorisation import needs
 from gateway.web.console.pages import Pages, page
 from gateway.web.dependencies import Parts
 from gateway.web.routes.nodes import list_nodes
@@ -11,7 +13,8 @@ from gateway.web.routes.nodes import list_nodes
 router = Pages()
 
 
-@router.page("/console/nodes", like="GET /nodes")
+@router.page("/console/nodes")
+@needs(Scope.ADMIN)
 def nodes_page(request: Request, parts: Parts) -> Response:
     found = list_nodes(parts)
     return page(request, "nodes.html", nodes=found.nodes, missing=found.missing)

@@ -15,7 +15,7 @@ from gateway.errors import UnavailableError
 from gateway.jobs.job import FINAL_STATUSES, GOOD_STATUSES, JobStatus
 from gateway.jobs.queries import EndedJob, JobQueries
 from gateway.status.facts import WINDOW, FactReader, PlatformFacts
-from gateway.web.authorisation import Called
+from gateway.web.authorisation import Called, needs
 from gateway.web.console.pages import Pages, page
 from gateway.web.dependencies import Parts
 from gateway.web.parts import GatewayParts
@@ -39,7 +39,8 @@ _BARS = 12
 _ROWS = 10
 
 
-@router.page("/", like="GET /jobs")
+@router.page("/")
+@needs(Scope.READ)
 async def overview(request: Request, parts: Parts, caller: Called) -> Response:
     """Everybody sees their jobs and the platform's health; admins see the figures of the whole platform, too."""
     report = await health(Response(), parts)

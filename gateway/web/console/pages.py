@@ -2,7 +2,7 @@
 
 To add a page:
 1. `router = Pages()` in the chapter of its subject, and the chapter's router in `gateway/web/app.py`.
-2. `@router.page("/console/things", like="GET /things")`: the page may be seen by those who may call that route.
+2. `@router.page("/console/things")`, and below it `@needs(Scope.READ)`: who may see the page.
 3. The function takes what the route takes (`parts: Parts`, `caller: Called`, a query model), calls the route's own
    function, and ends with `return page(request, "things.html", things=found)`. A plain `def` runs in a thread.
 4. The template extends `base.html`, fills the blocks `title` and `main` (also `actions`, `scripts`), and takes what
@@ -15,7 +15,7 @@ To add a page:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from fastapi import Query, Request, Response
@@ -27,13 +27,12 @@ from starlette.datastructures import URL
 from gateway.access.keys import Caller, Scope
 from gateway.jobs.advice import WAITS_FOR
 from gateway.web.authentication import SIGN_IN_PAGE, KeyRing, is_page
-from gateway.web.authorisation import caller_of, rule_like
+from gateway.web.authorisation import Endpoint, caller_of, for_everybody
 from gateway.web.console import formats
 from gateway.web.console.static_files import POLICY, STATIC
 from gateway.web.dependencies import Router
 
 _HEADERS = {"Content-Security-Policy": POLICY}
-Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
 class Pages(Router):
@@ -42,9 +41,7 @@ class Pages(Router):
     def __init__(self) -> None:
         super().__init__(include_in_schema=False, default_response_class=HTMLResponse)
 
-    def page(self, path: str, *, like: str) -> Callable[[Endpoint], Endpoint]:
-        """`like` names a route of the API: who may call it may see the page."""
-        rule_like(f"GET {path}", like)
+    def page(self, path: str) -> Callable[[Endpoint], Endpoint]:
         return self.get(path, response_model=None)
 
 
@@ -155,6 +152,7 @@ router = Router(include_in_schema=False)
 
 
 @router.get(SIGN_IN_PAGE)
+@for_everybody
 async def sign_in(request: Request, target: Annotated[str, Query(alias="next")] = "/") -> Response:
     """The form of `POST /session`. It leads on to `next`, which has to be a page of ours."""
     local = target if is_page(target.partition("?")[0]) and "\\" not in target else "/"

@@ -9,7 +9,7 @@ from fastapi import Query, Request, Response
 
 from gateway.access.keys import Caller, Scope
 from gateway.contract.crawl import DEFAULT_PROJECT
-from gateway.web.authorisation import Called
+from gateway.web.authorisation import Called, needs
 from gateway.web.console.pages import Pages, page
 from gateway.web.console.parameters import ParameterField, parameter_form
 from gateway.web.dependencies import Parts
@@ -47,13 +47,15 @@ class ShownSpider(NamedTuple):
     is_open: bool
 
 
-@router.page("/console/projects", like="GET /projects")
+@router.page("/console/projects")
+@needs(Scope.READ)
 def projects_page(request: Request, parts: Parts) -> Response:
     found = list_projects(parts).projects
     return page(request, "projects/all.html", projects=[one for one in found if one.versions], own=DEFAULT_PROJECT)
 
 
-@router.page("/console/projects/{project}", like="GET /projects/{project}/versions")
+@router.page("/console/projects/{project}")
+@needs(Scope.READ)
 def project_page(
     request: Request, project: AnyProjectName, query: Annotated[ProjectQuery, Query()], parts: Parts, caller: Called
 ) -> Response:
@@ -73,10 +75,8 @@ def project_page(
     )
 
 
-@router.page(
-    "/console/projects/{project}/versions/{version}",
-    like="GET /projects/{project}/versions/{version}/dependencies",
-)
+@router.page("/console/projects/{project}/versions/{version}")
+@needs(Scope.ADMIN)
 def version_page(request: Request, project: ProjectName, version: VersionName, parts: Parts) -> Response:
     found = get_dependencies(project, version, parts)
     return page(request, "projects/version.html", found=found)

@@ -9,10 +9,12 @@ import orjson
 from fastapi import Request, Response
 from pydantic import ValidationError
 
+from gateway.access.keys import Scope
 from gateway.errors import InvalidRequestError
 from gateway.jobs.job import FINAL_STATUSES, Job, JobStatus
 from gateway.requests.store import RequestStore
 from gateway.schedules.store import JobOrSchedule
+from gateway.web.authorisation import needs
 from gateway.web.console.formats import count
 from gateway.web.console.job import tab
 from gateway.web.console.pages import Pages
@@ -66,7 +68,8 @@ class Choice(NamedTuple):
     is_current: bool
 
 
-@router.page("/console/jobs/{job_id}/requests", like="GET /jobs/{job_id}/requests")
+@router.page("/console/jobs/{job_id}/requests")
+@needs(Scope.READ)
 def requests_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
     asked = request.query_params
     given = {name: asked[name] for name in _FILTERS if asked.get(name)}

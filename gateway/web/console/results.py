@@ -6,9 +6,11 @@ from typing import Annotated, Literal, NamedTuple
 
 from fastapi import Query, Request, Response
 
+from gateway.access.keys import Scope
 from gateway.contract.written_files import MAX_NAME
 from gateway.jobs.job import FINAL_STATUSES, Job, JobStatus
 from gateway.schedules.store import JobOrSchedule
+from gateway.web.authorisation import needs
 from gateway.web.console.formats import count
 from gateway.web.console.job import tab
 from gateway.web.console.pages import Pages, page
@@ -39,7 +41,8 @@ class Nothing(NamedTuple):
     level: str | None = None
 
 
-@router.page("/console/jobs/{job_id}/items", like="GET /jobs/{job_id}/items")
+@router.page("/console/jobs/{job_id}/items")
+@needs(Scope.READ)
 def items_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
     found = parts[JobOrSchedule].job(job_id)
     # its last items are there before it is settled
@@ -47,14 +50,16 @@ def items_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
     return tab(request, job_id, parts, "items", nothing=why_nothing(found, "items"), is_live=is_live)
 
 
-@router.page("/console/jobs/{job_id}/fields", like="GET /jobs/{job_id}/fields")
+@router.page("/console/jobs/{job_id}/fields")
+@needs(Scope.READ)
 async def fields_part(request: Request, job_id: JobId, parts: Parts) -> Response:
     """A part of the items' tab: counting takes a while at first."""
     found = await get_fields(job_id, FieldsQuery(compare="runs"), parts)
     return page(request, "job/fields.html", found=found)
 
 
-@router.page("/console/jobs/{job_id}/files", like="GET /jobs/{job_id}/files")
+@router.page("/console/jobs/{job_id}/files")
+@needs(Scope.READ)
 def files_tab(
     request: Request,
     job_id: JobId,

@@ -11,6 +11,7 @@ import orjson
 from fastapi import Query, Request, Response
 from pydantic import Field, model_validator
 
+from gateway.access.keys import Scope
 from gateway.clock import to_iso
 from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.errors import InvalidRequestError
@@ -18,7 +19,7 @@ from gateway.jobs.job import Job
 from gateway.jobs.queries import JobFilter, JobQueries
 from gateway.schedules.next_run import parse_time_zone
 from gateway.schedules.schedule import LedgerKind
-from gateway.web.authorisation import Called
+from gateway.web.authorisation import Called, needs
 from gateway.web.console.crawl import Chosen, offered, spider_of, texts_of
 from gateway.web.console.formats import duration
 from gateway.web.console.pages import Pages, page
@@ -73,7 +74,8 @@ class WeekQuery(CalendarQuery):
     zone: Annotated[str, Field(max_length=100)] = OWN
 
 
-@router.page("/console/schedules", like="GET /schedules")
+@router.page("/console/schedules")
+@needs(Scope.READ)
 def schedules(query: Annotated[ListQuery, Query()], request: Request, parts: Parts, caller: Called) -> Response:
     found = schedules_page(query, parts, caller)
     have_run = {one.schedule_id: have_run_of(one.schedule_id, parts) for one in found.schedules}
@@ -137,7 +139,8 @@ class WeekRow(NamedTuple):
     is_cut: bool
 
 
-@router.page("/console/schedules/week", like="GET /schedules/calendar")
+@router.page("/console/schedules/week")
+@needs(Scope.READ)
 def week(query: Annotated[WeekQuery, Query()], request: Request, parts: Parts, caller: Called) -> Response:
     zone = UTC if query.zone == OWN else _zone(query.zone)
     today = parts.clock().astimezone(zone).date()
@@ -246,7 +249,8 @@ class OneQuery(QueryModel):
     user_id: str | None = None
 
 
-@router.page("/console/schedules/{schedule_id}", like="GET /schedules/{schedule_id}")
+@router.page("/console/schedules/{schedule_id}")
+@needs(Scope.READ)
 def one_schedule(
     schedule_id: ScheduleId, query: Annotated[OneQuery, Query()], request: Request, parts: Parts
 ) -> Response:
@@ -285,7 +289,8 @@ def _json(value: Any) -> str:
     return orjson.dumps(value).decode()
 
 
-@router.page("/console/schedules/{schedule_id}/edit", like="PATCH /schedules/{schedule_id}")
+@router.page("/console/schedules/{schedule_id}/edit")
+@needs(Scope.CRAWL)
 def edit_schedule(
     schedule_id: ScheduleId, query: Annotated[EditQuery, Query()], request: Request, parts: Parts
 ) -> Response:

@@ -11,7 +11,7 @@ from gateway.access.keys import Scope
 from gateway.contract.crawl import PaginationType
 from gateway.jobs.job import LIVE_STATUSES
 from gateway.sites.site import KEYWORDS, LOCATION, SELECTORS, SearchUrl
-from gateway.web.authorisation import Called
+from gateway.web.authorisation import Called, needs
 from gateway.web.console.pages import Pages, page
 from gateway.web.dependencies import Parts
 from gateway.web.parts import GatewayParts
@@ -47,7 +47,8 @@ class OneQuery(QueryModel):
     user_id: UserId | None = None
 
 
-@router.page("/console/sites", like="GET /sites")
+@router.page("/console/sites")
+@needs(Scope.CRAWL)
 async def sites(query: Annotated[ListQuery, Query()], request: Request, parts: Parts, caller: Called) -> Response:
     asked = SitesQuery(**query.model_dump(exclude={"user_id"}))
     found = await list_sites(asked, parts)
@@ -68,7 +69,8 @@ async def _fared(parts: GatewayParts, caller: Called) -> dict[str, SiteRunsView]
     return {one.site_name: one for one in report.sites}
 
 
-@router.page("/console/sites/{name}", like="GET /sites/{name}")
+@router.page("/console/sites/{name}")
+@needs(Scope.CRAWL)
 async def one_site(
     name: NamedSite, query: Annotated[OneQuery, Query()], request: Request, parts: Parts, caller: Called
 ) -> Response:
@@ -88,18 +90,21 @@ async def one_site(
     )
 
 
-@router.page("/console/new-site", like="POST /sites")
+@router.page("/console/new-site")
+@needs(Scope.ADMIN)
 async def new_site(request: Request) -> Response:
     return page(request, "sites/form.html", site=None, texts=_texts(None), **_choices())
 
 
-@router.page("/console/sites/{name}/edit", like="PATCH /sites/{name}")
+@router.page("/console/sites/{name}/edit")
+@needs(Scope.ADMIN)
 def edit_site(name: NamedSite, request: Request, parts: Parts) -> Response:
     site = get_site(name, parts)
     return page(request, "sites/form.html", site=site, texts=_texts(site), **_choices())
 
 
-@router.page("/console/targets/{target_id}", like="PATCH /targets/{target_id}")
+@router.page("/console/targets/{target_id}")
+@needs(Scope.ADMIN)
 def edit_target(target_id: TargetId, request: Request, parts: Parts) -> Response:
     return page(request, "sites/target.html", target=get_target(target_id, parts))
 

@@ -12,6 +12,7 @@ from fastapi import Request, Response
 from starlette.exceptions import HTTPException
 
 from gateway.web.authentication import STATIC as FOLDER
+from gateway.web.authorisation import for_everybody
 from gateway.web.dependencies import Router
 
 #: Every page and every script of the console is sent with it. A worker keeps to the policy of its own script.
@@ -76,6 +77,7 @@ router = Router(include_in_schema=False)
 
 
 @router.get(FOLDER + "{version}/{name:path}")
+@for_everybody
 async def static_file(version: str, name: str, request: Request) -> Response:
     found = STATIC.answer(version, name, compressed="gzip" in request.headers.get("accept-encoding", ""))
     if found is None:

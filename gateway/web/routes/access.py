@@ -14,7 +14,7 @@ from gateway.access.audit import AuditFilter, AuditKind, AuditStore
 from gateway.access.keys import Caller, ConsoleSession, Scope, Seal, open_session, read_token
 from gateway.errors import ConflictError, UnauthenticatedError, WrongKeyError
 from gateway.web.authentication import KeyRing, forget, keep, refuse_others, session_of
-from gateway.web.authorisation import Called
+from gateway.web.authorisation import Called, for_everybody, needs
 from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
 from gateway.web.guard import MALFORMED, WRONG_KEY
@@ -70,6 +70,7 @@ Session = Annotated[ConsoleSession | None, Depends(_session)]
 
 
 @session_router.post("/session", summary="Sign a browser in", responses=problems(401, 409, 503))
+@for_everybody
 async def sign_in(
     request: Request, response: Response, parts: Parts, caller: Called, body: SignIn | None = None
 ) -> SessionView:
@@ -90,12 +91,14 @@ async def sign_in(
 
 
 @session_router.get("/session", summary="Who is signed in", responses=problems(401, 503))
+@needs(Scope.READ)
 async def show_session(parts: Parts, caller: Called, session: Session) -> SessionView:
     """Whose key it is, what the caller may do, and the session's CSRF token if the caller has a session."""
     return SessionView.of(caller, session, parts[KeyRing].seal)
 
 
 @session_router.delete("/session", status_code=204, summary="Sign a browser out", responses=problems(401, 503))
+@needs(Scope.READ)
 async def sign_out(parts: Parts, session: Session) -> Response:
     """From now on the session is worthless, and so is every copy of its cookie. The key stays as it is."""
     if session:
@@ -197,6 +200,7 @@ audit_router = Router(tags=["platform"])
 
 
 @audit_router.get("/audit", summary="Who did what", responses=problems(503))
+@needs(Scope.ADMIN)
 async def list_audit(query: Annotated[AuditQuery, Query()], parts: Parts) -> AuditPage:
     """Calls that may have changed something, refused ones too, newest first. A call appears within a second. Pass
     `next` as `after` for the page that follows.

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Header, Query, Request, Response
 
-from gateway.access.keys import Caller
+from gateway.access.keys import Caller, Scope
 from gateway.contract.crawl import DEFAULT_PROJECT, CrawlSpec, Expect, FetchOptions
 from gateway.errors import InvalidRequestError
 from gateway.jobs.job import CrawlOrder
@@ -19,7 +19,7 @@ from gateway.schedules.forecast import Forecasts
 from gateway.schedules.schedule import CatchUp, Overlap
 from gateway.schedules.submission import ScheduleSubmission, When, spelled
 from gateway.settings import Settings
-from gateway.web.authorisation import Called
+from gateway.web.authorisation import Called, needs
 from gateway.web.dependencies import Parts, RequestId, Router
 from gateway.web.errors import problems
 from gateway.web.parts import GatewayParts
@@ -168,6 +168,7 @@ router = Router(tags=["crawls"])
         **problems(409, 413, 429, 503),
     },
 )
+@needs(Scope.CRAWL)
 async def crawl(
     *,
     request: Request,
@@ -204,6 +205,7 @@ async def crawl(
     summary="What a crawl would be answered",
     responses=problems(413, 503),
 )
+@needs(Scope.CRAWL)
 async def preview_crawl(
     *, body: CrawlRequest, query: Annotated[CrawlQuery, Query()], parts: Parts, caller: Called
 ) -> CrawlPreview:

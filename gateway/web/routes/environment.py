@@ -8,9 +8,11 @@ from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
+from gateway.access.keys import Scope
 from gateway.contract.environment import MAX_PROJECT_BYTES, MAX_VARIABLES, SETTING_PATTERN
 from gateway.contract.variable_names import VARIABLE_PATTERN
 from gateway.projects.environment import NewVariable, ProjectConfig, ProjectEnvironment
+from gateway.web.authorisation import needs
 from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
 from gateway.web.routes.platform import ProjectName
@@ -134,12 +136,14 @@ router = Router(prefix="/projects/{project}", tags=["platform"])
 
 
 @router.get("/env", summary="Variables of a project", responses=problems(503))
+@needs(Scope.ADMIN)
 def get_environment(project: ProjectName, parts: Parts) -> EnvironmentView:
     """The values of secrets are not shown."""
     return EnvironmentView.of(project, parts[ProjectEnvironment].get(project))
 
 
 @router.put("/env", summary="Set all variables of a project", responses=problems(409, 503))
+@needs(Scope.ADMIN)
 def replace_environment(project: ProjectName, body: EnvironmentRequest, parts: Parts) -> EnvironmentView:
     """Attempts that begin after the answer find these in their environment, and no others. The project need not be
     deployed yet.
@@ -149,6 +153,7 @@ def replace_environment(project: ProjectName, body: EnvironmentRequest, parts: P
 
 
 @router.put("/env/{variable}", summary="Set one variable of a project", responses=problems(409, 503))
+@needs(Scope.ADMIN)
 def set_variable(
     project: ProjectName, variable: VariableName, body: VariableRequest, parts: Parts
 ) -> EnvironmentView:
@@ -158,18 +163,21 @@ def set_variable(
 
 
 @router.delete("/env/{variable}", summary="Remove a variable of a project", responses=problems(404, 409, 503))
+@needs(Scope.ADMIN)
 def unset_variable(project: ProjectName, variable: VariableName, parts: Parts) -> EnvironmentView:
     """Attempts that run keep it."""
     return EnvironmentView.of(project, parts[ProjectEnvironment].unset(project, variable))
 
 
 @router.get("/settings", summary="Settings of a project", responses=problems(503))
+@needs(Scope.ADMIN)
 def get_settings(project: ProjectName, parts: Parts) -> SettingsView:
     """Those that are kept here; the ones in the project's code are not known."""
     return SettingsView.of(project, parts[ProjectEnvironment].get(project))
 
 
 @router.put("/settings", summary="Set the settings of a project", responses=problems(409, 503))
+@needs(Scope.ADMIN)
 def replace_settings(project: ProjectName, body: SettingsRequest, parts: Parts) -> SettingsView:
     """They hold for attempts that begin after the answer. What would lead past the platform's limits, its address
     rule or its log is refused by name.

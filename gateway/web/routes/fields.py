@@ -7,12 +7,14 @@ from typing import Annotated, Literal
 from fastapi import Query
 from pydantic import BaseModel, Field
 
+from gateway.access.keys import Scope
 from gateway.items.fields import FieldCounting, FieldFacts, compare
 from gateway.items.items import ItemStore
 from gateway.jobs.job import Job
 from gateway.jobs.queries import JobQueries
 from gateway.schedules.store import JobOrSchedule
 from gateway.stores.mongo import mongo_errors
+from gateway.web.authorisation import needs
 from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.errors import Responses, problems
 from gateway.web.parts import GatewayParts
@@ -112,6 +114,7 @@ _RESPONSES: Responses = {
 
 
 @router.get("/jobs/{job_id}/fields", summary="How full the fields of its items are", responses=_RESPONSES)
+@needs(Scope.READ)
 async def get_fields(job_id: JobId, query: Annotated[FieldsQuery, Query()], parts: Parts) -> FieldsView:
     """Top-level fields, and those of objects in them, of the items that there are: at most 300. One answer counts for
     up to three seconds. What was counted is kept, so that the next answer goes on from there.

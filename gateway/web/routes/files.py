@@ -11,11 +11,13 @@ from fastapi import Header, HTTPException, Path, Query, Response
 from pydantic import BaseModel, Field
 from starlette.convertors import Convertor, register_url_convertor
 
+from gateway.access.keys import Scope
 from gateway.contract.written_files import MAX_NAME, passive_type
 from gateway.errors import WrittenFileNotFoundError
 from gateway.files.store import FileRecord, FileStore
 from gateway.schedules.store import JobOrSchedule
 from gateway.stores.mongo import mongo_errors
+from gateway.web.authorisation import needs
 from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.errors import Responses, problems
 from gateway.web.lasting import Download
@@ -97,6 +99,7 @@ _LISTED: Responses = {
 
 
 @router.get("/jobs/{job_id}/files", summary="List the files that a crawl has written", responses=_LISTED)
+@needs(Scope.READ)
 def list_files(job_id: JobId, query: Annotated[FilesQuery, Query()], parts: Parts) -> FilePage:
     """What pipelines, feeds and the spider itself have written in the attempt's folder, once the attempt has ended.
     For a schedule, these are the files of the run under way, or of the one before.
@@ -147,6 +150,7 @@ _FETCHED: Responses = {
     response_class=Response,
     responses=_FETCHED,
 )
+@needs(Scope.READ)
 async def get_file(
     *,
     job_id: JobId,

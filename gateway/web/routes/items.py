@@ -9,11 +9,13 @@ from typing import Annotated
 from attrs import define, field
 from fastapi import Query, Response
 
+from gateway.access.keys import Scope
 from gateway.clock import to_iso
 from gateway.errors import InvalidRequestError, JobNotFoundError, ScheduleNotFoundError
 from gateway.items.items import FORMATS, CsvFormat, Item, ItemFormat, ItemStore, Look, search
 from gateway.jobs.job import Job
 from gateway.schedules.store import JobOrSchedule, RunOf
+from gateway.web.authorisation import needs
 from gateway.web.dependencies import JobId, Parts, Router, ScheduleId
 from gateway.web.errors import Responses, problems
 from gateway.web.lasting import Download
@@ -157,6 +159,7 @@ _RESPONSES: Responses = {200: _OK, **problems(404, 503)}
 @router.get(
     "/jobs/{job_id}/items", summary="Download items", tags=["jobs"], response_class=Response, responses=_RESPONSES
 )
+@needs(Scope.READ)
 async def get_items(job_id: JobId, query: Annotated[ItemsQuery, Query()], parts: Parts) -> Response:
     """Without `limit`, streams all items that there are at this moment. A CSV has the columns of the first hundred
     items, or those that `fields` names, the same on every page. With `q`, a page ends after two seconds: it may have
@@ -173,6 +176,7 @@ async def get_items(job_id: JobId, query: Annotated[ItemsQuery, Query()], parts:
     response_class=Response,
     responses=_RESPONSES,
 )
+@needs(Scope.READ)
 async def get_run_items(
     schedule_id: ScheduleId, query: Annotated[ScheduleItemsQuery, Query()], parts: Parts
 ) -> Response:

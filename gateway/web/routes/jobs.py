@@ -10,6 +10,7 @@ from fastapi import Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
+from gateway.access.keys import Scope
 from gateway.clock import truncate
 from gateway.errors import ConflictError, InvalidRequestError
 from gateway.jobs.attempts import AttemptStore
@@ -26,7 +27,7 @@ from gateway.schedules.store import JobOrSchedule, RunOf
 from gateway.status.facts import JobCounts, QueueReport, QueueStatus, SitePerformance
 from gateway.stores.mongo import mongo_errors
 from gateway.web.answer import MERELY_COUNTED
-from gateway.web.authorisation import Called
+from gateway.web.authorisation import Called, needs
 from gateway.web.dependencies import JobId, Parts, RequestId, Router
 from gateway.web.errors import problems
 from gateway.web.schemas.crawl import CrawlReceipt
@@ -63,6 +64,7 @@ _METHODS = ["GET", "HEAD", "PUT", "PATCH", "POST", "DELETE"]
 
 
 @router.get("", summary="List jobs", responses=problems(503))
+@needs(Scope.READ)
 async def list_jobs(query: Annotated[JobsQuery, Query()], parts: Parts, caller: Called) -> JobPage:
     """Newest first. Pass `next` as `after` for the page that follows.
 
@@ -80,6 +82,7 @@ async def list_jobs(query: Annotated[JobsQuery, Query()], parts: Parts, caller: 
 
 # before `/jobs/{job_id}`, which would take them for an id
 @router.get("/count", summary="How many jobs there are", responses=problems(503))
+@needs(Scope.READ)
 async def count_jobs(query: Annotated[JobCountQuery, Query()], parts: Parts, caller: Called) -> JobCount:
     """Counts up to 10,000. With `q` it looks at the newest jobs first, for two seconds; `next` goes on.
     `POST /jobs/bulk` without `expect` counts all.
@@ -91,6 +94,7 @@ async def count_jobs(query: Annotated[JobCountQuery, Query()], parts: Parts, cal
 
 
 @router.get("/points", summary="When jobs ran, and how long", responses=problems(503))
+@needs(Scope.READ)
 async def job_points(query: Annotated[JobPointsQuery, Query()], parts: Parts, caller: Called) -> JobPointsView:
     """For a picture of start, duration and outcome: the jobs that have started, or a fair sample of them. With `q` it
     looks at the newest jobs first, for two seconds; `next` goes on.
@@ -102,6 +106,7 @@ async def job_points(query: Annotated[JobPointsQuery, Query()], parts: Parts, ca
 
 
 @router.post("/bulk", summary="Cancel, retry or delete many jobs", responses=problems(403, 409, 429, 503))
+@needs(Scope.CRAWL)
 async def act_on_jobs(
     request: Request, body: BulkRequest, parts: Parts, caller: Called, request_id: RequestId
 ) -> BulkReport:
@@ -127,6 +132,7 @@ async def act_on_jobs(
 
 
 @router.get("/health", summary="The state of the queue", tags=["platform"], responses=problems(503))
+@needs(Scope.ADMIN)
 def jobs_health(parts: Parts) -> JobsHealth:
     with mongo_errors():
         now = parts.clock()
@@ -155,6 +161,7 @@ async def not_a_job() -> None:
 
 
 @router.get("/{job_id}", summary="Everything known of a job", responses=problems(404, 503))
+@needs(Scope.READ)
 def get_job(job_id: JobId, parts: Parts) -> JobDetail | ScheduleJobView:
     """A schedule's id is answered with the schedule."""
     named = parts[JobOrSchedule].find(job_id)
@@ -165,6 +172,7 @@ def get_job(job_id: JobId, parts: Parts) -> JobDetail | ScheduleJobView:
 
 
 @router.get("/{job_id}/status", summary="The status and progress of a job", responses=problems(404, 503))
+@needs(Scope.READ)
 def get_status(job_id: JobId, parts: Parts) -> JobStatusView | ScheduleStatusView:
     """Small enough to poll. The log stream sends the same as it happens. A schedule is `scheduled` until it ends."""
     named = parts[JobOrSchedule].find(job_id)
@@ -174,6 +182,7 @@ def get_status(job_id: JobId, parts: Parts) -> JobStatusView | ScheduleStatusVie
 
 
 @router.post("/{job_id}/cancel", summary="Stop a job", responses=problems(404, 409, 503))
+@needs(Scope.CRAWL)
 def cancel_job(job_id: JobId, parts: Parts, caller: Called) -> JobStatusView | ScheduleStatusView:
     """A waiting job ends at once. A running one is asked to end, and killed after `CRAWL_STOP_GRACE` seconds:
     until then its status stays `running`, with `cancel_requested_at` set.
@@ -193,6 +202,7 @@ BeginAnew = Annotated[
 
 
 @router.post("/{job_id}/pause", summary="Pause a job", responses=problems(404, 409, 503))
+@needs(Scope.CRAWL)
 def pause_job(
     job_id: JobId,
     parts: Parts,
@@ -211,6 +221,7 @@ def pause_job(
 
 
 @router.post("/{job_id}/resume", summary="Resume a paused job", responses=problems(404, 409, 503))
+@needs(Scope.CRAWL)
 def resume_job(job_id: JobId, parts: Parts, caller: Called) -> JobStatusView:
     """The job is `pending` again, ahead of younger ones. On the node where it was it goes on; on another one, because
     that one is full or gone, it begins anew, and its log says so.
@@ -226,6 +237,7 @@ def resume_job(job_id: JobId, parts: Parts, caller: Called) -> JobStatusView:
     response_model_exclude_none=True,
     responses=problems(404, 409, 429, 503),
 )
+@needs(Scope.CRAWL)
 def retry_job(job_id: JobId, parts: Parts, request_id: RequestId) -> CrawlReceipt:
     """Creates a new job, linked to the old one by `retry_of`: the same spider, in the same version of its project."""
     if parts[JobOrSchedule].is_schedule(job_id):
@@ -235,6 +247,7 @@ def retry_job(job_id: JobId, parts: Parts, request_id: RequestId) -> CrawlReceip
 
 
 @router.delete("/{job_id}", summary="Delete an ended job", status_code=204, responses=problems(404, 409, 503))
+@needs(Scope.CRAWL)
 def delete_job(job_id: JobId, parts: Parts) -> None:
     """Deletes the job with its items and logs. A schedule that has ended loses its history; its runs stay."""
     if parts[JobOrSchedule].is_schedule(job_id):
@@ -348,6 +361,7 @@ queue_router = Router(tags=["platform"])
 @queue_router.get(
     "/jobs/queue/status", summary="Waiting jobs, workers, and success rates of sites", responses=problems(503)
 )
+@needs(Scope.ADMIN)
 async def queue_status(query: Annotated[QueueQuery, Query()], parts: Parts) -> QueueStatusView:
     """Depth by status and by what jobs wait for, living workers, dead letters, and for each site the success rate and
     the durations of the runs that ended within the last `hours`.
@@ -418,6 +432,7 @@ LetterId = Annotated[
 
 
 @dead_letters_router.get("", summary="List jobs that are out of retries", responses=problems(503))
+@needs(Scope.READ)
 async def list_dead_letters(
     query: Annotated[DeadLettersQuery, Query()], parts: Parts, caller: Called
 ) -> DeadLetterPage:
@@ -434,6 +449,7 @@ async def list_dead_letters(
     response_model_exclude_none=True,
     responses=problems(404, 409, 429, 503),
 )
+@needs(Scope.CRAWL)
 def requeue(letter_id: LetterId, parts: Parts, request_id: RequestId) -> CrawlReceipt:
     """Creates a new job, linked to the old one by `retry_of`. The old job stays as it is, and leaves this list."""
     job = parts[DeadLetters].requeue(letter_id, request_id)
@@ -443,6 +459,7 @@ def requeue(letter_id: LetterId, parts: Parts, request_id: RequestId) -> CrawlRe
 @dead_letters_router.delete(
     "/{letter_id}", summary="Remove a dead letter from the list", status_code=204, responses=problems(404, 503)
 )
+@needs(Scope.CRAWL)
 def dismiss(letter_id: LetterId, parts: Parts) -> None:
     """The job leaves this list. The job itself, its items and its log stay until `DELETE /jobs/{id}` or retention."""
     parts[DeadLetters].dismiss(letter_id)

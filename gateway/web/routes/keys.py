@@ -14,6 +14,7 @@ from gateway.access.key_store import KeyIssue, KeyStore
 from gateway.access.keys import ApiKey, Scope
 from gateway.errors import InvalidRequestError, KeyNotFoundError
 from gateway.stores.mongo import mongo_errors
+from gateway.web.authorisation import needs
 from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
 from gateway.web.schemas.types import QueryTime, Text, Timestamp, UserId
@@ -95,6 +96,7 @@ router = Router(prefix="/keys", tags=["platform"])
 
 
 @router.get("", summary="Keys", responses=problems(503))
+@needs(Scope.ADMIN)
 def list_keys(parts: Parts) -> KeyList:
     """All keys, the oldest first; also those that have expired or were revoked. Nothing leads to their secrets."""
     now = parts.clock()
@@ -103,6 +105,7 @@ def list_keys(parts: Parts) -> KeyList:
 
 
 @router.post("", status_code=201, summary="Make a key", responses=problems(503))
+@needs(Scope.ADMIN)
 def issue_key(body: KeyRequest, parts: Parts) -> IssuedView:
     """The answer has the whole key, which is not kept: it cannot be shown again. Once there is a key, every call
     takes one, so the first has to be an admin's.
@@ -120,6 +123,7 @@ def issue_key(body: KeyRequest, parts: Parts) -> IssuedView:
 
 
 @router.delete("/{key_id}", summary="Revoke a key", responses=problems(404, 503))
+@needs(Scope.ADMIN)
 def revoke_key(key_id: KeyId, parts: Parts) -> KeyView:
     """Within seconds it is worthless, and with it its sessions, stream tokens and open streams. The list keeps it."""
     with mongo_errors():

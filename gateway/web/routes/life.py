@@ -8,12 +8,14 @@ from typing import Annotated, Self
 from fastapi import Query
 from pydantic import BaseModel, Field
 
+from gateway.access.keys import Scope
 from gateway.jobs.job import Job, JobStatus, WaitingReason
 from gateway.jobs.progress import Estimate, Point, ProgressStore, Reckoned, estimate
 from gateway.jobs.queries import JobQueries
 from gateway.jobs.timeline import Moment, MomentKind, timeline
 from gateway.schedules.store import JobOrSchedule
 from gateway.stores.mongo import mongo_errors
+from gateway.web.authorisation import needs
 from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.errors import problems
 from gateway.web.schemas.job import JobSummary
@@ -100,6 +102,7 @@ class ProgressView(BaseModel, json_schema_extra={"examples": [_PROGRESS]}):
 
 
 @router.get("/progress", summary="How a job's counts went over time", responses=problems(404, 503))
+@needs(Scope.READ)
 def get_progress(job_id: JobId, parts: Parts) -> ProgressView:
     """Kept as long as the job. Live, `progress` events say the same: see `GET /events`. For a schedule, it is the
     progress of the run under way, or of the one before.
@@ -166,6 +169,7 @@ class TimelineView(BaseModel, json_schema_extra={"examples": [_TIMELINE]}):
 
 
 @router.get("/timeline", summary="The moments of a job's life", responses=problems(404, 503))
+@needs(Scope.READ)
 def get_timeline(job_id: JobId, parts: Parts) -> TimelineView:
     """When it was asked for, why it waited and for how long, its attempts, pauses and cancellation with who asked for
     them, its end. For a schedule, of the run under way, or of the one before.
@@ -184,6 +188,7 @@ class RunsView(BaseModel):
 
 
 @router.get("/runs", summary="The runs beside a job", responses=problems(404, 503))
+@needs(Scope.READ)
 def get_runs(job_id: JobId, query: Annotated[RunsQuery, Query()], parts: Parts) -> RunsView:
     """The newest runs of the same schedule; for a job that no schedule has made, of the same request. The job itself
     is among them.

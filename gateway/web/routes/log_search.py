@@ -10,12 +10,14 @@ from typing import Annotated
 from fastapi import Query
 from pydantic import BaseModel, Field, WithJsonSchema
 
+from gateway.access.keys import Scope
 from gateway.contract.log_line import Position
 from gateway.errors import InvalidRequestError
 from gateway.jobs.job import Job
 from gateway.logs.search import BEGIN, END, MAX_TEXT, Found, Line, LogFilter, LogIndex, LogSearch, Stretch
 from gateway.schedules.store import JobOrSchedule, RunOf
 from gateway.stores.mongo import mongo_errors
+from gateway.web.authorisation import needs
 from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.errors import Responses, problems
 from gateway.web.parts import GatewayParts
@@ -150,6 +152,7 @@ def _answers(example: object) -> Responses:
     summary="Count a log's lines",
     responses=_answers(_INDEX),
 )
+@needs(Scope.READ)
 async def index_log(job_id: JobId, query: Annotated[LogFilterQuery, Query()], parts: Parts) -> LogIndexView:
     """How many lines there are of a level and logger, and in which parts of the log. It is made from counts that are
     stored beside the log, so a log of any length is answered at once.
@@ -180,6 +183,7 @@ async def index_log(job_id: JobId, query: Annotated[LogFilterQuery, Query()], pa
     summary="Search a log",
     responses=_answers({**_SEGMENTS, "positions": ["1-20480", "1-65610"], "next": None}),
 )
+@needs(Scope.READ)
 async def search_log(job_id: JobId, query: Annotated[LogSearchQuery, Query()], parts: Parts) -> LogSearchView:
     """Which lines have a text (`q`), a level, a logger: all of them are counted, in all attempts, up to the newest
     line. The answer has the positions of the first ones; `from` and `to` have those of any part. After two seconds it
@@ -203,6 +207,7 @@ async def search_log(job_id: JobId, query: Annotated[LogSearchQuery, Query()], p
     responses=_answers({"run": _SEGMENTS["run"], "lines": [_LINE], "next": "1-78"}),
     response_model_exclude_defaults=True,
 )
+@needs(Scope.READ)
 async def read_log_lines(job_id: JobId, query: Annotated[LogLinesQuery, Query()], parts: Parts) -> LogLinesView:
     """Lines from any position or number on, without those before. An answer ends after `limit` lines, 4 million
     characters, or two seconds: then it may have no lines, and `next` goes on.

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 from fastapi import Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from gateway.access.keys import sign
+from gateway.access.keys import Scope, sign
 from gateway.errors import ConflictError, InvalidRequestError
 from gateway.schedules.store import JobOrSchedule
 from gateway.web.authentication import KeyRing
-from gateway.web.authorisation import Called
+from gateway.web.authorisation import Called, needs
 from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.errors import problems
 from gateway.web.event_stream.lines import MAX_TEXT, NDJSON, TEXT, LineFilter
@@ -49,6 +49,7 @@ token_router = Router(tags=["jobs"])
 @token_router.post(
     "/jobs/{job_id}/stream-token", summary="Let a browser follow a log", responses=problems(404, 409, 503)
 )
+@needs(Scope.READ)
 def issue_stream_token(job_id: JobId, parts: Parts, caller: Called) -> StreamTokenView:
     """For clients that cannot send a key: for 60 seconds `url` opens this job's log, and nothing else. A stream that
     is open by then stays open. 409 while there are no keys, because a log needs none then.
@@ -103,6 +104,7 @@ router = Router(tags=["jobs"])
         **problems(404, 422, 503),
     },
 )
+@needs(Scope.READ)
 async def follow_log(
     job_id: str,
     request: Request,
@@ -188,6 +190,7 @@ events_router = Router(tags=["jobs"])
         **problems(404, 422, 503),
     },
 )
+@needs(Scope.READ)
 async def follow_jobs(
     request: Request,
     caller: Called,

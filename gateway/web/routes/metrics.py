@@ -15,6 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from gateway.access.keys import Scope
 from gateway.contract.reasons import Reason
 from gateway.errors import UnavailableError
 from gateway.jobs.job import JobStatus, WaitingReason
@@ -23,6 +24,7 @@ from gateway.nodes.node import NodeState
 from gateway.nodes.store import Node
 from gateway.schedules.schedule import ScheduleState
 from gateway.status.facts import FactReader, PlatformFacts
+from gateway.web.authorisation import needs
 from gateway.web.dependencies import Parts, Router
 
 _PREFIX = "discoverybot_"
@@ -199,6 +201,7 @@ class _All(Collector):
 
 
 @router.get("/metrics", summary="Figures for Prometheus", response_class=Response, responses={200: _DESCRIBED})
+@needs(Scope.METRICS)
 async def metrics(request: Request, parts: Parts) -> Response:
     """How the queue, the schedules, the nodes and the runs of the last hour fare, the same from every gateway; and
     this process's own requests and streams. Without MongoDB only the latter.

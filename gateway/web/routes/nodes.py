@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 
 from gateway.access.invitation import Invitations, NodeVariables
-from gateway.access.keys import ApiKey, Caller
+from gateway.access.keys import ApiKey, Caller, Scope
 from gateway.contract.outbox import AttemptId
 from gateway.errors import ConflictError, InvalidRequestError, JobNotFoundError, NodeNotFoundError
 from gateway.jobs.completion import Cancellation
@@ -25,7 +25,7 @@ from gateway.nodes.node import NodeState
 from gateway.nodes.store import Node, NodeStore
 from gateway.settings import NODE_NAME
 from gateway.stores.mongo import mongo_errors
-from gateway.web.authorisation import Called
+from gateway.web.authorisation import Called, needs
 from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
 from gateway.web.parts import GatewayParts
@@ -156,6 +156,7 @@ router = Router(prefix="/nodes", tags=["platform"])
 
 
 @router.get("", summary="Crawl nodes", responses=problems(503))
+@needs(Scope.ADMIN)
 def list_nodes(parts: Parts) -> NodeList:
     """Each with its state, the reason for it, and what to do about it."""
     with mongo_errors():
@@ -213,6 +214,7 @@ class JoinedView(BaseModel, json_schema_extra={"examples": [_JOINED]}):
 
 
 @router.post("/invitations", status_code=201, summary="Invite a machine", responses=problems(409, 503))
+@needs(Scope.ADMIN)
 def invite_node(parts: Parts, caller: Called, body: Invite | None = None) -> InvitationView:
     """409 while there are no keys."""
     _require_key(caller)
@@ -227,6 +229,7 @@ def invite_node(parts: Parts, caller: Called, body: Invite | None = None) -> Inv
 
 
 @router.post("/join", summary="Become a node", responses=problems(401, 409, 503))
+@needs(Scope.JOIN)
 def join_as_node(parts: Parts, caller: Called, body: Join) -> JoinedView:
     """Called with an invitation as key: tells what all nodes have in common, Scrapyd's password included, and uses
     the invitation up. 401 for one that was used, 409 for a name that a node has, and where the node lacks a setting.
@@ -243,6 +246,7 @@ def _require_key(caller: Caller) -> ApiKey:
 
 
 @router.get("/{node}", summary="One crawl node", responses=problems(404, 503))
+@needs(Scope.ADMIN)
 def get_node(node: NodeName, parts: Parts) -> NodeView:
     """As in the list."""
     with mongo_errors():
@@ -250,6 +254,7 @@ def get_node(node: NodeName, parts: Parts) -> NodeView:
 
 
 @router.delete("/{node}", summary="Forget a node", status_code=204, responses=problems(404, 409, 503))
+@needs(Scope.ADMIN)
 def forget_node(node: NodeName, parts: Parts) -> Response:
     """Takes a node whose machine is gone off the list at once, which happens by itself after a week. Its name is free
     then. 409 while it gives signs of life, and while crawls that ran there are not yet known to be lost.
@@ -292,6 +297,7 @@ class DrainQuery(QueryModel):
         **problems(404, 503),
     },
 )
+@needs(Scope.ADMIN)
 async def drain_node(
     node: NodeName, query: Annotated[DrainQuery, Query()], response: Response, parts: Parts
 ) -> NodeView:
@@ -320,6 +326,7 @@ async def _waited(name: str, parts: GatewayParts, until: float) -> NodeView:
 
 
 @router.post("/{node}/resume", summary="Give a node work again", responses=problems(404, 503))
+@needs(Scope.ADMIN)
 def resume_node(node: NodeName, parts: Parts) -> NodeView:
     """Undoes a draining. A node that rests after failures is probed at once, and its failures are forgotten."""
     with mongo_errors():
@@ -371,6 +378,7 @@ _FORM = {
         **problems(404, 502, 503),
     },
 )
+@needs(Scope.ADMIN)
 async def show_page(node: ConsoleNode, path: PagePath, request: Request, parts: Parts) -> Response:
     """Scrapyd's console: its jobs, logs and items, read-only but for the button that cancels a job."""
     found = await _node(parts, node)
@@ -385,6 +393,7 @@ async def show_page(node: ConsoleNode, path: PagePath, request: Request, parts: 
     responses={303: {"description": "To the node's jobs"}, **problems(404, 502, 503)},
     openapi_extra=_FORM,
 )
+@needs(Scope.ADMIN)
 async def cancel_on_node(node: ConsoleNode, request: Request, parts: Parts, caller: Called) -> Response:
     """The button on Scrapyd's page. A job of ours is cancelled as `POST /jobs/{id}/cancel` does, so that it is not
     tried again; any other job is Scrapyd's own.

@@ -21,6 +21,7 @@ from pydantic.config import JsonDict
 from starlette.datastructures import UploadFile
 from starlette.responses import JSONResponse
 
+from gateway.access.keys import Scope
 from gateway.contract.crawl import MAX_REQUIREMENTS, Egg
 from gateway.contract.records import SpiderInfo
 from gateway.dispatch.dependencies import Dependencies, put_requirements
@@ -32,6 +33,7 @@ from gateway.projects.eggs import EggStore, KeptEgg
 from gateway.projects.versions import Releases
 from gateway.status.health import SharedHealth
 from gateway.stores.mongo import mongo_errors
+from gateway.web.authorisation import for_everybody, needs
 from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import RETRY_AFTER, problems
 from gateway.web.parts import GatewayParts
@@ -299,6 +301,7 @@ health_router = Router(prefix="/health", tags=["platform"])
     },
 )
 @health_router.head("", include_in_schema=False)  # what some balancers ask
+@for_everybody
 async def health(response: Response, parts: Parts) -> HealthView:
     report = await parts[SharedHealth].report()
     if not report.accepting:
@@ -310,6 +313,7 @@ async def health(response: Response, parts: Parts) -> HealthView:
 
 @health_router.get("/live", summary="Whether this process answers")
 @health_router.head("/live", include_in_schema=False)
+@for_everybody
 async def live() -> Liveness:
     return Liveness()
 
@@ -318,6 +322,7 @@ spiders_router = Router(tags=["platform"])
 
 
 @spiders_router.get("/spiders", summary="What can be run", responses=problems(503))
+@needs(Scope.READ)
 def list_spiders(query: Annotated[SpidersQuery, Query()], parts: Parts) -> SpiderList:
     """Every spider of every version that the crawl nodes have. Pass `next` as `after` for the page that follows."""
     project = project_name(query.project) if query.project else None
@@ -411,6 +416,7 @@ _EGG = {
     },
     openapi_extra={"requestBody": _EGG},
 )
+@needs(Scope.ADMIN)
 async def add_version(
     request: Request, project: ProjectName, query: Annotated[DeployQuery, Query()], parts: Parts
 ) -> DeployedView | JSONResponse:
@@ -464,6 +470,7 @@ async def _read_form(request: Request, egg: Path, parts: GatewayParts) -> None:
     summary="What a version depends on",
     responses=problems(404, 409, 503),
 )
+@needs(Scope.ADMIN)
 def get_dependencies(project: ProjectName, version: VersionName, parts: Parts) -> DependenciesView:
     """How the installation of the version's requirements has gone on each living node, with its log. For some time a
     node also knows that of a version that was refused.
@@ -474,6 +481,7 @@ def get_dependencies(project: ProjectName, version: VersionName, parts: Parts) -
 
 
 @projects_router.get("/projects", summary="Projects", responses=problems(503))
+@needs(Scope.READ)
 def list_projects(parts: Parts) -> ProjectList:
     """All projects by name, with their versions. The project `default` is the platform's own and has none."""
     with mongo_errors():
@@ -481,6 +489,7 @@ def list_projects(parts: Parts) -> ProjectList:
 
 
 @projects_router.get("/projects/{project}/versions", summary="A project's versions", responses=problems(404, 503))
+@needs(Scope.READ)
 def list_versions(project: AnyProjectName, parts: Parts) -> VersionList:
     """All versions of the project; the one that was deployed last comes first."""
     with mongo_errors():
@@ -499,6 +508,7 @@ def list_versions(project: AnyProjectName, parts: Parts) -> VersionList:
     summary="Make a version the latest",
     responses=problems(404, 409, 503),
 )
+@needs(Scope.ADMIN)
 def activate_version(project: ProjectName, version: VersionName, parts: Parts) -> ProjectView:
     """After the answer, crawls that name no version run this one, until another is deployed. Crawls that were asked
     for before keep theirs; schedules take the latest with each run.
@@ -512,6 +522,7 @@ def activate_version(project: ProjectName, version: VersionName, parts: Parts) -
 @projects_router.post(
     "/projects/{project}/rollback", summary="Go back to the version before", responses=problems(404, 409, 503)
 )
+@needs(Scope.ADMIN)
 def roll_back(project: ProjectName, parts: Parts) -> ProjectView:
     """Makes the version the latest that was it before. Done again, it goes one further back. 409 if there is none."""
     with mongo_errors():
@@ -543,6 +554,7 @@ def _version(
 @projects_router.delete(
     "/projects/{project}/versions/{version}", summary="Delete a deployed version", responses=problems(404, 503)
 )
+@needs(Scope.ADMIN)
 async def delete_version(project: ProjectName, version: VersionName, parts: Parts) -> DeletedView:
     """Removes the stored egg, and the egg on every node; from a node that cannot be reached now, it is removed later.
     Running attempts go on. Crawls that wait for this version wait until it is deployed again, or until they are

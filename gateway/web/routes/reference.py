@@ -14,6 +14,7 @@ from fastapi.responses import HTMLResponse
 from starlette.staticfiles import StaticFiles
 
 from gateway.web.answer import ASSETS
+from gateway.web.authorisation import for_everybody
 from gateway.web.dependencies import Router
 
 router = Router(include_in_schema=False)
@@ -38,6 +39,7 @@ def mount_assets(app: FastAPI) -> None:
 
 
 @router.get(f"{_ASSETS}/redoc.standalone.js")
+@for_everybody
 async def redoc_script() -> Response:
     return Response(_redoc_script(), media_type="text/javascript", headers=_KEPT)
 
@@ -48,6 +50,7 @@ def _redoc_script() -> bytes:
 
 
 @router.get("/docs")
+@for_everybody
 async def swagger_ui(request: Request) -> HTMLResponse:
     prefix = request.scope.get("root_path", "").rstrip("/")
     page = get_swagger_ui_html(
@@ -63,6 +66,7 @@ async def swagger_ui(request: Request) -> HTMLResponse:
 
 
 @router.get("/redoc")
+@for_everybody
 async def redoc(request: Request) -> HTMLResponse:
     prefix = request.scope.get("root_path", "").rstrip("/")
     page = get_redoc_html(

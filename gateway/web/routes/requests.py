@@ -11,6 +11,7 @@ from attrs import define, field
 from fastapi import Query, Response
 from pydantic import BaseModel, Field
 
+from gateway.access.keys import Scope
 from gateway.clock import to_iso
 from gateway.errors import InvalidRequestError
 from gateway.items.items import CsvFormat, Item, ItemFormat, JsonLinesFormat
@@ -29,6 +30,7 @@ from gateway.requests.store import (
 )
 from gateway.schedules.store import JobOrSchedule
 from gateway.stores.mongo import mongo_errors
+from gateway.web.authorisation import needs
 from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.errors import Responses, problems
 from gateway.web.lasting import Download
@@ -162,6 +164,7 @@ _RESPONSES: Responses = {
 @router.get(
     "/jobs/{job_id}/requests", summary="List a crawl's requests", response_class=Response, responses=_RESPONSES
 )
+@needs(Scope.READ)
 async def get_requests(job_id: JobId, query: Annotated[RequestsQuery, Query()], parts: Parts) -> Response:
     """One entry per request, as it ended: redirects and retries are part of it. While the crawl runs, each appears
     when its callback is at its end. For a schedule, these are those of the run under way, or of the one before.

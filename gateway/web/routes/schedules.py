@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Query, Response
 from pydantic import BaseModel, Field
 
-from gateway.access.keys import Caller
+from gateway.access.keys import Caller, Scope
 from gateway.jobs.queries import JobQueries
 from gateway.schedules.calendar import ScheduleCalendar, coming
 from gateway.schedules.edits import ScheduleChanges
@@ -18,7 +18,7 @@ from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.schedules.submission import ScheduleSubmission, When
 from gateway.status.facts import SchedulerReport, SchedulerStatus
 from gateway.stores.mongo import mongo_errors
-from gateway.web.authorisation import Called
+from gateway.web.authorisation import Called, needs
 from gateway.web.dependencies import Parts, RequestId, Router, ScheduleId
 from gateway.web.errors import problems
 from gateway.web.parts import GatewayParts
@@ -44,6 +44,7 @@ router = Router(prefix="/schedules", tags=["schedules"])
 
 
 @router.get("", summary="List schedules", responses=problems(503))
+@needs(Scope.READ)
 async def list_schedules(query: Annotated[SchedulesQuery, Query()], parts: Parts, caller: Called) -> SchedulePage:
     """Newest first, those of sites and targets too. Pass `next` as `after` for the page that follows."""
     return await parts.threads.run(schedules_page, query, parts, caller)
@@ -65,6 +66,7 @@ def schedules_page(query: SchedulesQuery, parts: GatewayParts, caller: Caller) -
         **problems(409, 413, 503),
     },
 )
+@needs(Scope.CRAWL)
 async def create_schedule(
     *,
     body: ScheduleRequest,
@@ -87,6 +89,7 @@ async def create_schedule(
 
 
 @router.get("/calendar", summary="Past and coming runs of many schedules", responses=problems(503))
+@needs(Scope.READ)
 async def schedules_calendar(
     query: Annotated[CalendarQuery, Query()], parts: Parts, caller: Called
 ) -> SchedulesCalendar:
@@ -104,11 +107,13 @@ def calendar_page(query: CalendarQuery, parts: GatewayParts, caller: Caller) -> 
 
 
 @router.get("/{schedule_id}", summary="Everything known of a schedule", responses=problems(404, 503))
+@needs(Scope.READ)
 def get_schedule(schedule_id: ScheduleId, parts: Parts) -> ScheduleView:
     return ScheduleView.of(parts[ScheduleStore].get(schedule_id))
 
 
 @router.patch("/{schedule_id}", summary="Change a schedule", responses=problems(404, 409, 413, 503))
+@needs(Scope.CRAWL)
 def change_schedule(schedule_id: ScheduleId, body: ScheduleChange, parts: Parts) -> ScheduleView:
     """The given fields replace the old ones, all of them or none. After the answer, no run of the old version begins;
     runs under way go on. The occurrences stay as they are unless the schedule's times are changed.
@@ -117,18 +122,21 @@ def change_schedule(schedule_id: ScheduleId, body: ScheduleChange, parts: Parts)
 
 
 @router.delete("/{schedule_id}", summary="Delete a schedule", status_code=204, responses=problems(404, 409, 503))
+@needs(Scope.CRAWL)
 def delete_schedule(schedule_id: ScheduleId, parts: Parts) -> None:
     """Deletes the schedule with its history. Its runs stay, also the one under way."""
     parts[ScheduleChanges].delete(schedule_id)
 
 
 @router.post("/{schedule_id}/pause", summary="Pause a schedule", responses=problems(404, 409, 503))
+@needs(Scope.CRAWL)
 def pause_schedule(schedule_id: ScheduleId, parts: Parts) -> ScheduleView:
     """No run begins after the answer; the one under way goes on. Occurrences in between are not made up for."""
     return ScheduleView.of(parts[ScheduleChanges].pause(schedule_id))
 
 
 @router.post("/{schedule_id}/resume", summary="Resume a schedule", responses=problems(404, 409, 503))
+@needs(Scope.CRAWL)
 def resume_schedule(schedule_id: ScheduleId, parts: Parts) -> ScheduleView:
     """The schedule goes on with the first occurrence that is still to come."""
     return ScheduleView.of(parts[ScheduleChanges].resume(schedule_id))
@@ -140,12 +148,14 @@ def resume_schedule(schedule_id: ScheduleId, parts: Parts) -> ScheduleView:
     response_model_exclude_none=True,
     responses=problems(404, 409, 503),
 )
+@needs(Scope.CRAWL)
 def run_schedule(schedule_id: ScheduleId, parts: Parts) -> CrawlReceipt:
     """Starts a run beside the occurrences, which stay. 409 while a run goes on and `overlap` is `skip`."""
     return CrawlReceipt.of(parts[ScheduleChanges].run_now(schedule_id).id, cached=False)
 
 
 @router.get("/{schedule_id}/next", summary="Preview the coming runs", responses=problems(404, 503))
+@needs(Scope.READ)
 def preview_schedule(
     schedule_id: ScheduleId, query: Annotated[PreviewQuery, Query()], parts: Parts
 ) -> SchedulePreview:
@@ -155,6 +165,7 @@ def preview_schedule(
 
 
 @router.get("/{schedule_id}/history", summary="The history of a schedule's occurrences", responses=problems(404, 503))
+@needs(Scope.READ)
 def schedule_history(
     schedule_id: ScheduleId, query: Annotated[HistoryQuery, Query()], parts: Parts
 ) -> ScheduleHistory:
@@ -245,6 +256,7 @@ scheduler_router = Router(prefix="/scheduler", tags=["schedules"])
 
 
 @scheduler_router.post("/run", summary="Fire what is due, now", responses=problems(503))
+@needs(Scope.ADMIN)
 def run_scheduler(parts: Parts) -> TickView:
     """Does what a beat does in one tick. While a beat runs, nothing is left to do; without one, this replaces it."""
     with mongo_errors():
@@ -252,6 +264,7 @@ def run_scheduler(parts: Parts) -> TickView:
 
 
 @scheduler_router.get("/status", summary="Which beats fire the schedules, and how late", responses=problems(503))
+@needs(Scope.ADMIN)
 async def scheduler_status(query: Annotated[SchedulerQuery, Query()], parts: Parts) -> SchedulerStatusView:
     """Living beats, what is due, how late the most delayed occurrence is, and the decisions on the last ones."""
     return SchedulerStatusView.of(await parts.threads.run(parts[SchedulerStatus].report, query.last))

@@ -9,13 +9,14 @@ from fastapi import Path, Query, Response
 from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 
+from gateway.access.keys import Scope
 from gateway.contract.records import Progress
 from gateway.errors import InvalidRequestError, RunGoesOnError
 from gateway.items.items import ItemStore, JsonFormat
 from gateway.jobs.job import RUN_STATUSES, Job, RunStatus, Trigger, run_id_of
 from gateway.sites.runs import Run, RunOrder, RunRecords, Scraping
 from gateway.sites.site import OPERATOR
-from gateway.web.authorisation import Called
+from gateway.web.authorisation import Called, needs
 from gateway.web.dependencies import Parts, RequestId, Router
 from gateway.web.errors import problems
 from gateway.web.parts import GatewayParts
@@ -212,6 +213,7 @@ RunId = Annotated[
     response_model=ScrapeReceipt | ScrapeResult,
     responses=problems(404, 409, 413, 429, 503, 504),
 )
+@needs(Scope.CRAWL)
 async def scrape(
     *,
     body: ScrapeRequest,
@@ -238,6 +240,7 @@ async def scrape(
 
 
 @router.get("/{run_id}", summary="A run and its results", response_model=RunView, responses=problems(404, 503))
+@needs(Scope.READ)
 async def get_run(run_id: RunId, query: Annotated[RunQuery, Query()], parts: Parts) -> Response:
     """The run's record and its results so far, a page at a time. Pass `next` as `after` for the next page, or take
     all of them from `items_url`.

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidatorFun
 from pydantic.config import JsonDict
 from pydantic_core import PydanticUndefined
 
+from gateway.access.keys import Scope
 from gateway.contract.crawl import DEFAULT_PROJECT, Expect, FetchOptions, PaginationType, RateText
 from gateway.contract.param_formats import MAX_LENGTH
 from gateway.schedules.schedule import Schedule, ScheduleState
@@ -18,6 +19,7 @@ from gateway.sites.crawl import is_job_board
 from gateway.sites.edits import SiteService, TargetService
 from gateway.sites.site import JOBS_SPIDER, KEYWORDS, LOCATION, SearchUrl, Site, Target
 from gateway.sites.store import SiteStore
+from gateway.web.authorisation import needs
 from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
 from gateway.web.schemas.types import Name, Params, QueryBoolean, QueryModel, Text, Timestamp, UrlText
@@ -245,6 +247,7 @@ NamedSite = Annotated[str, Path(description="The name that `POST /sites` was giv
 
 
 @router.get("/sites", summary="List sites", responses=problems(503))
+@needs(Scope.CRAWL)
 async def list_sites(query: Annotated[SitesQuery, Query()], parts: Parts) -> SitePage:
     """By name. Pass `next` as `after` for the page that follows."""
     found, following = await parts.threads.run(
@@ -254,6 +257,7 @@ async def list_sites(query: Annotated[SitesQuery, Query()], parts: Parts) -> Sit
 
 
 @router.post("/sites", summary="Add a site", status_code=201, responses=problems(409, 413, 503))
+@needs(Scope.ADMIN)
 def add_site(body: SiteRequest, parts: Parts, response: Response) -> SiteView:
     """It is crawled every `interval_minutes` from now on, unless its template needs words that `payload` lacks."""
     view = SiteView.of(*parts[SiteService].create(body.given()))
@@ -262,11 +266,13 @@ def add_site(body: SiteRequest, parts: Parts, response: Response) -> SiteView:
 
 
 @router.get("/sites/{name}", summary="A site", responses=problems(404, 503))
+@needs(Scope.CRAWL)
 def get_site(name: NamedSite, parts: Parts) -> SiteView:
     return SiteView.of(*parts[SiteService].get(name))
 
 
 @router.patch("/sites/{name}", summary="Change a site", responses=problems(404, 409, 413, 503))
+@needs(Scope.ADMIN)
 def change_site(name: NamedSite, body: SiteChanges, parts: Parts) -> SiteView:
     """The given fields are replaced, and after the answer no run of the old version begins. Disabling a site pauses
     its schedule and those of its targets; runs that have begun go on.
@@ -275,12 +281,14 @@ def change_site(name: NamedSite, body: SiteChanges, parts: Parts) -> SiteView:
 
 
 @router.delete("/sites/{name}", summary="Delete a site", status_code=204, responses=problems(404, 409, 503))
+@needs(Scope.ADMIN)
 def delete_site(name: NamedSite, query: Annotated[SiteDeletion, Query()], parts: Parts) -> None:
     """A site that targets name needs `force=true`, which deletes them too. Runs that have been made go on."""
     parts[SiteService].delete(name, force=query.force)
 
 
 @router.get("/jobs/sites", summary="What a run of each site may contain", responses=problems(503))
+@needs(Scope.READ)
 def list_abilities(parts: Parts) -> SiteAbilitiesList:
     """For `POST /jobs/scrape`: every site, and what a run of it can be asked for."""
     return SiteAbilitiesList(sites=[SiteAbilities.of(site) for site in parts[SiteStore].all()])
@@ -397,6 +405,7 @@ TargetId = Annotated[str, Path(description="The target's id, or its number.", ex
 
 
 @targets_router.get("", summary="List targets", responses=problems(503))
+@needs(Scope.CRAWL)
 async def list_targets(query: Annotated[TargetsQuery, Query()], parts: Parts) -> TargetPage:
     """By number. Pass `next` as `after` for the page that follows."""
     after = None if query.after is None else int(query.after)
@@ -408,6 +417,7 @@ async def list_targets(query: Annotated[TargetsQuery, Query()], parts: Parts) ->
 
 
 @targets_router.post("", summary="Add a target", status_code=201, responses=problems(409, 413, 503))
+@needs(Scope.ADMIN)
 def add_target(body: TargetRequest, parts: Parts, response: Response) -> TargetView:
     """Adds something to search for on a site, again and again, from now on."""
     view = TargetView.of(*parts[TargetService].create(body.given()))
@@ -416,17 +426,20 @@ def add_target(body: TargetRequest, parts: Parts, response: Response) -> TargetV
 
 
 @targets_router.get("/{target_id}", summary="A target", responses=problems(404, 503))
+@needs(Scope.CRAWL)
 def get_target(target_id: TargetId, parts: Parts) -> TargetView:
     return TargetView.of(*parts[TargetService].get(target_id))
 
 
 @targets_router.patch("/{target_id}", summary="Change a target", responses=problems(404, 409, 413, 503))
+@needs(Scope.ADMIN)
 def change_target(target_id: TargetId, body: TargetChanges, parts: Parts) -> TargetView:
     """The given fields are replaced, and after the answer no run of the old version begins."""
     return TargetView.of(*parts[TargetService].edit(target_id, body.given()))
 
 
 @targets_router.delete("/{target_id}", summary="Delete a target", status_code=204, responses=problems(404, 409, 503))
+@needs(Scope.ADMIN)
 def delete_target(target_id: TargetId, parts: Parts) -> None:
     """Deletes the target with its schedule. Runs that have been made go on."""
     parts[TargetService].delete(target_id)

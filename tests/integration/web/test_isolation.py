@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
+from fastapi.routing import iter_route_contexts
 from integration.web.board import Board, Serve, open_board
 from jobs import make_job
 
@@ -21,17 +22,22 @@ from gateway.files.store import FileRecord
 from gateway.jobs.job import JobStatus, Trigger
 from gateway.requests.store import RequestChunk, RequestStore
 from gateway.settings import Settings
-from gateway.web.app import create_app
+from gateway.web.app import create_app, scopes_of
 from gateway.web.authentication import is_page
-from gateway.web.authorisation import OPEN, RULES
+from gateway.web.authorisation import _MARK
+from gateway.web.routes.jobs import not_a_job
 
 APP = create_app(Settings())
 DOCUMENT: dict[str, Any] = APP.openapi()
-#: The console's: each has the rule of a route that tells the same.
-PAGES = [rule for rule in RULES if is_page(rule.split()[1])]
+SCOPES = scopes_of(APP.routes)
 ROUTES = sorted(
-    [*PAGES, *(f"{method.upper()} {path}" for path, methods in DOCUMENT["paths"].items() for method in methods)]
+    [
+        *(route for route in SCOPES if is_page(route.split()[1])),
+        *(f"{method.upper()} {path}" for path, methods in DOCUMENT["paths"].items() for method in methods),
+    ]
 )
+PATHS = {route.split()[1] for route in ROUTES}
+OPEN = {route for route in ROUTES if SCOPES[route] is None}
 OWNED = ("job_id", "schedule_id", "run_id", "letter_id")
 #: In everything that is the first user's.
 MARK = "annes-secret"
@@ -119,9 +125,10 @@ def _keep_file(board: Board, job_id: str) -> None:
     board.files.note(FileRecord.of(attempt, "board", size=len(MARK), sha256=MARK, modified_at=now, stored_at=now))
 
 
-def test_each_route_has_a_rule() -> None:
-    assert set(ROUTES) - set(RULES) - OPEN == set()
-    assert set(RULES) - set(ROUTES) == set()
+def test_the_scope_stands_at_each_function() -> None:
+    functions = {one.original_route.endpoint for one in iter_route_contexts(APP.routes) if one.path_format in PATHS}
+    # what says that an address is of another method
+    assert functions - {not_a_job} == {one for one in functions if hasattr(one, _MARK)}
 
 
 @pytest.mark.parametrize("route", [route for route in ROUTES if any(f"{{{name}}}" in route for name in OWNED)])
@@ -152,7 +159,7 @@ def test_what_names_nobodys_thing_tells_of_ones_own_alone(door: Door, route: str
     answer = door.call(route, "bert")
     if route in BODIES:
         assert (answer.status_code, answer.json()["error"]["code"]) == (403, "not_your_user")
-    elif route in OPEN or RULES[route] in {Scope.READ, Scope.CRAWL}:
+    elif route in OPEN or SCOPES[route] in {Scope.READ, Scope.CRAWL}:
         assert answer.is_success or answer.status_code == 404, answer.text
     else:
         assert (answer.status_code, answer.json()["error"]["code"]) == (403, "scope_missing")
@@ -201,7 +208,7 @@ def test_the_owner_and_admins_reach_all_of_it(door: Door, route: str) -> None:
     # else the tests above would hold for a door that is shut
     for who in ("anne", "reader", "admin"):
         answer = door.call(route, who)
-        scope = RULES.get(route, Scope.READ)
+        scope = SCOPES[route] or Scope.READ
         allowed = {"anne": scope in {Scope.READ, Scope.CRAWL}, "reader": scope == Scope.READ, "admin": True}[who]
         if allowed:
             is_nobodys = any(name in route for name in ("{target_id}", "{node}", "{project}"))
@@ -237,15 +244,16 @@ def test_a_run_of_a_site_is_its_callers(door: Door) -> None:
 
 
 def test_a_key_that_only_reads_changes_nothing(door: Door) -> None:
-    changing = [route for route, scope in RULES.items() if scope == Scope.CRAWL and not route.startswith("GET ")]
+    changing = [route for route in ROUTES if SCOPES[route] == Scope.CRAWL and not route.startswith("GET ")]
     for route in changing:
         answer = door.call(route, "reader")
         assert (answer.status_code, answer.json()["error"]["code"]) == (403, "scope_missing")
     _everything_is_as_it_was(door)
 
 
-def test_a_route_without_a_rule_is_for_admins(serve: Serve, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(RULES, "GET /spiders")
+def test_a_function_without_a_scope_is_for_admins(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    function = next(one.original_route.endpoint for one in iter_route_contexts(APP.routes) if one.path == "/spiders")
+    monkeypatch.delattr(function, _MARK)
     assert door.call("GET /spiders", "bert").status_code == 403
     assert door.call("GET /spiders", "admin").is_success
 
