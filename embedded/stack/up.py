@@ -28,7 +28,7 @@ from gateway.settings import ScrapydSettings, Settings, SettingsError, kept_secr
 
 #: What the forkable processes import. None of it leaves a thread, a connection or an application behind.
 IMPORTS = (
-    *("gateway.web.app", "uvloop", "uvicorn.protocols.http.httptools_impl"),
+    *("gateway.application", "uvloop", "uvicorn.protocols.http.httptools_impl"),
     *("celery.bin.celery", "celery.apps.worker", "celery.apps.beat"),
     *("gateway.worker.app", "gateway.worker.beat"),
     *("gateway.tailer.eggs", "gateway.tailer.follow", "gateway.tailer.heartbeat"),

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from gateway.cli.console import given, program
+from gateway.cli.terminal import given, program
 
 
 class ExitCode(IntEnum):

@@ -17,8 +17,8 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from gateway.cli.api import Api, ApiError
-from gateway.cli.console import Cell, Record, gateway_url, given, new_table, out, print_json, visible
 from gateway.cli.options import JSON, URL, argument, taking
+from gateway.cli.terminal import Cell, Record, gateway_url, given, new_table, out, print_json, visible
 
 #: Pages in which an id is looked for that is not given in full.
 _MOST_PAGES = 20

@@ -22,7 +22,10 @@ from rich.console import Console
 from rich.text import Text
 
 from gateway.cli.api import Api, ApiError, ExitCode, of_status
-from gateway.cli.console import (
+from gateway.cli.explain import summary
+from gateway.cli.options import JSON, LEVEL, TIMING, URL, argument, flag, option, read_object, taking, timing
+from gateway.cli.resources import JOBS, SCHEDULES
+from gateway.cli.terminal import (
     Record,
     err,
     gateway_url,
@@ -37,9 +40,6 @@ from gateway.cli.console import (
     visible,
     visible_json,
 )
-from gateway.cli.explain import summary
-from gateway.cli.options import JSON, LEVEL, TIMING, URL, argument, flag, option, read_object, taking, timing
-from gateway.cli.resources import JOBS, SCHEDULES
 from gateway.cli.watching import LogView, follow, log_line
 from gateway.contract.crawl import DEFAULT_PROJECT
 

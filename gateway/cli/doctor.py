@@ -25,8 +25,8 @@ from embedded.stack.ports import LOOPBACK, is_free
 from embedded.stack.state import StackState
 from embedded.stack.stores import StoreError, check_mongo, check_redis, redacted, redis_binary
 from gateway.cli.api import ApiError, ExitCode
-from gateway.cli.console import gateway_url, home, out, print_json, program
 from gateway.cli.options import URL, flag, taking
+from gateway.cli.terminal import gateway_url, home, out, print_json, program
 from gateway.container import Container
 from gateway.contract.node_list import is_taken, read_place
 from gateway.nodes.health import BEAT, DEAD_AFTER, WORKER, HeartbeatStore

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from gateway.cli.console import Record, age, counted, program, shown, visible
+from gateway.cli.terminal import Record, age, counted, program, shown, visible
 from gateway.cli.watching import status_text
 
 

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from embedded.stack.state import write_private
 from gateway.cli.api import Api, ApiError
-from gateway.cli.console import Record, err, home, out, program
 from gateway.cli.options import argument, option, taking
+from gateway.cli.terminal import Record, err, home, out, program
 from gateway.contract.public_address import is_loopback
 from gateway.settings import NodeSettings
 

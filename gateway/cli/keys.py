@@ -19,8 +19,8 @@ from gateway.access.key_store import KeyIssue, KeyStore
 from gateway.access.keys import ApiKey, Scope
 from gateway.cli.api import Api, ApiError, ExitCode
 from gateway.cli.commands import Action, Resource, group
-from gateway.cli.console import Record, counted, err, gateway_url, home, out, print_json, program
 from gateway.cli.options import JSON, option, read_time, taking
+from gateway.cli.terminal import Record, counted, err, gateway_url, home, out, print_json, program
 from gateway.container import Container
 from gateway.errors import DiscoveryBotError
 from gateway.projects.environment import ProjectEnvironment

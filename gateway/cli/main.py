@@ -12,7 +12,6 @@ from typer.main import get_command
 
 from gateway.cli.api import ApiError, ExitCode
 from gateway.cli.commands import command, group
-from gateway.cli.console import err, out, visible
 from gateway.cli.crawl import crawl, files, items, logs, open_page, run
 from gateway.cli.doctor import alive, doctor
 from gateway.cli.join import join
@@ -22,6 +21,7 @@ from gateway.cli.nodes import drain
 from gateway.cli.projects import deploy, spiders
 from gateway.cli.resources import NODES, RESOURCES, SCHEDULES, VARIABLES
 from gateway.cli.scrape import scrape
+from gateway.cli.terminal import err, out, visible
 from gateway.cli.up import demo, up
 from gateway.settings import SettingsError
 

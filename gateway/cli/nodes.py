@@ -6,9 +6,9 @@ import time
 from urllib.parse import quote
 
 from gateway.cli.api import Api, ApiError, ExitCode
-from gateway.cli.console import Record, err, gateway_url, out, print_json, visible
 from gateway.cli.options import JSON, URL, flag, option, taking
 from gateway.cli.resources import NODES
+from gateway.cli.terminal import Record, err, gateway_url, out, print_json, visible
 
 #: Seconds that one call waits, and after which a gateway that did not answer is asked again.
 _TURN, _AGAIN = 20.0, 1.0

@@ -17,7 +17,7 @@ from typing import Any
 import typer
 
 from gateway.cli.api import ApiError
-from gateway.cli.console import Record, given
+from gateway.cli.terminal import Record, given
 from gateway.contract.log_line import LEVELS
 
 

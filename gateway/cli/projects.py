@@ -18,11 +18,11 @@ import httpx
 from packaging.requirements import InvalidRequirement, Requirement
 
 from gateway.cli.api import Api, ApiError
-from gateway.cli.console import counted, err, gateway_url, new_table, out, print_json
 from gateway.cli.egg import Built, build_egg, project_of_egg, read_project, version_of
 from gateway.cli.options import JSON, URL, argument, flag, option, taking
 from gateway.cli.requirements import EggError, Requirements, find_requirements, read_requirements
 from gateway.cli.resources import print_node_answers
+from gateway.cli.terminal import counted, err, gateway_url, new_table, out, print_json
 from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.contract.requirements import is_too_old, raised_words
 

@@ -12,7 +12,6 @@ from rich.text import Text
 
 from gateway.cli.api import ApiError
 from gateway.cli.commands import Action, Resource
-from gateway.cli.console import Cell, Record, counted, err, gateway_url, given, new_table, out, shown
 from gateway.cli.explain import explain
 from gateway.cli.options import (
     AFTER,
@@ -29,6 +28,7 @@ from gateway.cli.options import (
     read_time,
     timing,
 )
+from gateway.cli.terminal import Cell, Record, counted, err, gateway_url, given, new_table, out, shown
 from gateway.cli.watching import status_text
 
 _Printed = Callable[[Any, Record], str]

@@ -10,10 +10,10 @@ import typer
 from rich.text import Text
 
 from gateway.cli.api import Api, ApiError, ExitCode, of_status
-from gateway.cli.console import Record, counted, err, gateway_url, given, new_table, out, program
 from gateway.cli.crawl import STDOUT, save_items, watch
 from gateway.cli.options import LEVEL, URL, argument, flag, option, taking
 from gateway.cli.resources import SITES
+from gateway.cli.terminal import Record, counted, err, gateway_url, given, new_table, out, program
 
 #: Longest that a gateway may wait for a run: the upper bound of SCRAPE_SYNC_TIMEOUT, and a little more.
 _PATIENCE = httpx.Timeout(630, connect=5)

@@ -17,10 +17,10 @@ from embedded.stack.scratch import UP_COMMAND, ScratchError, running, scratch_st
 from embedded.stack.up import UpOptions
 from embedded.stack.up import up as run_stack
 from gateway.cli.api import Api, ApiError, ExitCode
-from gateway.cli.console import counted, out
 from gateway.cli.crawl import watch
 from gateway.cli.join import use_what_was_joined
 from gateway.cli.options import flag, option, taking
+from gateway.cli.terminal import counted, out
 from gateway.settings import Settings
 
 

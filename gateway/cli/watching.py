@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from gateway.cli.api import Api, ApiError, ExitCode, refusal
-from gateway.cli.console import counted, shown, visible
+from gateway.cli.terminal import counted, shown, visible
 
 #: The gateway sends a comment every 15 s; one that is silent for so long is gone.
 _SILENCE = 45.0

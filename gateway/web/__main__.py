@@ -44,7 +44,7 @@ def main() -> int:
     logging.configure(settings.log_level)
     raise_handle_limit()
     uvicorn.run(
-        "gateway.web.app:create_app",
+        "gateway.application:create_app",
         factory=True,
         host=host,
         port=settings.gateway_port,

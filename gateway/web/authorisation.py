@@ -20,7 +20,7 @@ from gateway.errors import (
 from gateway.jobs.job import job_id_of
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authentication import is_page
-from gateway.web.parts import GatewayParts
+from gateway.web.container import GatewayParts
 
 # --- which scope a route takes: it stands at the route's function. A function without one is for admins.
 

@@ -19,7 +19,7 @@ from gateway.errors import (
     ScheduleNotFoundError,
 )
 from gateway.web.authentication import READING, is_page
-from gateway.web.parts import GatewayParts
+from gateway.web.container import GatewayParts
 
 #: Reads of one document, besides those whose path ends with its name: clients ask for them again and again.
 _LOOKS = frozenset({"/jobs/{job_id}/status"})

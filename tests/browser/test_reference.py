@@ -12,8 +12,8 @@ import uvicorn
 from browser.chromium import new_tab
 from stack import wait_until
 
+from gateway.application import create_app
 from gateway.settings import Settings
-from gateway.web.app import create_app
 
 
 @contextmanager

@@ -15,10 +15,10 @@ from gateway.access.keys import Caller, ConsoleSession, Scope, Seal, open_sessio
 from gateway.errors import ConflictError, UnauthenticatedError, WrongKeyError
 from gateway.web.authentication import KeyRing, forget, keep, refuse_others, session_of
 from gateway.web.authorisation import Called, for_everybody, needs
+from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
 from gateway.web.guard import MALFORMED, WRONG_KEY
-from gateway.web.parts import GatewayParts
 from gateway.web.schemas.types import Cursor, Name, QueryModel, QueryTime, SearchText, Timestamp, UserId
 
 _KEY = f"db_4f1d9c2b3a4e_{'0d4f5c6b' * 6}"

@@ -20,9 +20,9 @@ from gateway.schedules.schedule import CatchUp, Overlap
 from gateway.schedules.submission import ScheduleSubmission, When, spelled
 from gateway.settings import Settings
 from gateway.web.authorisation import Called, needs
+from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts, RequestId, Router
 from gateway.web.errors import problems
-from gateway.web.parts import GatewayParts
 from gateway.web.schemas.crawl import CrawlQuery, CrawlReceipt, CrawlRequest
 from gateway.web.schemas.preview import CrawlPreview
 from gateway.web.schemas.schedule import ScheduleChange

@@ -15,7 +15,7 @@ from gateway.projects.environment import NewVariable, ProjectConfig, ProjectEnvi
 from gateway.web.authorisation import needs
 from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
-from gateway.web.routes.platform import ProjectName
+from gateway.web.routes.projects import ProjectName
 from gateway.web.schemas.types import Timestamp
 
 _SECRET: JsonDict = {"value": "sk_live_4242", "secret": True}

@@ -15,9 +15,9 @@ from gateway.jobs.queries import JobQueries
 from gateway.schedules.store import JobOrSchedule
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import needs
+from gateway.web.container import GatewayParts
 from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.errors import Responses, problems
-from gateway.web.parts import GatewayParts
 from gateway.web.routes.items import attempt_of
 from gateway.web.schemas.types import QueryModel, Timestamp
 

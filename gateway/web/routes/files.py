@@ -18,10 +18,10 @@ from gateway.files.store import FileRecord, FileStore
 from gateway.schedules.store import JobOrSchedule
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import needs
+from gateway.web.container import GatewayParts
 from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.errors import Responses, problems
 from gateway.web.lasting import Download
-from gateway.web.parts import GatewayParts
 from gateway.web.schemas.types import QueryModel, Timestamp
 
 router = Router(tags=["jobs"])

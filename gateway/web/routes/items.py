@@ -16,10 +16,10 @@ from gateway.items.items import FORMATS, CsvFormat, Item, ItemFormat, ItemStore,
 from gateway.jobs.job import Job
 from gateway.schedules.store import JobOrSchedule, RunOf
 from gateway.web.authorisation import needs
+from gateway.web.container import GatewayParts
 from gateway.web.dependencies import JobId, Parts, Router, ScheduleId
 from gateway.web.errors import Responses, problems
 from gateway.web.lasting import Download
-from gateway.web.parts import GatewayParts
 from gateway.web.schemas.schedule import LAST_RUN, ScheduleItemsQuery
 from gateway.web.schemas.types import ItemsQuery
 from gateway.web.threads import Threads

@@ -26,10 +26,10 @@ from gateway.schedules.edits import ScheduleChanges
 from gateway.schedules.store import JobOrSchedule, RunOf
 from gateway.status.facts import JobCounts, QueueReport, QueueStatus, SitePerformance
 from gateway.stores.mongo import mongo_errors
-from gateway.web.answer import MERELY_COUNTED
 from gateway.web.authorisation import Called, needs
 from gateway.web.dependencies import JobId, Parts, RequestId, Router
 from gateway.web.errors import problems
+from gateway.web.middleware import MERELY_COUNTED
 from gateway.web.schemas.crawl import CrawlReceipt
 from gateway.web.schemas.job import (
     BulkReport,

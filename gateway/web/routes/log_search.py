@@ -18,9 +18,9 @@ from gateway.logs.search import BEGIN, END, MAX_TEXT, Found, Line, LogFilter, Lo
 from gateway.schedules.store import JobOrSchedule, RunOf
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import needs
+from gateway.web.container import GatewayParts
 from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.errors import Responses, problems
-from gateway.web.parts import GatewayParts
 from gateway.web.schemas.types import QueryModel
 
 router = Router(tags=["jobs"])

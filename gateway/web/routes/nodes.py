@@ -19,16 +19,16 @@ from gateway.access.keys import ApiKey, Caller, Scope
 from gateway.contract.outbox import AttemptId
 from gateway.errors import ConflictError, InvalidRequestError, JobNotFoundError, NodeNotFoundError
 from gateway.jobs.completion import Cancellation
-from gateway.nodes.console import NodeConsole
 from gateway.nodes.health import MISSING_TODO, report_on
 from gateway.nodes.node import NodeState
+from gateway.nodes.scrapyd_pages import ScrapydPages
 from gateway.nodes.store import Node, NodeStore
 from gateway.settings import NODE_NAME
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import Called, needs
+from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
-from gateway.web.parts import GatewayParts
 from gateway.web.schemas.types import QueryModel, Timestamp
 
 NodeName = Annotated[
@@ -345,7 +345,7 @@ def _view(node: Node, parts: GatewayParts) -> NodeView:
 
 # --- `/nodes/{node}/scrapyd/`: Scrapyd's own pages, for admins, without the node's password
 
-console_router = Router(tags=["platform"])
+scrapyd_router = Router(tags=["platform"])
 
 ConsoleNode = Annotated[str, Path(description="The node's name, as `GET /nodes` shows it.", examples=["n1"])]
 PagePath = Annotated[str, Path(description="The page: empty, `jobs`, `logs/…` or `items/…`.", examples=["jobs"])]
@@ -366,7 +366,7 @@ _FORM = {
 }
 
 
-@console_router.get(
+@scrapyd_router.get(
     "/nodes/{node}/scrapyd/{path:path}",
     summary="A node's own pages",
     response_class=Response,
@@ -382,10 +382,10 @@ _FORM = {
 async def show_page(node: ConsoleNode, path: PagePath, request: Request, parts: Parts) -> Response:
     """Scrapyd's console: its jobs, logs and items, read-only but for the button that cancels a job."""
     found = await _node(parts, node)
-    return await parts[NodeConsole].page(found.url, path, _prefix(request, node), request.headers)
+    return await parts[ScrapydPages].page(found.url, path, _prefix(request, node), request.headers)
 
 
-@console_router.post(
+@scrapyd_router.post(
     "/nodes/{node}/scrapyd/cancel.json",
     status_code=303,
     summary="Cancel a job on a node",
@@ -403,7 +403,7 @@ async def cancel_on_node(node: ConsoleNode, request: Request, parts: Parts, call
     project, job = (_field(form, name) for name in ("project", "job"))
     attempt = AttemptId.parse(job)
     if attempt is None or not await _is_cancelled(parts, attempt, caller.name):
-        await parts[NodeConsole].cancel(found.url, project, job)
+        await parts[ScrapydPages].cancel(found.url, project, job)
     return RedirectResponse(f"{_prefix(request, node)}/jobs", status_code=303)
 
 

@@ -13,9 +13,9 @@ from fastapi.openapi.docs import get_redoc_html, get_swagger_ui_html
 from fastapi.responses import HTMLResponse
 from starlette.staticfiles import StaticFiles
 
-from gateway.web.answer import ASSETS
 from gateway.web.authorisation import for_everybody
 from gateway.web.dependencies import Router
+from gateway.web.middleware import ASSETS
 
 router = Router(include_in_schema=False)
 

@@ -31,10 +31,10 @@ from gateway.requests.store import (
 from gateway.schedules.store import JobOrSchedule
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import needs
+from gateway.web.container import GatewayParts
 from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.errors import Responses, problems
 from gateway.web.lasting import Download
-from gateway.web.parts import GatewayParts
 from gateway.web.routes.items import NEXT_HEADER, REMOVED_HEADER, SEARCHED_HEADER, attempt_of
 from gateway.web.schemas.types import QueryBoolean, QueryModel, Text, Timestamp
 

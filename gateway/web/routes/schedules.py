@@ -19,9 +19,9 @@ from gateway.schedules.submission import ScheduleSubmission, When
 from gateway.status.facts import SchedulerReport, SchedulerStatus
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import Called, needs
+from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts, RequestId, Router, ScheduleId
 from gateway.web.errors import problems
-from gateway.web.parts import GatewayParts
 from gateway.web.routes.crawl import IdempotencyKey, change_of, order_of, when_of
 from gateway.web.schemas.calendar import CalendarQuery, SchedulesCalendar
 from gateway.web.schemas.crawl import CrawlQuery, CrawlReceipt

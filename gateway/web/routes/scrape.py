@@ -17,9 +17,9 @@ from gateway.jobs.job import RUN_STATUSES, Job, RunStatus, Trigger, run_id_of
 from gateway.sites.runs import Run, RunOrder, RunRecords, Scraping
 from gateway.sites.site import OPERATOR
 from gateway.web.authorisation import Called, needs
+from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts, RequestId, Router
 from gateway.web.errors import problems
-from gateway.web.parts import GatewayParts
 from gateway.web.routes.crawl import IdempotencyKey
 from gateway.web.routes.items import ItemExport
 from gateway.web.schemas.types import Name, Params, QueryModel, Text, Timestamp, UserId

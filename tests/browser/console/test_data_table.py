@@ -9,8 +9,8 @@ from browser.console.platform import HOSTILE, Console
 from browser.console.tabs import PHONE, Axe, OpenTab, Tab
 from playwright.async_api import Locator, expect
 
+from gateway.console.static_files import STATIC
 from gateway.jobs.job import Job
-from gateway.web.console.static_files import STATIC
 
 _PUT = """async ([module, style, html]) => {
   const link = Object.assign(document.createElement("link"), {rel: "stylesheet", href: style});

@@ -15,8 +15,8 @@ from browser.console.tabs import Tab
 from integration.event_stream.stage import Play, line, lines
 from playwright.async_api import Browser, BrowserContext, Page, expect
 
+from gateway.console.static_files import STATIC
 from gateway.jobs.job import JobStatus
-from gateway.web.console.static_files import STATIC
 
 #: Follows a path, and keeps what it hears.
 FOLLOW = """async ([module, path, after]) => {

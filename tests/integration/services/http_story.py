@@ -15,6 +15,7 @@ import uvicorn
 from jobs import make_job
 from pymongo.database import Database
 
+from gateway.application import create_app
 from gateway.clock import utc_now
 from gateway.contract.records import SpiderInfo
 from gateway.items.items import Item, ItemStore
@@ -25,7 +26,6 @@ from gateway.projects.eggs import SpiderStore
 from gateway.settings import Settings
 from gateway.stores.indexes import ensure_indexes
 from gateway.stores.mongo import Document
-from gateway.web.app import create_app
 
 ENDED, DEAD = "a" * 32, "b" * 32
 SITE = {"name": "board", "search_url": "https://jobs.example.com/?q={keywords}&l={location}"}

@@ -15,6 +15,7 @@ import uvicorn
 from pymongo.database import Database
 from stores import embedded_mongo, valkey_server
 
+from gateway.application import create_app
 from gateway.contract.records import SpiderInfo
 from gateway.items.items import ItemStore
 from gateway.jobs.job import Job
@@ -23,7 +24,6 @@ from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import SpiderStore
 from gateway.settings import Settings
 from gateway.stores.mongo import connect
-from gateway.web.app import create_app
 from gateway.web.http_protocol import BoundedProtocol
 
 SCHEMA = {"type": "object", "properties": {"robots": {"type": "boolean"}}, "additionalProperties": False}

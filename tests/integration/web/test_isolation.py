@@ -15,6 +15,7 @@ from jobs import make_job
 
 from gateway.access.key_store import KeyIssue, KeyStore
 from gateway.access.keys import Scope
+from gateway.application import create_app, scopes_of
 from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec
 from gateway.contract.outbox import AttemptId
@@ -22,7 +23,6 @@ from gateway.files.store import FileRecord
 from gateway.jobs.job import JobStatus, Trigger
 from gateway.requests.store import RequestChunk, RequestStore
 from gateway.settings import Settings
-from gateway.web.app import create_app, scopes_of
 from gateway.web.authentication import is_page
 from gateway.web.authorisation import _MARK
 from gateway.web.routes.jobs import not_a_job

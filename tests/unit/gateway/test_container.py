@@ -29,7 +29,7 @@ from gateway.schedules.edits import ScheduleEdits
 from gateway.settings import Settings
 from gateway.stores.mongo import ServerClock, connect
 from gateway.tailer.__main__ import TailerParts
-from gateway.web.parts import GatewayParts
+from gateway.web.container import GatewayParts
 from gateway.worker.app import WorkerParts
 
 THREADS = 16

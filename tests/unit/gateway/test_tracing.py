@@ -42,7 +42,7 @@ def test_the_last_spans_are_sent_at_the_end_under_the_services_name(monkeypatch:
 def test_without_an_endpoint_nothing_of_it_is_loaded() -> None:
     """The gateway, and what `celery -A celery_app` loads."""
     code = (
-        "import sys, celery_app, gateway.web.app as web, gateway.web.parts\n"
+        "import sys, celery_app, gateway.application as web, gateway.web.container\n"
         "web.create_app()\n"
         "assert not celery_app.app.parts.is_traced\n"
         "print([name for name in sys.modules if name.startswith(('opentelemetry.exporter', 'gateway.tracing'))])"

@@ -15,7 +15,7 @@ from pymongo.database import Database
 from gateway.access.key_store import Issued, KeyIssue, KeyStore
 from gateway.access.keys import Scope
 from gateway.clock import utc_now
-from gateway.web.console.static_files import POLICY, STATIC
+from gateway.console.static_files import POLICY, STATIC
 
 __all__ = ["anne", "impatient", "keys", "own", "own_settings", "sign_in", "url"]
 

@@ -13,7 +13,7 @@ import httpx
 from pymongo.database import Database
 
 from gateway.clock import to_iso, utc_now
-from gateway.web.console.formats import exact
+from gateway.console.formats import exact
 
 Make = Callable[..., dict[str, Any]]
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from unit.gateway.cli.conftest import END, JOB, Answer, Run, StandIn, log, stream
 
-from gateway.cli.console import until_then
+from gateway.cli.terminal import until_then
 
 SCHEDULE = {
     "schedule_id": JOB,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from gateway.application import create_app
 from gateway.settings import Settings
-from gateway.web.app import create_app
 
 APP = "https://app.example"
 

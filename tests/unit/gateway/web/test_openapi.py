@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from gateway.application import create_app
 from gateway.settings import Settings
-from gateway.web.app import create_app
 
 DOCUMENT: dict[str, Any] = create_app(Settings()).openapi()
 OPERATIONS = [

@@ -7,8 +7,8 @@ import re
 import httpx
 import pytest
 
+from gateway.application import create_app
 from gateway.settings import Settings
-from gateway.web.app import create_app
 
 
 @pytest.mark.parametrize("path", ["/docs", "/redoc"])

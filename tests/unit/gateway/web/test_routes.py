@@ -9,7 +9,7 @@ import httpx
 import pytest
 from fastapi import APIRouter, Depends, FastAPI
 
-from gateway.web.app import check_routes
+from gateway.application import check_routes
 from gateway.web.dependencies import Parts, Router
 from gateway.web.threads import Threads
 

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
+from gateway.application import create_app
 from gateway.settings import Settings
-from gateway.web.answer import DATA_POLICY
-from gateway.web.app import create_app
+from gateway.web.middleware import DATA_POLICY
 
 
 @pytest.fixture

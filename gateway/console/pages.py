@@ -1,7 +1,7 @@
 """The console's shell: what all pages share. A page is a chapter of its own beside this one.
 
 To add a page:
-1. `router = Pages()` in the chapter of its subject, and the chapter's router in `gateway/web/app.py`.
+1. `router = Pages()` in the chapter of its subject, and the chapter's router in `gateway/application.py`.
 2. `@router.page("/console/things")`, and below it `@needs(Scope.READ)`: who may see the page.
 3. The function takes what the route takes (`parts: Parts`, `caller: Called`, a query model), calls the route's own
    function, and ends with `return page(request, "things.html", things=found)`. A plain `def` runs in a thread.
@@ -25,11 +25,11 @@ from markupsafe import Markup
 from starlette.datastructures import URL
 
 from gateway.access.keys import Caller, Scope
+from gateway.console import formats
+from gateway.console.static_files import POLICY, STATIC
 from gateway.jobs.advice import WAITS_FOR
 from gateway.web.authentication import SIGN_IN_PAGE, KeyRing, is_page
 from gateway.web.authorisation import Endpoint, caller_of, for_everybody
-from gateway.web.console import formats
-from gateway.web.console.static_files import POLICY, STATIC
 from gateway.web.dependencies import Router
 
 _HEADERS = {"Content-Security-Policy": POLICY}

@@ -8,14 +8,14 @@ import orjson
 from fastapi import Query, Request, Response
 
 from gateway.access.keys import Caller, Scope
+from gateway.console.pages import Pages, page
+from gateway.console.parameters import ParameterField, parameter_form
 from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.web.authorisation import Called, needs
-from gateway.web.console.pages import Pages, page
-from gateway.web.console.parameters import ParameterField, parameter_form
+from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts
-from gateway.web.parts import GatewayParts
 from gateway.web.routes.environment import get_environment, get_settings
-from gateway.web.routes.platform import (
+from gateway.web.routes.projects import (
     AnyProjectName,
     ProjectName,
     SpidersQuery,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-import gateway.web.console
-from gateway.web.console.pages import ENVIRONMENT
+import gateway.console
+from gateway.console.pages import ENVIRONMENT
 
-FOLDER = Path(gateway.web.console.__file__).parent
+FOLDER = Path(gateway.console.__file__).parent
 TEMPLATES = sorted((FOLDER / "templates").rglob("*.html"))
 STATIC = FOLDER / "static"
 SCRIPTS = sorted((STATIC / "js").rglob("*.js"))

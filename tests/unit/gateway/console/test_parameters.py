@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.web.console.parameters import MAX_FIELDS, ParameterField, parameter_form
+from gateway.console.parameters import MAX_FIELDS, ParameterField, parameter_form
 
 SCHEMA: dict[str, Any] = {
     "$defs": {"Kind": {"enum": ["a", "b"], "type": "string"}, "Rule": {"type": "object"}},

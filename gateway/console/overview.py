@@ -11,17 +11,17 @@ from fastapi import Request, Response
 
 from gateway.access.keys import Caller, Scope
 from gateway.clock import to_iso
+from gateway.console.pages import Pages, page
 from gateway.errors import UnavailableError
 from gateway.jobs.job import FINAL_STATUSES, GOOD_STATUSES, JobStatus
 from gateway.jobs.queries import EndedJob, JobQueries
 from gateway.status.facts import WINDOW, FactReader, PlatformFacts
 from gateway.web.authorisation import Called, needs
-from gateway.web.console.pages import Pages, page
+from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts
-from gateway.web.parts import GatewayParts
+from gateway.web.routes.health import health
 from gateway.web.routes.jobs import list_jobs
 from gateway.web.routes.nodes import NodeView
-from gateway.web.routes.platform import health
 from gateway.web.schemas.job import JobPage, JobSummary
 from gateway.web.schemas.types import JobsQuery
 

@@ -12,14 +12,14 @@ from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
 
 from gateway.access.keys import Scope
+from gateway.console.job_view import no_log, parameters, runs, start_urls, story
+from gateway.console.pages import Pages, Viewer, page
 from gateway.jobs.advice import Advice, Place, advice
 from gateway.jobs.attempts import AttemptStore
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.queries import JobQueries
 from gateway.schedules.store import JobOrSchedule, RunOf
 from gateway.web.authorisation import needs
-from gateway.web.console.job_view import no_log, parameters, runs, start_urls, story
-from gateway.web.console.pages import Pages, Viewer, page
 from gateway.web.dependencies import JobId, Parts
 from gateway.web.schemas.job import JobDetail
 

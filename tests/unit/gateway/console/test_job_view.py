@@ -8,10 +8,10 @@ from typing import Any
 from jobs import make_job
 
 from gateway.clock import utc_now
+from gateway.console.job_view import no_log, parameters, pretty, runs, start_urls, story
 from gateway.contract.crawl import CrawlSpec, FetchOptions
 from gateway.contract.records import Progress
 from gateway.jobs.job import Attempt, JobStatus, PastStep, StepKind, WaitingReason
-from gateway.web.console.job_view import no_log, parameters, pretty, runs, start_urls, story
 
 NOW = utc_now()
 

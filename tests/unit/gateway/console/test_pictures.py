@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from browser.console.pictures import FOLDER, KINDS, PAGE, PICTURES, WITHOUT, written
 
+from gateway.application import create_app, scopes_of
 from gateway.settings import Settings
-from gateway.web.app import create_app, scopes_of
 from gateway.web.authentication import is_page
 
 #: Bytes of all pictures together.

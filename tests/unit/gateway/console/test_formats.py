@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.web.console.formats import cron_words, every_words, prose
+from gateway.console.formats import cron_words, every_words, prose
 
 WORDS = {
     "0 9 * * *": "every day at 09:00",

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from gateway.web.answer import Answer, ProcessMetrics
+from gateway.web.middleware import Answer, ProcessMetrics
 
 
 async def context(_: Request) -> Response:

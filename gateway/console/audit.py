@@ -10,8 +10,8 @@ from pydantic import Field
 
 from gateway.access.audit import AuditKind
 from gateway.access.keys import Scope
+from gateway.console.pages import Pages, page
 from gateway.web.authorisation import needs
-from gateway.web.console.pages import Pages, page
 from gateway.web.dependencies import Parts
 from gateway.web.routes.access import AuditQuery, list_audit
 from gateway.web.schemas.types import Cursor, QueryModel

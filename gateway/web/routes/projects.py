@@ -1,4 +1,4 @@
-"""Spiders, deployments, health."""
+"""Spiders, projects, and the deployment of their versions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import orjson
 from fastapi import Path as PathParameter
-from fastapi import Query, Request, Response
+from fastapi import Query, Request
 from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 from starlette.datastructures import UploadFile
@@ -31,12 +31,11 @@ from gateway.nodes.store import Node, NodeStore
 from gateway.projects.catalog import Project, SpiderCatalog, project_name
 from gateway.projects.eggs import EggStore, KeptEgg
 from gateway.projects.versions import Releases
-from gateway.status.health import SharedHealth
 from gateway.stores.mongo import mongo_errors
-from gateway.web.authorisation import for_everybody, needs
+from gateway.web.authorisation import needs
+from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts, Router
-from gateway.web.errors import RETRY_AFTER, problems
-from gateway.web.parts import GatewayParts
+from gateway.web.errors import problems
 from gateway.web.schemas.types import Name, QueryModel, SearchText, Timestamp
 
 _EGG_SPIDER: JsonDict = {
@@ -266,56 +265,6 @@ class DeployQuery(QueryModel):
         description="Seconds for which the answer waits until what the egg depends on is installed. If that takes "
         "longer, the answer is 202. Without it the answer waits for a minute, and is then an error (502).",
     )
-
-
-class CheckView(BaseModel):
-    status: Literal["ok", "down", "starting"]
-    message: str
-    todo: str | None = Field(default=None, description="What to do about it.")
-
-
-class HealthView(BaseModel):
-    status: Literal["ok", "degraded", "starting", "down"] = Field(
-        description="`starting`: no node has published its spiders. While `starting` or `down`, no crawl is accepted."
-    )
-    checks: dict[str, CheckView]
-
-
-class Liveness(BaseModel):
-    status: Literal["ok"] = "ok"
-
-
-# --- the routes: `GET /health` for people and balancers, `GET /health/live` for the supervisor that restarts us
-
-health_router = Router(prefix="/health", tags=["platform"])
-
-
-@health_router.get(
-    "",
-    summary="What works, and what to do about what does not",
-    responses={
-        503: {
-            "model": HealthView,
-            "description": "No crawl is accepted: MongoDB is away, or (`starting`) no node has published spiders.",
-        }
-    },
-)
-@health_router.head("", include_in_schema=False)  # what some balancers ask
-@for_everybody
-async def health(response: Response, parts: Parts) -> HealthView:
-    report = await parts[SharedHealth].report()
-    if not report.accepting:
-        response.status_code = 503
-        response.headers["Retry-After"] = str(RETRY_AFTER)
-    checks = {name: CheckView.model_validate(check._asdict()) for name, check in report.checks.items()}
-    return HealthView.model_validate({"status": report.status, "checks": checks})
-
-
-@health_router.get("/live", summary="Whether this process answers")
-@health_router.head("/live", include_in_schema=False)
-@for_everybody
-async def live() -> Liveness:
-    return Liveness()
 
 
 spiders_router = Router(tags=["platform"])

@@ -38,7 +38,7 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _NAME = re.compile(r"[A-Za-z0-9.-]+(:\d+)?")
 
 
-class NodeConsole:
+class ScrapydPages:
     """For use on one event loop."""
 
     def __init__(self, username: str, password: str) -> None:

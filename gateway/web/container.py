@@ -20,8 +20,8 @@ from gateway.dispatch.deployment import Deployment
 from gateway.jobs.bulk import BulkActs
 from gateway.jobs.dedupe import Dedupe
 from gateway.jobs.submission import Submission
-from gateway.nodes.console import NodeConsole
 from gateway.nodes.health import GATEWAY, SIGN_SECONDS, HeartbeatStore, process_name
+from gateway.nodes.scrapyd_pages import ScrapydPages
 from gateway.retention.retention import Deletion
 from gateway.settings import Settings
 from gateway.status.health import Health, SharedHealth
@@ -43,7 +43,7 @@ _HEALTH_SECONDS = 2.0
 _REST_SECONDS = 10.0
 _STOP_PATIENCE = 3.0
 #: Parts that take long to build, so that no request has to wait for them, or that wrong settings can prevent.
-_AT_START = (KeyRing, RequestCounter, NodeConsole, Submission, SharedHealth, Deployment)
+_AT_START = (KeyRing, RequestCounter, ScrapydPages, Submission, SharedHealth, Deployment)
 
 
 class GatewayParts(Container):
@@ -114,10 +114,10 @@ class GatewayParts(Container):
         return rates
 
     @part
-    def node_console(self) -> NodeConsole:
-        console = NodeConsole(self.settings.scrapyd_username, self.settings.scrapyd_password.get_secret_value())
-        self._async_end.push_async_callback(console.close)
-        return console
+    def scrapyd_pages(self) -> ScrapydPages:
+        pages = ScrapydPages(self.settings.scrapyd_username, self.settings.scrapyd_password.get_secret_value())
+        self._async_end.push_async_callback(pages.close)
+        return pages
 
     @part
     def streams(self) -> EventStreams:

@@ -13,6 +13,10 @@ from pydantic import Field, model_validator
 
 from gateway.access.keys import Scope
 from gateway.clock import to_iso
+from gateway.console.crawl import Chosen, offered, spider_of, texts_of
+from gateway.console.formats import duration
+from gateway.console.pages import Pages, page
+from gateway.console.parameters import parameter_form
 from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.errors import InvalidRequestError
 from gateway.jobs.job import Job
@@ -20,14 +24,10 @@ from gateway.jobs.queries import JobFilter, JobQueries
 from gateway.schedules.next_run import parse_time_zone
 from gateway.schedules.schedule import LedgerKind
 from gateway.web.authorisation import Called, needs
-from gateway.web.console.crawl import Chosen, offered, spider_of, texts_of
-from gateway.web.console.formats import duration
-from gateway.web.console.pages import Pages, page
-from gateway.web.console.parameters import parameter_form
+from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts, ScheduleId
-from gateway.web.parts import GatewayParts
 from gateway.web.routes.jobs import MOST_COUNTED
-from gateway.web.routes.platform import list_projects
+from gateway.web.routes.projects import list_projects
 from gateway.web.routes.schedules import (
     calendar_page,
     get_schedule,

@@ -20,9 +20,9 @@ from gateway.access.audit import AuditTrail
 from gateway.access.keys import ANYBODY, Caller
 from gateway.access.keys import Scope as KeyScope
 from gateway.web.authentication import READING, is_for_a_browser, signs_in
+from gateway.web.container import GatewayParts
 from gateway.web.errors import problem
 from gateway.web.guard import TOLD
-from gateway.web.parts import GatewayParts
 
 log = structlog.get_logger("gateway.web")
 

@@ -10,14 +10,14 @@ from fastapi import Request, Response
 from pydantic import ValidationError
 
 from gateway.access.keys import Scope
+from gateway.console.formats import count
+from gateway.console.job import tab
+from gateway.console.pages import Pages
 from gateway.errors import InvalidRequestError
 from gateway.jobs.job import FINAL_STATUSES, Job, JobStatus
 from gateway.requests.store import RequestStore
 from gateway.schedules.store import JobOrSchedule
 from gateway.web.authorisation import needs
-from gateway.web.console.formats import count
-from gateway.web.console.job import tab
-from gateway.web.console.pages import Pages
 from gateway.web.dependencies import JobId, Parts
 from gateway.web.routes.items import attempt_of
 from gateway.web.routes.requests import RequestsQuery, left_out_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import Request, Response
 
 from gateway.access.keys import Scope
+from gateway.console.pages import Pages, page
 from gateway.web.authorisation import needs
-from gateway.web.console.pages import Pages, page
 from gateway.web.dependencies import Parts
 from gateway.web.routes.keys import list_keys
 

@@ -12,12 +12,12 @@ from pydantic import Field, ValidationError
 
 from gateway.access.keys import Caller, Scope
 from gateway.clock import to_iso, utc_now
+from gateway.console.pages import Pages, page
 from gateway.jobs.advice import WAITS_FOR
 from gateway.jobs.job import LIVE_STATUSES, JobStatus, WaitingReason
 from gateway.web.authorisation import Called, needs
-from gateway.web.console.pages import Pages, page
+from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts
-from gateway.web.parts import GatewayParts
 from gateway.web.routes.jobs import DeadLettersQuery, list_dead_letters, list_jobs
 from gateway.web.routes.schedules import schedules_page
 from gateway.web.schemas.schedule import SchedulesQuery

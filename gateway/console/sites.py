@@ -8,13 +8,13 @@ import orjson
 from fastapi import Query, Request, Response
 
 from gateway.access.keys import Scope
+from gateway.console.pages import Pages, page
 from gateway.contract.crawl import PaginationType
 from gateway.jobs.job import LIVE_STATUSES
 from gateway.sites.site import KEYWORDS, LOCATION, SELECTORS, SearchUrl
 from gateway.web.authorisation import Called, needs
-from gateway.web.console.pages import Pages, page
+from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts
-from gateway.web.parts import GatewayParts
 from gateway.web.routes.jobs import QueueQuery, SiteRunsView, count_jobs, list_jobs, queue_status
 from gateway.web.routes.sites import (
     NamedSite,

@@ -10,7 +10,7 @@ from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.web.console.pages import page, sign_in_address
+from gateway.console.pages import page, sign_in_address
 
 #: Header fields of the refusal that do not hold for the page in its place.
 _REPLACED = frozenset({b"content-type", b"content-length", b"content-security-policy"})

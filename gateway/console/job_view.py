@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from gateway.console.formats import plain
 from gateway.contract.crawl import MASK, CrawlSpec
 from gateway.jobs.advice import WAITS_FOR
 from gateway.jobs.job import Job, JobStatus, ListedJob
 from gateway.jobs.timeline import Moment, MomentKind, timeline
-from gateway.web.console.formats import plain
 
 # --- the time line: moments that belong together are one entry
 

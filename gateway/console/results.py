@@ -7,13 +7,13 @@ from typing import Annotated, Literal, NamedTuple
 from fastapi import Query, Request, Response
 
 from gateway.access.keys import Scope
+from gateway.console.formats import count
+from gateway.console.job import tab
+from gateway.console.pages import Pages, page
 from gateway.contract.written_files import MAX_NAME
 from gateway.jobs.job import FINAL_STATUSES, Job, JobStatus
 from gateway.schedules.store import JobOrSchedule
 from gateway.web.authorisation import needs
-from gateway.web.console.formats import count
-from gateway.web.console.job import tab
-from gateway.web.console.pages import Pages, page
 from gateway.web.dependencies import JobId, Parts
 from gateway.web.routes.fields import FieldsQuery, get_fields
 from gateway.web.routes.files import FilesQuery, FileView, list_files

@@ -8,8 +8,8 @@ import httpx
 import pytest
 from fastapi import routing
 
+from gateway.application import create_app
 from gateway.settings import Settings
-from gateway.web.app import create_app
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/health/live", 200), ("POST", "/health/live", 405)])

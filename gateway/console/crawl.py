@@ -9,15 +9,15 @@ from fastapi import Query, Request, Response
 from pydantic import Field
 
 from gateway.access.keys import Scope
+from gateway.console.jobs import WAITING
+from gateway.console.pages import Pages, page
+from gateway.console.parameters import ParameterForm, parameter_form
 from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.errors import JobNotFoundError
 from gateway.web.authorisation import Called, needs
-from gateway.web.console.jobs import WAITING
-from gateway.web.console.pages import Pages, page
-from gateway.web.console.parameters import ParameterForm, parameter_form
 from gateway.web.dependencies import Parts
 from gateway.web.routes.jobs import get_job
-from gateway.web.routes.platform import SpidersQuery, SpiderView, list_projects, list_spiders
+from gateway.web.routes.projects import SpidersQuery, SpiderView, list_projects, list_spiders
 from gateway.web.schemas.schedule import ScheduleJobView
 from gateway.web.schemas.types import Name, QueryModel, UserId
 

@@ -1,0 +1,255 @@
+"""The gateway, put together: its routes, the console's pages, and the layers around both."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import APIRouter, Depends, FastAPI
+from fastapi.routing import APIRoute, iter_route_contexts
+from starlette.middleware import Middleware
+from starlette.routing import BaseRoute
+
+from gateway import logging
+from gateway.access.keys import Scope
+from gateway.console import audit as audit_page
+from gateway.console import crawl as crawl_page
+from gateway.console import job, overview, pages, results, static_files
+from gateway.console import jobs as job_lists
+from gateway.console import keys as keys_page
+from gateway.console import nodes as nodes_page
+from gateway.console import projects as projects_page
+from gateway.console import requests as requests_page
+from gateway.console import schedules as schedules_pages
+from gateway.console import sites as sites_pages
+from gateway.console.error_pages import ErrorPages
+from gateway.settings import Settings
+from gateway.web import errors
+from gateway.web.authentication import COOKIE, CSRF_HEADER, SECURE_COOKIE
+from gateway.web.authorisation import authorise, scope_of
+from gateway.web.container import gateway_parts
+from gateway.web.dependencies import Route, refuse_unknown_parameters
+from gateway.web.errors import problems
+from gateway.web.guard import Guard
+from gateway.web.middleware import Answer, ProcessMetrics
+from gateway.web.routes import (
+    access,
+    crawl,
+    environment,
+    fields,
+    files,
+    health,
+    items,
+    job_history,
+    jobs,
+    keys,
+    log_search,
+    logs,
+    metrics,
+    nodes,
+    projects,
+    reference,
+    requests,
+    schedules,
+    scrape,
+    sites,
+)
+
+_SCHEME = "key"
+_KEY = {"type": "http", "scheme": "bearer", "description": "`db_<id>_<secret>`, from `discoverybot keys create`."}
+_SESSION = "session"
+_COOKIE = {
+    "type": "apiKey",
+    "in": "cookie",
+    "name": COOKIE,
+    "description": f"Of `POST /session` (over https `{SECURE_COOKIE}`); to change things also send `{CSRF_HEADER}`.",
+}
+
+
+class DescribedAPI(FastAPI):
+    """A query or header parameter is there or not, "null" would be a word. FastAPI calls it nullable, we do not."""
+
+    def openapi(self) -> dict[str, Any]:
+        document = super().openapi()
+        components = document["components"]
+        components["schemas"] = dict(sorted({**components["schemas"], **errors.schemas()}.items()))
+        components["securitySchemes"] = {_SCHEME: _KEY, _SESSION: _COOKIE}
+        scopes = scopes_of(self.routes)
+        for path, methods in document["paths"].items():
+            for method, operation in methods.items():
+                operation["security"] = _security(scopes[f"{method.upper()} {path}"])
+                for parameter in operation.get("parameters", ()):
+                    _forbid_null(parameter["schema"])
+                if "requestBody" in operation:
+                    # the guard refuses it before the route is asked
+                    too_large = {str(status): answer for status, answer in errors.problems(413).items()}
+                    operation["responses"] = dict(sorted({**too_large, **operation["responses"]}.items()))
+        return document
+
+
+def scopes_of(routes: Sequence[BaseRoute]) -> dict[str, Scope | None]:
+    """By method and path, such as `GET /jobs/{job_id}`. `None`: it is for everybody."""
+    found = (
+        (f"{method} {one.path_format}", scope_of(one.original_route.endpoint))
+        for one in iter_route_contexts(routes)
+        if isinstance(one.original_route, APIRoute)
+        for method in one.methods or ()
+    )
+    # of several routes that fit, the first one answers
+    return dict(reversed([*found]))
+
+
+def _security(scope: Scope | None) -> list[dict[str, list[str]]]:
+    """A key with the route's scope, a session, or nothing, which is enough while there are no keys."""
+    return [] if scope is None else [{_SCHEME: [scope]}, {_SESSION: []}, {}]
+
+
+def _forbid_null(schema: dict[str, Any]) -> None:
+    choices = [choice for choice in schema.pop("anyOf", ()) if choice != {"type": "null"}]
+    if len(choices) == 1:
+        schema.update(choices[0])
+    elif choices:
+        schema["anyOf"] = choices
+
+
+# An unknown query parameter is refused: otherwise a misspelt one would be ignored silently
+# --- what pages of the origins in `GATEWAY_CORS_ORIGINS`, which the operator lists, may do: all that a key allows
+
+#: Headers that such a page may read besides the body.
+_EXPOSED = (
+    *("X-Request-ID", "Location", "Retry-After", "WWW-Authenticate", "Content-Disposition"),
+    *("RateLimit", "RateLimit-Policy"),
+)
+#: Headers that such a page may send besides those that every page may send.
+_TAKEN = ("Authorization", "Last-Event-ID", "Idempotency-Key", "X-Request-ID")
+
+
+def cors_rules(origins: Collection[str]) -> dict[str, Any]:
+    """Arguments of Starlette's `CORSMiddleware`. It allows no cookies: the console's is for our own pages."""
+    return {
+        "allow_origins": origins,
+        "allow_methods": ("GET", "POST", "PUT", "PATCH", "DELETE"),
+        "allow_headers": _TAKEN,
+        "expose_headers": _EXPOSED,
+    }
+
+
+_DESCRIPTION = """
+POST a crawl, watch it live, collect the result.
+
+Errors are `{"error": {"code", "message", "detail"}, "request_id"}`, times are UTC, unknown fields are refused.
+Once there are keys every call takes one: `Authorization: Bearer db_…`.
+Send `X-Request-ID` to choose a request's id yourself; it becomes the job's `correlation_id`.
+"""
+_TAGS = [
+    {"name": "crawls", "description": "Ask for work."},
+    {"name": "jobs", "description": "Watch it, collect its results, end it, run it again."},
+    {"name": "schedules", "description": "What is run again and again: when, and what became of it."},
+    {"name": "sites", "description": "Where to search, what for, and how often; and to search it now."},
+    {"name": "platform", "description": "What can be run, where, and whether all is well."},
+]
+
+# order matters: `/jobs/queue/status` and its like come before `/jobs/{job_id}`
+_ROUTERS = (
+    *(reference.router, crawl.router),
+    *(sites.router, scrape.router, jobs.queue_router, jobs.router, logs.router, logs.token_router),
+    log_search.router,
+    *(items.router, fields.router, requests.router, files.router, job_history.router),
+    *(jobs.dead_letters_router, logs.events_router),
+    *(schedules.scheduler_router, schedules.router, sites.targets_router),
+    *(projects.spiders_router, projects.projects_router, environment.router, nodes.router, nodes.scrapyd_router),
+    *(health.router, metrics.router, access.session_router, access.audit_router, keys.router),
+    # the console
+    requests_page.router,
+    *(static_files.router, pages.router, overview.router, job.router, job_lists.router, results.router),
+    *(crawl_page.router, schedules_pages.router, sites_pages.router),
+    *(projects_page.router, nodes_page.router, keys_page.router, audit_page.router),
+)
+
+
+def _routes() -> list[BaseRoute]:
+    """One for each router."""
+    root = APIRouter(
+        dependencies=[Depends(authorise), Depends(refuse_unknown_parameters)],
+        responses=problems(401, 403, 422, 429, 500),
+    )
+    for router in _ROUTERS:
+        root.include_router(router)
+    check_routes(root.routes)
+    return root.routes
+
+
+def check_routes(routes: Sequence[BaseRoute]) -> None:
+    """See that each calls what blocks as `Route` does. FastAPI would put off a part of the work that this takes until
+    the first request, which would wait for it. Raises `TypeError`.
+    """
+    for found in iter_route_contexts(routes):
+        if isinstance(found.original_route, APIRoute) and not isinstance(found.original_route, Route):
+            raise TypeError(f"{found.path}: its router has to be a `Router`")
+
+
+#: Made where this is imported, for all apps of a process and for those that are forked from it: it takes a quarter of
+#: a second of the processor's time.
+_ROUTES = _routes()
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """A server calls this without settings: then they come from the environment, and logging is set up too.
+
+    Raises `SettingsError` that names what is wrong with the environment.
+    """
+    if settings is None:
+        settings = Settings.load()
+        logging.configure(settings.log_level)
+    measured = ProcessMetrics()
+    app = DescribedAPI(
+        title="DiscoveryBot",
+        version=version("discoverybot"),
+        description=_DESCRIPTION,
+        openapi_tags=_TAGS,
+        lifespan=_lifespan(settings),
+        docs_url=None,
+        redoc_url=None,
+        # a slash too many is a wrong address, not a reason to send a body twice
+        redirect_slashes=False,
+        middleware=_layers(settings, measured),
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )
+    app.state.process_metrics = measured
+    errors.install(app)
+    app.router.routes.extend(_ROUTES)
+    reference.mount_assets(app)
+    return app
+
+
+def _layers(settings: Settings, measured: ProcessMetrics) -> list[Middleware]:
+    """Around every route, the outermost first."""
+    origins = settings.gateway_cors_origins
+    layers = [
+        Middleware(Answer, metrics=measured, cors=cors_rules(origins) if origins else None, pages=ErrorPages),
+        Middleware(Guard, settings=settings),
+    ]
+    if settings.otel_exporter_otlp_endpoint:
+        from gateway.tracing import TracedRequests  # noqa: PLC0415 - it needs what is an extra
+
+        layers.insert(0, Middleware(TracedRequests))
+    return layers
+
+
+def _lifespan(settings: Settings) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with gateway_parts(settings) as parts:
+            app.state.parts = parts
+            app.state.event_streams = parts.streams
+            # what exists by now stays: no search for garbage has to look at it
+            gc.freeze()
+            try:
+                yield
+            finally:
+                gc.unfreeze()
+
+    return lifespan
