@@ -15,7 +15,8 @@ from scrapyd.eggstorage import FilesystemEggStorage
 from scrapyd.exceptions import DirectoryTraversalError, EggNotFoundError
 
 from crawler.node.building import VENVS, has_python
-from crawler.node.projects import ProjectCode, is_project_name
+from crawler.node.projects import ProjectCode, is_project_name, takes_our_names
+from crawler.node.renamed import renamed_runtime
 from crawler.node.unpacking import UNPACKED
 from gateway.contract.outbox import read_file, write_atomically
 from gateway.contract.records import SpiderInfo
@@ -95,6 +96,10 @@ class EggStorage(FilesystemEggStorage):
     def venvs(self) -> Path:
         """The folder of all virtual environments (`crawler.node.building`)."""
         return Path(self.basedir).with_name(VENVS)
+
+    def code(self, egg: Path, venv: Path | None) -> ProjectCode:
+        """What runs an unpacked egg in an environment. Raises `OSError`."""
+        return ProjectCode(egg, venv=venv, renamed=renamed_runtime(self.venvs) if takes_our_names(egg) else None)
 
     def wanted(self, project: str, version: str | None) -> str | None:
         """The version that a job is to run which names `version`, or none: then the newest. `None` for a project
@@ -193,7 +198,7 @@ class EggContents:
             why = self.problems.get((project, wanted), "it is not unpacked yet")
             raise EggMissingError(f"version '{wanted}' of project '{project}' cannot be run on this node: {why}")
         egg, venv = self._storage.unpacked / contents.folder, self.venv(contents)
-        return ProjectCode(egg=egg, spider_module=contents.module_of(spider), venv=venv)
+        return self._storage.code(egg, venv)._replace(spider_module=contents.module_of(spider))
 
     def used(self) -> Iterator[Path]:
         """Where the eggs of all versions lie, and what they depend on."""

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -28,6 +27,7 @@ from twisted.python.failure import Failure
 
 from crawler.node.accounts import Account
 from crawler.node.attempt_files import fault_of
+from crawler.node.projects import ProjectCode
 from crawler.node.reactor import reactor
 from crawler.node.spawn import (
     COMMAND_TIMEOUT,
@@ -52,7 +52,8 @@ BACKOFF_BASE = 1.0
 BACKOFF_MAX = 60.0
 #: Zygotes in a row that did not fork: one may be killed by accident.
 _TOO_MANY = 2
-_ZYGOTE = ("-m", "crawler.node.zygote")
+_ZYGOTE = "crawler.node.zygote"
+_PLAIN = ProjectCode()
 #: Bytes that are read at once.
 _PIECE = 1 << 16
 NOTHING_TOLD = "it ended before it could tell its spiders"
@@ -67,10 +68,10 @@ class ForkServer:
         env: Mapping[str, str],
         renew_after: int,
         account: Account,
-        python: str = sys.executable,
+        code: ProjectCode = _PLAIN,
     ) -> None:
         self.account = account
-        self._python = python
+        self._code = code
         self._runner = runner
         self._env = env
         self._renew_after = renew_after
@@ -179,7 +180,8 @@ class ForkServer:
 
     def _started(self) -> ZygoteProcess | None:
         try:
-            return ZygoteProcess.launch(self, [self._python, *_ZYGOTE, *filter(None, [self._runner])], self._env)
+            runner = [self._code.module(self._runner)] if self._runner else []
+            return ZygoteProcess.launch(self, self._code.command(_ZYGOTE, *runner), self._env)
         except Exception:  # noqa: BLE001 - no error may harm the crawl that has just been asked for
             log.failure("cannot start a zygote")
             return None
@@ -203,21 +205,21 @@ def room_for_warm() -> int:
 class WarmVenvs:
     """Fork servers of the virtual environments that were used last: each has a Python, and a Scrapy, of its own."""
 
-    def __init__(self, most: int, make: Callable[[Path], ForkServer]) -> None:
+    def __init__(self, most: int, make: Callable[[ProjectCode], ForkServer]) -> None:
         self._most = most
         self._make = make
         #: The one that was used last comes last.
-        self._servers: dict[Path, ForkServer] = {}
+        self._servers: dict[ProjectCode, ForkServer] = {}
 
-    def get(self, venv: Path) -> ForkServer | None:
+    def get(self, code: ProjectCode) -> ForkServer | None:
         """The one for this environment if it is warm. If there is none, one is started for crawls that come later."""
         if not self._most:
             return None
-        server = self._servers.pop(venv, None)
+        server = self._servers.pop(code.base, None)
         if server is None:
-            server = self._make(venv)
+            server = self._make(code.base)
             server.start()
-        self._servers[venv] = server
+        self._servers[code.base] = server
         self._retire_some()
         return server if server.is_warm else None
 
@@ -227,9 +229,9 @@ class WarmVenvs:
 
     def _retire_some(self) -> None:
         """Those that are too many, and those whose environment was removed."""
-        removed = [venv for venv in self._servers if not venv.is_dir()]
-        for venv in dict.fromkeys([*removed, *list(self._servers)[: -self._most]]):
-            self._servers.pop(venv).retire()
+        removed = [code for code in self._servers if code.venv is not None and not code.venv.is_dir()]
+        for code in dict.fromkeys([*removed, *list(self._servers)[: -self._most]]):
+            self._servers.pop(code).retire()
 
 
 # --- one zygote: its process, its socket, and the crawls it was asked to fork

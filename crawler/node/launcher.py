@@ -204,15 +204,15 @@ class NodeLauncher(Launcher):
         start.spawn(process)
 
     def _warm_for(self, code: ProjectCode, start: Start) -> ForkServer | None:
-        if code.venv is None:
+        if code.is_plain:
             return self.warm
         # a project's own user has no process but for its crawls, so that nothing of it is left when they have ended
-        return self._warm_venvs.get(code.venv) if start.account.uid is None else None
+        return self._warm_venvs.get(code) if start.account.uid is None else None
 
-    def _fork_server(self, venv: Path) -> ForkServer:
-        code, account = ProjectCode(venv=venv), self.accounts.of(OWN_PROJECT)
+    def _fork_server(self, code: ProjectCode) -> ForkServer:
+        account = self.accounts.of(OWN_PROJECT)
         env = {**self.environment.for_project(OWN_PROJECT), **code.environment}
-        return ForkServer(self.runner, env, self.settings.node_fork_renew_after, account, code.python)
+        return ForkServer(self.runner, env, self.settings.node_fork_renew_after, account, code)
 
     def _code(self, message: dict[str, Any]) -> ProjectCode:
         """Raises `EggMissingError`."""
@@ -226,7 +226,7 @@ class NodeLauncher(Launcher):
         return {**env, **account.environment(folder), **code.environment}
 
     def _command(self, code: ProjectCode, *args: str) -> list[str]:
-        return [code.python, "-m", self.runner, "crawl", *args]
+        return code.command(self.runner, "crawl", *args)
 
     def _occupy(self, slot: int, process: CrawlProcess) -> None:
         # before the spawn: a process that ends at once is reported before the spawn returns

@@ -142,7 +142,7 @@ def _wrong_version(error: ImportError, library: str, egg: projects.Egg) -> str:
     """Raises `PackageNotFoundError`."""
     modules = [frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in walk_tb(error.__traceback__)]
     importer = next((module for module in reversed(modules) if module != "importlib"), "")
-    if importer in projects.OWN_PACKAGES:
+    if importer == __package__.partition(".")[0]:
         return f"This node cannot work with {library} {version(library)}: name another in the project's requirements"
     if importer in egg.packages or importer == library or not (owners := packages_distributions().get(importer)):
         return (

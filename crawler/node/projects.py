@@ -8,11 +8,14 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from configparser import ConfigParser
 from configparser import Error as ParsingError
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 from gateway.contract.outbox import read_file
@@ -42,8 +45,10 @@ def is_project_name(name: str) -> bool:
 
 # --- what an egg says of itself, and what its packages may not be called
 
-#: Packages of the node's own. They are found before an egg's, which would then run our code for its own.
+#: Packages of the node's own. Where an egg has one of the same name, that is the egg's process's, and ours have other
+#: names there (`crawler.node.renamed`), which begin so.
 OWN_PACKAGES = frozenset({"crawler", "gateway", "embedded", "celery_app"})
+RENAMED = "discoverybot_"
 #: An egg has the first, a wheel or an egg with others inside one of those after it.
 _INFO = re.compile(r"EGG-INFO|.+\.egg-info|.+\.dist-info")
 #: Bytes; a name and a module take a hundred.
@@ -69,23 +74,21 @@ class Egg(NamedTuple):
 def read_egg(path: Path) -> Egg:
     """Raises `EggError` for what is no egg of a Scrapy project."""
     try:
-        with os.scandir(path) as entries:
-            top = {entry.name: entry.is_dir() for entry in entries}
+        top = _top(path)
     except OSError as error:
         raise EggError(f"the egg cannot be read: {error.strerror}") from None
-    packages = (_package(name) if is_folder else _module(name) for name, is_folder in top.items())
-    return Egg(path, _settings_module(path, sorted(filter(_INFO.fullmatch, top))), frozenset(filter(None, packages)))
+    return Egg(path, _settings_module(path, sorted(filter(_INFO.fullmatch, top))), _packages(top))
+
+
+def takes_our_names(path: Path) -> bool:
+    """Whether an unpacked egg has packages that are called as ours. Raises `OSError`."""
+    return not _packages(_top(path)).isdisjoint(OWN_PACKAGES)
 
 
 def check_names(egg: Egg) -> None:
     """Raises `EggError` if something else would be imported in the place of the egg's own packages."""
-    if taken := sorted(egg.packages & OWN_PACKAGES):
-        raise EggError(
-            f"its package '{taken[0]}' has the name of one of this node's own, which would be imported instead: "
-            "rename it (the folder, setup.py, scrapy.cfg and the imports)"
-        )
     package = egg.settings_module.partition(".")[0]
-    if where := _elsewhere(package):
+    if package not in OWN_PACKAGES and (where := _elsewhere(package)):
         raise EggError(
             f"its package '{package}' is on this node already ({where}), which would be imported instead: rename it, "
             "or remove the other"
@@ -96,6 +99,17 @@ def leave_working_directory() -> None:
     """Take the folder that `python -m` was started in off `sys.path`: it is Scrapyd's, and nothing of the egg's."""
     if sys.path and sys.path[0] == str(Path.cwd()):
         del sys.path[0]
+
+
+def _top(path: Path) -> dict[str, bool]:
+    """What there is, and whether it is a folder."""
+    with os.scandir(path) as entries:
+        return {entry.name: entry.is_dir() for entry in entries}
+
+
+def _packages(top: dict[str, bool]) -> frozenset[str]:
+    names = (_package(name) if is_folder else _module(name) for name, is_folder in top.items())
+    return frozenset(filter(None, names))
 
 
 def _package(folder: str) -> str | None:
@@ -153,6 +167,26 @@ class ProjectCode(NamedTuple):
     spider_module: str | None = None
     #: The virtual environment with what the project depends on; without one, it runs with what the node has.
     venv: Path | None = None
+    #: Where our part of a crawl lies under other names, if the egg has packages called as ours.
+    renamed: Path | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether what runs our own project runs this one."""
+        return self.venv is None and self.renamed is None
+
+    @property
+    def base(self) -> ProjectCode:
+        """What it shares with other projects."""
+        return self._replace(egg=None, spider_module=None)
+
+    def module(self, ours: str) -> str:
+        """The name that a module of ours has for it."""
+        return f"{RENAMED}{ours}" if self.renamed else ours
+
+    def command(self, module: str, *args: str) -> list[str]:
+        """One that runs a module of ours."""
+        return [self.python, "-m", self.module(module), *args]
 
     @property
     def python(self) -> str:
@@ -163,16 +197,17 @@ class ProjectCode(NamedTuple):
         """By which the runner finds it."""
         names = {EGG: self.egg, SPIDER_MODULE: self.spider_module}
         env = {name: str(value) for name, value in names.items() if value is not None}
-        return {**env, **python_environment(self.venv)}
+        if not self.is_plain:
+            env |= {PROJECTS_PYTHON: "1", "PYTHONPATH": str(self._runtime)}
+        if self.venv is not None:
+            path = f"{self.venv / 'bin'}:{os.environ.get('PATH', os.defpath)}"
+            env |= {VENV: str(self.venv), "VIRTUAL_ENV": str(self.venv), "PATH": path}
+        return env
 
-
-def python_environment(venv: Path | None) -> dict[str, str]:
-    """With which a virtual environment's Python finds our part of a crawl, and what it starts finds that Python."""
-    if venv is None:
-        return {}
-    path = f"{venv / 'bin'}:{os.environ.get('PATH', os.defpath)}"
-    runtime = str(venv.parent.parent / RUNTIME)
-    return {VENV: str(venv), PROJECTS_PYTHON: "1", "PYTHONPATH": runtime, "VIRTUAL_ENV": str(venv), "PATH": path}
+    @property
+    def _runtime(self) -> Path | None:
+        """Where our part of a crawl is found."""
+        return self.renamed or (self.venv and self.venv.parent.parent / RUNTIME)
 
 
 def activate(path: Path) -> Egg:
@@ -184,5 +219,21 @@ def activate(path: Path) -> Egg:
     egg = read_egg(path)
     leave_working_directory()
     sys.path.append(str(path))
+    sys.meta_path.insert(0, _EggsOwn(path))
     os.environ["SCRAPY_SETTINGS_MODULE"] = egg.settings_module
     return egg
+
+
+class _EggsOwn(MetaPathFinder):
+    """Finds an egg's packages that are called as ours, before ours: both may be installed beside one another."""
+
+    def __init__(self, egg: Path) -> None:
+        self._egg = str(egg)
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,  # noqa: ARG002 - the interface's
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        return PathFinder.find_spec(fullname, [self._egg], target) if fullname in OWN_PACKAGES else None

@@ -362,7 +362,7 @@ _LATER = (
     "twisted.internet.asyncioreactor",
     "twisted.web.client",
 )
-_OBJECT = re.compile(r"(scrapy|crawler)(\.\w+)+\.[A-Z]\w*")
+_OBJECT = re.compile(r"(scrapy|(discoverybot_)?crawler)(\.\w+)+\.[A-Z]\w*")
 #: Components that every project on a node is without. (Two others are imported to be told from the rest.)
 _NOT_USED = re.compile(r"\.(ftp|s3|h2|remote_control|telnet)\b|FTP|S3|GCS")
 

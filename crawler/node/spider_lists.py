@@ -193,7 +193,7 @@ class SpiderLists(Service):
             await self._compile(unpacked.folder, venv)
         account = self._accounts.of(project)
         with account.folder_for_a_moment() as folder:
-            listing = await self._list(project, version, folder, ProjectCode(egg=unpacked.folder, venv=venv))
+            listing = await self._list(project, version, folder, self._eggs.code(unpacked.folder, venv))
         return listing.model_copy(update={"egg": unpacked.folder, "venv": venv})
 
     async def _compile(self, egg: Path, venv: Path) -> None:
@@ -354,7 +354,7 @@ class SpiderLists(Service):
         own = {**account.environment(folder), "TMPDIR": str(folder)} if folder else {}
         env = {**env, **own, **code.environment}
         env |= {"PYTHONIOENCODING": "UTF-8", MEMORY: str(self._settings.crawl_memory_limit)}
-        command = [code.python, "-m", self._lister]
+        command = code.command(self._lister)
         for forks in self._forks_for(project, account, code):
             listing = ForkedListing(command, env, folder, account)
             output = await self._turn.run(self._fork, forks, listing)
@@ -363,7 +363,7 @@ class SpiderLists(Service):
             # one that was forked of what is warm may be wrong for that alone
             if forks is not self._launcher.warm and listing.started.called:
                 raise RunnerError(listing.problem)
-        output = await self._run([self._lister], env, folder, account, code.python)
+        output = await self._run([code.module(self._lister)], env, folder, account, code.python)
         try:
             return Listing.model_validate_json(output)
         except ValueError:
@@ -379,7 +379,7 @@ class SpiderLists(Service):
         warm, starter = self._launcher.warm, self._launcher.starter
         # but for Scrapyd's start, files of our own project may be newer than what was imported
         is_fresh = self._own is None if project == OWN_PROJECT else warm is not None and warm.is_warm
-        if warm is not None and warm.account is account and code.venv is None and is_fresh:
+        if warm is not None and warm.account is account and code.is_plain and is_fresh:
             yield warm
         if starter is not None and starter.account is account:
             yield starter

@@ -18,8 +18,6 @@ from {package} import nothing_of_the_kind
 """
 #: Egg → what the message says.
 REFUSED: dict[str, tuple[bytes, tuple[str, ...]]] = {
-    "a package named crawler": (teller("1", "crawler"), ("'crawler'", "node's own", "rename")),
-    "a package named gateway": (teller("1", "gateway"), ("'gateway'", "node's own", "rename")),
     "a package that the node has from elsewhere": (
         teller("1", "itemadapter"),
         ("'itemadapter'", "already", "rename"),

@@ -1,0 +1,110 @@
+"""Our part of a crawl under other names: for projects that have packages called as ours, `crawler` most of all.
+
+A process has one module of a name. So in theirs ours are called `discoverybot_crawler` and `discoverybot_gateway`:
+copies of the files in which what they import, and the names of classes, begin so. Nothing else differs.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import NamedTuple
+
+import crawler
+import gateway
+from crawler.node.projects import RENAMED, RUNTIME
+from gateway.contract.outbox import remove_tree
+
+#: Where a spider's process begins, and what it may load in the course of a crawl.
+_ROOTS = ("crawler.node.listing", "crawler.node.runner", "crawler.node.zygote")
+_OURS = {package.__name__: Path(package.__path__[0]) for package in (crawler, gateway)}
+
+
+@cache
+def renamed_runtime(venvs: Path) -> Path:
+    """The folder that has them, made if need be, in that of all virtual environments. Raises `OSError`."""
+    copies = {module.place: module.text for module in _modules()}
+    digest = hashlib.sha256(repr(sorted(copies.items())).encode()).hexdigest()[:16]
+    folder = venvs / f"{RUNTIME}-{digest}"
+    if not folder.is_dir():
+        new = Path(mkdtemp(prefix=".incoming-", dir=venvs))
+        for place, text in copies.items():
+            path = new / place
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+        # as open as what it is a copy of
+        new.chmod((venvs / RUNTIME).stat().st_mode & 0o777)
+        try:
+            new.rename(folder)
+        except OSError:  # another Scrapyd of this folder was quicker
+            remove_tree(new)
+            if not folder.is_dir():
+                raise
+    return folder
+
+
+class _Module(NamedTuple):
+    #: Of its copy, in the folder of all copies.
+    place: Path
+    text: str
+
+
+def _modules() -> Iterator[_Module]:
+    """All that can be reached from the roots, and the packages that they are in."""
+    waiting, seen = [*_ROOTS], set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in seen or (path := _file(name)) is None:
+            continue
+        seen.add(name)
+        source = path.read_text("utf-8")
+        found = [*_mentioned(ast.parse(source))]
+        waiting += [name.rpartition(".")[0], *(one.name for one in found)]
+        package = name.partition(".")[0]
+        place = Path(f"{RENAMED}{package}", path.relative_to(_OURS[package]))
+        yield _Module(place, _put_in(source, sorted(one.at for one in found if one.at)))
+
+
+def _file(name: str) -> Path | None:
+    package, _, rest = name.partition(".")
+    if package not in _OURS:
+        return None
+    path = _OURS[package].joinpath(*filter(None, rest.split(".")))
+    places = (path / "__init__.py", path.with_suffix(".py"))
+    return next((place for place in places if place.is_file()), None)
+
+
+class _Mention(NamedTuple):
+    """Of one of our modules, or of something in one."""
+
+    name: str
+    #: Line and column (bytes) before which the other name's beginning is put in.
+    at: tuple[int, int] | None = None
+
+
+def _mentioned(tree: ast.Module) -> Iterator[_Mention]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module=str(module)) if _is_ours(module):
+                yield _Mention(module, (node.lineno, node.col_offset + len("from ")))
+                yield from (_Mention(f"{module}.{one.name}") for one in node.names)
+            case ast.Constant(value=str(text)) if _is_ours(text) and "." in text and text.isascii():
+                if all(map(str.isidentifier, text.split("."))):
+                    yield _Mention(text, (node.lineno, node.col_offset + 1))
+                    yield _Mention(text.rpartition(".")[0])
+
+
+def _is_ours(name: str) -> bool:
+    return name.partition(".")[0] in _OURS
+
+
+def _put_in(source: str, places: list[tuple[int, int]]) -> str:
+    lines = source.splitlines(keepends=True)
+    for line, column in reversed(places):
+        text = lines[line - 1].encode()
+        lines[line - 1] = (text[:column] + RENAMED.encode() + text[column:]).decode()
+    return "".join(lines)
