@@ -200,6 +200,13 @@ def _advice(line: str) -> str:
 #: Ours, where the project does not choose a version itself. They depend on nothing, so they cannot conflict; a crawl
 #: does without one that is too old.
 NEEDS = {"orjson": "orjson>=3.10", "redis": "redis>=5", "zstandard": "zstandard>=0.22"}
+#: And where pages are rendered: without it, a project that has scrapy-playwright cannot fetch anything.
+_TO_RENDER = {"psutil": "psutil>=5.9"}
+
+
+def _added(pins: dict[str, str]) -> list[str]:
+    needs = NEEDS | (_TO_RENDER if "scrapy-playwright" in pins else {})
+    return [requirement for name, requirement in needs.items() if name not in pins]
 
 
 def _pins(resolved: str) -> dict[str, str]:
@@ -335,7 +342,9 @@ def build(plan: Plan, log: Log) -> Path:
     lines = _raised(_without_others(lines, log), log)
     if (python := choose(said, plan.pythons, plan.folder)) is None:
         python = _brought(plan, said, log)
-    decisive = filter(None, (said.exclude_newer, said.stack))  # the Python itself counts, not how it is asked for
+    to_render = [*_TO_RENDER.values()] if "scrapy-playwright" in _names(lines) else []
+    # the Python itself counts, not how it is asked for
+    decisive = filter(None, (said.exclude_newer, said.stack, *to_render))
     asked = _digest([*sorted(lines), *decisive], plan, python)
     is_locked = bool(lines) and all("--hash" in line for line in lines)
     found = _found(plan.folder, asked)
@@ -366,7 +375,7 @@ def _brought(plan: Plan, said: Conditions, log: Log) -> Python:
 def _build(plan: Plan, lines: list[str], said: Conditions, uv: Uv) -> Path:
     way, resolved = _resolved(plan, lines, said, uv)
     pins, work = _pins(resolved), uv.work
-    added = [requirement for name, requirement in NEEDS.items() if name not in pins]
+    added = _added(pins)
     hashes = sorted(line for line in lines if "--hash" in line)
     content = plan.folder / _digest([*sorted(resolved.splitlines()), *added, *hashes], plan, uv.python)
     with _alone(content):
@@ -556,7 +565,8 @@ class Uv:
         target = [*self._source(), "--python", str(venv / "bin" / "python"), "--link-mode", "copy"]
         files = ["-r", str(work / "asked.txt"), "-r", str(work / "added.txt"), "-c", str(work / "resolved.txt")]
         # with what is built is of that time, too; ours are not the project's
-        time = [*_until(date), *(f"--exclude-newer-package={name}=2999-12-31" for name in NEEDS if date)]
+        ours = (*NEEDS, *_TO_RENDER) if date else ()
+        time = [*_until(date), *(f"--exclude-newer-package={name}=2999-12-31" for name in ours)]
         self._uv(["pip", "install", *target, *time, *files], "the requirements cannot be installed")
 
     def run(self, command: list[str], failed: str, *, may_fail: bool = False) -> None:

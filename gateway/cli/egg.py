@@ -6,10 +6,11 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 import tomllib
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from configparser import ConfigParser
 from configparser import Error as ParsingError
 from contextlib import suppress
@@ -117,20 +118,34 @@ class Built(NamedTuple):
     #: As the wheel of the project's own build backend says it: requirements, and a range of Pythons.
     needs: tuple[str, ...] = ()
     pythons: str = ""
+    #: What the wheels say that were made of `local` folders.
+    needs_of_local: tuple[str, ...] = ()
 
 
-def build_egg(project: ScrapyProject, version: str, target: Path, tell: Callable[[str], None]) -> Built:
-    """Write the egg to `target`; what is not as one may expect is told. Raises `EggError`, `OSError`."""
+def build_egg(
+    project: ScrapyProject, version: str, target: Path, tell: Callable[[str], None], local: Iterable[Path] = ()
+) -> Built:
+    """Write the egg to `target`, with what the project names of this machine (`local`); what is not as one may expect
+    is told. Raises `EggError`, `OSError`.
+    """
     tracked = _tracked(project.folder)
     own = dict(_members(project, tracked, tell))
     with TemporaryDirectory(prefix="discoverybot-build-") as folder:
-        wheel = _build(project, tracked, own, Path(folder), tell) if _has_backend(project.folder) else None
-        made = _contents(wheel, Path(folder) / "wheel", project) if wheel else {}
+        work = Path(folder)
+        files = [*(tracked or ()), *own.values(), *_at_top(project.folder)]
+        wheel = _build(project.folder, files, work, tell) if _has_backend(project.folder) else None
+        made = _contents(wheel, work / "wheel", project.package) if wheel else {}
         members = {**own, **made}
         if not {f"{name}{end}" for name in [project.settings.replace(".", "/")] for end in _MODULE} & set(members):
             raise EggError(_no_settings(project, members))
+        needs = list[str]()
+        for number, place in enumerate(local):
+            theirs, said = _of_local(place, work / f"local-{number}", tell)
+            members, needs = {**theirs, **members}, [*needs, *said.needs]
+        members = _with_imported(project.folder, members, tell)
         _write(project, version, target, members, _elsewhere(project.folder, members))
-        return _metadata(Path(folder) / "wheel") if wheel else Built()
+        built = _metadata(work / "wheel") if wheel else Built()
+        return built._replace(needs_of_local=tuple(needs))
 
 
 #: What the file of a module ends with.
@@ -142,6 +157,39 @@ def _no_settings(project: ScrapyProject, members: dict[str, Path]) -> str:
     there = f"; {others[0]} is there" if others else ""
     path = project.folder / "scrapy.cfg"
     return f"{path} says that the settings are {project.settings}, but there is no such module{there}"
+
+
+#: `import a.b` and `from a.b import c`.
+_IMPORT = re.compile(rb"^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)", re.MULTILINE)
+
+
+def _with_imported(folder: Path, members: dict[str, Path], tell: Callable[[str], None]) -> dict[str, Path]:
+    """With those modules of the repository that are imported, and lie elsewhere in it. Where something of that name
+    is installed, it comes first.
+    """
+    if not any((one / ".git").exists() for one in (folder, *folder.parents)):
+        return members
+    while True:
+        modules = [path for name, path in members.items() if name.endswith(".py")]
+        names = {name.decode() for path in modules for name in _IMPORT.findall(path.read_bytes())}
+        found = _elsewhere(folder, members)
+        places = {name: found[name] for name in sorted(names & found.keys() - sys.stdlib_module_names)}
+        more = {name: path for place in places.values() for name, path in _files_of(folder / place)}
+        if not more:
+            return members
+        tell(f"in the egg, too, because it is imported: {', '.join(places.values())}")
+        members = {**more, **members}
+
+
+def _files_of(module: Path) -> Iterator[tuple[str, Path]]:
+    """Of a package or a module, by their places in an egg."""
+    if not module.is_dir():
+        yield module.name, module
+        return
+    files = _tracked(module) or sorted(path for path in module.rglob("*") if path.is_file())
+    for path in files:
+        if _is_source(path, module):
+            yield path.relative_to(module.parent).as_posix(), path
 
 
 def _elsewhere(folder: Path, members: dict[str, Path]) -> dict[str, str]:
@@ -180,7 +228,7 @@ def _members(
     folder, left = project.folder, list[str]()
     has_src = (folder / _SRC / project.package).is_dir() and not (folder / project.package).exists()
     for path in sorted(folder.iterdir()):
-        if not _may_be_in(path.name, project):
+        if not _may_be_in(path.name, project.package):
             continue
         if path.is_dir() and (path.name == project.package or (path / "__init__.py").is_file()):
             files = sorted(inner for inner in path.rglob("*") if inner.is_file() and _is_source(inner, path))
@@ -195,14 +243,14 @@ def _members(
     for path in tracked or ():
         place = path.relative_to(folder)
         is_done = has_src and place.parts[0] == _SRC
-        if _may_be_in(place.parts[0], project) and _is_source(path, folder) and not is_done:
+        if _may_be_in(place.parts[0], project.package) and _is_source(path, folder) and not is_done:
             yield place.as_posix(), path
     if left:
         tell(f"not in the egg: {', '.join(left)} (no packages; `git init` and `git add` what is to be in it)")
 
 
-def _may_be_in(top: str, project: ScrapyProject) -> bool:
-    return not top.startswith(".") and (top not in _LEFT_OUT or Path(top).stem == project.package)
+def _may_be_in(top: str, package: str) -> bool:
+    return not top.startswith(".") and (top not in _LEFT_OUT or Path(top).stem == package)
 
 
 def _is_source(path: Path, package: Path) -> bool:
@@ -246,13 +294,14 @@ def _has_backend(folder: Path) -> bool:
     return False
 
 
-def _build(
-    project: ScrapyProject, tracked: list[Path] | None, own: dict[str, Path], work: Path, tell: Callable[[str], None]
-) -> Path | None:
+def _at_top(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
+
+
+def _build(folder: Path, files: Iterable[Path], work: Path, tell: Callable[[str], None]) -> Path | None:
     """The wheel; `None` where none can be made, which is told: the egg then has the files as they are."""
-    tops = [path for path in project.folder.iterdir() if path.is_file() and not path.name.startswith(".")]
-    for path in dict.fromkeys([*(tracked or ()), *own.values(), *tops]):
-        copy = work / "source" / path.relative_to(project.folder)
+    for path in dict.fromkeys(files):
+        copy = work / "source" / path.relative_to(folder)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, copy)
     command = [find_uv_bin(), "build", "--wheel", "--no-python-downloads", "--color", "never"]
@@ -275,7 +324,20 @@ def _build(
     return None
 
 
-def _contents(wheel: Path, folder: Path, project: ScrapyProject) -> dict[str, Path]:
+def _of_local(place: Path, work: Path, tell: Callable[[str], None]) -> tuple[dict[str, Path], Built]:
+    """The modules of a folder or wheel that the requirements name, and what they need themselves."""
+    tell(f"in the egg, too, because it is required: {place}")
+    wheel: Path | None = place
+    if place.is_dir():
+        files = _tracked(place) or sorted(path for path in place.rglob("*") if path.is_file())
+        wheel = _build(place, [*files, *_at_top(place)], work, tell) if _has_backend(place) else None
+    if wheel is not None:
+        return _contents(wheel, work / "wheel", ""), _metadata(work / "wheel")
+    modules = [path for path in place.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()]
+    return dict(one for path in modules if path.name not in _LEFT_OUT for one in _files_of(path)), Built()
+
+
+def _contents(wheel: Path, folder: Path, package: str) -> dict[str, Path]:
     """Its modules and data, unpacked, by their places."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
@@ -283,7 +345,7 @@ def _contents(wheel: Path, folder: Path, project: ScrapyProject) -> dict[str, Pa
     return {
         place.as_posix(): path
         for place, path in files.items()
-        if _may_be_in(place.parts[0], project) and not place.parts[0].endswith((".dist-info", ".data"))
+        if _may_be_in(place.parts[0], package) and not place.parts[0].endswith((".dist-info", ".data"))
     }
 
 
@@ -292,7 +354,8 @@ def _metadata(folder: Path) -> Built:
     if path is None:
         return Built()
     said = HeaderParser().parsestr(path.read_text("utf-8", "replace"))
-    needs = [line for line in said.get_all("Requires-Dist", []) if "extra ==" not in line]
+    # what it names of this machine, it declares as such, too
+    needs = [line for line in said.get_all("Requires-Dist", []) if "extra ==" not in line and "file:" not in line]
     return Built(tuple(needs), said.get("Requires-Python", ""))
 
 

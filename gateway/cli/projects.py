@@ -20,7 +20,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from gateway.cli.api import Api, ApiError
 from gateway.cli.egg import Built, build_egg, project_of_egg, read_project, version_of
 from gateway.cli.options import JSON, URL, argument, flag, option, taking
-from gateway.cli.requirements import EggError, Requirements, find_requirements, read_requirements
+from gateway.cli.requirements import EggError, Requirements, find_requirements, read_requirements, with_needs
 from gateway.cli.resources import print_node_answers
 from gateway.cli.terminal import counted, err, gateway_url, new_table, out, print_json
 from gateway.contract.crawl import DEFAULT_PROJECT
@@ -115,8 +115,10 @@ def deploy(
     """Deploy a Scrapy project to every crawl node; crawls that name no version get the one deployed last."""
     try:
         with TemporaryDirectory(prefix="discoverybot-egg-") as folder:
-            name, version, egg, built = _egg(source, settings, version, Path(folder))
-            needs = None if without else _requirements(source, requirements, _day(as_of), built)
+            day = _day(as_of)
+            found = None if without else _requirements(source, requirements, day)
+            name, version, egg, built = _egg(source, settings, version, Path(folder), found)
+            needs = None if without else _completed(source, found, day, built)
             if needs is not None:
                 _warn_of_old_scrapy(needs)
             answer = _deployed(Api(gateway_url(url)), project or name, version, egg, needs)
@@ -135,28 +137,43 @@ def deploy(
     out.print(f"{answer['project']} {version}: {counted(answer['spiders'], 'spider')}")
 
 
-def _egg(source: Path, settings: str | None, version: str | None, folder: Path) -> tuple[str, str, Path, Built]:
-    """The project's name, its version and its egg, built in `folder` if need be."""
+def _egg(
+    source: Path, settings: str | None, version: str | None, folder: Path, needs: Requirements | None
+) -> tuple[str, str, Path, Built]:
+    """The project's name, its version and its egg, built in `folder` if need be, with what its needs name here."""
     try:
         if source.is_file():
             return project_of_egg(source), version_of(version, source.resolve().parent), source, Built()
         found = read_project(source.resolve(), settings or os.environ.get("SCRAPY_PROJECT") or "default")
         version = version_of(version or found.version, found.folder)
-        built = build_egg(found, version, egg := folder / "project.egg", _tell)
+        local = needs.local if needs else ()
+        built = build_egg(found, version, egg := folder / "project.egg", _tell, local)
     except (EggError, OSError) as error:
         raise ApiError(str(error)) from None
     return found.name, version, egg, built
 
 
-def _requirements(source: Path, file: Path | None, as_of: str, built: Built) -> Requirements | None:
+def _requirements(source: Path, file: Path | None, as_of: str, built: Built | None = None) -> Requirements | None:
+    """What is declared, or else what the wheel says that was `built`."""
     try:
         if file is not None:
             return read_requirements(file, source.resolve() if source.is_dir() else file.resolve().parent, as_of)
-        if source.is_file():
+        if not source.is_dir():
             return None
-        found = find_requirements(source.resolve(), as_of, *built)
+        return find_requirements(source.resolve(), as_of, *(built[:2] if built else ()))
     except (EggError, OSError) as error:
         raise ApiError(str(error)) from None
+
+
+def _completed(source: Path, found: Requirements | None, as_of: str, built: Built) -> Requirements | None:
+    """With what the wheels say that were made for the egg."""
+    if source.is_file():
+        return found
+    if found is None:
+        found = _requirements(source, None, as_of, built)
+    elif built.needs_of_local:
+        lines = with_needs(found.content.decode().splitlines(), built.needs_of_local)
+        found = found._replace(content="".join(f"{line}\n" for line in lines).encode())
     _tell(f"what it depends on: as in {found.name}" if found else _NONE_DECLARED)
     return found
 

@@ -36,13 +36,16 @@ class Requirements(NamedTuple):
     #: Where they are from.
     name: str
     content: bytes
+    #: Folders and wheels of this machine that they name: no node has them, so they are to be in the egg.
+    local: tuple[Path, ...] = ()
 
 
 class _Declared(NamedTuple):
     """What was found in one place."""
 
     name: str
-    lines: list[str]
+    #: Each a requirement, or a place on this machine.
+    lines: list[str | Path]
     #: A range of versions, and the version of the one who develops it.
     pythons: str = ""
     python: str = ""
@@ -64,17 +67,17 @@ def find_requirements(
     # one after the other: those of a folder are not even read where a nearer one has some
     found = next((one._replace(name=_shown(place, folder, one.name)) for place, one in _declared(folders)), None)
     if found is None and (lines := [*needs]):
-        found = _Declared("its build backend", lines, pythons)
+        found = _Declared("its build backend", [*lines], pythons)
     conditions = _conditions(folders, found, as_of)
     if found is None and conditions._replace(python="") == Conditions():
         return None
-    return Requirements(found.name if found else "no file", _text(conditions, found.lines if found else []))
+    return _requirements(found or _Declared("no file", []), conditions, folder)
 
 
 def read_requirements(path: Path, folder: Path, as_of: str = "") -> Requirements:
     """Those of one file, for the project in `folder`. Raises `EggError`, `OSError`."""
     found = _Declared(path.name, [*_lines(path)])
-    return Requirements(path.name, _text(_conditions([folder, *above(folder)], found, as_of), found.lines))
+    return _requirements(found, _conditions([folder, *above(folder)], found, as_of), folder)
 
 
 def above(folder: Path) -> list[Path]:
@@ -103,8 +106,36 @@ def _shown(place: Path, folder: Path, name: str) -> str:
     return "../" * len(folder.relative_to(place).parts) + name
 
 
-def _text(conditions: Conditions, lines: Iterable[str]) -> bytes:
-    return "".join(f"{line}\n" for line in [*conditions.comments, *lines]).encode()
+def _requirements(found: _Declared, conditions: Conditions, folder: Path) -> Requirements:
+    lines, local = [line for line in found.lines if isinstance(line, str)], list[Path]()
+    waiting = [line for line in found.lines if isinstance(line, Path)]
+    while waiting:
+        path = waiting.pop(0).resolve()
+        if path not in local:
+            local.append(path)
+            needs = [] if found.is_lock else _needs_of(path)  # a lock has them itself
+            waiting += [line for line in needs if isinstance(line, Path)]
+            lines = with_needs(lines, [line for line in needs if isinstance(line, str)])
+    text = "".join(f"{line}\n" for line in [*conditions.comments, *lines])
+    return Requirements(found.name, text.encode(), tuple(path for path in local if path != folder.resolve()))
+
+
+def _needs_of(folder: Path) -> list[str | Path]:
+    found = (read(folder) for read in _UNLOCKED)
+    return next((one.lines for one in found if one is not None), [])
+
+
+def with_needs(lines: Iterable[str], needs: Iterable[str]) -> list[str]:
+    """With those of which the name is not among them."""
+    kept = [*lines]
+    named = {_name(line) for line in kept}
+    return [*kept, *(line for line in needs if _name(line) not in named)]
+
+
+def _name(line: str) -> str:
+    """Of what it asks for; the line itself if it asks for nothing."""
+    found = re.match(r"[A-Za-z0-9][\w.-]*", line)
+    return canonicalize_name(found[0]) if found else line
 
 
 def _conditions(folders: list[Path], found: _Declared | None, as_of: str) -> Conditions:
@@ -188,9 +219,13 @@ def _stack(folder: Path) -> str:
 #: Files that name one another.
 _DEEPEST = 10
 _FILE = re.compile(r"(?:-r|--requirement)[= ]*(?P<name>[^#]+?)\s*(?:#.*)?")
-_OWN = re.compile(r"(?:-e|--editable)[= ]*\.\S*|\./?(?:\[.*\])?")
-#: As `pip freeze` says it of what conda has built.
-_BUILT = re.compile(r"(?P<name>[\w.-]+) @ file://\S+")
+#: `-e ./lib`, `../lib[extra]`, `lib @ file:./lib`, `lib-1.0-py3-none-any.whl`; and what `pip freeze` says of packages
+#: that conda has built: `lib @ file:///croot/lib`.
+_LOCAL = re.compile(
+    r"(?P<editable>(?:-e|--editable)[= ]*)?(?:(?P<name>[\w.-]+)(?:\[[^]]*\])? *@ *)?(?P<scheme>file:(?://)?)?"
+    r"(?P<place>[^\s#;:@\[]+)(?:\[[^]]*\])?(?:#egg=\S+)?\s*(?:[;#].*|--hash.*)?"
+)
+_GIT = re.compile(r"(?:-e|--editable)[= ]*(?P<url>git\+[^\s#]+)#(?:\S+&)?egg=(?P<name>[\w.-]+)\S*")
 
 
 def _of_file(folder: Path) -> _Declared | None:
@@ -198,18 +233,34 @@ def _of_file(folder: Path) -> _Declared | None:
     return _Declared(path.name, [*_lines(path)]) if path.is_file() else None
 
 
-def _lines(path: Path, depth: int = 0) -> Iterator[str]:
-    """Without the project itself, which is in the egg. Raises `EggError`."""
+def _lines(path: Path, depth: int = 0) -> Iterator[str | Path]:
+    """Raises `EggError`."""
     if depth > _DEEPEST:
         raise EggError(f"{path} is named by a file that it names")
     for line in _decoded(path).splitlines():
         text = line.strip()
         if other := _FILE.fullmatch(text):
             yield from _lines(path.parent / other["name"].strip("\"'"), depth + 1)
-        elif built := _BUILT.fullmatch(text):
-            yield built["name"]
-        elif not _OWN.fullmatch(text):
-            yield line
+        elif git := _GIT.fullmatch(text):
+            yield f"{git['name']} @ {git['url']}"
+        else:
+            yield _placed(line, path.parent)
+
+
+def _placed(line: str, folder: Path) -> str | Path:
+    """The place that it names, if that is one of this machine."""
+    found = _LOCAL.fullmatch(line.strip())
+    if found is None:
+        return line
+    place = found["place"]
+    if not (found["editable"] or found["scheme"] or "/" in place or place == "." or place.endswith(".whl")):
+        return line
+    path = folder / place
+    return path if _is_here(path) else found["name"] or line
+
+
+def _is_here(path: Path) -> bool:
+    return path.is_dir() or (path.suffix == ".whl" and path.is_file())
 
 
 def _decoded(path: Path) -> str:
@@ -236,7 +287,8 @@ def _of_uv(folder: Path) -> _Declared | None:
         return None
     # what is exported says no more for which Python it was locked
     python = _read(folder / "uv.lock", tomllib.loads).get("requires-python", "")
-    return _Declared("uv.lock", _exported(folder).splitlines(), python, is_lock=True)
+    lines = [_placed(line, folder) for line in _exported(folder).splitlines()]
+    return _Declared("uv.lock", lines, python, is_lock=True)
 
 
 def _exported(folder: Path) -> str:
@@ -244,7 +296,7 @@ def _exported(folder: Path) -> str:
     kept = ["--frozen", "--no-dev", "--no-emit-workspace", "--no-annotate", "--no-header", "--quiet"]
     command = [find_uv_bin(), "export", "--offline", "--no-python-downloads", *kept, "--project", str(folder)]
     try:
-        done = subprocess.run(command, capture_output=True, check=True, timeout=_EXPORT)  # noqa: S603 - ours
+        done = subprocess.run(command, cwd=folder, capture_output=True, check=True, timeout=_EXPORT)  # noqa: S603 - ours
     except subprocess.CalledProcessError as error:
         said = error.stderr.decode("utf-8", "replace").strip()
         raise EggError(f"{folder / 'uv.lock'} cannot be read: {said}") from None
@@ -259,40 +311,41 @@ def _of_poetry(folder: Path) -> _Declared | None:
     lock = _read(folder / "poetry.lock", tomllib.loads)
     pythons = _poetry_range(lock.get("metadata", {}).get("python-versions", ""))
     if all("groups" in package for package in lock.get("package", ())):
-        return _Declared("poetry.lock", [*_of_poetry_2(lock)], pythons, is_lock=True)
+        return _Declared("poetry.lock", [*_of_poetry_2(lock, folder)], pythons, is_lock=True)
     if (folder / "requirements.txt").is_file():  # made from it, or newer
         return None
     if not (folder / _PYPROJECT).is_file():
         raise EggError("poetry.lock is of Poetry 1, which needs its pyproject.toml beside it to tell what is needed")
     wanted = _poetrys(_read(folder / _PYPROJECT, tomllib.loads))
-    return _Declared("poetry.lock", [*_of_poetry_1(lock, wanted)], pythons, is_lock=True)
+    return _Declared("poetry.lock", [*_of_poetry_1(lock, wanted, folder)], pythons, is_lock=True)
 
 
-def _of_poetry_2(lock: dict[str, Any]) -> Iterator[str]:
+def _of_poetry_2(lock: dict[str, Any], folder: Path) -> Iterator[str | Path]:
     for package in lock.get("package", ()):
         if "main" in package["groups"] and not package.get("optional"):
             markers = package.get("markers")
             marker = markers.get("main") if isinstance(markers, dict) else markers
-            yield _locked(lock, package, marker)
+            yield _locked(lock, package, folder, marker)
 
 
-def _of_poetry_1(lock: dict[str, Any], wanted: dict[str, Any]) -> Iterator[str]:
+def _of_poetry_1(lock: dict[str, Any], wanted: dict[str, Any], folder: Path) -> Iterator[str | Path]:
     """It does not say what is for development only: what is not reached from the project's own dependencies is."""
     packages: dict[str, Any] = {canonicalize_name(one["name"]): one for one in lock.get("package", ())}
     markers: dict[str, set[str]] = {}
     reached = set[tuple[str, str, str]]()
     waiting = [*_edges(wanted, {})]
     while waiting:
-        name, marker, extras = edge = waiting.pop()
+        name, of, extras = edge = waiting.pop()
         if name not in packages or edge in reached:
             continue
         reached.add(edge)
-        markers.setdefault(name, set()).add(marker)
+        markers.setdefault(name, set()).add(of)
         package = packages[name]
         chosen = {extra: package.get("extras", {}).get(extra, ()) for extra in filter(None, extras.split(","))}
         waiting += _edges(package.get("dependencies", {}), chosen)
     for name, found in sorted(markers.items()):
-        yield _locked(lock, packages[name], None if "" in found else " or ".join(f"({one})" for one in sorted(found)))
+        marker = None if "" in found else " or ".join(f"({one})" for one in sorted(found))
+        yield _locked(lock, packages[name], folder, marker)
 
 
 def _edges(dependencies: dict[str, Any], extras: dict[str, Iterable[str]]) -> Iterator[tuple[str, str, str]]:
@@ -306,12 +359,13 @@ def _edges(dependencies: dict[str, Any], extras: dict[str, Iterable[str]]) -> It
                 yield canonicalize_name(name), marker, ",".join(table.get("extras", ()))
 
 
-def _locked(lock: dict[str, Any], package: dict[str, Any], marker: str | None) -> str:
+def _locked(lock: dict[str, Any], package: dict[str, Any], folder: Path, marker: str | None) -> str | Path:
     files = package.get("files") or lock.get("metadata", {}).get("files", {}).get(package["name"], ())
-    return _line("poetry.lock", package["name"], _place(package), [file["hash"] for file in files], marker)
+    place = _place(package, folder)
+    return _line("poetry.lock", package["name"], place, [file["hash"] for file in files], marker)
 
 
-def _place(package: dict[str, Any]) -> str | None:
+def _place(package: dict[str, Any], folder: Path) -> str | Path | None:
     """From where it comes; `None` for a way that no node can go."""
     source = package.get("source", {})
     match source.get("type", "legacy"):
@@ -321,6 +375,8 @@ def _place(package: dict[str, Any]) -> str | None:
             return f" @ git+{source['url']}@{source['resolved_reference']}"
         case "url":
             return f" @ {source['url']}"
+        case "directory" | "file":
+            return folder / str(source["url"])
     return None
 
 
@@ -330,19 +386,25 @@ def _of_pipenv(folder: Path) -> _Declared | None:
     lock = _read(folder / "Pipfile.lock", json.loads)
     # Pipenv itself only warns of another Python
     python = lock.get("_meta", {}).get("requires", {}).get("python_version", "")
-    return _Declared("Pipfile.lock", [*_packages_of_pipenv(lock)], python=python, is_lock=True)
+    return _Declared("Pipfile.lock", [*_packages_of_pipenv(lock, folder)], python=python, is_lock=True)
 
 
-def _packages_of_pipenv(lock: dict[str, Any]) -> Iterator[str]:
+def _packages_of_pipenv(lock: dict[str, Any], folder: Path) -> Iterator[str | Path]:
     for name, package in lock.get("default", {}).items():
-        place = f" @ git+{package['git']}@{package['ref']}" if "git" in package else package.get("version")
+        place: str | Path | None = (
+            f" @ git+{package['git']}@{package['ref']}" if "git" in package else package.get("version")
+        )
+        if local := package.get("path"):
+            place = folder / local
         yield _line("Pipfile.lock", name, place, package.get("hashes", ()), package.get("markers"))
 
 
-def _line(lock: str, name: str, place: str | None, hashes: Iterable[str], marker: str | None) -> str:
-    if place is None:
+def _line(lock: str, name: str, place: str | Path | None, hashes: Iterable[str], marker: str | None) -> str | Path:
+    if isinstance(place, Path) and _is_here(place):
+        return place
+    if place is None or isinstance(place, Path):
         raise EggError(
-            f"{lock}: {name} comes from a folder or file, which a node has not: publish it, or name its URL"
+            f"{lock}: {name} comes from a folder or file that is not here: put it there, publish it, or name its URL"
         )
     line = f"{name}{place} ; {marker}" if marker else f"{name}{place}"
     return "".join([line, *(f" --hash={one}" for one in hashes)])
@@ -355,8 +417,8 @@ def _of_pyproject(folder: Path) -> _Declared | None:
     if not (folder / _PYPROJECT).is_file():
         return None
     pyproject = _read(folder / _PYPROJECT, tomllib.loads)
-    lines = [str(line) for line in pyproject.get("project", {}).get("dependencies", ())]
-    lines = lines or [*_of_tables(_PYPROJECT, _poetrys(pyproject), _poetry_range)]
+    lines: list[str | Path] = [*map(str, pyproject.get("project", {}).get("dependencies", ()))]
+    lines = lines or [*_of_tables(folder / _PYPROJECT, _poetrys(pyproject), _poetry_range)]
     return _Declared(_PYPROJECT, lines) if lines else None
 
 
@@ -370,24 +432,26 @@ def _of_pipfile(folder: Path) -> _Declared | None:
     if not (folder / _PIPFILE).is_file():
         return None
     pipfile = _read(folder / _PIPFILE, tomllib.loads)
-    lines = [*_of_tables(_PIPFILE, pipfile.get("packages", {}), lambda version: version.replace("*", ""))]
+    packages = pipfile.get("packages", {})
+    lines = [*_of_tables(folder / _PIPFILE, packages, lambda version: version.replace("*", ""))]
     return _Declared(_PIPFILE, lines, python=pipfile.get("requires", {}).get("python_version", ""))
 
 
-def _of_tables(file: str, tables: dict[str, Any], version: Callable[[str], str]) -> Iterator[str]:
+def _of_tables(file: Path, tables: dict[str, Any], version: Callable[[str], str]) -> Iterator[str | Path]:
     """The lines for `name = "^1.0"` and `name = {version = "^1.0", extras = […], git = …}`."""
     for name, said in tables.items():
         table = said if isinstance(said, dict) else {"version": said}
         if name == "python" or not isinstance(said, dict | str) or table.get("optional"):
             continue
         extras = f"[{','.join(table['extras'])}]" if table.get("extras") else ""
-        place: str | None = version(table.get("version", "*"))
+        place: str | Path | None = version(table.get("version", "*"))
         if "git" in table:
             at = next((f"@{table[kind]}" for kind in ("rev", "ref", "tag", "branch") if kind in table), "")
             place = f" @ git+{table['git']}{at}"
         elif "path" in table or "file" in table:
-            place = f" @ {table['file']}" if "://" in str(table.get("file", "")) else None
-        yield _line(file, f"{name}{extras}", place, (), table.get("markers"))
+            local = str(table.get("path", table.get("file")))
+            place = f" @ {local}" if "://" in local else file.parent / local
+        yield _line(file.name, f"{name}{extras}", place, (), table.get("markers"))
 
 
 def _poetry_range(text: str) -> str:
@@ -412,7 +476,7 @@ def _poetry_part(part: str) -> str:
 
 def _of_setup_cfg(folder: Path) -> _Declared | None:
     lines = [line.strip() for line in _option(folder, "install_requires").splitlines() if line.strip()]
-    return _Declared("setup.cfg", lines) if lines else None
+    return _Declared("setup.cfg", [*lines]) if lines else None
 
 
 def _option(folder: Path, name: str) -> str:

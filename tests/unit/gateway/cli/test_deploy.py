@@ -338,7 +338,7 @@ def test_a_lock_of_poetry_or_pipenv_is_sent_as_requirements(gateway: StandIn, ru
     ("old", "new", "why"),
     [
         ('groups = ["main"]', "", "is of Poetry 1, which needs its pyproject.toml"),
-        ('type = "git"', 'type = "directory"', "tool comes from a folder"),
+        ('type = "git"', 'type = "directory"', "tool comes from a folder or file that is not here"),
         ("[[package]]", "[package", "cannot be read"),
     ],
 )

@@ -51,10 +51,10 @@ def write(folder: Path, files: dict[str, str]) -> None:
         path.write_text(text)
 
 
-def built(folder: Path) -> tuple[dict[str, bytes], Built, list[str]]:
+def built(folder: Path, local: tuple[Path, ...] = ()) -> tuple[dict[str, bytes], Built, list[str]]:
     """The files of its egg, what its wheel says, and what is told."""
     said: list[str] = []
-    found = build_egg(read_project(folder), "1", folder.with_name("built.egg"), said.append)
+    found = build_egg(read_project(folder), "1", folder.with_name("built.egg"), said.append, local)
     with zipfile.ZipFile(folder.with_name("built.egg")) as egg:
         return {name: egg.read(name) for name in egg.namelist()}, found, said
 
@@ -133,7 +133,7 @@ def test_an_egg_is_what_the_projects_build_backend_makes_and_what_git_has(tmp_pa
     assert {"made.py", "lib/shop/settings.py", "resources/cities.csv"} < set(files)
     assert found.needs == ("colour>=1",)
     assert not (folder / "dumps").exists()
-    declared = find_requirements(folder, "", *found)
+    declared = find_requirements(folder, "", *found[:2])
     assert declared is not None
     assert declared.content == b"colour>=1\n"
 
@@ -154,6 +154,44 @@ def test_an_egg_names_the_projects_modules_that_it_has_not(folder: Path, tmp_pat
     assert "misc ../misc\n" in listed
     assert "legacy legacy\n" in listed
     assert "shop" not in listed
+
+
+def test_what_is_imported_from_elsewhere_in_the_repository_is_in_the_egg(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lazy = "def agents():\n    from misc import agents\n    import json, unused_name\n"
+    more = {"misc/agents.py": "import words", "misc/data.txt": "", "words.py": "", "others.py": "", "json.py": ""}
+    write(tmp_path, {**more, "project/shop/pipelines.py": lazy})
+    assert "misc/agents.py" not in built(folder)[0], "in no repository, what lies above may be anybody's"
+    git(tmp_path, "init")
+    monkeypatch.delenv("GIT_CEILING_DIRECTORIES")
+    files, _, said = built(folder)
+    assert {"misc/agents.py", "misc/data.txt", "words.py"} < set(files)
+    assert not {"others.py", "json.py"} & set(files)
+    assert said == [f"in the egg, too, because it is imported: ../{name}" for name in ("misc", "words.py")]
+    assert files["EGG-INFO/elsewhere.txt"].decode().splitlines()[:2] == ["json ../json.py", "others ../others.py"]
+
+
+def test_what_the_requirements_name_of_this_machine_is_in_the_egg(folder: Path, tmp_path: Path) -> None:
+    """What is built as its backend builds it, and what has none as it is; and what they need in their turn."""
+    backend = BACKEND.format(name="core", number="1", modules=["core/__init__.py"], needs=("colour>=1",), wheel=WHEEL)
+    project = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    needs = '[tool.poetry.dependencies]\npaint = "^2"\nplain = {path = "../plain"}\n'
+    write(tmp_path, {"core/pyproject.toml": project + needs, "core/backend.py": backend, "core/core/__init__.py": ""})
+    write(tmp_path, {"plain/plain/__init__.py": "", "plain/tests/__init__.py": ""})
+    lines = (
+        "-e .\n-e ../core[x]  # ours\n../core\na==1\n-e git+https://x.com/b@v1#egg=b\nbuilt @ file:///croot/built\n"
+    )
+    (folder / "requirements.txt").write_text(lines)
+    found = find_requirements(folder)
+    assert found is not None
+    assert found.content == b"a==1\nb @ git+https://x.com/b@v1\nbuilt\npaint<3,>=2\n"
+    assert found.local == (tmp_path / "core", tmp_path / "plain")
+    files, said, told = built(folder, found.local)
+    assert {"core/__init__.py", "plain/__init__.py"} < set(files)
+    assert not [name for name in files if name.startswith("tests")]
+    assert said.needs_of_local == ("colour>=1",)
+    assert [line.rpartition("/")[2] for line in told if "required" in line] == ["core", "plain"]
 
 
 def test_an_egg_has_the_packages_and_what_is_in_them(folder: Path) -> None:
