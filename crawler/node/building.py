@@ -38,7 +38,7 @@ from pydantic import BaseModel
 from uv import find_uv_bin
 
 from crawler.node.projects import EggError
-from crawler.node.pythons import BROUGHT, DOWNLOAD, FOUND, Python, choose, own, refused
+from crawler.node.pythons import BROUGHT, DOWNLOAD, FOUND, OLDEST, Python, choose, own, refused
 from gateway.contract.crawl import MAX_REQUIREMENTS
 from gateway.contract.outbox import open_lock, read_file, remove_tree
 from gateway.contract.requirements import (
@@ -595,9 +595,44 @@ class Uv:
             text = _readable("".join(said)) or f"uv ended with {code}"
             _require_room(self.plan)
             if any(words in text for words in _AWAY):  # nothing is wrong with the project
-                raise OSError(errno.EHOSTUNREACH, f"{_UNREACHED}. The resolver says: {text}")
-            told = f"{failed}: {_remedy(text)}{text[:_MOST_TOLD]}"
-            raise OSError(errno.ENOSPC, text) if _FULL in text else EggError(told)
+                words = _last_words(said) if "Git operation failed" in text else text
+                raise OSError(errno.EHOSTUNREACH, f"{_UNREACHED}. The resolver says: {words}")
+            if _FULL in text:
+                raise OSError(errno.ENOSPC, text)
+            if built := re.search(_BUILDING, text):
+                raise EggError(
+                    f"{failed}: {self._remedy_of_build(built['name'])}. Its last words: {_last_words(said)}"
+                )
+            raise EggError(f"{failed}: {_remedy(text)}{text[:_MOST_TOLD]}")
+
+    def _remedy_of_build(self, requirement: str) -> str:
+        """What to do about what has no wheel for this Python, and cannot be built."""
+        here = ".".join(self.python.version.split(".")[:2])
+        newest = self._newest_with_wheel(requirement, int(here.partition(".")[2]))
+        if newest is None:
+            return (
+                f"{requirement} cannot be built on this node: install there what that takes, or ask for a version "
+                "that has a wheel"
+            )
+        said = f"{requirement} has wheels for Python 3.{newest} and older, and cannot be built with {here}"
+        if newest < OLDEST.minor:
+            return f"{said}; crawls need Python {OLDEST} or later: ask for a later release of it"
+        return f"{said}: ask for that Python (requires-python in pyproject.toml), or for a later release"
+
+    def _newest_with_wheel(self, requirement: str, before: int) -> int | None:
+        """The minor version of the newest Python 3 for which the index has one."""
+        quick = ["pip", "compile", "--quiet", "--no-deps", "--no-header", "--no-config", "--no-build"]
+        source = [option for option in self._source() if option != "--no-build"]
+        for minor in range(before - 1, _OLDEST_ASKED - 1, -1):
+            command = [find_uv_bin(), *quick, *source, "--python", self.python.path, "-"]
+            with suppress(subprocess.SubprocessError):
+                subprocess.run(  # noqa: S603 - ours
+                    [*command, "--python-version", f"3.{minor}"],
+                    input=requirement, env=self._env, cwd=self.work, capture_output=True, text=True, check=True,
+                    timeout=_ASKED,
+                )  # fmt: skip
+                return minor
+        return None
 
     def _uv(self, args: list[str], failed: str) -> None:
         python = ["--python", self.python.path] if "--python" not in args and args[0] != "python" else []
@@ -630,16 +665,26 @@ def _until(date: str) -> list[str]:
     return ["--exclude-newer", date] if date else []
 
 
+_BUILDING = r"Failed to (?:download and )?build `(?P<name>[\w.-]+==[^\s`]+)`"
+#: Minor version of the oldest Python 3 for which wheels are looked for, and the seconds that one look may take.
+_OLDEST_ASKED, _ASKED = 6, 20
+_ERROR = re.compile(r"\w*(?:Error|Exception|error|fatal)\b.*: \S")
+_MOST_LAST_WORDS = 300
+
+
+def _last_words(said: list[str]) -> str:
+    """The last line that says what is wrong."""
+    lines = [" ".join(_readable(line).split()) for line in said]
+    wrong = [line for line in lines if _ERROR.match(line)] or [line for line in lines if line]
+    return wrong[-1][:_MOST_LAST_WORDS] if wrong else "none"
+
+
 _UNREACHED = "this node does not reach an index or a repository: look whether it may, and deploy again when it does"
 #: What to do, by what uv says; the first that fits. What it has found stands in the place of the name.
 _REMEDIES = (
     (
         r"Git operation failed",
         "the node cannot fetch a git source: let its user reach that repository, or ask for a release of an index",
-    ),
-    (
-        r"Failed to (?:download and )?build `?(?P<name>[^\s`]+)",
-        "{name} cannot be built on this node: install there what that takes, or ask for a version that has a wheel",
     ),
     (
         r"building from source is disabled|has no (?:usable )?wheels|--no-build",

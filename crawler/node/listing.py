@@ -112,9 +112,21 @@ _ADVICE_ON_SYNTAX = (
 )
 
 
+#: What Python 3 says of statements of Python 2.
+_SYNTAX_OF_PYTHON_2 = re.compile(
+    "Missing parentheses in call to|multiple exception types must be parenthesized|leading zeros in decimal|"
+    "invalid decimal literal|inconsistent use of tabs"
+)
+_ADVICE_ON_PYTHON_2 = ". It is written for Python 2, and crawls need Python 3: convert it (2to3 does most of that)"
+
+
+def _advice_on_syntax(error: SyntaxError) -> str:
+    return _ADVICE_ON_PYTHON_2 if _SYNTAX_OF_PYTHON_2.search(error.msg) else _ADVICE_ON_SYNTAX
+
+
 def _advice(error: BaseException, egg: projects.Egg) -> str:
     if not isinstance(error, ImportError) or not error.name:
-        return _ADVICE_ON_SYNTAX if isinstance(error, SyntaxError) else _advice_on_resources(error)
+        return _advice_on_syntax(error) if isinstance(error, SyntaxError) else _advice_on_resources(error)
     missing = error.name.partition(".")[0]
     if missing in egg.packages:
         is_gone = isinstance(error, ModuleNotFoundError)
@@ -211,10 +223,20 @@ def _import_components(settings: BaseSettings, spiders: list[type[Spider]]) -> N
         return
     chosen = {name for spider in spiders for name in spider.custom_settings or ()}
     for setting in (name for name in _COMPONENTS if name not in chosen):
-        for component, order in settings.getdict(setting).items():
+        for component, order in _components(settings, setting).items():
             if order is not None and isinstance(component, str):
                 with suppress(NotConfigured):
                     load_object(component)
+
+
+def _components(settings: BaseSettings, setting: str) -> dict[Any, Any]:
+    if isinstance(settings[setting], list | tuple):
+        raise TypeError(
+            f"{setting} is a list, which Scrapy does not take any more: write a dictionary, with an order for each "
+            '({"shop.pipelines.Save": 300})'
+        )
+    found: dict[Any, Any] = settings.getdict(setting)
+    return found
 
 
 def _of_ours(spider: type[Spider]) -> dict[str, Any]:

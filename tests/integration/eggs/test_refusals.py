@@ -70,6 +70,20 @@ REFUSED: dict[str, tuple[bytes, tuple[str, ...]]] = {
         egg(source("ancient", spiders="import urlparse\n")),
         ("No module named 'urlparse'", "was a module of Python 2"),
     ),
+    "statements of Python 2": (
+        egg(source("older", spiders="print 'x'\n")),
+        ("SyntaxError", "(older/spiders.py, line 1). It is written for Python 2", "2to3"),
+    ),
+    "pipelines in a list": (
+        egg(
+            source(
+                "listing",
+                settings="SPIDER_MODULES = ['listing.spiders']\nITEM_PIPELINES = ['listing.spiders.Teller']\n",
+                spiders=SPIDER,
+            )
+        ),
+        ("ITEM_PIPELINES is a list", "write a dictionary"),
+    ),
     "a pipeline whose dependency is missing": (
         egg(
             source(

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import errno
+import io
 import socket
 import sys
+import tarfile
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -193,6 +195,38 @@ def test_what_can_only_be_built_is_built_where_that_is_allowed_and_else_it_is_sa
         build(closed, Log())
     opened = closed.model_copy(update={"from_source": True})
     assert installed(build(opened, Log()), "oldopt") == ["0.6.2"]
+
+
+@pytest.mark.parametrize(
+    ("tag", "remedy"),
+    [
+        (
+            "cp39-cp39-linux_x86_64",
+            r"has wheels for Python 3\.9 and older, .*crawls need Python 3\.11 or later: ask for",
+        ),
+        (None, "cannot be built on this node: install there what that takes"),
+    ],
+)
+def test_what_is_too_old_to_be_built_is_said_in_one_line(
+    tmp_path: Path, wheels: Path, tag: str | None, remedy: str
+) -> None:
+    more = tmp_path / "more"
+    more.mkdir()
+    source = write_source(more, "oldnum", "1.0", {"oldnum.py": ""})
+    with tarfile.open(source, "w:gz") as archive:
+        info = tarfile.TarInfo("oldnum-1.0/setup.py")
+        words = b"raise OSError('no such compiler')"
+        info.size = len(words)
+        archive.addfile(info, io.BytesIO(words))
+    if tag is not None:
+        write_wheel(more, "oldnum", "1.0", {})
+        (more / "oldnum-1.0-py3-none-any.whl").rename(more / f"oldnum-1.0-{tag}.whl")
+    setuptools = write_source(more, "setuptools", "80.0", {"setuptools.py": ""})
+    assert setuptools.exists()
+    places = {"index_url": "", "wheels": (str(wheels), str(more)), "from_source": True}
+    with pytest.raises(EggError, match=remedy) as caught:
+        build(plan_for(tmp_path, "oldnum==1.0").model_copy(update=places), Log())
+    assert len(str(caught.value)) < 700
 
 
 @pytest.mark.parametrize("pin", ["scrapy==2.5.1 --hash=sha256:00", "Scrapy==2.10.*", "scrapy~=2.6.0", "scrapy<2.11"])
