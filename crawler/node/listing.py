@@ -126,7 +126,9 @@ def _advice_on_syntax(error: SyntaxError) -> str:
 
 def _advice(error: BaseException, egg: projects.Egg) -> str:
     if not isinstance(error, ImportError) or not error.name:
-        return _advice_on_syntax(error) if isinstance(error, SyntaxError) else _advice_on_resources(error)
+        if isinstance(error, SyntaxError):
+            return _advice_on_syntax(error)
+        return _advice_on_lists(egg) if isinstance(error, ValueError) else _advice_on_resources(error)
     missing = error.name.partition(".")[0]
     if missing in egg.packages:
         is_gone = isinstance(error, ModuleNotFoundError)
@@ -135,6 +137,17 @@ def _advice(error: BaseException, egg: projects.Egg) -> str:
         return advice_on_missing(missing, egg)
     with suppress(PackageNotFoundError):
         return f". {_wrong_version(error, missing, egg)}"
+    return ""
+
+
+def _advice_on_lists(egg: projects.Egg) -> str:
+    """Scrapy itself does not say which setting it is."""
+    for name in _COMPONENTS:
+        if isinstance(getattr(sys.modules.get(egg.settings_module), name, None), list | tuple):
+            return (
+                f". {name} is a list, which Scrapy does not take any more: write a dictionary, with an order for "
+                "each ({'shop.pipelines.Save': 300})"
+            )
     return ""
 
 
@@ -223,20 +236,10 @@ def _import_components(settings: BaseSettings, spiders: list[type[Spider]]) -> N
         return
     chosen = {name for spider in spiders for name in spider.custom_settings or ()}
     for setting in (name for name in _COMPONENTS if name not in chosen):
-        for component, order in _components(settings, setting).items():
+        for component, order in settings.getdict(setting).items():
             if order is not None and isinstance(component, str):
                 with suppress(NotConfigured):
                     load_object(component)
-
-
-def _components(settings: BaseSettings, setting: str) -> dict[Any, Any]:
-    if isinstance(settings[setting], list | tuple):
-        raise TypeError(
-            f"{setting} is a list, which Scrapy does not take any more: write a dictionary, with an order for each "
-            '({"shop.pipelines.Save": 300})'
-        )
-    found: dict[Any, Any] = settings.getdict(setting)
-    return found
 
 
 def _of_ours(spider: type[Spider]) -> dict[str, Any]:

@@ -298,7 +298,7 @@ def _exported(folder: Path) -> str:
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, check=True, timeout=_EXPORT)  # noqa: S603 - ours
     except subprocess.CalledProcessError as error:
-        said = error.stderr.decode("utf-8", "replace").strip()
+        said = " ".join(error.stderr.decode("utf-8", "replace").split())
         raise EggError(f"{folder / 'uv.lock'} cannot be read: {said}") from None
     except subprocess.TimeoutExpired:
         raise EggError(f"{folder / 'uv.lock'} could not be read within {_EXPORT} s") from None
