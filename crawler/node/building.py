@@ -594,8 +594,8 @@ class Uv:
         if code and not may_fail:
             text = _readable("".join(said)) or f"uv ended with {code}"
             _require_room(self.plan)
-            if any(words in text for words in _AWAY):  # nothing is wrong with the project
-                words = _last_words(said) if "Git operation failed" in text else text
+            words = _last_words(said) if "Git operation failed" in text else text
+            if any(away in text for away in _AWAY):  # nothing is wrong with the project
                 raise OSError(errno.EHOSTUNREACH, f"{_UNREACHED}. The resolver says: {words}")
             if _FULL in text:
                 raise OSError(errno.ENOSPC, text)
@@ -603,7 +603,7 @@ class Uv:
                 raise EggError(
                     f"{failed}: {self._remedy_of_build(built['name'])}. Its last words: {_last_words(said)}"
                 )
-            raise EggError(f"{failed}: {_remedy(text)}{text[:_MOST_TOLD]}")
+            raise EggError(f"{failed}: {_remedy(text)}{words[:_MOST_TOLD]}")
 
     def _remedy_of_build(self, requirement: str) -> str:
         """What to do about what has no wheel for this Python, and cannot be built."""

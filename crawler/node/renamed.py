@@ -36,7 +36,9 @@ def renamed_runtime(venvs: Path) -> Path:
             path = new / place
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, "utf-8")
-        # as open as what it is a copy of
+        # as what it is a copy of: others get in where projects have users of their own
+        for path in new.rglob("*"):
+            path.chmod(0o755 if path.is_dir() else 0o644)
         new.chmod((venvs / RUNTIME).stat().st_mode & 0o777)
         try:
             new.rename(folder)

@@ -214,7 +214,8 @@ def test_variables_reach_the_user_of_their_project(node: UsersNode) -> None:
 
 
 def deploy_painted(node: UsersNode, version: str) -> dict[str, Any]:
-    content = egg({**source("painted", spiders=PAINTED), "requirements.txt": "colour\n"})
+    # of a package that is called as one of ours: what runs it must be open to that user, too
+    content = egg({**source("crawler", spiders=PAINTED), "requirements.txt": "colour\n"})
     data = {"project": "victim", "version": version}
     answer: dict[str, Any] = node.client.post("/addversion.json", data=data, files={"egg": ("x.egg", content)}).json()
     return answer
