@@ -219,6 +219,21 @@ def _pins(resolved: str) -> dict[str, str]:
     return pins
 
 
+#: With an older one our renderer cannot work, and a project that has it could fetch nothing.
+RENDERER = "scrapy-playwright>=0.0.48,<0.1"
+_RENDERERS = [f"0.0.{number}" for number in range(48, 200)]
+
+
+def _with_renderer(lines: list[str], log: Log) -> list[str]:
+    """With a scrapy-playwright that can be run in the place of an older one, which is said."""
+    named = [line for line in lines if canonicalize_name(_requirement(line).name) == "scrapy-playwright"]
+    old = [line for line in named if not any(map(_requirement(line).specifier.contains, _RENDERERS))]
+    if not old:
+        return lines
+    log.say(f"it asks for {_HASH.sub('', old[0])}, with which no node can render pages: it gets {RENDERER}")
+    return [*(line for line in lines if line not in old), RENDERER]
+
+
 def _raised(lines: list[str], log: Log) -> list[str]:
     """With the oldest Scrapy that can be run in the place of an older one, which is said."""
     if not (old := [line for line in lines if is_too_old(_requirement(line))]):
@@ -339,7 +354,7 @@ _FOR = "for-"
 def build(plan: Plan, log: Log) -> Path:
     """The virtual environment. Raises `EggError` for requirements that cannot be met, and `OSError`."""
     lines, said = read_requirements(plan.requirements, plan), conditions_of(plan.requirements)
-    lines = _raised(_without_others(lines, log), log)
+    lines = _raised(_with_renderer(_without_others(lines, log), log), log)
     if (python := choose(said, plan.pythons, plan.folder)) is None:
         python = _brought(plan, said, log)
     to_render = [*_TO_RENDER.values()] if "scrapy-playwright" in _names(lines) else []
@@ -421,7 +436,10 @@ def _fill(way: Way, content: Path, uv: Uv) -> None:
     _compile(venv, content / _VENV, uv)
     shutil.copy(work / "resolved.txt", work / "new" / _LOCK_FILE)
     if (size := _make_read_only(venv)) > uv.plan.most_bytes:
-        raise EggError(f"its requirements take {size >> 20} MiB; {uv.plan.most_bytes >> 20} are allowed")
+        raise EggError(
+            f"its requirements take {size >> 20} MiB; {uv.plan.most_bytes >> 20} are allowed: leave out what crawls "
+            "do not need, or have the node's operator allow more (PROJECT_MAX_INSTALLED_BYTES)"
+        )
 
 
 @state_change("node.put_venv")
@@ -674,8 +692,8 @@ _MOST_LAST_WORDS = 300
 
 def _last_words(said: list[str]) -> str:
     """The last line that says what is wrong."""
-    lines = [" ".join(_readable(line).split()) for line in said]
-    wrong = [line for line in lines if _ERROR.match(line)] or [line for line in lines if line]
+    lines = [line for line in map(_readable, said) if line and not line.startswith("hint:")]
+    wrong = [line for line in lines if _ERROR.match(line)] or lines
     return wrong[-1][:_MOST_LAST_WORDS] if wrong else "none"
 
 
@@ -741,7 +759,12 @@ class _Watch:
     def _look(self) -> None:
         while not self._done.is_set():
             if time.monotonic() > self._end:
-                self._stop(EggError(f"its requirements could not be installed within {self._plan.seconds:g} s"))
+                self._stop(
+                    EggError(
+                        f"its requirements could not be installed within {self._plan.seconds:g} s: deploy it again, "
+                        "or have the node's operator allow more (PROJECT_BUILD_SECONDS)"
+                    )
+                )
             elif shutil.disk_usage(self._plan.folder).free < self._plan.keep_free:
                 self._stop(OSError(errno.ENOSPC, "the disk of this node is nearly full"))
             elif self._plan.parent not in {None, os.getppid()}:

@@ -6,7 +6,7 @@ import socket
 import sys
 import tarfile
 from collections.abc import Iterator
-from importlib.metadata import version
+from importlib.metadata import requires, version
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from sites.server import Site
 from wheels import index_of, write_source, write_wheel
 
 from crawler.node import building
-from crawler.node.building import CACHE, Log, Plan, Uv, build, has_python, read_requirements
+from crawler.node.building import CACHE, RENDERER, Log, Plan, Uv, build, has_python, read_requirements
 from crawler.node.projects import EggError
 from crawler.node.pythons import _others, own
 from gateway.contract.requirements import is_too_old
@@ -239,6 +239,18 @@ def test_a_scrapy_that_is_too_old_is_raised_to_the_oldest_that_can_be_run(
     assert (installed(venv, "scrapy"), installed(venv, "twisted")) == (["2.11.2"], ["25.5.0"])
     assert installed(venv, "six") == ["1.17.0"]
     assert "which no node can run: it gets 2.11, the oldest that one can" in log.text()
+
+
+def test_a_scrapy_playwright_with_which_nothing_is_rendered_is_raised(tmp_path: Path, wheels: Path) -> None:
+    ours = [Requirement(line) for line in requires("discoverybot") or ()]
+    assert Requirement(RENDERER) in ours, "the one that ours is written for"
+    for number in ("0.0.32", "0.0.48"):
+        write_wheel(wheels, "scrapy_playwright", number, {})
+    write_wheel(wheels, "psutil", "7.0", {})
+    log = Log()
+    venv = build(plan_for(tmp_path, "scrapy-playwright==0.0.32 --hash=sha256:00\n", wheels), log)
+    assert (installed(venv, "scrapy_playwright"), installed(venv, "psutil")) == (["0.0.48"], ["7.0"])
+    assert "it asks for scrapy-playwright==0.0.32, with which no node can render pages" in log.text()
 
 
 def test_what_holds_scrapy_back_is_named(tmp_path: Path, wheels: Path) -> None:
