@@ -222,6 +222,8 @@ def _pins(resolved: str) -> dict[str, str]:
 #: With an older one our renderer cannot work, and a project that has it could fetch nothing.
 RENDERER = "scrapy-playwright>=0.0.48,<0.1"
 _RENDERERS = [f"0.0.{number}" for number in range(48, 200)]
+#: What it needs; where it is raised, the versions that are pinned are those of an older one.
+_OF_RENDERER = frozenset({"greenlet", "playwright", "pyee"})
 
 
 def _with_renderer(lines: list[str], log: Log) -> list[str]:
@@ -231,7 +233,7 @@ def _with_renderer(lines: list[str], log: Log) -> list[str]:
     if not old:
         return lines
     log.say(f"it asks for {_HASH.sub('', old[0])}, with which no node can render pages: it gets {RENDERER}")
-    return [*(line for line in lines if line not in old), RENDERER]
+    return [*(_at_least(line, _OF_RENDERER) for line in lines if line not in old), RENDERER]
 
 
 def _raised(lines: list[str], log: Log) -> list[str]:
@@ -239,7 +241,7 @@ def _raised(lines: list[str], log: Log) -> list[str]:
     if not (old := [line for line in lines if is_too_old(_requirement(line))]):
         return lines
     log.say(raised_words(_requirement(old[0])))
-    return [*(_at_least(line) for line in lines if line not in old), RAISED, *_NEEDED_ONCE]
+    return [*(_at_least(line, _OF_SCRAPY) for line in lines if line not in old), RAISED, *_NEEDED_ONCE]
 
 
 #: What Scrapy needs. Where it is raised, the versions that are pinned are those of an older one.
@@ -255,10 +257,10 @@ _OF_SCRAPY = frozenset(
 _NEEDED_ONCE = ("six",)
 
 
-def _at_least(line: str) -> str:
-    """The same, or later, of what Scrapy needs."""
+def _at_least(line: str, names: frozenset[str]) -> str:
+    """The same, or later, of what has one of these names."""
     wanted = _requirement(line)
-    if canonicalize_name(wanted.name) in _OF_SCRAPY and not wanted.url:
+    if canonicalize_name(wanted.name) in names and not wanted.url:
         parts = [part for part in wanted.specifier if part.operator == "==" and not part.version.endswith("*")]
         if parts:
             wanted.specifier = SpecifierSet(f">={parts[0].version}")

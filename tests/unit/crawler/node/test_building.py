@@ -245,10 +245,11 @@ def test_a_scrapy_playwright_with_which_nothing_is_rendered_is_raised(tmp_path: 
     ours = [Requirement(line) for line in requires("discoverybot") or ()]
     assert Requirement(RENDERER) in ours, "the one that ours is written for"
     for number in ("0.0.32", "0.0.48"):
-        write_wheel(wheels, "scrapy_playwright", number, {})
+        write_wheel(wheels, "scrapy_playwright", number, {}, ("playwright>=1.40",))
+        write_wheel(wheels, "playwright", {"0.0.32": "1.37"}.get(number, "1.50"), {})
     write_wheel(wheels, "psutil", "7.0", {})
     log = Log()
-    venv = build(plan_for(tmp_path, "scrapy-playwright==0.0.32 --hash=sha256:00\n", wheels), log)
+    venv = build(plan_for(tmp_path, "scrapy-playwright==0.0.32 --hash=sha256:00\nplaywright==1.37", wheels), log)
     assert (installed(venv, "scrapy_playwright"), installed(venv, "psutil")) == (["0.0.48"], ["7.0"])
     assert "it asks for scrapy-playwright==0.0.32, with which no node can render pages" in log.text()
 
