@@ -256,7 +256,10 @@ def _placed(line: str, folder: Path) -> str | Path:
     if not (found["editable"] or found["scheme"] or "/" in place or place == "." or place.endswith(".whl")):
         return line
     path = folder / place
-    return path if _is_here(path) else found["name"] or line
+    if _is_here(path):
+        return path
+    # only where it was built elsewhere, an index may have it, too
+    return found["name"] if found["name"] and found["scheme"] and place.startswith("/") else line
 
 
 def _is_here(path: Path) -> bool:
