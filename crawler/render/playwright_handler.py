@@ -8,7 +8,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from playwright.async_api import Error as PlaywrightError
+from scrapy.utils.defer import maybe_deferred_to_future
 from scrapy_playwright.handler import BrowserContextWrapper, ScrapyPlaywrightDownloadHandler
+from twisted.internet.defer import Deferred
 
 from crawler.net.egress_proxy import PRIMING_URL
 from crawler.net.fetch_options import FetchScope
@@ -38,6 +40,8 @@ CLOSE_SECONDS = 2.0
 OPEN_SECONDS = 15.0
 LAST_WORDS_SECONDS = 1.0
 _ENDED = "the browser has ended"
+#: Before Scrapy 2.14 it is given the spider, and answers with a `Deferred`.
+_IS_COROUTINE = asyncio.iscoroutinefunction(ScrapyPlaywrightDownloadHandler.download_request)
 #: UDP knows no proxy. The switch that forbids it to WebRTC has changed its name once, and no crawl needs WebRTC.
 _NO_PEERS = "delete globalThis.RTCPeerConnection; delete globalThis.webkitRTCPeerConnection;"
 
@@ -107,7 +111,11 @@ class PlaywrightHandler(ScrapyPlaywrightDownloadHandler):
                 visit = self._visits[request] = _Visit(limit, self._page_seconds)
                 if request.meta.get("playwright_page"):
                     visit.begin(request.meta["playwright_page"])
-                response: Response = await super().download_request(request)
+                response: Response = await (
+                    super().download_request(request)
+                    if _IS_COROUTINE
+                    else super()._download_request(request, self._crawler.spider)
+                )
             kept = bool(request.meta.get("playwright_include_page"))
         except TimeoutError:
             raise RenderError(visit.why if visit else "") from None
@@ -123,7 +131,8 @@ class PlaywrightHandler(ScrapyPlaywrightDownloadHandler):
 
     async def close(self) -> None:
         self._closing = True
-        await super().close()
+        closed = super().close()
+        await (maybe_deferred_to_future(closed) if isinstance(closed, Deferred) else closed)
 
     async def _create_browser_context(
         self, name: str, context_kwargs: dict[str, Any] | None, spider: Spider | None = None
