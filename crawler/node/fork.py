@@ -282,7 +282,7 @@ class ZygoteProcess(Int32StringReceiver):
         with ends:
             fds = [open_file(start.output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)]
             ends.callback(os.close, fds[0])
-            fds.append(start.mark.fd)
+            fds += start.mark.fd, start.mark.writer
             if start.variables:
                 fds.append(readable(start.variables))
                 ends.callback(os.close, fds[-1])
@@ -290,7 +290,7 @@ class ZygoteProcess(Int32StringReceiver):
             # they are sent some time later
             self._asked[self.forks] = process, ends.pop_all()
         has_variables = bool(start.variables)
-        self._send(fds, id=self.forks, command=start.args, env=dict(start.env), variables=has_variables)
+        self._send(fds, id=self.forks, command=start.args, env=dict(start.env), variables=has_variables, notes=True)
 
     def list_spiders(self, listing: ForkedListing) -> None:
         """Ask for a fork that lists spiders. It does not count among those of crawls."""

@@ -3,14 +3,19 @@
 The `started` file is made once, and locked for as long as the spider lives. It is locked under a temporary name and
 only then linked to its own, so nobody ever sees it unlocked while the attempt runs. The launcher holds the same lock
 until the exit report is written: a process that finds the lock free and no report knows that none will be written.
+
+What the spider inherits is open for reading alone: what a mark says is believed by those who decide what becomes of
+the attempt, and of its node.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import uuid
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
@@ -21,13 +26,16 @@ from gateway.crash_points import state_change
 
 #: Bytes that a mark has at least.
 _SIZE = 80
+#: Above any process id.
+_PIDS = 1 << 31
 
 
 class StartedMark:
-    """A mark that this process has made. `fd` is inherited by the spider, and with it the lock."""
+    """A mark that this process has made. `fd` is inherited by the spider, and with it the lock; `writer` is not."""
 
-    def __init__(self, fd: int, started_at: datetime) -> None:
+    def __init__(self, fd: int, writer: int, started_at: datetime) -> None:
         self.fd = fd
+        self.writer = writer
         self.started_at = started_at
 
     @classmethod
@@ -35,17 +43,17 @@ class StartedMark:
     def make(cls, folder: Path, started_at: datetime) -> Self | None:
         """The attempt's mark, or `None` if there is one: it was launched before. Raises `OSError`."""
         temporary = folder / f".{outbox.STARTED}.{uuid.uuid4().hex}"
-        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        writer = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        mark = cls(-1, writer, started_at)
         try:
-            mark = cls(fd, started_at)
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            mark.fd = _locked(temporary, writer)
             mark._write(None)
             os.link(temporary, folder / outbox.STARTED)
         except FileExistsError:
-            os.close(fd)
+            mark.release()
             return None
         except BaseException:
-            os.close(fd)
+            mark.release()
             raise
         finally:
             temporary.unlink()
@@ -58,12 +66,12 @@ class StartedMark:
 
     def release(self) -> None:
         """Let go, if that was not done. The lock is free once the spider's own copy is gone too."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        for fd in {self.fd, self.writer} - {-1}:
+            os.close(fd)
+        self.fd = self.writer = -1
 
     def _write(self, pid: int | None) -> None:
-        _write_mark(self.fd, to_iso(self.started_at), pid)
+        _write_mark(self.writer, to_iso(self.started_at), pid)
 
 
 @state_change("node.note_fork")
@@ -73,12 +81,30 @@ def note_own_pid(fd: int) -> None:
 
 
 def read_mark(folder: Path) -> tuple[int | None, datetime | None]:
-    """Process id and start as the mark tells them; `None` where it does not."""
-    try:
+    """Process id and start as the mark tells them; `None` where it does not. Without a user of its own, a project
+    can put anything there.
+    """
+    with suppress(OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
         content: dict[str, Any] = json.loads(outbox.read_file(folder / outbox.STARTED))
-        return content.get("pid"), datetime.fromisoformat(content["started_at"])
-    except (OSError, ValueError, KeyError, AttributeError):
-        return None, None
+        pid, moment = content.get("pid"), datetime.fromisoformat(content["started_at"])
+        if moment.tzinfo is not None and (pid is None or (type(pid) is int and 1 < pid < _PIDS)):
+            return pid, moment
+    return None, None
+
+
+def _locked(path: Path, writer: int) -> int:
+    """A descriptor of the file that holds its lock: one for reading alone, where such a one can. Raises `OSError`."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        if error.errno != errno.EBADF:
+            raise
+        # NFS
+        fcntl.flock(writer, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return writer
+    return fd
 
 
 def _write_mark(fd: int, started_at: str, pid: int | None) -> None:

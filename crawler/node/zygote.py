@@ -166,7 +166,7 @@ def become(request: ForkRequest, channel: ForkChannel, main: Callable[[], object
     def run() -> None:
         # first of all, and before the zygote's socket is let go: when Scrapyd sees that end, the mark says whether
         # there was a fork
-        note_own_pid(request.mark_fd)
+        note_own_pid(request.mark_fd if request.writer_fd is None else request.writer_fd)
         _detach(request, channel)
         main()
 
@@ -209,8 +209,9 @@ def _detach(request: ForkRequest, channel: ForkChannel) -> None:
 
 #: Bytes of a frame; a request is the names of a crawl and its environment.
 MAX_FRAME = 1 << 20
-#: Descriptors that go with each request: where its output goes, and its mark. With some a third one goes: a pipe with
-#: the variables that only the crawl itself may read.
+#: Descriptors that go with each request: where its output goes, and its mark. With some go others: one by which its
+#: process id is written into the mark, which the crawl's own code is not to have; and a pipe with the variables that
+#: only the crawl itself may read.
 FDS = 2
 _LENGTH = struct.Struct("!I")
 _READ = 1 << 16
@@ -227,10 +228,11 @@ class ForkRequest(NamedTuple):
     folder: str | None
     output_fd: int
     mark_fd: int
+    writer_fd: int | None = None
     variables_fd: int | None = None
 
     def close(self) -> None:
-        for fd in (self.output_fd, self.mark_fd, self.variables_fd):
+        for fd in (self.output_fd, self.mark_fd, self.writer_fd, self.variables_fd):
             with suppress(OSError):
                 if fd is not None:
                     os.close(fd)
@@ -260,7 +262,8 @@ class ForkChannel:
             if message.get("ping"):
                 self.send(pong=True)
                 continue
-            fds = [self._fds.popleft() for _ in range(FDS + bool(message.get("variables")))]
+            fds: list[Any] = [self._fds.popleft() for _ in range(FDS)]
+            fds += [self._fds.popleft() if message.get(name) else None for name in ("notes", "variables")]
             lists, folder = message.get("lists", False), message.get("folder")
             yield ForkRequest(message["id"], message["command"], message["env"], lists, folder, *fds)
 

@@ -171,7 +171,8 @@ class Endings:
         """Write the exit report of an attempt that no launcher will write one for. Raises `OSError`."""
         if files.is_there(attempt.folder / files.EXIT):
             return
-        if is_withdrawn(attempt.folder):
+        # one that is locked was launched, whatever its crawl has made it say
+        if is_withdrawn(attempt.folder) and not files.is_locked(attempt.folder):
             self._refuse(attempt)
         elif files.is_there(attempt.folder / files.STARTED):
             self._look_at_lock(attempt)

@@ -42,6 +42,14 @@ class Told(scrapy.Spider):
         yield {"key": os.environ.get("API_KEY"), "stdin": sys.stdin.read()}
 
 
+def write_into_own_mark():
+    (mark,) = [fd for fd in os.listdir("/dev/fd") if ".started." in os.path.realpath(f"/dev/fd/{fd}")]
+    try:
+        os.pwrite(int(mark), b'{"withdrawn": true}', 0)
+    except OSError:  # it is open, but not for that
+        os.open(f"/proc/self/fd/{mark}", os.O_WRONLY)
+
+
 class Steals(scrapy.Spider):
     name = "steals"
 
@@ -65,6 +73,7 @@ class Steals(scrapy.Spider):
             "replace its egg": lambda: egg.rename(egg.with_name("x")),
             "list all that is unpacked": lambda: os.listdir(egg.parent.parent),
             "own folder": lambda: os.listdir(own),
+            "say of itself what it likes": write_into_own_mark,
             "list the outbox": lambda: os.listdir(node / "outbox"),
             "add to the outbox": (node / "outbox" / ("0" * 32 + "-1")).mkdir,
             "list a folder": lambda: os.listdir(victim),

@@ -41,9 +41,23 @@ def test_the_lock_lives_as_long_as_the_process_that_inherited_it(tmp_path: Path)
 def test_where_there_is_no_mark_or_no_sense_in_it_nothing_is_known(tmp_path: Path) -> None:
     assert not is_locked(tmp_path)
     assert read_mark(tmp_path) == (None, None)
-    for text in ("", "{", "[]", '{"pid": 1}'):
+    moment = '"started_at": "2027-06-01T09:00:01Z"'
+    of_pids = [f'{{{moment}, "pid": {pid}}}' for pid in ("1", "-1", "true", '"7"', "[]", 10**20)]
+    of_times = [f'{{"started_at": {time}, "pid": 7}}' for time in ("5", "null", '"2027-06-01T09:00:01"', "[]")]
+    for text in ("", "{", "[]", '{"pid": 1}', "[" * 4000, *of_pids, *of_times):
         (tmp_path / "started").write_text(text)
         assert read_mark(tmp_path) == (None, None)
+
+
+def test_who_inherits_a_mark_cannot_change_what_it_says(tmp_path: Path) -> None:
+    mark = StartedMark.make(tmp_path, utc_now())
+    assert mark is not None
+    said = read_mark(tmp_path)
+    forge = "import os, sys; os.pwrite(int(sys.argv[1]), b'{}', 0)"
+    done = subprocess.run([sys.executable, "-c", forge, str(mark.fd)], pass_fds=[mark.fd], check=False, stderr=-1)
+    assert b"Bad file descriptor" in done.stderr
+    assert read_mark(tmp_path) == said
+    mark.release()
 
 
 def test_making_marks_leaks_no_descriptor(tmp_path: Path) -> None:

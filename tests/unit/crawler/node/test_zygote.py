@@ -47,17 +47,23 @@ def test_requests_survive_being_cut_anywhere_and_keep_their_descriptors(
         os.close(fd)
 
 
-def test_some_requests_have_a_third_descriptor(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_some_requests_have_further_descriptors(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = ends
-    given = [os.open(os.devnull, os.O_RDONLY) for _ in range(2 * FDS + 1)]
+    given = [os.open(os.devnull, os.O_RDONLY) for _ in range(3 * FDS + 3)]
     some = {"command": ["crawl"], "env": {}}
-    socket.send_fds(ours, [frame(id=1, variables=True, **some) + frame(id=2, variables=False, **some)], given)
-    first, second = ForkChannel(theirs).receive()
-    assert first.variables_fd is not None
-    assert second.variables_fd is None
+    frames = (
+        frame(id=1, variables=True, **some),
+        frame(id=2, **some),
+        frame(id=3, variables=True, notes=True, **some),
+    )
+    socket.send_fds(ours, [b"".join(frames)], given)
+    first, second, third = requests = list(ForkChannel(theirs).receive())
+    assert [one.variables_fd is not None for one in requests] == [True, False, True]
+    assert [one.writer_fd is not None for one in requests] == [False, False, True]
     received = {first.output_fd, first.mark_fd, first.variables_fd, second.output_fd, second.mark_fd}
+    received |= {third.output_fd, third.mark_fd, third.writer_fd, third.variables_fd}
     assert len(received) == len(given)
-    for request in (first, second):
+    for request in requests:
         request.close()
     for fd in given:
         os.close(fd)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from pymongo.errors import ConnectionFailure
 
+from crawler.node.started_mark import StartedMark
 from gateway.clock import Clock, utc_now
-from gateway.contract.outbox import EXIT, FRONTIER, SHIPPED, SPEC, STOPPING, AttemptId
+from gateway.contract.outbox import EXIT, FRONTIER, SHIPPED, SPEC, STARTED, STOPPING, AttemptId
 from gateway.tailer.follow import Follower, SinkThread
 from gateway.tailer.outbox import Attempt, Disk, Outbox, PlainLogs
 
@@ -53,6 +54,18 @@ def test_an_attempt_nobody_can_make_sense_of_is_in_nobodys_way(tmp_path: Path) -
     assert set(follower.present) == {ODD, FINE}
     assert not (outbox.path / str(ODD) / SHIPPED).exists()
     assert (outbox.path / str(FINE) / SHIPPED).exists()
+
+
+def test_a_crawl_that_says_that_it_was_never_launched_is_not_believed(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path, tmp_path / "outbox")
+    folder = outbox.path / str(FINE)
+    folder.mkdir(parents=True)
+    mark = StartedMark.make(folder, utc_now())
+    assert mark is not None
+    (folder / STARTED).write_text('{"withdrawn": true}')
+    follower_of(outbox, tmp_path).sweep()
+    assert not (folder / EXIT).exists()
+    mark.release()
 
 
 def test_what_a_crawl_may_go_on_from_stays_until_its_job_has_ended(tmp_path: Path) -> None:
