@@ -200,6 +200,14 @@ class EggContents:
         egg, venv = self._storage.unpacked / contents.folder, self.venv(contents)
         return self._storage.code(egg, venv)._replace(spider_module=contents.module_of(spider))
 
+    def sizes(self, but: Path) -> dict[str, int]:
+        """By project: bytes of what is written down of all its versions, but for one listing."""
+        found = {}
+        for project in self._storage.list_projects():
+            paths = {self._storage.listing_path(project, version) for version in self._storage.list(project)}
+            found[project] = sum(path.stat().st_size for path in paths - {but} if path.exists())
+        return found
+
     def used(self) -> Iterator[Path]:
         """Where the eggs of all versions lie, and what they depend on."""
         for project in self._storage.list_projects():

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 #: What a parameter can be called. With `_` before it the gateway takes none.
 _PARAMETER = re.compile(r"[^\W_][\w .:-]{0,99}")
+#: Characters of a description.
+_LONGEST_LINE = 1000
 #: Seconds. Scrapyd gives up earlier; this is for the case that it was killed.
 _LONGEST = 90
 #: In the environment: bytes of memory that it may have; without it, any.
@@ -272,7 +274,7 @@ def _timeout(settings: BaseSettings, spider: type[Spider]) -> int | None:
 
 
 def _first_line(text: str | None) -> str:
-    return next(iter(inspect.cleandoc(text or "").splitlines()), "")
+    return next(iter(inspect.cleandoc(text or "").splitlines()), "")[:_LONGEST_LINE]
 
 
 def _domains(domains: Any) -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -206,6 +206,12 @@ class SpiderLists(Service):
             mode = ["--invalidation-mode", "unchecked-hash"]
             with suppress(RunnerError):  # what cannot be compiled is said when it is imported
                 await self._run(["compileall", "-qq", *mode, str(egg)], allowed(), egg, _OWN, str(python))
+
+    def too_much(self, project: str, version: str, spiders: list[SpiderInfo]) -> str | None:
+        """Why there is no room for these in the catalogue, as those of a version that is to be deployed."""
+        but = self._eggs.listing_path(project, version)
+        size = sum(len(info.model_dump_json()) for info in spiders)
+        return too_much(project, size, self._contents.sizes(but))
 
     def dependencies(self, project: str, version: str) -> dict[str, Any]:
         """How the installation of what this version depends on has gone."""
@@ -446,11 +452,33 @@ def spider_lists(app: Any) -> SpiderLists:
 # --- `catalog.json`: every spider that this node can run, for the tailer to publish
 
 
+#: Bytes that may be said in it of all versions of one project, and of all projects. It is one file: if it could not
+#: be read, no project that is deployed here from then on could be crawled.
+MOST_OF_A_PROJECT, MOST_OF_ALL = 32 << 20, 128 << 20
+
+
 @state_change("node.catalog")
 def write_catalog(node_dir: Path, infos: Iterable[SpiderInfo]) -> None:
     node_dir.mkdir(parents=True, exist_ok=True)
     content = [info.model_dump(mode="json") for info in infos]
-    write_atomically(node_dir / CATALOG, orjson.dumps(content, option=orjson.OPT_INDENT_2))
+    write_atomically(node_dir / CATALOG, orjson.dumps(content))
+
+
+def too_much(project: str, size: int, taken: Mapping[str, int]) -> str | None:
+    """Why so many bytes of a version of the project do not fit beside what others have `taken`; `None` if they do."""
+    sizes = {**taken, project: taken.get(project, 0) + size}
+    if sizes[project] > MOST_OF_A_PROJECT:
+        return (
+            "what there is to say of the spiders of all its versions on this node takes more than "
+            f"{MOST_OF_A_PROJECT >> 20} MiB: delete versions that are not needed"
+        )
+    if sum(sizes.values()) > MOST_OF_ALL:
+        most = max(sizes, key=lambda name: sizes[name])
+        return (
+            f"what there is to say of all spiders on this node takes more than {MOST_OF_ALL >> 20} MiB, most of it "
+            f"of project '{most}': delete versions that are not needed"
+        )
+    return None
 
 
 # --- `deployed.json`: what was deployed here with Scrapyd's own tools, for the tailer to report

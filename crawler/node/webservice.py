@@ -322,8 +322,9 @@ class AddVersion(AsyncService):
             listing = await spider_lists(self.root.app).examine(staged, project, version, within=wait)
         except RunnerError as error:
             refuse(f"the egg of '{project}' is refused: {_last_line(str(error))}")
-        if listing.problem:
-            refuse(f"the egg of '{project}' is refused: {listing.problem}")
+        lists = spider_lists(self.root.app)
+        if problem := listing.problem or lists.too_much(project, version, listing.spiders):
+            refuse(f"the egg of '{project}' is refused: {problem}")
         return listing
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 from eggs import SPIDER, egg, source, teller
+
+from crawler.node.spider_lists import MOST_OF_A_PROJECT
 
 from .conftest import EggNode, new_node
 
@@ -163,6 +166,19 @@ def test_names_that_are_no_names_of_files_are_refused(node: EggNode, project: st
     assert answer["status"] == "error"
     assert "cannot be the name of" in answer["message"]
     assert [*(node.home / "node/eggs").glob("**/*")] == []
+
+
+def test_what_is_said_of_one_project_leaves_room_for_others(node: EggNode) -> None:
+    assert node.deploy("large", "1", teller("1"))["status"] == "ok"
+    (said,) = (node.home / "node/eggs/large").glob("*.json")
+    os.truncate(said, MOST_OF_A_PROJECT)
+    refused = node.deploy("large", "2", teller("2"))
+    assert "all its versions" in refused["message"]
+    assert node.deploy("small", "1", teller("1", "small"))["status"] == "ok"
+    assert node.deploy("large", "1", teller("1"))["status"] == "ok"
+    assert node.deploy("large", "2", teller("2"))["status"] == "ok"
+    for project in ("large", "small"):
+        assert node.ask("delproject", project=project)["status"] == "ok"
 
 
 @pytest.mark.parametrize("project", [".", "..", "", "../outbox"])

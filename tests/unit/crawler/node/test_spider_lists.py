@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 from crawler.node.listing import list_own
-from crawler.node.spider_lists import Listing, write_catalog
-from gateway.contract.outbox import CATALOG
+from crawler.node.spider_lists import MOST_OF_A_PROJECT, MOST_OF_ALL, Listing, too_much, write_catalog
+from gateway.contract.outbox import CATALOG, LIMITS
 from gateway.contract.records import SpiderInfo
 
 
@@ -18,3 +18,12 @@ def test_the_catalog_says_what_each_spider_does_and_takes(tmp_path: Path) -> Non
     assert seo.params_schema is not None
     assert seo.params_schema["additionalProperties"] is False
     assert {"obey_robots", "subdomains", "check_external"} <= seo.params_schema["properties"].keys()
+
+
+def test_no_project_takes_the_room_of_others_in_the_catalog() -> None:
+    assert too_much("mine", 9, {"mine": MOST_OF_A_PROJECT - 9, "others": MOST_OF_ALL - MOST_OF_A_PROJECT}) is None
+    assert "all its versions" in (too_much("mine", 10, {"mine": MOST_OF_A_PROJECT - 9}) or "")
+    full = {"large": MOST_OF_A_PROJECT, **{str(number): MOST_OF_A_PROJECT - 1 for number in range(3)}}
+    assert "of project 'large'" in (too_much("mine", 9, full) or "")
+    # all that may be there can be read
+    assert LIMITS[CATALOG] > MOST_OF_ALL
