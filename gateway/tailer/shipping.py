@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -147,6 +148,11 @@ def ship_log(store: LogStore, attempt: Attempt) -> bool:
 MAX_ITEM = 15_000_000
 #: MongoDB takes 100 levels, of which the document around the item is one.
 MAX_DEPTH = 90
+#: Values in an item, at any depth; one with more is kept as text. Each takes some microseconds, in which nothing of
+#: other crawls is shipped, and 15 MB have room for millions.
+MAX_VALUES = 100_000
+_MARKS = (b",", b"[", b"{")
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"')
 #: Bytes kept of an item that is too large, so that its author can recognize it.
 HEAD = 1000
 
@@ -179,6 +185,8 @@ def too_large(attempt_id: files.AttemptId, end: int, size: int, head: bytes) -> 
 
 def _storable_line(line: bytes) -> dict[str, Any] | None:
     """The JSON object on `line`, or `None` if it is something else or cannot go into BSON unchanged."""
+    if _count_marks(line) > MAX_VALUES and _count_marks(_STRING.sub(b"", line)) > MAX_VALUES:
+        return None
     try:
         # not orjson: it turns integers beyond 64 bits into floats
         data = json.loads(line, parse_constant=_refuse, parse_float=_finite)
@@ -187,6 +195,11 @@ def _storable_line(line: bytes) -> dict[str, Any] | None:
         return data if len(bson.encode({"data": data})) <= MAX_ITEM else None
     except (ValueError, OverflowError, RecursionError, BSONError):
         return None
+
+
+def _count_marks(line: bytes) -> int:
+    """At least as many as there are values in it."""
+    return sum(map(line.count, _MARKS))
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -218,7 +231,8 @@ def _has_portable_keys(value: object, depth: int) -> bool:
 
 log = structlog.get_logger()
 
-#: A batch ends at the limit that is reached first. A longer line is a batch of its own.
+#: A batch ends at the limit that is reached first, of which `MAX_VALUES` is another. A longer line is a batch of its
+#: own.
 BATCH_ITEMS = 500
 BATCH_BYTES = 1 << 20
 #: How many batches of a line that is too large are searched for its end before other attempts have their turn; and
@@ -249,9 +263,11 @@ def _next_batch(attempt: Attempt, start: int) -> tuple[list[Item], int, bool]:
         return _long_line(attempt, start)
     items: list[Item] = []
     position = 0
-    while len(items) < BATCH_ITEMS and (newline := data.find(b"\n", position)) >= 0:
+    values = 0
+    while len(items) < BATCH_ITEMS and values < MAX_VALUES and (newline := data.find(b"\n", position)) >= 0:
         line = data[position:newline]
         position = newline + 1
+        values += _count_marks(line)
         if line.strip():
             items.append(parse_item(attempt.id, start + position, line))
     return items, start + position, position > 0

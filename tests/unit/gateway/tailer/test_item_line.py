@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
+from pathlib import Path
 
 import bson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.contract.outbox import AttemptId
-from gateway.tailer.shipping import MAX_ITEM, as_text, parse_item
+from gateway.contract.outbox import ITEMS, AttemptId
+from gateway.tailer import shipping
+from gateway.tailer.outbox import Attempt
+from gateway.tailer.shipping import MAX_ITEM, MAX_VALUES, as_text, parse_item
 
 ID = AttemptId("a" * 32, 1)
 
@@ -51,6 +55,25 @@ def test_many_small_numbers_may_be_too_large_as_bson_and_fit_as_text() -> None:
     line = b'{"n":[' + b",".join([b"1"] * 1_500_000) + b"]}"
     item = parse_item(ID, 1, line)
     assert item.raw == line.decode()
+
+
+def test_what_has_more_values_than_can_be_read_in_a_moment_is_text() -> None:
+    few, many = (b'{"a":["' + b'[{,\\"' * MAX_VALUES + b'",' + b"[]," * number + b"1]}" for number in (9, MAX_VALUES))
+    assert parse_item(ID, 1, few).data is not None
+    assert parse_item(ID, 1, many).raw == many.decode()
+
+
+def test_no_batch_of_items_has_more_than_that_but_for_its_last_one(tmp_path: Path) -> None:
+    attempt = Attempt(tmp_path, ID)
+    attempt.folder.mkdir()
+    line = b'{"a":[' + b"[]," * (MAX_VALUES // 10) + b"1]}\n"
+    (attempt.folder / ITEMS).write_bytes(line * 20)
+    ends, more = [0], True
+    while more:
+        _, end, more = shipping._next_batch(attempt, ends[-1])
+        ends.append(end)
+    assert ends[-1] == 20 * len(line)
+    assert max(after - before for before, after in pairwise(ends)) < len(line) * 11
 
 
 @pytest.mark.parametrize("byte", [b"x", b"\xff"])
