@@ -269,11 +269,22 @@ def _good(report: SpiderReport) -> Outcome:
         return Outcome(JobStatus.FINISHED, Reason.OWN_LIMIT, f"reached its own limit ({report.finish_reason})")
     if errors:
         return Outcome(JobStatus.PARTIAL, _first_code(report, Reason.REQUESTS_FAILED), _failures(report))
-    return Outcome(JobStatus.FINISHED, Reason.COMPLETED, "1 page" if pages == 1 else f"{pages} pages")
+    return Outcome(JobStatus.FINISHED, Reason.COMPLETED, _pages(pages))
+
+
+def _pages(pages: int) -> str:
+    return "1 page" if pages == 1 else f"{pages} pages"
+
+
+#: How the words begin that say that it was an item which failed (`crawler/report/progress.py`).
+_OF_ITEMS = ("in an item pipeline: ", "item ")
 
 
 def _failures(report: SpiderReport) -> str:
     pages, errors = _tally(report)[:2]
+    if any(error.get("reason", "").startswith(_OF_ITEMS) for error in report.errors):
+        # of the page of such an item it is not known whether it is among the errors, too
+        return f"{errors} requests or items failed, beside {_pages(pages)} fetched{_example(report)}"
     return f"{errors} of {pages + errors} requests failed{_example(report)}"
 
 

@@ -357,3 +357,13 @@ def test_a_crawl_that_was_stopped_early_is_partial_whatever_came_after_that() ->
 def test_counts_of_fields_that_cannot_be_are_no_obstacle() -> None:
     odd = report().model_copy(update={"filled": {"title": -1, "other": 2**63 - 1}})
     assert decide(ended(odd), expect=Expect(fields={"title": 1})).status is JobStatus.PARTIAL
+
+
+@pytest.mark.parametrize(
+    "what", ["in an item pipeline: KeyError: 'price'", "item 3 of shop.parse could not be written: x"]
+)
+def test_items_that_failed_are_not_called_requests(what: str) -> None:
+    errors = [{"url": "http://a.example/", "reason": what}]
+    told = decide(ended(report(pages=1, errors=5).model_copy(update={"errors": errors})))
+    assert told.message is not None
+    assert told.message.startswith("5 requests or items failed, beside 1 page fetched (the first: ")
