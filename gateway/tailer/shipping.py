@@ -267,7 +267,8 @@ def _next_batch(attempt: Attempt, start: int) -> tuple[list[Item], int, bool]:
     while len(items) < BATCH_ITEMS and values < MAX_VALUES and (newline := data.find(b"\n", position)) >= 0:
         line = data[position:newline]
         position = newline + 1
-        values += _count_marks(line)
+        # there may be as many empty lines as bytes
+        values += 1 + _count_marks(line)
         if line.strip():
             items.append(parse_item(attempt.id, start + position, line))
     return items, start + position, position > 0

@@ -74,6 +74,8 @@ def test_no_batch_of_items_has_more_than_that_but_for_its_last_one(tmp_path: Pat
         ends.append(end)
     assert ends[-1] == 20 * len(line)
     assert max(after - before for before, after in pairwise(ends)) < len(line) * 11
+    (attempt.folder / ITEMS).write_bytes(b"\n" * 2 * MAX_VALUES)
+    assert shipping._next_batch(attempt, 0) == ([], MAX_VALUES, True)
 
 
 @pytest.mark.parametrize("byte", [b"x", b"\xff"])
