@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,9 @@ RETRY = 30.0
 #: Seconds that the tailer may take to report a deployment; it sends up to 64 MiB to MongoDB.
 NOTED_WITHIN = 40.0
 _LOOK_AGAIN = 0.05
-#: Projects imported at the same time: each takes a processor for a second, or more.
-_AT_ONCE = 2
+#: Projects imported at the same time: each takes a processor for a second, or more. One that takes longer than so
+#: many seconds goes on outside of its turn: it may hang until it is ended, and others are not to wait for that.
+_AT_ONCE, _LONGEST_TURN = 2, 2.0
 #: Seconds between two looks for unpacked eggs that no version is any more, and no crawl uses.
 _SWEEP = 60.0
 
@@ -363,7 +365,7 @@ class SpiderLists(Service):
         command = code.command(self._lister)
         for forks in self._forks_for(project, account, code):
             listing = ForkedListing(command, env, folder, account)
-            output = await self._turn.run(self._fork, forks, listing)
+            output = await self._in_turn(partial(self._fork, forks, listing))
             with suppress(ValueError):
                 return Listing.model_validate_json(output)
             # one that was forked of what is warm may be wrong for that alone
@@ -419,8 +421,18 @@ class SpiderLists(Service):
         account: Account,
         python: str = sys.executable,
     ) -> bytes:
-        output: bytes = await self._turn.run(self._start, args, env, folder, account, python)
-        return output
+        return await self._in_turn(partial(self._start, args, env, folder, account, python))
+
+    async def _in_turn(self, start: Callable[[], Deferred[bytes]]) -> bytes:
+        """The result of what is started once it is its turn."""
+        await self._turn.acquire()
+        over = reactor.callLater(_LONGEST_TURN, self._turn.release)
+        try:
+            return await start()
+        finally:
+            if over.active():
+                over.cancel()
+                self._turn.release()
 
     def _start(
         self, args: list[str], env: dict[str, str], folder: Path | None, account: Account, python: str

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
 from eggs import SPIDER, egg, source, teller
+from node import wait_for
 
 from crawler.node.spider_lists import MOST_OF_A_PROJECT
 
@@ -186,6 +188,29 @@ def test_deleting_a_project_deletes_nothing_else(node: EggNode, project: str) ->
     assert node.deploy("kept", "1", teller("1"))["status"] == "ok"
     assert node.ask("delproject", project=project)["status"] == "error"
     assert node.ask("delproject", project="kept")["status"] == "ok"
+
+
+#: Says in a folder that it is imported, and is until it is told to end.
+HANGING = """
+import os, time
+from pathlib import Path
+(Path({here!r}) / str(os.getpid())).touch()
+while not Path({here!r}, "end").exists():
+    time.sleep(0.05)
+"""
+
+
+def test_what_hangs_while_it_is_listed_keeps_no_other_from_being_deployed(node: EggNode, tmp_path: Path) -> None:
+    hanging = egg(source("hanging", settings=HANGING.format(here=str(tmp_path))))
+    with ThreadPoolExecutor() as pool:
+        deployments = [pool.submit(node.deploy, "hanging", str(number), hanging) for number in range(3)]
+        try:
+            wait_for(lambda: len(list(tmp_path.iterdir())) == len(deployments), 40)
+            assert node.deploy("small", "1", teller("1", "small"))["status"] == "ok"
+            assert not any(one.done() for one in deployments)
+        finally:
+            (tmp_path / "end").touch()
+    assert node.ask("delproject", project="small")["status"] == "ok"
 
 
 def test_what_hangs_while_it_is_listed_is_ended_with_the_node_and_stops_nobody(node: EggNode) -> None:
