@@ -33,6 +33,17 @@ def truncate(moment: datetime) -> datetime:
     return utc.replace(microsecond=utc.microsecond // 1000 * 1000)
 
 
+#: Of a file that says that it is from later: 9000-01-01.
+_LATEST = 221_845_392_000.0
+
+
+def from_timestamp(seconds: float) -> datetime:
+    """The moment that a file says it is from. Whoever owns a file may have it say any, and some disks keep years that
+    Python and MongoDB have no name for: those of before 1970 become 1970, those of after 9000 become 9000.
+    """
+    return truncate(datetime.fromtimestamp(min(max(seconds, 0.0), _LATEST), UTC))
+
+
 def utc_now() -> datetime:
     return truncate(datetime.now(UTC))
 

@@ -8,14 +8,13 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from operator import attrgetter
 from typing import NamedTuple
 
 import structlog
 from attrs import define, field
 
-from gateway.clock import Clock, truncate, utc_now
+from gateway.clock import Clock, from_timestamp, utc_now
 from gateway.contract import outbox as files
 from gateway.contract import records
 from gateway.contract.written_files import Found, find_files, open_written
@@ -174,14 +173,14 @@ class FileSink:
             pieces = _Pieces(file.fileno(), found.size)
             self._store.keep(attempt.id, found.name, pieces.read())
             self._problem = None
-            modified = datetime.fromtimestamp(os.fstat(file.fileno()).st_mtime, UTC)
+            modified = from_timestamp(os.fstat(file.fileno()).st_mtime)
         self._store.note(
             FileRecord.of(
                 attempt.id,
                 found.name,
                 size=pieces.size,
                 sha256=pieces.digest.hexdigest(),
-                modified_at=truncate(modified),
+                modified_at=modified,
                 stored_at=self._clock(),
             )
         )

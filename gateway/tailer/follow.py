@@ -13,7 +13,7 @@ import structlog
 from attrs import define, field
 from pymongo.errors import PyMongoError
 
-from gateway.clock import Clock, truncate
+from gateway.clock import Clock, from_timestamp
 from gateway.contract import outbox as files
 from gateway.contract import records
 from gateway.crash_points import state_change
@@ -191,8 +191,7 @@ class Endings:
         spec = records.read_record(attempt.folder / files.SPEC, records.NodeSpec)
         if spec is not None:
             return spec.not_after + STALE_AFTER
-        made = datetime.fromtimestamp(attempt.folder.lstat().st_mtime).astimezone()
-        return truncate(made) + SPEC_AFTER
+        return from_timestamp(attempt.folder.lstat().st_mtime) + SPEC_AFTER
 
     def _report_lost(self, attempt: Attempt) -> None:
         state = files.state_dir(attempt.folder)

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import psutil
@@ -23,7 +23,7 @@ from watchdog.events import FileModifiedEvent, FileSystemEvent, FileSystemEventH
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
 
-from gateway.clock import Clock, truncate
+from gateway.clock import Clock, from_timestamp
 from gateway.contract import outbox as files
 from gateway.contract import records
 from gateway.contract.log_line import HEADLESS_LEVEL
@@ -99,15 +99,17 @@ def started_at(folder: Path) -> datetime | None:
     """When the attempt was launched; `None` if it was not."""
     mark = folder / files.STARTED
     try:
-        made = datetime.fromtimestamp(mark.lstat().st_mtime, UTC)
+        made = from_timestamp(mark.lstat().st_mtime)
         content = _content(mark)
     except FileNotFoundError:
         return None
     if content == _WITHDRAWN:
         return None
     with suppress(ValueError, KeyError, TypeError, RecursionError):
-        return datetime.fromisoformat(json.loads(content)["started_at"])
-    return truncate(made)
+        said = datetime.fromisoformat(json.loads(content)["started_at"])
+        # a project without a user of its own can have it say anything
+        return said if said.tzinfo is not None else made
+    return made
 
 
 def is_mark(folder: Path) -> bool:

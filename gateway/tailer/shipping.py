@@ -7,7 +7,6 @@ import json
 import math
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -17,7 +16,7 @@ import structlog
 from attrs import define
 from bson.errors import BSONError
 
-from gateway.clock import Clock, truncate, utc_now
+from gateway.clock import Clock, from_timestamp, utc_now
 from gateway.contract import outbox as files
 from gateway.contract import records
 from gateway.contract.log_line import MAX_LINE, LogEntry, end_of_entries, split_entries, survey
@@ -363,9 +362,9 @@ def read_facts(attempt: Attempt) -> records.ExitReport:
     if facts is not None:
         return _storable_facts(facts)
     log.warning("exit_report_unreadable", attempt=str(attempt.id))
-    written = datetime.fromtimestamp((attempt.folder / files.EXIT).lstat().st_mtime, UTC)
+    written = from_timestamp((attempt.folder / files.EXIT).lstat().st_mtime)
     why = f"{files.EXIT} is not what a node writes"
-    return records.ExitReport(attempt=attempt.id.attempt, ended_at=truncate(written), exit_code=1, log_tail=why)
+    return records.ExitReport(attempt=attempt.id.attempt, ended_at=written, exit_code=1, log_tail=why)
 
 
 def _storable_facts(facts: records.ExitReport) -> records.ExitReport:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.clock import FRESH_SECONDS, SteadyClock, steady_seconds, time_of_node, to_iso, utc_now
+from gateway.clock import FRESH_SECONDS, SteadyClock, from_timestamp, steady_seconds, time_of_node, to_iso, utc_now
 from gateway.contract.outbox import CLOCK
 
 NOON = datetime(2027, 6, 1, 12, tzinfo=UTC)
@@ -77,3 +77,8 @@ def test_and_if_there_is_nothing_of_the_kind(tmp_path: Path, content: str | None
 def test_what_waits_for_ever_in_its_place_keeps_nobody(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / CLOCK)
     assert off(time_of_node(tmp_path)) < 2
+
+
+def test_a_file_of_any_year_has_a_time_that_can_be_kept() -> None:
+    assert from_timestamp(NOON.timestamp() + 0.0001) == NOON
+    assert [from_timestamp(seconds).year for seconds in (-1e18, 3e11, 1e18)] == [1970, 9000, 9000]
