@@ -236,7 +236,8 @@ class Keeper:
 
     def _measure(self, uid: int, paths: list[str], most: list[int], pids: list[int], fds: Sequence[int]) -> None:
         def measure() -> space.Space:
-            return space.measure([*map(Path, paths), *_left_by(uid)], space.Space(*most), pids)
+            elsewhere = space.shared_memory(uid)
+            return space.measure([*map(Path, paths), *_left_by(uid)], space.Space(*most), pids, elsewhere)
 
         self._act(uid, measure, fds[0])
 
@@ -352,10 +353,11 @@ def _act(uid: int, act: Callable[[], Any], answer: int) -> None:
 
 
 def _clear(uid: int) -> None:
-    """Remove what the user has left in folders that are everybody's, but for what is newer than this."""
+    """Remove what the user has left where anybody may leave something, but for what is newer than this."""
     began = time.time()
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
+    space.remove_system_v(uid, began)
     for path in _left_by(uid, before=began):
         remove_tree(path)
 

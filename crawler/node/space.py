@@ -7,6 +7,7 @@ called within itself.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import stat
 from collections.abc import Callable, Iterable
@@ -36,12 +37,12 @@ class _EnoughError(Exception):
     """It has been counted up to the limit."""
 
 
-def measure(paths: Iterable[Path], most: Space, pids: Iterable[int] = ()) -> Space:
+def measure(paths: Iterable[Path], most: Space, pids: Iterable[int] = (), elsewhere: int = 0) -> Space:
     """What is in an attempt's folder, all of whose entries are `paths`, without the bytes of the crawl's own records;
-    and what its processes have open that is in no folder. It is not counted further than `most`, of which 0 is no
-    limit. Raises `OSError` if folders are moved meanwhile.
+    what its processes have open that is in no folder; and so many bytes `elsewhere`. It is not counted further than
+    `most`, of which 0 is no limit. Raises `OSError` if folders are moved meanwhile.
     """
-    taken = Space(_unnamed(pids), 0)
+    taken = Space(elsewhere + _unnamed(pids), 0)
     if exceeded(taken, most):
         return taken
 
@@ -73,6 +74,36 @@ def _unnamed(pids: Iterable[int]) -> int:
                     if stat.S_ISREG(status.st_mode) and not status.st_nlink:
                         found[status.st_dev, status.st_ino] = _BLOCK * status.st_blocks
     return sum(found.values())
+
+
+#: System V's memory, queues and semaphores stay when their process has ended. Of each kind: what the number of one is
+#: called in `/proc/sysvipc`, and the function that removes one.
+_KINDS = {"shm": ("shmid", "shmctl"), "msg": ("msqid", "msgctl"), "sem": ("semid", "semctl")}
+_REMOVE = 0
+
+
+def shared_memory(uid: int) -> int:
+    """Bytes of System V's shared memory of this user. It is in no folder, and nobody needs to have it open."""
+    return sum(int(one["size"]) for one in _system_v("shm", uid))
+
+
+def remove_system_v(uid: int, before: float) -> None:
+    """Remove what our own user, `uid`, has left there from before this moment."""
+    libc = ctypes.CDLL(None)
+    for kind, (number, control) in _KINDS.items():
+        for one in _system_v(kind, uid):
+            if int(one["ctime"]) < before:
+                arguments = (int(one[number]), 0) if kind == "sem" else (int(one[number]),)
+                getattr(libc, control)(*arguments, _REMOVE, None)
+
+
+def _system_v(kind: str, uid: int) -> list[dict[str, str]]:
+    """Those of one kind, by the names in the first line; none where the kernel has none."""
+    try:
+        names, *lines = [line.split() for line in Path("/proc/sysvipc", kind).read_text().splitlines()]
+    except OSError:
+        return []
+    return [one for one in (dict(zip(names, line, strict=False)) for line in lines) if one["uid"] == str(uid)]
 
 
 def exceeded(taken: Space, most: Space) -> str | None:

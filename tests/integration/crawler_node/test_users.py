@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shutil
@@ -26,6 +27,7 @@ from node import ROOT, Node, wait_for
 from others import for_others
 from wheels import write_wheel, write_wheels_of_node
 
+from crawler.node import space
 from crawler.node.keeper import Processes, acting_as
 from gateway.contract.outbox import remove_tree
 from gateway.contract.written_files import find_files, open_written
@@ -461,6 +463,16 @@ def test_nothing_stays_of_a_project_once_the_last_of_its_crawls_has_ended(node: 
     places = (Path("/tmp"), Path("/dev/shm"))
     wait_for(lambda: not [path for place in places for path in place.glob(f"litter-{uid}-*")])
     wait_for(lambda: not (folder / "tmp").exists())
+    wait_for(lambda: not [kind for kind in ("shm", "msg", "sem") if space._system_v(kind, uid)])
+
+
+def test_memory_that_no_process_has_counts_as_files_do() -> None:
+    with acting_as(LAST, LAST):
+        assert ctypes.CDLL(None).shmget(0, 1 << 20, 0o1600) >= 0
+        taken = space.measure([], space.Space(0, 0), elsewhere=space.shared_memory(LAST))
+        assert taken.bytes >= 1 << 20
+        space.remove_system_v(LAST, time.time() + 1)
+        assert space.shared_memory(LAST) == 0
 
 
 def test_a_keeper_that_takes_its_time_is_waited_for(node: UsersNode) -> None:

@@ -1,5 +1,6 @@
 """Spiders of an egg that is not to be trusted. They have no need of a page."""
 
+import ctypes
 import fcntl
 import os
 import shutil
@@ -280,6 +281,8 @@ class Litters(scrapy.Spider):
         for folder in ("/tmp", "/dev/shm", tempfile.gettempdir()):
             place = Path(tempfile.mkdtemp(prefix=f"litter-{os.getuid()}-", dir=folder))
             (place / "file").touch()
+        libc = ctypes.CDLL(None)
+        assert min(libc.shmget(0, 4096, 0o1600), libc.msgget(0, 0o1600), libc.semget(0, 1, 0o1600)) >= 0
         if os.fork() == 0:
             os.setsid()
             if os.fork() == 0:
