@@ -75,6 +75,8 @@ class Guard:
             if not visitor.is_gone:
                 raise
             await problem(scope, _CLIENT_GONE, "client_gone", "the client did not wait")(scope, receive, send)
+        finally:
+            visitor.end()
         if scope.get("state", {}).get(WRONG_KEY):
             await self.wrong_keys.count(sent, scope)
 

@@ -5,15 +5,14 @@ them together leave file handles for other calls.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
 
 from attrs import define, field
 from starlette.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive
 
-from gateway.errors import TooManyError, UnavailableError
-from gateway.web.errors import answer_to
+from gateway.errors import UnavailableError
 from gateway.web.threads import current_visitor, too_many
 
 
@@ -26,28 +25,26 @@ class LastingAnswers:
     _most: int
     _open: Counter[str] = field(init=False, factory=Counter)
 
-    def require_room(self) -> None:
-        """Raises `TooManyError` if the user may not open a further one, `UnavailableError` if nobody may."""
+    def take(self) -> None:
+        """The request under way gets an answer that lasts: it has one place from now until its answer has ended. What
+        the answer needs is read after this: a crowd would have it read in vain.
+
+        Raises `TooManyError` if the user may not open a further one, `UnavailableError` if nobody may.
+        """
         visitor = current_visitor()
-        if visitor is not None and self._open[visitor.name] >= self._each:
+        if visitor is None or visitor.lasts:
+            return
+        if self._open[visitor.name] >= self._each:
             raise too_many(f"{self._each} of your streams, downloads and waiting calls are open", self._each)
         if self._open.total() >= self._most:
             raise UnavailableError("this gateway has as many streams and downloads open as it can")
+        self._open[visitor.name] += 1
+        visitor.lasts = visitor.is_admitted = True
+        visitor.at_end(partial(self._give_back, visitor.name))
 
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        """A further one, for as long as the context lasts. Raises what `require_room` raises."""
-        self.require_room()
-        visitor = current_visitor()
-        name = visitor.name if visitor else ""
-        if visitor is not None:
-            visitor.is_admitted = True
-        self._open[name] += 1
-        try:
-            yield
-        finally:
-            self._open[name] -= 1
-            self._open += Counter()
+    def _give_back(self, name: str) -> None:
+        self._open[name] -= 1
+        self._open += Counter()
 
 
 # --- downloads
@@ -56,6 +53,8 @@ class LastingAnswers:
 class Download(StreamingResponse):
     """As long as it likes, but to a client that reads (see `http_protocol`). Its chunks are read one by one, so that
     others get a turn.
+
+    Raises what `LastingAnswers.take` raises.
     """
 
     def __init__(
@@ -67,15 +66,8 @@ class Download(StreamingResponse):
         status_code: int = 200,
         media_type: str | None = None,
     ) -> None:
+        answers.take()
         super().__init__(chunks, status_code, headers, media_type)
-        self._answers = answers
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            with self._answers.one():
-                await super().__call__(scope, receive, send)
-        except (TooManyError, UnavailableError) as error:
-            await answer_to(error, scope)(scope, receive, send)
 
 
 def abort(receive: Receive) -> None:

@@ -109,6 +109,9 @@ class Visitor:
     #: The request has been let in: its further calls wait as long as it takes. What was begun is brought to its end.
     is_admitted: bool = False
     is_gone: bool = field(init=False, default=False)
+    #: The request's answer lasts, and is counted until it has ended.
+    lasts: bool = field(init=False, default=False)
+    _at_end: list[Callable[[], None]] = field(init=False, factory=list)
     _waiting: set[Future[Any]] = field(init=False, factory=set)
 
     def leave(self) -> None:
@@ -116,6 +119,14 @@ class Visitor:
         self.is_gone = True
         for future in tuple(self._waiting):
             future.cancel()
+
+    def at_end(self, act: Callable[[], None]) -> None:
+        """`act` when the request has been answered, however that ended."""
+        self._at_end.append(act)
+
+    def end(self) -> None:
+        while self._at_end:
+            self._at_end.pop()()
 
     def waits_for(self, future: Future[Any]) -> None:
         self._waiting.add(future)

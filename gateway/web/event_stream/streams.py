@@ -19,7 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from gateway.clock import Clock, to_iso, utc_now
 from gateway.contract.log_line import Position
-from gateway.errors import InvalidRequestError, JobNotFoundError, TooManyError, UnavailableError
+from gateway.errors import InvalidRequestError, JobNotFoundError, UnavailableError
 from gateway.jobs.job import Job
 from gateway.jobs.queries import JobQueries
 from gateway.jobs.store import JobStore
@@ -27,7 +27,6 @@ from gateway.logs.store import LogStore
 from gateway.schedules.schedule import Schedule, ScheduleState
 from gateway.schedules.store import JobOrSchedule, RunOf, ScheduleStore
 from gateway.stores.redis import connect_async
-from gateway.web.errors import answer_to
 from gateway.web.event_stream.hub import Hub, wait_for_end
 from gateway.web.event_stream.lines import (
     FAREWELL,
@@ -56,11 +55,14 @@ class StreamResponse(EventSourceResponse):
     """sse-starlette sets `shutdown` when the server has to stop; the chunks then end by themselves.
 
     If the request's state holds `until_over`, the stream ends when that returns: the caller's right to it is over.
+
+    Raises what `LastingAnswers.take` raises.
     """
 
     def __init__(
         self, chunks: AsyncIterator[bytes], shutdown: anyio.Event, limits: StreamLimits, answers: LastingAnswers
     ) -> None:
+        answers.take()
         super().__init__(
             chunks,
             sep="\n",
@@ -71,16 +73,8 @@ class StreamResponse(EventSourceResponse):
             shutdown_grace_period=limits.farewell,
         )
         self._patience = limits.send_timeout
-        self._answers = answers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            with self._answers.one():
-                await self._stream(scope, receive, send)
-        except (TooManyError, UnavailableError) as error:
-            await answer_to(error, scope)(scope, receive, send)
-
-    async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
         until_over: UntilOver | None = scope.get("state", {}).get("until_over")
         receiving = ReceiveUntilOver(receive, until_over)
         try:
@@ -254,7 +248,7 @@ class EventStreams:
 
         The answer has no content if the client has seen the end. Raises `InvalidRequestError` for an id of no event.
         """
-        self._answers.require_room()
+        self._answers.take()
         resume = _resume_point(request)
         named = await self._history.look(self._named.followed, job_id, resume.run if resume else None)
         wanted = wanted or LineFilter()
@@ -290,14 +284,14 @@ class EventStreams:
 
     async def overview(self, job_ids: Sequence[str], user_id: str | None) -> Response:
         """`status` and `progress` of many jobs: those named, else all that are alive (of one user, if given)."""
-        self._answers.require_room()
+        self._answers.take()
         chunks = self._overview.events(job_ids, user_id, closing=self._shutdown.is_set)
         # it says whether it can begin before the answer does
         return self._streamed(_beginning_with(await anext(chunks), chunks))
 
     async def download(self, job_id: str, media_type: str, wanted: LineFilter, attempt: int | None) -> Response:
         """The log so far, streamed. Raises `InvalidRequestError` if there is no such attempt."""
-        self._answers.require_room()
+        self._answers.take()
         named = await self._history.look(self._named.find, job_id)
         job = named.job if isinstance(named, RunOf) else named
         if job is None:
@@ -310,7 +304,8 @@ class EventStreams:
         Raises `JobNotFoundError`, `TooManyError`, `UnavailableError`.
         """
         changed = asyncio.Event()
-        with self._answers.one(), self._hub.watch(await self._history.job(job_id), changed) as feed:
+        self._answers.take()
+        with self._hub.watch(await self._history.job(job_id), changed) as feed:
             await wait_for_end(feed, changed, seconds)
         return await self._history.job(job_id)
 

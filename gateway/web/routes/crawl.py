@@ -187,7 +187,7 @@ async def crawl(
     """
     streams = EVENT_STREAM in request.headers.get("accept", "")
     if streams:
-        parts.answers.require_room()
+        parts.answers.take()
     order = await order_of(body, query, caller, parts)
     order = order._replace(idempotency_key=idempotency_key or None, correlation_id=request_id)
     when = when_of(body)

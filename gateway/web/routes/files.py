@@ -162,6 +162,7 @@ async def get_file(
     if_none_match: Annotated[str | None, Header(description="The `ETag` that the client has.")] = None,
 ) -> Response:
     """A browser saves it under its own name, and shows or runs nothing of it."""
+    parts.answers.take()
     record = await parts.threads.run(_find, parts, job_id, name, query.attempt)
     headers = _headers(record)
     if if_none_match and headers["ETag"] in if_none_match:

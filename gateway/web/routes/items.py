@@ -188,6 +188,8 @@ async def get_run_items(
 
 
 async def _items(parts: GatewayParts, identity: str, query: ItemsQuery, run: str | None = None) -> Response:
+    if query.limit is None:
+        parts.answers.take()
     page_of, _, after = (query.after or "").rpartition(".")
     named = await parts.threads.look(parts[JobOrSchedule].find, identity, page_of or run)
     job = named.job if isinstance(named, RunOf) else named

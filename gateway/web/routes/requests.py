@@ -234,6 +234,8 @@ class _Export:
 
 
 async def _download(parts: GatewayParts, job_id: str, query: RequestsQuery) -> Response:
+    if query.limit is None:
+        parts.answers.take()
     job = await parts.threads.look(parts[JobOrSchedule].whole, job_id)
     attempt = attempt_of(job, query.attempt)
     encoder = _encoder(query)

@@ -230,7 +230,7 @@ async def scrape(
     asked_by = caller.only(body.user_id if "user_id" in body.model_fields_set else None) or body.user_id
     body = body.model_copy(update={"user_id": asked_by})
     if query.mode == "sync":
-        parts.answers.require_room()
+        parts.answers.take()
         body = _small(body)
     order = body.to_order(idempotency_key=idempotency_key or None, correlation_id=request_id)
     job = await parts.threads.run(parts[Scraping].start, order)

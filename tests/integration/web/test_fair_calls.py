@@ -22,8 +22,10 @@ from stack import wait_until
 from gateway.access.key_store import Issued, KeyIssue, KeyStore
 from gateway.access.keys import Scope
 from gateway.clock import utc_now
+from gateway.items.items import ItemStore
 from gateway.jobs.bulk import BulkActs
 from gateway.jobs.job import Attempt, JobStatus
+from gateway.jobs.queries import JobQueries
 from gateway.jobs.store import JobStore
 from gateway.logs.store import LogChunk, LogStore
 from gateway.requests.store import RequestStore
@@ -221,6 +223,18 @@ def test_streams_are_counted_by_user(
                 with http.stream("GET", "/events", headers={"Authorization": f"Bearer {root.token}"}) as other:
                     assert other.status_code == 200
         wait_until(lambda: opens(http, mine))
+
+
+@pytest.mark.parametrize("path", ["/events", "/jobs/{job}/items?format=csv", "/jobs/{job}/requests?format=csv"])
+def test_of_a_crowd_at_once_only_as_much_is_read_as_can_be_open(
+    annes: Door, job: str, gate: Gate, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    most = Settings.model_fields["gateway_user_streams"].default
+    for kind, name in ((JobQueries, "page"), (ItemStore, "page"), (RequestStore, "chunks")):
+        gate.hold(monkeypatch, kind, name, lambda *_, **__: True)
+    begun = annes.begin(most + 10, lambda: annes.get(path.format(job=job)))
+    wait_until(lambda: sum(one.done() for one in begun) == 10)
+    assert {problem(one.result()) for one in begun if one.done()} == {TOO_MANY}
 
 
 def test_a_download_that_nobody_reads_ends(
