@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import cast
+from weakref import WeakValueDictionary
 
 import structlog
 from attrs import define, field
@@ -58,6 +59,7 @@ class Guard:
         self.wrong_keys = WrongKeys(settings.gateway_cors_origins)
         self.rate = RequestLimit(settings.gateway_rate_limit)
         self.size = BodyLimit()
+        self.turns = Turns()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -70,6 +72,7 @@ class Guard:
         set_visitor(visitor)
         try:
             refusal = await self._refusal(scope)
+            await self.turns.next(visitor.name)
             await (refusal or self.app)(scope, self.size.counted(scope, receive), send)
         except asyncio.CancelledError:
             if not visitor.is_gone:
@@ -103,6 +106,22 @@ class Guard:
 
 def _user_name(key: ApiKey) -> str:
     return f"user:{key.user_id}"
+
+
+# --- all requests are handled on one loop, so a crowd of one user's would keep it for seconds
+
+
+@define(eq=False, repr=False, slots=False)
+class Turns:
+    """A user's requests begin one after the other, with a round of the loop in between: what is ready then of other
+    users comes first.
+    """
+
+    _of_users: WeakValueDictionary[str, asyncio.Lock] = field(init=False, factory=WeakValueDictionary)
+
+    async def next(self, user: str) -> None:
+        async with self._of_users.setdefault(user, asyncio.Lock()):
+            await asyncio.sleep(0)
 
 
 # --- a gateway on a loopback address serves this machine only. On any address it refuses unlisted origins' pages.

@@ -19,7 +19,7 @@ from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
 from gateway.web.guard import MALFORMED, WRONG_KEY
-from gateway.web.schemas.types import Cursor, Name, QueryModel, QueryTime, SearchText, Timestamp, UserId
+from gateway.web.schemas.types import Body, Cursor, Name, QueryModel, QueryTime, SearchText, Timestamp, UserId
 
 _KEY = f"db_4f1d9c2b3a4e_{'0d4f5c6b' * 6}"
 _VIEW: dict[str, JsonValue] = {
@@ -31,7 +31,7 @@ _VIEW: dict[str, JsonValue] = {
 }
 
 
-class SignIn(BaseModel, extra="forbid", json_schema_extra={"examples": [{"key": _KEY}]}):
+class SignIn(Body, json_schema_extra={"examples": [{"key": _KEY}]}):
     key: SecretStr = Field(
         max_length=200, description="`db_<id>_<secret>`; leave it out if `Authorization` has the key."
     )

@@ -29,7 +29,7 @@ from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
-from gateway.web.schemas.types import QueryModel, Timestamp
+from gateway.web.schemas.types import Body, QueryModel, Timestamp
 
 NodeName = Annotated[
     str, Path(description="As `GET /nodes` has it.", pattern=r"^[^\x00-\x1f\x7f/]{1,255}$", examples=["n1"])
@@ -182,7 +182,7 @@ _JOINED: JsonDict = {
 }
 
 
-class Invite(BaseModel, extra="forbid", json_schema_extra={"examples": [{"minutes": 60, "note": "the one in Lyon"}]}):
+class Invite(Body, json_schema_extra={"examples": [{"minutes": 60, "note": "the one in Lyon"}]}):
     minutes: int = Field(default=60, ge=1, le=7 * 24 * 60, description="How long the invitation is good.")
     note: str | None = Field(default=None, max_length=200, description="For whom it is: `keys list` shows it.")
 

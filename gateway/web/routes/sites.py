@@ -22,7 +22,7 @@ from gateway.sites.store import SiteStore
 from gateway.web.authorisation import needs
 from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
-from gateway.web.schemas.types import Name, Params, QueryBoolean, QueryModel, Text, Timestamp, UrlText
+from gateway.web.schemas.types import Body, Name, Params, QueryBoolean, QueryModel, Text, Timestamp, UrlText
 
 #: Minutes of a year.
 _MOST_MINUTES = 366 * 24 * 60
@@ -57,7 +57,7 @@ Selector = Annotated[Text, Field(min_length=1, max_length=MAX_LENGTH)]
 Seconds = Annotated[float, Field(ge=0, le=3600)]
 
 
-class Named(BaseModel, extra="forbid", strict=True):
+class Named(Body, strict=True):
     """A body whose absent fields mean something."""
 
     def given(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pydantic.config import JsonDict
 from gateway.contract.crawl import Expect, FetchOptions
 from gateway.schedules.schedule import CatchUp, Overlap
 from gateway.web.schemas.types import (
+    Body,
     Name,
     Params,
     QueryBoolean,
@@ -35,7 +36,7 @@ OverlapName = Annotated[Overlap, Field(strict=False)]
 CatchUpName = Annotated[CatchUp, Field(strict=False)]
 
 
-class TimingFields(BaseModel, extra="forbid", strict=True):
+class TimingFields(Body, strict=True):
     """All fields are optional: without any of them a crawl runs now."""
 
     interval: Interval | None = Field(
@@ -128,7 +129,7 @@ StartUrls = Annotated[
 ]
 
 
-class WorkFields(BaseModel, extra="forbid", strict=True):
+class WorkFields(Body, strict=True):
     """What a crawl does, apart from its spider and its start URLs. All fields are optional."""
 
     depth: int | None = Field(

@@ -26,7 +26,7 @@ from gateway.jobs.job import (
 )
 from gateway.jobs.queries import JobPoint
 from gateway.nodes.node import NodeState
-from gateway.web.schemas.types import Cursor, JobsFilter, QueryTime, Timestamp
+from gateway.web.schemas.types import Body, Cursor, JobsFilter, QueryTime, Timestamp
 
 _AS_OF = "2027-06-01T09:00:00.000Z"
 _BULK = {"filter": {"spider": "seo", "status": ["error"]}, "action": "retry", "expect": 312, "as_of": _AS_OF}
@@ -152,7 +152,7 @@ class JobPointsView(BaseModel):
     )
 
 
-class BulkRequest(BaseModel, extra="forbid", json_schema_extra={"examples": [_BULK]}):
+class BulkRequest(Body, json_schema_extra={"examples": [_BULK]}):
     filter: JobsFilter = Field(description="The same names as in `GET /jobs`. Empty: all jobs.")
     action: Action = Field(
         description="`cancel`, `retry` or `delete`; for dead letters also `requeue` (run again) and `dismiss`."

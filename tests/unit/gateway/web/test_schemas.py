@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -127,3 +128,11 @@ def test_what_is_wrong_about_a_schedule_is_refused_by_name(field: str, value: ob
     with pytest.raises(ValidationError) as caught:
         CrawlRequest.model_validate({**PERIODIC, field: value})
     assert {problem["loc"][0] for problem in caught.value.errors()} == {field}
+
+
+def test_of_thousands_of_unknown_fields_some_are_named() -> None:
+    body = {"spider": "seo", **{f"x{number}": 1 for number in range(15_000)}, "depth": -1}
+    with pytest.raises(ValidationError) as refused:
+        CrawlRequest.model_validate(body)
+    faults = Counter(fault["type"] for fault in refused.value.errors())
+    assert faults == {"extra_forbidden": 20, "greater_than_equal": 1}
