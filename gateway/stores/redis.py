@@ -89,8 +89,8 @@ class _Pool(redis.BlockingConnectionPool):
             raise redis.TimeoutError("no time is left to ask Redis")
         connection: Any = super().get_connection(*names, **options)  # type: ignore[no-untyped-call]  # redis-py's
         connection.socket_timeout = connection.socket_connect_timeout = seconds
-        if connection._sock is not None:  # noqa: SLF001 - redis-py has no other way to change it while connected
-            connection._sock.settimeout(seconds)  # noqa: SLF001 - as above
+        # if it is connected already
+        connection.update_current_socket_timeout(seconds)
         return connection
 
 
