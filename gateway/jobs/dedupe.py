@@ -16,47 +16,47 @@ from urllib.parse import urlsplit
 import orjson
 import redis
 import redis.asyncio
+from pydantic import BaseModel
 from w3lib.url import canonicalize_url, safe_url_string
 
 from gateway.contract.crawl import CrawlSpec
 from gateway.crash_points import state_change
 from gateway.errors import InvalidRequestError
 
+#: Fields of a spec that do not change the work: one says how to find the answer, the other comes with the site.
+_NO_IDENTITY = frozenset({"ignore_cache", "site_rate_limit"})
+#: Fields that are part of each fingerprint, also without a value: those that there were at first.
+_ALWAYS = frozenset(
+    {
+        *("project", "version", "spider", "start_urls", "depth", "params"),
+        *("max_pages", "max_items", "timeout", "fetch", "site"),
+    }
+)
+
 
 def fingerprint(user_id: str, spec: CrawlSpec, *, when: dict[str, str] | None = None) -> str:
     """SHA-256, hexadecimal, over everything that changes the work: user, project, spider, the set of start URLs
-    (canonical, order and repeats ignored), version, depth, params, settings, variables, limits, what is expected and,
-    for schedules, the times.
-
-    `ignore_cache` is left out, because it says how to find the answer and not what is asked.
+    (canonical, order and repeats ignored), all else that a `CrawlSpec` has, and, for schedules, the times.
 
     Raises `InvalidRequestError` for values that JSON or MongoDB cannot hold.
     """
+    given = {name: getattr(spec, name) for name in CrawlSpec.model_fields if name not in _NO_IDENTITY}
+    given["start_urls"] = sorted({_canonical(url) for url in spec.start_urls})
     identity = {
         "user": user_id,
-        "project": spec.project,
-        "version": spec.version,
-        "spider": spec.spider,
-        "start_urls": sorted({_canonical(url) for url in spec.start_urls}),
-        "depth": spec.depth,
-        "params": spec.params,
-        "max_pages": spec.max_pages,
-        "max_items": spec.max_items,
-        "timeout": spec.timeout,
-        "fetch": spec.fetch.model_dump(mode="json", exclude_defaults=True) if spec.fetch else None,
-        "site": spec.site,
         "when": when,
-        # only if they are given: the fingerprints of jobs from before there were any stay as they are
-        **{name: given for name in ("replaced", "settings", "env") if (given := getattr(spec, name))},
+        # a field of later joins only if it is given: so the fingerprints of jobs from before there was it stay
+        **{name: _plain(value) for name, value in given.items() if value or name in _ALWAYS},
     }
-    if spec.expect is not None:
-        # absent otherwise, so that requests without it keep their fingerprint
-        identity["expect"] = spec.expect.model_dump(mode="json", exclude_defaults=True)
     try:
         text = orjson.dumps(identity, option=orjson.OPT_SORT_KEYS)
     except TypeError as error:
         raise InvalidRequestError("params", "must hold only valid Unicode and integers of 64 bits") from error
     return hashlib.sha256(text).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(mode="json", exclude_defaults=True) if isinstance(value, BaseModel) else value
 
 
 @lru_cache(maxsize=1024)  # most requests repeat an earlier one

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
@@ -32,32 +33,23 @@ Wishes = TypeVar("Wishes", FetchOptions, Expect)
 _WHEN = set(When._fields)
 _TIMING = {"interval", "timezone", "jitter", "ends_at"}
 _SCHEDULE = {"name", "overlap", "catch_up", "max_runs"}
-_ORDER = {"priority", "tags", "webhooks", "max_retries"}
-_SPEC = {
-    *("project", "version", "spider", "start_urls", "depth", "params", "max_pages", "max_items", "timeout"),
-    *("ignore_cache", "fetch", "expect", "settings", "env"),
-}
+_ORDER = CrawlOrder.model_fields.keys() - {"spec"}
+#: What a request may say of the work; the rest comes with a site or a version.
+_SPEC = CrawlSpec.model_fields.keys() - {"site", "site_rate_limit", "replaced"}
 
 
 async def order_of(body: CrawlRequest, query: CrawlQuery, caller: Caller, parts: GatewayParts) -> Order:
     """Raises `NotYourUserError`, `InvalidRequestError`, `StartingError`, `UnavailableError`."""
     user_id, settings = caller.asking(body.user_id), parts.settings
-    spec = CrawlSpec(
-        project=await _project_of(body, parts),
-        version=body.version,
-        spider=body.spider,
-        start_urls=tuple(body.start_urls),
-        depth=body.depth,
-        params=body.params,
-        max_pages=body.max_pages,
-        max_items=body.max_items,
-        timeout=settings.job_timeout if body.timeout is None else body.timeout,
-        ignore_cache=body.ignore_cache or query.ignore_cache,
-        fetch=_wishes(body.fetch),
-        expect=_wishes(body.expect),
-        settings=body.settings,
-        env=body.env,
-    )
+    asked = {name: getattr(body, name) for name in _SPEC} | {
+        "project": await _project_of(body, parts),
+        "start_urls": tuple(body.start_urls),
+        "timeout": settings.job_timeout if body.timeout is None else body.timeout,
+        "ignore_cache": body.ignore_cache or query.ignore_cache,
+        "fetch": _wishes(body.fetch),
+        "expect": _wishes(body.expect),
+    }
+    spec = CrawlSpec(**asked)
     crawl = CrawlOrder(
         spec=await _timed(spec, body.timeout, parts),
         priority=body.priority,
@@ -112,7 +104,7 @@ def change_of(body: ScheduleChange, settings: Settings) -> Change:
     return Change(_only(_SCHEDULE, wanted), timing, _only(_ORDER, wanted), _only(_SPEC, wanted), body.rev)
 
 
-def _only(names: set[str], fields: dict[str, Any]) -> dict[str, Any]:
+def _only(names: Collection[str], fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name in names}
 
 
