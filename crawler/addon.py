@@ -34,7 +34,7 @@ from crawler.pace.pacing import Pacing, StartPace
 from crawler.pace.robots import use_robots
 from crawler.render.setup import browser_handler, use_browser
 from crawler.report.crawl_limits import ItemLimit, LogLimit, PageCount, PageLimit
-from crawler.report.progress import Report, StartErrors
+from crawler.report.progress import ProgressReport, StartErrors
 from crawler.report.request_record import ParentNote, RequestRecord
 from crawler.report.requests import Activity, CountingDownloader
 from crawler.scrapy_versions import RESOLVER_SETTING
@@ -97,7 +97,7 @@ class DiscoveryBot:
         _limit(settings, node)
         apply_fetch_options(settings)
         use_robots(settings)
-        for extension in (Activity, Closing, LogLimit, Report, RequestRecord, Pacing):
+        for extension in (Activity, Closing, LogLimit, ProgressReport, RequestRecord, Pacing):
             settings.set_in_component_priority_dict("EXTENSIONS", extension, 900)
         for middleware, order in _DOWNLOADER_MIDDLEWARES.items():
             settings.set_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", middleware, order)

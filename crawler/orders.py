@@ -71,7 +71,7 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class CrawlOrder:
+class AttemptOrder:
     """`NodeSpec` of the contract, as far as a spider's process needs it."""
 
     job_id: str
@@ -109,9 +109,9 @@ class CrawlOrder:
         )
 
 
-def read_order(folder: Path) -> CrawlOrder:
+def read_order(folder: Path) -> AttemptOrder:
     """The spec in an attempt's folder. Raises `OSError`, `ValueError`."""
-    return CrawlOrder.of(json.loads(read_file(folder / SPEC)))
+    return AttemptOrder.of(json.loads(read_file(folder / SPEC)))
 
 
 # --- what the node decides

@@ -34,7 +34,7 @@ from gateway.web.container import gateway_parts
 from gateway.web.dependencies import Route, refuse_unknown_parameters
 from gateway.web.errors import problems
 from gateway.web.guard import Guard
-from gateway.web.middleware import Answer, ProcessMetrics
+from gateway.web.middleware import AnswerMiddleware, ProcessMetrics
 from gateway.web.routes import (
     access,
     crawl,
@@ -229,7 +229,9 @@ def _layers(settings: Settings, measured: ProcessMetrics) -> list[Middleware]:
     """Around every route, the outermost first."""
     origins = settings.gateway_cors_origins
     layers = [
-        Middleware(Answer, metrics=measured, cors=cors_rules(origins) if origins else None, pages=ErrorPages),
+        Middleware(
+            AnswerMiddleware, metrics=measured, cors=cors_rules(origins) if origins else None, pages=ErrorPages
+        ),
         Middleware(Guard, settings=settings),
     ]
     if settings.otel_exporter_otlp_endpoint:

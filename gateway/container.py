@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from gateway.retention.retention import Keep
     from gateway.schedules.firing import TargetMarks
     from gateway.schedules.orders import OccurrenceOrders
-    from gateway.signals.webhooks import Caller
+    from gateway.signals.webhooks import OutgoingCaller
     from gateway.tracing import Tracing
 
 
@@ -363,7 +363,7 @@ class Container(Builder):
         return self.build(FairQueue, most=self.settings.crawl_user_running_max)
 
     @part
-    def webhook_caller(self) -> Caller:
+    def webhook_caller(self) -> OutgoingCaller:
         from gateway.signals.webhook_caller import WebhookCaller
 
         return WebhookCaller(self.allowed_networks)

@@ -37,7 +37,7 @@ SHIPS = {
 }
 
 
-class Page(NamedTuple):
+class DemoPage(NamedTuple):
     title: str | None
     heading: str
     text: str
@@ -47,11 +47,11 @@ class Page(NamedTuple):
     second_heading: str = ""
 
 
-def _entry(month: str) -> Page:
+def _entry(month: str) -> DemoPage:
     index = MONTHS.index(month)
     around = tuple(f"/log/{MONTHS[i]}" for i in (index - 1, index + 1) if 0 <= i < len(MONTHS))
     ship = list(SHIPS)[index % len(SHIPS)]
-    return Page(
+    return DemoPage(
         # spring has no title, and the autumn forgot its descriptions
         None if month in {"march", "april"} else f"Logbook, {month}",
         f"The logbook for {month}",
@@ -61,10 +61,10 @@ def _entry(month: str) -> Page:
     )
 
 
-def _keeper(name: str) -> Page:
+def _keeper(name: str) -> DemoPage:
     spoken = name.replace("-", " ").title()
     data = {"@context": "https://schema.org", "@type": "Person", "name": spoken, "worksFor": {"@type": "Place"}}
-    return Page(
+    return DemoPage(
         f"{spoken}, keeper",
         spoken,
         f"{spoken} {KEEPERS[name]}.",
@@ -74,9 +74,9 @@ def _keeper(name: str) -> Page:
     )
 
 
-def _ship(name: str) -> Page:
+def _ship(name: str) -> DemoPage:
     spoken = name.replace("-", " ").title()
-    return Page(
+    return DemoPage(
         "Ships of Skarholm",  # the same for all of them
         f"The {spoken}",
         f"The {spoken}: {SHIPS[name]}.",
@@ -90,7 +90,7 @@ _PLACE = {
     "@graph": [{"@type": "LandmarksOrHistoricalBuildings"}, {"@type": "WebSite"}],
 }
 PAGES = {
-    "/": Page(
+    "/": DemoPage(
         "The Skarholm Light",
         "The Skarholm Light",
         "A lighthouse on a rock that is on no map but ours. It has been lit every night since 1874, bar one.",
@@ -108,41 +108,41 @@ PAGES = {
         "The lighthouse of Skarholm: its history, its keepers, its ships and how to visit it.",
         f'<link rel="canonical" href="/"><script type="application/ld+json">{json.dumps(_PLACE)}</script>',
     ),
-    "/history": Page(
+    "/history": DemoPage(
         "History", "How it began", "First a fire, then a lamp, then a committee.", ("/", "/keepers", "/plans.pdf")
     ),
-    "/keepers": Page(
+    "/keepers": DemoPage(
         "The keepers", "The keepers", "Four of them are remembered here.", tuple(f"/keepers/{k}" for k in KEEPERS)
     ),
-    "/ships": Page(
+    "/ships": DemoPage(
         "Ships of Skarholm", "Ships", "Those that passed, and one that stayed.", tuple(f"/ships/{s}" for s in SHIPS)
     ),
-    "/log": Page("The logbook", "The logbook", "A page for each month.", tuple(f"/log/{m}" for m in MONTHS)),
-    "/visiting": Page(
+    "/log": DemoPage("The logbook", "The logbook", "A page for each month.", tuple(f"/log/{m}" for m in MONTHS)),
+    "/visiting": DemoPage(
         "Visiting",
         "How to get here",
         "By the Little Anna, tide permitting.",
         ("/tide-tables", "/ships/little-anna", "/"),
     ),
-    "/lamp-room": Page(
+    "/lamp-room": DemoPage(
         "The lamp room",
         "The lamp room",
         "Ninety-one steps up.",
         ("/history", "/lenses"),
         second_heading="The lamp room",
     ),
-    "/lenses": Page(
+    "/lenses": DemoPage(
         None,
         "The lenses",
         "Two of glass and one of ice.",
         ("/lamp-room",),
         extra_head='<meta name="robots" content="noindex">',
     ),
-    "/archive": Page(
+    "/archive": DemoPage(
         "Archive", "The archive", "Old news, kept dry.", ("/news", "/gone-fishing", "https://example.com/")
     ),
-    "/shop": Page("The shop", "The shop", "Closed until there are visitors.", ("/visit", "/gone-fishing")),
-    "/keepers-only/rota": Page("Rota", "Who does the dishes", "Not for visitors.", ("/",)),
+    "/shop": DemoPage("The shop", "The shop", "Closed until there are visitors.", ("/visit", "/gone-fishing")),
+    "/keepers-only/rota": DemoPage("Rota", "Who does the dishes", "Not for visitors.", ("/",)),
     **{f"/log/{month}": _entry(month) for month in MONTHS},
     **{f"/keepers/{name}": _keeper(name) for name in KEEPERS},
     **{f"/ships/{name}": _ship(name) for name in SHIPS},
@@ -155,7 +155,7 @@ def page(path: str) -> str | None:
     return _render(found) if found else None
 
 
-def _render(page: Page) -> str:
+def _render(page: DemoPage) -> str:
     title = f"<title>{page.title}</title>" if page.title else ""
     description = f'<meta name="description" content="{page.description}">' if page.description else ""
     links = "".join(f'<li><a href="{link}">{link.strip("/").replace("-", " ") or "home"}</a>' for link in page.links)
@@ -172,7 +172,7 @@ PATH = "/positions"
 PER_PAGE = 4
 
 
-class Position(NamedTuple):
+class JobOffer(NamedTuple):
     title: str
     employer: str
     kind: str
@@ -184,25 +184,25 @@ class Position(NamedTuple):
 
 
 POSITIONS = {
-    "keeper": Position(
+    "keeper": JobOffer(
         "Lighthouse keeper", "The Skarholm Light", "FULL_TIME", (31_000, 34_000), "2026-10-01", "Thirty-one winters."
     ),
-    "assistant-keeper": Position(
+    "assistant-keeper": JobOffer(
         "Assistant keeper", "The Skarholm Light", "FULL_TIME", (26_000, 28_500), "2026-10-03", "Ninety-one steps."
     ),
-    "beekeeper": Position(
+    "beekeeper": JobOffer(
         "Beekeeper", "The Skarholm Light", "PART_TIME", (9_000, 9_000), "2026-09-14", "Thirty hives, all named."
     ),
-    "foghorn-tuner": Position(
+    "foghorn-tuner": JobOffer(
         "Foghorn tuner", "Holm & Daughters", "CONTRACTOR", None, "2026-09-20", "The other half of the waltz."
     ),
-    "painter": Position(
+    "painter": JobOffer(
         "Painter of towers", "Holm & Daughters", "TEMPORARY", (24_000, 29_000), "2026-08-30", "In the colour ordered."
     ),
-    "ferry-cook": Position(
+    "ferry-cook": JobOffer(
         "Cook on the Little Anna", "Skarholm Ferries", "FULL_TIME", (25_000, 27_000), "2026-10-05", "Eleven guests."
     ),
-    "deckhand": Position(
+    "deckhand": JobOffer(
         "Deckhand",
         "Skarholm Ferries",
         "FULL_TIME",
@@ -210,7 +210,7 @@ POSITIONS = {
         "2026-10-06",
         "Four cows, if there are no guests.",
     ),
-    "tide-clerk": Position(
+    "tide-clerk": JobOffer(
         "Clerk of tide tables",
         "Harbour Office",
         "PART_TIME",
@@ -219,13 +219,13 @@ POSITIONS = {
         "Twice a day.",
         remote=True,
     ),
-    "surveyor": Position(
+    "surveyor": JobOffer(
         "Surveyor", "Harbour Office", "CONTRACTOR", None, "2026-09-02", "To find the island where it is."
     ),
-    "cheese-diver": Position(
+    "cheese-diver": JobOffer(
         "Cheese diver", "Harbour Office", "TEMPORARY", (28_000, 36_000), "2026-08-11", "The schooner had a full hold."
     ),
-    "archivist": Position(
+    "archivist": JobOffer(
         "Archivist",
         "The Skarholm Light",
         "PART_TIME",
@@ -264,7 +264,7 @@ def _results(query: str) -> str:
     return _html("Positions", f"<ul>{rows}</ul>{pager}", data)
 
 
-def _position(position: Position) -> str:
+def _position(position: JobOffer) -> str:
     data: dict[str, object] = {
         "@context": "https://schema.org",
         "@type": "JobPosting",

@@ -46,7 +46,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from crawler import extras
-from crawler.frontier.sealing import OPEN, Seal
+from crawler.frontier.sealing import OPEN, FrontierSeal
 from gateway.contract.outbox import (
     FRONTIER,
     ITEMS,
@@ -87,7 +87,7 @@ class KeptRequest(NamedTuple):
     mark: str = ""
 
 
-class Child(NamedTuple):
+class RequestMark(NamedTuple):
     """By what a request that is given again is recognised."""
 
     fingerprint: str
@@ -102,7 +102,7 @@ class FrontierState:
         self.pending: dict[int, KeptRequest] = {}
         self.seen: set[str] = set()
         #: What a request that is not done has given so far: run again, it gives the same once more.
-        self.children: defaultdict[int, list[Child]] = defaultdict(list)
+        self.children: defaultdict[int, list[RequestMark]] = defaultdict(list)
         #: Parts of `items.jsonl`, from byte to byte, with items of requests that are not done.
         self.early: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         #: Number of such items that are somewhere at the beginning of `items.jsonl` (see `gave`).
@@ -156,7 +156,7 @@ class FrontierState:
         self.children = defaultdict(list)
         for number, prints in head["children"].items():
             pairs = zip_longest(prints, marks.get(number, ()), fillvalue="")
-            self.children[int(number)] = list(starmap(Child, pairs))
+            self.children[int(number)] = list(starmap(RequestMark, pairs))
 
     def _forget_done(self, done: int | None) -> None:
         """What will not run again: what it gave is of no more interest, or counts for good."""
@@ -170,7 +170,7 @@ class FrontierState:
             self.early.pop(START, None)
             self.given.pop(START, None)
 
-    def snapshot(self, seal: Seal = OPEN) -> bytes:
+    def snapshot(self, seal: FrontierSeal = OPEN) -> bytes:
         """A frame that says the same as all frames so far."""
         requests = list(self.pending.values())
         of_start = {START: self.start_given} if self.facts.get("start_done") else {}
@@ -197,7 +197,7 @@ class FrontierState:
         self.pending[request.id] = request
         self.next_id = max(self.next_id, request.id + 1)
         if request.parent != OTHER:
-            self.children[request.parent].append(Child(request.fingerprint, request.mark))
+            self.children[request.parent].append(RequestMark(request.fingerprint, request.mark))
         if request.is_filtered:
             self.seen.add(request.fingerprint)
 
@@ -206,12 +206,12 @@ def describe(request: KeptRequest) -> list[Any]:
     return [request.id, request.parent, request.fingerprint, request.is_filtered, len(request.data)]
 
 
-def frame(head: dict[str, Any], blobs: Iterable[bytes], seal: Seal = OPEN) -> bytes:
+def frame(head: dict[str, Any], blobs: Iterable[bytes], seal: FrontierSeal = OPEN) -> bytes:
     body = seal.close(b"\n".join((extras.dumps(head), b"".join(blobs))))
     return _HEAD.pack(len(body), zlib.crc32(body)) + body
 
 
-def frames(file: IO[bytes], seal: Seal = OPEN) -> Iterator[tuple[dict[str, Any], bytes]]:
+def frames(file: IO[bytes], seal: FrontierSeal = OPEN) -> Iterator[tuple[dict[str, Any], bytes]]:
     """Head and blobs of each whole frame, up to the first that is not. Raises `ValueError` for what is none."""
     while len(start := file.read(_HEAD.size)) == _HEAD.size:
         size, checksum = _HEAD.unpack(start)
@@ -247,7 +247,7 @@ def find_attempt_to_continue(folder: Path) -> Path | None:
     return None
 
 
-def read_frontier(folder: Path, seal: Seal = OPEN) -> FrontierState:
+def read_frontier(folder: Path, seal: FrontierSeal = OPEN) -> FrontierState:
     """What an attempt has left. Raises `OSError`, and `ValueError` for what is no frontier file."""
     state, items, requests = FrontierState(), file_size(folder / ITEMS), file_size(folder / REQUESTS)
     with os.fdopen(open_file(state_dir(folder) / FRONTIER), "rb") as file:
@@ -306,7 +306,7 @@ def _replaced(path: Path) -> int:
 class FrontierFile:
     """The file of the attempt that runs. It has one writer. Errors of the disk are raised as `OSError`."""
 
-    def __init__(self, path: Path, state: FrontierState, seal: Seal = OPEN) -> None:
+    def __init__(self, path: Path, state: FrontierState, seal: FrontierSeal = OPEN) -> None:
         self._path = path
         self._seal = seal
         self._fd = self._create(state.snapshot(seal))

@@ -40,10 +40,10 @@ from crawler.closing import Closing, StoppedError
 from crawler.frontier.journal import (
     OTHER,
     START,
-    Child,
     FrontierFile,
     FrontierState,
     KeptRequest,
+    RequestMark,
     attempt_to_continue,
     copy_lines,
     describe,
@@ -51,10 +51,10 @@ from crawler.frontier.journal import (
     read_frontier,
     take_over_items,
 )
-from crawler.frontier.sealing import Seal
+from crawler.frontier.sealing import FrontierSeal
 from crawler.report.crawl_limits import PageLimit
 from crawler.report.failures import exception_reason
-from crawler.report.progress import Report
+from crawler.report.progress import ProgressReport
 from crawler.report.request_record import PARENT, RequestRecord
 from crawler.scrapy_versions import HAS_FRONTIER, create_looping_call, engine_slot
 from crawler.setting_names import ATTEMPT_DIR, MAX_UNDONE
@@ -84,13 +84,13 @@ _MARKED = ("callback", "errback", "headers", "cookies", "meta", "priority", "fla
 _INTERRUPTED = "shutdown"
 
 
-class Entry:
+class FrontierEntry:
     """A request from when it is scheduled until it is done."""
 
     __slots__ = ("children", "count", "data", "done", "doubtful", "id", "is_filtered", "is_kept", "lines", "mark",
                  "parent", "parent_id", "print", "records", "since", "state", "to_skip", "url")  # fmt: skip
 
-    def __init__(self, number: int, parent: Entry | None, parent_id: int, child: Child) -> None:
+    def __init__(self, number: int, parent: FrontierEntry | None, parent_id: int, child: RequestMark) -> None:
         self.id = number
         self.parent = parent
         self.parent_id = parent_id
@@ -103,9 +103,9 @@ class Entry:
         #: Whether the file has it.
         self.is_kept = False
         self.done = False
-        self.children: list[Entry] = []
+        self.children: list[FrontierEntry] = []
         #: Requests that it gave of which only the end of its output tells whether it gave them before.
-        self.doubtful: list[tuple[Request, Child]] = []
+        self.doubtful: list[tuple[Request, RequestMark]] = []
         #: Items that it gave and that are not written, as lines.
         self.lines: list[bytes] = []
         #: How it ended, and what was asked for on its behalf, as lines of the record of requests.
@@ -133,7 +133,7 @@ class _Left(NamedTuple):
 
 
 #: The request whose output is being consumed.
-_current: ContextVar[Entry | None] = ContextVar("request_whose_output_is_consumed", default=None)
+_current: ContextVar[FrontierEntry | None] = ContextVar("request_whose_output_is_consumed", default=None)
 
 
 def follows_requests(settings: BaseSettings) -> bool:
@@ -149,7 +149,7 @@ class ResumableScheduler(Scheduler):
 
     def open(self, spider: Spider) -> Deferred[None] | None:
         opened = super().open(spider)
-        report = self.crawler.get_extension(Report)
+        report = self.crawler.get_extension(ProgressReport)
         #: Whether requests are followed; and the file, unless something was in its way.
         self._follows = False
         self._file: FrontierFile | None = None
@@ -160,23 +160,23 @@ class ResumableScheduler(Scheduler):
             return opened
         settings = self.crawler.settings
         self._folder = Path(settings[ATTEMPT_DIR])
-        self._seal = Seal(self._folder.name.rpartition("-")[0])
+        self._seal = FrontierSeal(self._folder.name.rpartition("-")[0])
         self._max_undone = settings.getint(MAX_UNDONE)
         self._fingerprint = self.crawler.request_fingerprinter.fingerprint
         self._seen: set[str] = set()
-        self._waiting: dict[Request, Entry] = {}
-        self._in_flight: dict[Request, Entry] = {}
+        self._waiting: dict[Request, FrontierEntry] = {}
+        self._in_flight: dict[Request, FrontierEntry] = {}
         #: Requests that no frame has, by fingerprint: another parent may be done first.
-        self._not_kept: dict[str, Entry] = {}
+        self._not_kept: dict[str, FrontierEntry] = {}
         self._names: dict[Any, str] = {}
         self._cookies_set = False
         self._start_state: list[Any] = []
         self._start_given = 0
         #: Items of `start()` in the pipelines.
         self._start_under_way = 0
-        self._start_doubtful: list[tuple[Request, Child]] = []
+        self._start_doubtful: list[tuple[Request, RequestMark]] = []
         self._has_let_go = False
-        self._batch: list[Entry] | None = None
+        self._batch: list[FrontierEntry] | None = None
         self._batch_state: list[Any] = []
         self._report = report
         self._record = self.crawler.get_extension(RequestRecord)
@@ -271,7 +271,7 @@ class ResumableScheduler(Scheduler):
         for part, method, args in left.changes:
             part.replay(method, args)
         for request, kept in left.requests:
-            entry = Entry(kept.id, None, kept.parent, Child(kept.fingerprint, kept.mark))
+            entry = FrontierEntry(kept.id, None, kept.parent, RequestMark(kept.fingerprint, kept.mark))
             entry.is_kept, entry.to_skip = True, left.state.given.get(kept.id, 0)
             self._waiting[request] = entry
             self._mqpush(request)
@@ -339,7 +339,7 @@ class ResumableScheduler(Scheduler):
         """Downloads are given up. What now becomes of a request may lack something, such as the file of an item."""
         self._has_let_go = True
 
-    def _parent(self) -> Entry | None:
+    def _parent(self) -> FrontierEntry | None:
         """`None` outside of any request's output, and in what a callback has left running behind it."""
         parent = _current.get()
         return None if parent is None or parent.done else parent
@@ -352,7 +352,7 @@ class ResumableScheduler(Scheduler):
         if parent_id == START and self._started:
             return True
         fingerprint = self._fingerprint(request).hex()
-        child = Child(fingerprint, self._mark(request) if request.dont_filter else FILTERED)
+        child = RequestMark(fingerprint, self._mark(request) if request.dont_filter else FILTERED)
         marks = self._again.get(parent_id, {}).get(fingerprint, [])
         if recognised := [mark for mark in (child.mark, "") if mark in marks]:
             marks.remove(recognised[0])
@@ -362,12 +362,12 @@ class ResumableScheduler(Scheduler):
             return True
         return self._schedule(request, parent, parent_id, child)
 
-    def _schedule(self, request: Request, parent: Entry | None, parent_id: int, child: Child) -> bool:
+    def _schedule(self, request: Request, parent: FrontierEntry | None, parent_id: int, child: RequestMark) -> bool:
         if not request.dont_filter and self._is_duplicate(request, parent, child.fingerprint):
             return False
         if parent and parent.url:
             request.meta[PARENT] = parent.url
-        entry = Entry(self._next_id, parent, parent_id, child)
+        entry = FrontierEntry(self._next_id, parent, parent_id, child)
         entry.is_filtered = not request.dont_filter
         entry.data = self._pickled(request)
         self._next_id += 1
@@ -378,7 +378,9 @@ class ResumableScheduler(Scheduler):
         self._add(entry, parent)
         return True
 
-    def _decide(self, doubtful: list[tuple[Request, Child]], parent: Entry | None, parent_id: int) -> None:
+    def _decide(
+        self, doubtful: list[tuple[Request, RequestMark]], parent: FrontierEntry | None, parent_id: int
+    ) -> None:
         """All is there that the parent gives. A request that it gave before and that was not found again is the one
         with its fingerprint: something in it differs from run to run.
         """
@@ -418,7 +420,7 @@ class ResumableScheduler(Scheduler):
         if _current.get() is None and self._start_under_way:
             self._start_under_way -= 1
 
-    def _is_duplicate(self, request: Request, parent: Entry | None, fingerprint: str) -> bool:
+    def _is_duplicate(self, request: Request, parent: FrontierEntry | None, fingerprint: str) -> bool:
         if fingerprint not in self._seen:
             self._seen.add(fingerprint)
             return False
@@ -428,7 +430,7 @@ class ResumableScheduler(Scheduler):
             parent.children.append(waiting)
         return True
 
-    def _add(self, entry: Entry, parent: Entry | None) -> None:
+    def _add(self, entry: FrontierEntry, parent: FrontierEntry | None) -> None:
         if parent:
             parent.children.append(entry)
             self._not_kept[entry.print] = entry
@@ -517,7 +519,7 @@ class ResumableScheduler(Scheduler):
 
     # --- the file
 
-    def _finish(self, handled: Any, request: Request, entry: Entry) -> Any:
+    def _finish(self, handled: Any, request: Request, entry: FrontierEntry) -> Any:
         if self._has_let_go and self._may_go_on():
             # an attempt that goes on will ask again
             return handled
@@ -538,14 +540,14 @@ class ResumableScheduler(Scheduler):
             if entry.since < latest:
                 self._give_early(entry)
 
-    def _give_early(self, entry: Entry) -> None:
+    def _give_early(self, entry: FrontierEntry) -> None:
         if entry.lines:
             lines, entry.lines = entry.lines, []
             self._write(_unkept_line(entry), lines=lines, gave={str(entry.id): entry.count})
 
     def _write(
         self,
-        new: list[Entry],
+        new: list[FrontierEntry],
         *,
         lines: Iterable[bytes] = (),
         records: Iterable[bytes] = (),
@@ -565,7 +567,7 @@ class ResumableScheduler(Scheduler):
             self._give_up("its items cannot be written")
 
     def _append(
-        self, file: FrontierFile, new: list[Entry], items: list[bytes], requests: list[bytes], **about: Any
+        self, file: FrontierFile, new: list[FrontierEntry], items: list[bytes], requests: list[bytes], **about: Any
     ) -> None:
         """`about`: `done`, `gave`, `state` as in the frame."""
         about["state"] = changes = pickle.dumps(about["state"]) if about["state"] else b""
@@ -615,7 +617,7 @@ class ResumableScheduler(Scheduler):
                 self._report.write_items(lines)
             self._give_records(entry)
 
-    def _give_records(self, entry: Entry) -> None:
+    def _give_records(self, entry: FrontierEntry) -> None:
         """Those of a request that no attempt will ask for again, though it is not done."""
         records, entry.records = entry.records, []
         if records and self._record:
@@ -682,17 +684,17 @@ class ResumableScheduler(Scheduler):
             self.stats.inc_value(name)
 
 
-def _unkept_line(entry: Entry) -> list[Entry]:
+def _unkept_line(entry: FrontierEntry) -> list[FrontierEntry]:
     """`entry` and those that led to it, the first one first, as far as the file does not know them."""
-    line: list[Entry] = []
-    up: Entry | None = entry
+    line: list[FrontierEntry] = []
+    up: FrontierEntry | None = entry
     while up is not None and not up.is_kept:
         line.append(up)
         up = up.parent
     return line[::-1]
 
 
-def _marks(children: list[Child]) -> dict[str, list[str]]:
+def _marks(children: list[RequestMark]) -> dict[str, list[str]]:
     """By fingerprint."""
     marks: dict[str, list[str]] = {}
     for child in children:

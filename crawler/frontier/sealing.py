@@ -29,7 +29,7 @@ def seal_with(variables: Mapping[str, str]) -> None:
     _variables.update(variables)
 
 
-class Seal:
+class FrontierSeal:
     """Of one job's attempts. Without variables it leaves all as it is."""
 
     def __init__(self, job: str, variables: Mapping[str, str] = _variables) -> None:
@@ -62,4 +62,4 @@ class Seal:
 
 
 #: For a crawl without variables.
-OPEN = Seal("", {})
+OPEN = FrontierSeal("", {})

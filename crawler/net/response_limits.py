@@ -131,7 +131,7 @@ def at_most(limit: float, value: Any) -> Any:
 MAX_HEADER_BYTES = 256 << 10
 
 
-class HeadersTooLargeError(ValueError):
+class ResponseHeadersTooLargeError(ValueError):
     """The headers of a response do not end."""
 
 
@@ -142,7 +142,7 @@ class _Parser(HttpClientParser):
     def lineReceived(self, line: bytes) -> None:  # noqa: N802 - Twisted's name
         self.received += len(line)
         if self.received > MAX_HEADER_BYTES:
-            raise HeadersTooLargeError(f"its headers are larger than {MAX_HEADER_BYTES} bytes")
+            raise ResponseHeadersTooLargeError(f"its headers are larger than {MAX_HEADER_BYTES} bytes")
         super().lineReceived(line)
 
 

@@ -60,7 +60,7 @@ _REMOVED, _WORK = ".removed-", ".work-"
 _DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
-class Ended(Protocol):
+class EndedProcess(Protocol):
     """What hears of the end of a process."""
 
     pid: int
@@ -109,7 +109,7 @@ class Account:
     def kill_rest(self, pid: int | None, folder: Path) -> None:
         process_tree.kill_rest(pid, folder)
 
-    def weigh(self, limit: int, family: list[process_tree.Share]) -> Deferred[bool]:
+    def weigh(self, limit: int, family: list[process_tree.MemoryShare]) -> Deferred[bool]:
         """Whether these processes hold more bytes than `limit`."""
         return deferToThread(process_tree.use_more_than, limit, family)
 
@@ -154,7 +154,7 @@ class KeeperClient:
 
     def __init__(self, questions: int, ends: int) -> None:
         self._questions, self._ends = socket.socket(fileno=questions), socket.socket(fileno=ends)
-        self._waiting: dict[int, Ended] = {}
+        self._waiting: dict[int, EndedProcess] = {}
         for end in (self._questions, self._ends):
             end.set_inheritable(False)
         self._ends.setblocking(False)  # noqa: FBT003 - takes no keyword
@@ -175,7 +175,7 @@ class KeeperClient:
             raise OSError(answer["errno"] or 5, answer["error"])
         return answer["is"]
 
-    def watch(self, process: Ended) -> None:
+    def watch(self, process: EndedProcess) -> None:
         self._waiting[process.pid] = process
 
     def fileno(self) -> int:
@@ -247,7 +247,7 @@ class KeptAccount(Account):
         if pid is not None:
             self.kill_group(pid)
 
-    def weigh(self, limit: int, family: list[process_tree.Share]) -> Deferred[bool]:
+    def weigh(self, limit: int, family: list[process_tree.MemoryShare]) -> Deferred[bool]:
         """The keeper has it found out by another process, which may take its time."""
         question = _Weighing(self._ask("weigh", limit=limit, family=family))
         self.keeper.watch(question)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("crawler.node.runner")
 
 
-class Arguments(NamedTuple):
+class SpiderArguments(NamedTuple):
     #: For the constructor.
     given: dict[str, Any]
     #: What it does not take, to be set as attributes once the spider is built.
@@ -53,11 +53,11 @@ def _taken(spider: type[Spider], method: str) -> _Taken:
     return _Taken(frozenset(names), takes_any=True)
 
 
-def for_constructor(spider: type[Spider], arguments: Mapping[str, Any]) -> Arguments:
+def for_constructor(spider: type[Spider], arguments: Mapping[str, Any]) -> SpiderArguments:
     """Only what `from_crawler` and every constructor on the way to Scrapy's takes: a strict one would raise."""
     ways = _taken(spider, "from_crawler"), _taken(spider, "__init__")
     given = {name: value for name, value in arguments.items() if all(way.takes(name) for way in ways)}
-    return Arguments(given, {name: value for name, value in arguments.items() if name not in given})
+    return SpiderArguments(given, {name: value for name, value in arguments.items() if name not in given})
 
 
 def named_arguments(spider: type[Spider]) -> set[str]:
@@ -85,7 +85,7 @@ def _does(spider: type[Spider], name: str) -> bool:
     return callable(own) or hasattr(own, "__get__")
 
 
-def complete(spider: Spider, arguments: Arguments) -> None:
+def complete(spider: Spider, arguments: SpiderArguments) -> None:
     """Set what the constructor did not take. Start URLs that the constructor has made itself stay."""
     for name, value in arguments.left.items():
         if name != "start_urls":

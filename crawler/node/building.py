@@ -73,7 +73,7 @@ PASSED_ON = (
 OF_TESTS = "DISCOVERYBOT_CRASH_PLAN"
 
 
-class Plan(BaseModel):
+class BuildPlan(BaseModel):
     """What is to be built, and from where it may come."""
 
     requirements: Path
@@ -100,7 +100,7 @@ class Plan(BaseModel):
     seconds: float = 600.0
 
 
-class Answer(BaseModel):
+class BuildAnswer(BaseModel):
     #: The virtual environment.
     venv: Path | None = None
     #: What is wrong with the requirements, or with this node.
@@ -118,7 +118,7 @@ _INDEX = re.compile(r"(-i|--index-url|--extra-index-url)[= ]+(?P<url>\S+)")
 _MISLEADING = re.compile(r"\$\{|\\|/\.\.")
 
 
-def read_requirements(path: Path, plan: Plan) -> list[str]:
+def read_requirements(path: Path, plan: BuildPlan) -> list[str]:
     """The lines that count, each with its hashes. Raises `EggError` for one that may not be there."""
     lines = []
     for number, line in _logical_lines(_text_of(path)):
@@ -160,14 +160,14 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         yield number, wanted
 
 
-def _is_known_index(line: str, plan: Plan) -> bool:
+def _is_known_index(line: str, plan: BuildPlan) -> bool:
     """Whether it only names an index that the node uses anyway."""
     index = _INDEX.fullmatch(line)
     known = {url.rstrip("/") for url in (plan.index_url, *plan.extra_index_urls)}
     return index is not None and index["url"].rstrip("/") in known
 
 
-def _check(line: str, number: int, plan: Plan) -> None:
+def _check(line: str, number: int, plan: BuildPlan) -> None:
     where = f"requirements.txt, line {number}: {line.split(' --hash', maxsplit=1)[0][:200]!r}"
     if line.startswith("-"):
         raise EggError(f"{where} is an option: {_advice(line)}")
@@ -268,7 +268,7 @@ def _at_least(line: str, names: frozenset[str]) -> str:
     return line
 
 
-def _scrapy(lines: Iterable[str], plan: Plan) -> str:
+def _scrapy(lines: Iterable[str], plan: BuildPlan) -> str:
     """What else is asked for: a Scrapy that a node can run, and none later than the node's, which is the latest that
     was tried, unless the project chooses one. It is resolved with all else, so that all fits.
     """
@@ -330,7 +330,7 @@ class Way(NamedTuple):
     otherwise: str = ""
 
 
-def _ways(lines: list[str], said: Conditions, plan: Plan) -> Iterator[Way]:
+def _ways(lines: list[str], said: Conditions, plan: BuildPlan) -> Iterator[Way]:
     """The best first; a date that was asked for is in each."""
     stack = read_stack(said.stack)
     if stack is not None and not said.exclude_newer:
@@ -353,7 +353,7 @@ _VENV = "venv"
 _FOR = "for-"
 
 
-def build(plan: Plan, log: Log) -> Path:
+def build(plan: BuildPlan, log: Log) -> Path:
     """The virtual environment. Raises `EggError` for requirements that cannot be met, and `OSError`."""
     lines, said = read_requirements(plan.requirements, plan), conditions_of(plan.requirements)
     lines = _raised(_with_renderer(_without_others(lines, log), log), log)
@@ -379,7 +379,7 @@ def build(plan: Plan, log: Log) -> Path:
         remove_tree(work)
 
 
-def _brought(plan: Plan, said: Conditions, log: Log) -> Python:
+def _brought(plan: BuildPlan, said: Conditions, log: Log) -> Python:
     """A Python that fits, from where uv has them, if it may. Raises `EggError`."""
     if DOWNLOAD in plan.pythons:
         with suppress(EggError):
@@ -389,7 +389,7 @@ def _brought(plan: Plan, said: Conditions, log: Log) -> Python:
     raise refused(said, plan.pythons, plan.folder)
 
 
-def _build(plan: Plan, lines: list[str], said: Conditions, uv: Uv) -> Path:
+def _build(plan: BuildPlan, lines: list[str], said: Conditions, uv: Uv) -> Path:
     way, resolved = _resolved(plan, lines, said, uv)
     pins, work = _pins(resolved), uv.work
     added = _added(pins)
@@ -407,7 +407,7 @@ def _build(plan: Plan, lines: list[str], said: Conditions, uv: Uv) -> Path:
     return content / _VENV
 
 
-def _resolved(plan: Plan, lines: list[str], said: Conditions, uv: Uv) -> tuple[Way, str]:
+def _resolved(plan: BuildPlan, lines: list[str], said: Conditions, uv: Uv) -> tuple[Way, str]:
     """The first way in which they can be met, and the lock that it makes. Raises `EggError`."""
     *better, last = _ways(lines, said, plan)
     for way in better:
@@ -453,7 +453,7 @@ def _put(new: Path, content: Path) -> None:
             raise
 
 
-def _require_room(plan: Plan) -> None:
+def _require_room(plan: BuildPlan) -> None:
     if shutil.disk_usage(plan.folder).free < plan.keep_free:
         raise OSError(errno.ENOSPC, "the disk of this node is nearly full")
 
@@ -469,7 +469,7 @@ def has_python(venv: Path) -> bool:
     return (venv / "bin" / "python").exists()
 
 
-def _digest(lines: Iterable[str], plan: Plan, python: Python) -> str:
+def _digest(lines: Iterable[str], plan: BuildPlan, python: Python) -> str:
     """A name for all that decides what an environment has in it."""
     places = [plan.index_url, *plan.extra_index_urls, "", *plan.wheels, "", str(plan.from_source), plan.scrapy]
     whole = json.dumps([_FORMAT, [*python.key], places, sorted(NEEDS.values()), list(lines)])
@@ -552,7 +552,7 @@ class Log:
 class Uv:
     """`work` is an empty folder for what it writes."""
 
-    def __init__(self, plan: Plan, work: Path, log: Log, python: Python | None = None) -> None:
+    def __init__(self, plan: BuildPlan, work: Path, log: Log, python: Python | None = None) -> None:
         self.plan = plan
         self.log = log
         self.work = work
@@ -744,7 +744,7 @@ def _remedy(said: str) -> str:
 class _Watch:
     """Ends the process when its time is over, or the disk nearly full; `why` then says so."""
 
-    def __init__(self, process: subprocess.Popen[str], plan: Plan, end: float) -> None:
+    def __init__(self, process: subprocess.Popen[str], plan: BuildPlan, end: float) -> None:
         self.why: Exception | None = None
         self._process, self._plan, self._end = process, plan, end
         self._done = threading.Event()
@@ -826,15 +826,15 @@ def main() -> None:
     os.umask(0o022)
     if os.getsid(0) != os.getpid():
         os.setsid()
-    plan, log = Plan.model_validate_json(os.environ.pop(PLAN)), Log()
+    plan, log = BuildPlan.model_validate_json(os.environ.pop(PLAN)), Log()
     try:
-        answer = Answer(venv=build(plan, log))
+        answer = BuildAnswer(venv=build(plan, log))
     except EggError as error:
-        answer = Answer(problem=str(error))
+        answer = BuildAnswer(problem=str(error))
     except OSError as error:
         if error.errno == errno.ENOSPC:
             _clear_cache(plan.folder)
-        answer = Answer(unfit=error.strerror or str(error))
+        answer = BuildAnswer(unfit=error.strerror or str(error))
     log.say(answer.problem or answer.unfit or "the environment is ready")
     sys.stdout.write(answer.model_dump_json())
 

@@ -33,8 +33,8 @@ from crawler.node.spawn import (
     COMMAND_TIMEOUT,
     MAX_COMPLAINT,
     MAX_OUTPUT,
+    ProcessUsage,
     SpawnedProcess,
-    Usage,
     ended_reason,
     readable,
     spawn,
@@ -361,7 +361,7 @@ class ZygoteProcess(Int32StringReceiver):
         elif "error" in message:
             self._answered(message["id"]).start_plainly()
         else:
-            usage = Usage(message["cpu"], message["memory"])
+            usage = ProcessUsage(message["cpu"], message["memory"])
             self._running.pop(message["id"]).exited(message["status"], usage)
         self._leave()
 
@@ -451,7 +451,7 @@ class ForkedListing(Protocol):
         if self._killed is not None:
             self.kill()
 
-    def exited(self, status: int, _usage: Usage) -> None:
+    def exited(self, status: int, _usage: ProcessUsage) -> None:
         self._pid = None
         if status:
             read_rest(self.complaint)
@@ -552,7 +552,7 @@ class ForkedProcess:
 
     def __init__(self, protocol: ProcessProtocol, start: Start) -> None:
         self.pid: int | None = None
-        self.usage: Usage | None = None
+        self.usage: ProcessUsage | None = None
         self.start = start
         self._protocol = protocol
         self._alive = True
@@ -587,7 +587,7 @@ class ForkedProcess:
             with suppress(ProcessLookupError):
                 self.start.account.signal(pid, self._early)
 
-    def exited(self, status: int, usage: Usage) -> None:
+    def exited(self, status: int, usage: ProcessUsage) -> None:
         self.usage = usage
         if self.pid is not None and not self.is_minded:
             self.start.account.kill_group(self.pid)  # what the spider left behind

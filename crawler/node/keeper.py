@@ -213,7 +213,7 @@ class Keeper:
 
     def _weigh(self, uid: int, limit: int, family: list[tuple[int, int]]) -> int:
         """The id of a process that finds out whether they hold more bytes, which may take a while."""
-        shares = [process_tree.Share(*share) for share in family]
+        shares = [process_tree.MemoryShare(*share) for share in family]
         return self._fork(lambda: _weigh(uid, limit, shares))
 
     def _fork(self, work: Callable[[], object]) -> int:
@@ -340,7 +340,7 @@ def _wait_for_owner(pid: int) -> None:
             time.sleep(_MOMENT)
 
 
-def _weigh(uid: int, limit: int, shares: list[process_tree.Share]) -> None:
+def _weigh(uid: int, limit: int, shares: list[process_tree.MemoryShare]) -> None:
     with acting_as(uid, uid):
         sys.exit(MORE if process_tree.use_more_than(limit, shares) else 0)
 

@@ -59,7 +59,7 @@ def list_egg(path: Path, project: str, version: str | None) -> dict[str, Any]:
         return {"problem": str(error)}
 
 
-def _import_spiders(egg: projects.Egg, project: str, version: str | None) -> list[dict[str, Any]]:
+def _import_spiders(egg: projects.UnpackedEgg, project: str, version: str | None) -> list[dict[str, Any]]:
     os.environ.__class__ = _without_variables(f"{egg.path}{os.sep}")
     try:
         infos = spider_infos(project, version)
@@ -93,7 +93,7 @@ def _without_variables(egg: str) -> type[Any]:
     return Environment
 
 
-def _explain(error: BaseException, egg: projects.Egg) -> str:
+def _explain(error: BaseException, egg: projects.UnpackedEgg) -> str:
     """One line, as a traceback's last, with the place in the egg and what to do."""
     line = " ".join(f"{type(error).__name__}: {error}".split())[:500]
     places = [(frame.filename, frame.lineno) for frame in _frames(error)]
@@ -126,7 +126,7 @@ def _advice_on_syntax(error: SyntaxError) -> str:
     return _ADVICE_ON_PYTHON_2 if _SYNTAX_OF_PYTHON_2.search(error.msg) else _ADVICE_ON_SYNTAX
 
 
-def _advice(error: BaseException, egg: projects.Egg) -> str:
+def _advice(error: BaseException, egg: projects.UnpackedEgg) -> str:
     if not isinstance(error, ImportError) or not error.name:
         if isinstance(error, SyntaxError):
             return _advice_on_syntax(error)
@@ -142,7 +142,7 @@ def _advice(error: BaseException, egg: projects.Egg) -> str:
     return ""
 
 
-def _advice_on_lists(egg: projects.Egg) -> str:
+def _advice_on_lists(egg: projects.UnpackedEgg) -> str:
     """Scrapy itself does not say which setting it is."""
     for name in _COMPONENTS:
         if isinstance(getattr(sys.modules.get(egg.settings_module), name, None), list | tuple):
@@ -165,7 +165,7 @@ def _advice_on_resources(error: BaseException) -> str:
     return ""
 
 
-def _wrong_version(error: ImportError, library: str, egg: projects.Egg) -> str:
+def _wrong_version(error: ImportError, library: str, egg: projects.UnpackedEgg) -> str:
     """Raises `PackageNotFoundError`."""
     modules = [frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in walk_tb(error.__traceback__)]
     importer = next((module for module in reversed(modules) if module != "importlib"), "")

@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 from importlib.util import find_spec
 
-from crawler.node.projects import Egg
+from crawler.node.projects import UnpackedEgg
 from gateway.contract.requirements import ELSEWHERE
 
 #: Modules whose distribution has another name (`-` and `_` are the same in one).
@@ -48,7 +48,7 @@ _OF_PYTHON_2 = frozenset(
 )
 
 
-def advice_on_missing(missing: str, egg: Egg) -> str:
+def advice_on_missing(missing: str, egg: UnpackedEgg) -> str:
     """`missing` is the name that stands first: it is neither in the egg nor installed."""
     if missing in _OF_PYTHON_2:
         return f". {missing} was a module of Python 2, for which the project is written: crawls need Python 3"
@@ -70,7 +70,7 @@ def distribution_of(module: str) -> str:
     return _DISTRIBUTIONS.get(module, module)
 
 
-def _elsewhere(egg: Egg) -> dict[str, str]:
+def _elsewhere(egg: UnpackedEgg) -> dict[str, str]:
     """What the command that built the egg has left out, by its names."""
     with suppress(OSError, UnicodeDecodeError):
         lines = (egg.path / ELSEWHERE).read_text("utf-8").splitlines()
@@ -78,7 +78,7 @@ def _elsewhere(egg: Egg) -> dict[str, str]:
     return {}
 
 
-def _inside(module: str, egg: Egg) -> str | None:
+def _inside(module: str, egg: UnpackedEgg) -> str | None:
     """Its name in the egg if it lies deeper there."""
     found = [*egg.path.glob(f"*/**/{module}.py"), *egg.path.glob(f"*/**/{module}/__init__.py")]
     names = (".".join(path.relative_to(egg.path).with_suffix("").parts) for path in sorted(found))
@@ -91,7 +91,7 @@ _IMPORT = re.compile(rb"^(?:import|from) +([A-Za-z]\w*)(?=[\w.]*(?: +import\b| +
 _NAMED = 8
 
 
-def _also_missing(missing: str, egg: Egg) -> str:
+def _also_missing(missing: str, egg: UnpackedEgg) -> str:
     """The other modules that the project imports and the node lacks, so that they need not be found one by one."""
     imported = {name.decode() for path in egg.path.rglob("*.py") for name in _IMPORT.findall(path.read_bytes())}
     there = {missing, *egg.packages, *sys.stdlib_module_names, *_elsewhere(egg), *_OF_PYTHON_2}

@@ -74,14 +74,14 @@ def find_leader(folder: Path) -> int | None:
     return None
 
 
-class Share(NamedTuple):
+class MemoryShare(NamedTuple):
     """Of a process, what the kernel can say of its memory."""
 
     pid: int
     resident: int
 
 
-def use_more_than(limit: int, family: list[Share]) -> bool:
+def use_more_than(limit: int, family: list[MemoryShare]) -> bool:
     """Whether they hold more bytes: shares of what they share on Linux (PSS), all of it elsewhere."""
     total = 0
     for share in family:
@@ -139,7 +139,7 @@ def _folder_of(process: psutil.Process) -> str | None:
     return None
 
 
-def _proportional(share: Share) -> int:
+def _proportional(share: MemoryShare) -> int:
     try:
         shares: int = psutil.Process(share.pid).memory_full_info().pss
     except (psutil.AccessDenied, AttributeError):  # it is closed to its own user; only Linux has shares

@@ -61,7 +61,7 @@ class EggError(Exception):
     """The egg cannot be run here; the message says why and what to do about it."""
 
 
-class Egg(NamedTuple):
+class UnpackedEgg(NamedTuple):
     """An unpacked egg."""
 
     path: Path
@@ -71,13 +71,13 @@ class Egg(NamedTuple):
     packages: frozenset[str]
 
 
-def read_egg(path: Path) -> Egg:
+def read_egg(path: Path) -> UnpackedEgg:
     """Raises `EggError` for what is no egg of a Scrapy project."""
     try:
         top = _top(path)
     except OSError as error:
         raise EggError(f"the egg cannot be read: {error.strerror}") from None
-    return Egg(path, _settings_module(path, sorted(filter(_INFO.fullmatch, top))), _packages(top))
+    return UnpackedEgg(path, _settings_module(path, sorted(filter(_INFO.fullmatch, top))), _packages(top))
 
 
 def takes_our_names(path: Path) -> bool:
@@ -85,7 +85,7 @@ def takes_our_names(path: Path) -> bool:
     return not _packages(_top(path)).isdisjoint(OWN_PACKAGES)
 
 
-def check_names(egg: Egg) -> None:
+def check_names(egg: UnpackedEgg) -> None:
     """Raises `EggError` if something else would be imported in the place of the egg's own packages."""
     package = egg.settings_module.partition(".")[0]
     if package not in OWN_PACKAGES and (where := _elsewhere(package)):
@@ -210,7 +210,7 @@ class ProjectCode(NamedTuple):
         return self.renamed or (self.venv and self.venv.parent.parent / RUNTIME)
 
 
-def activate(path: Path) -> Egg:
+def activate(path: Path) -> UnpackedEgg:
     """Make an unpacked egg this process's project, behind all that is installed. Scrapyd keeps it meanwhile.
 
     Scrapyd's own function imports `pkg_resources` for it, a quarter of a second for each spider.

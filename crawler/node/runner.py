@@ -30,9 +30,9 @@ from crawler.closing import hurry
 from crawler.frontier.journal import attempt_to_continue
 from crawler.frontier.sealing import seal_with
 from crawler.net.egress import EgressBlockedError, require_guard
-from crawler.node.arguments import Arguments, complete, for_constructor, replaced
+from crawler.node.arguments import SpiderArguments, complete, for_constructor, replaced
 from crawler.node.projects import EGG, OWN_PROJECT, PROJECTS_PYTHON, SPIDER_MODULE, activate, canonical
-from crawler.orders import CrawlOrder, node_rules, read_order
+from crawler.orders import AttemptOrder, node_rules, read_order
 from crawler.project_guard import OVERRULED, ProjectSettings, choices, project_settings
 from crawler.report.failures import first_error
 from crawler.report.progress import report_breakdown
@@ -83,7 +83,7 @@ def main() -> None:
     leave(crawl(spec, folder, rules.log_level))
 
 
-def _tell_environment(spec: CrawlOrder) -> None:
+def _tell_environment(spec: AttemptOrder) -> None:
     """The variables by which code asks where it runs: those of Scrapyd, and those of Scrapy Cloud."""
     project, attempt = canonical(spec.project), spec.scrapyds_id
     os.environ |= {
@@ -143,7 +143,7 @@ logger = logging.getLogger("crawler.node.runner")
 _SCRAPY_CFG = "# Here, so that a project's own .scrapy folder is made here too.\n"
 
 
-def crawl(spec: CrawlOrder, folder: str, log_level: str) -> int:
+def crawl(spec: AttemptOrder, folder: str, log_level: str) -> int:
     """Run the spider to its end. 1 if it could not be built or the crawl broke down."""
     if canonical(spec.project) != OWN_PROJECT:
         enter(Path(folder) / FILES)
@@ -170,7 +170,7 @@ def enter(files: Path) -> None:
     os.chdir(files)
 
 
-def _settings(spec: CrawlOrder, folder: str, log_level: str) -> ProjectSettings:
+def _settings(spec: AttemptOrder, folder: str, log_level: str) -> ProjectSettings:
     settings = project_settings()
     settings.setdict(spec.settings, priority="cmdline")
     settings = _with_lazy_loader(settings)
@@ -193,13 +193,13 @@ def _settings(spec: CrawlOrder, folder: str, log_level: str) -> ProjectSettings:
     return settings
 
 
-def _cache_owner(spec: CrawlOrder) -> str:
+def _cache_owner(spec: AttemptOrder) -> str:
     """Who comes with other headers may be shown another page."""
     variant = spec.fetch.variant if spec.fetch else ""
     return f"{spec.user_id}:{variant}" if variant else spec.user_id
 
 
-def _crawler(spec: CrawlOrder, spider: type[Spider], settings: ProjectSettings) -> Crawler:
+def _crawler(spec: AttemptOrder, spider: type[Spider], settings: ProjectSettings) -> Crawler:
     if _has_model(spider):
         return Crawler(spider, settings)
     if spec.depth is not None:
@@ -216,7 +216,7 @@ def _tell_overruled(theirs: Mapping[str, Any], settings: ProjectSettings) -> Non
 class _Crawler(Crawler):
     """For a spider that knows nothing of us: what its constructor does not take is set once it is built."""
 
-    def __init__(self, spider: type[Spider], settings: Settings, arguments: Arguments) -> None:
+    def __init__(self, spider: type[Spider], settings: Settings, arguments: SpiderArguments) -> None:
         super().__init__(spider, settings)
         self._arguments = arguments
 
@@ -238,7 +238,7 @@ def _has_model(spider: type[Spider]) -> bool:
     return isinstance(params, type) and hasattr(params, "model_validate")
 
 
-def _arguments(spec: CrawlOrder, spider: type[Spider]) -> Arguments:
+def _arguments(spec: AttemptOrder, spider: type[Spider]) -> SpiderArguments:
     """Our own spiders, and those that declare their arguments, check `params` against a model; all others take
     strings, as from `-a`.
     """
@@ -250,14 +250,14 @@ def _arguments(spec: CrawlOrder, spider: type[Spider]) -> Arguments:
     # none must not take the place of the spider's own
     platforms = {**depth, **({"start_urls": list(spec.start_urls)} if spec.start_urls else {})}
     if has_model:
-        return Arguments({**spec.params, **platforms}, {})
+        return SpiderArguments({**spec.params, **platforms}, {})
     # as from Scrapyd
     platforms["_job"] = spec.scrapyds_id
     if (declared := _declared(spider)) is not None:
         # its model may refuse what it does not know
         given = {name: value for name, value in platforms.items() if name in declared}
         left = {name: value for name, value in platforms.items() if name not in declared}
-        return Arguments({**spec.params, **given}, left)
+        return SpiderArguments({**spec.params, **given}, left)
     params = {name: _text(value) for name, value in spec.params.items()}
     return for_constructor(spider, {**params, **platforms})
 

@@ -40,7 +40,7 @@ _UNKNOWN_STATUS = 255 << 8
 _OWN = Account()
 
 
-class Usage(NamedTuple):
+class ProcessUsage(NamedTuple):
     #: Seconds of CPU, its ended and waited-for children's included.
     cpu_seconds: float
     #: Resident bytes at the peak. Linux counts what the process was spawned from, so a tiny process seems as
@@ -57,7 +57,7 @@ class SpawnedProcess:
         self.is_minded = isinstance(account, KeptAccount)
         self._account = account
         self._ends_group = ends_group
-        self.usage: Usage | None = None
+        self.usage: ProcessUsage | None = None
         self._protocol = protocol
         self._alive = True
 
@@ -80,7 +80,7 @@ class SpawnedProcess:
         if pid:
             unregisterReapProcessHandler(pid, self)
             if usage is not None:
-                self.usage = Usage(usage.ru_utime + usage.ru_stime, usage.ru_maxrss * _MAXRSS_UNIT)
+                self.usage = ProcessUsage(usage.ru_utime + usage.ru_stime, usage.ru_maxrss * _MAXRSS_UNIT)
             self._ended(status)
 
     def processEnded(self, status: int) -> None:  # noqa: N802 - Twisted calls it if it ended before registration
@@ -88,7 +88,7 @@ class SpawnedProcess:
 
     def ended(self, status: int, cpu_seconds: float, peak_memory_bytes: int) -> None:
         """The keeper has waited for it."""
-        self.usage = Usage(cpu_seconds, peak_memory_bytes)
+        self.usage = ProcessUsage(cpu_seconds, peak_memory_bytes)
         self._ended(status)
 
     def _ended(self, status: int) -> None:

@@ -28,7 +28,7 @@ from twisted.python.failure import Failure
 from crawler.node.accounts import Account, Accounts, remove_temporary
 from crawler.node.attempt_files import ended_report, note_stopping, with_account, without_folder, write_exit
 from crawler.node.fork import WARM_UP, NotStartedError, ProcessLostError
-from crawler.node.process_tree import Share, Snapshot, is_running
+from crawler.node.process_tree import MemoryShare, Snapshot, is_running
 from crawler.node.reactor import reactor
 from crawler.node.space import Space, exceeded
 from crawler.node.stall_detection import StallDetector
@@ -443,7 +443,7 @@ class LimitWatch:
             self._report("processes")
         if self._is_over or not 0 < self._limits.memory < sum(process.resident for process in family):
             return None
-        shares = [Share(process.pid, process.resident) for process in family]
+        shares = [MemoryShare(process.pid, process.resident) for process in family]
         return self._account.weigh(self._limits.memory, shares).addCallback(self._weighed)
 
     def _weighed(self, is_too_much: bool) -> None:  # noqa: FBT001 - a callback's result

@@ -28,8 +28,8 @@ from crawler.node.building import (
     OF_TESTS,
     PASSED_ON,
     PLAN,
-    Answer,
-    Plan,
+    BuildAnswer,
+    BuildPlan,
     empty_cache,
     has_python,
 )
@@ -66,12 +66,12 @@ class Build:
     """One build, for which any number may wait."""
 
     def __init__(self) -> None:
-        self.answer: Answer | None = None
+        self.answer: BuildAnswer | None = None
         #: When it ended though nobody waited for it any more (monotonic).
         self.untold_since: float | None = None
         self._command: Command | None = None
         self._log = ""
-        self._waiting: list[Deferred[Answer]] = []
+        self._waiting: list[Deferred[BuildAnswer]] = []
 
     @property
     def log(self) -> str:
@@ -86,7 +86,7 @@ class Build:
     def begun(self, command: Command) -> None:
         self._command = command
 
-    def ended(self, answer: Answer) -> None:
+    def ended(self, answer: BuildAnswer) -> None:
         self._log, self._command = self.log, None
         self.answer = answer
         if not self._waiting:
@@ -95,11 +95,11 @@ class Build:
             waiter.callback(answer)
         self._waiting.clear()
 
-    async def wait(self, seconds: float | None) -> Answer:
+    async def wait(self, seconds: float | None) -> BuildAnswer:
         """Raises `InstallingError` if it takes longer."""
         if self.answer is not None:
             return self.answer
-        waiter: Deferred[Answer] = Deferred()
+        waiter: Deferred[BuildAnswer] = Deferred()
         self._waiting.append(waiter)
         if seconds is not None:
             waiter.addTimeout(seconds, reactor)
@@ -148,7 +148,7 @@ class Venvs:
 
     async def build(
         self, requirements: Path, project: str, version: str, *, fresh: bool, within: float | None
-    ) -> Answer:
+    ) -> BuildAnswer:
         """Have installed what they say, or find it installed. Raises `NodeUnfitError`, also if that takes longer than
         `within` seconds, and `OSError`.
         """
@@ -205,12 +205,12 @@ class Venvs:
             requirements.write_bytes(content)
             answer = await self._turn.run(self._run, build, requirements, fresh)
         except RunnerError:  # its words are the log
-            answer = Answer(unfit="the installation was interrupted")
+            answer = BuildAnswer(unfit="the installation was interrupted")
         except (OSError, ValueError) as error:
-            answer = Answer(unfit=str(error))
+            answer = BuildAnswer(unfit=str(error))
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
             log.failure("cannot install what a project depends on")
-            answer = Answer(unfit=f"{type(error).__name__}: {error}")
+            answer = BuildAnswer(unfit=f"{type(error).__name__}: {error}")
         finally:
             del self._going_on[asked]
             with suppress(OSError):
@@ -234,15 +234,15 @@ class Venvs:
         command = Command.start([_BUILDER], env, seconds=seconds)
         self._commands.add(command)
         build.begun(command)
-        return command.result.addCallback(Answer.model_validate_json).addBoth(self._forget, command)
+        return command.result.addCallback(BuildAnswer.model_validate_json).addBoth(self._forget, command)
 
     def _forget(self, result: Any, command: Command) -> Any:
         self._commands.discard(command)
         return result
 
-    def _plan(self, requirements: Path, *, fresh: bool) -> Plan:
+    def _plan(self, requirements: Path, *, fresh: bool) -> BuildPlan:
         settings = self._settings
-        return Plan(
+        return BuildPlan(
             requirements=requirements,
             folder=self._folder,
             parent=os.getpid(),

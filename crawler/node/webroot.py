@@ -47,7 +47,7 @@ class Root(website.Root):
 
     def getChildWithDefault(self, path: bytes, request: Request) -> Any:  # noqa: N802 - Twisted's name
         if refusal := self._origins.refusal(request.getHeader("host"), request.getHeader("origin")):
-            return Refused(refusal)
+            return RefusedResource(refusal)
         while not path and request.postpath:  # scrapyd-client puts two slashes after a URL that ends with one
             path = request.postpath.pop(0)
             request.prepath = [*(request.prepath or []), path]
@@ -71,7 +71,7 @@ class WithoutCors(Resource):
         return content
 
 
-class Refused(Resource):
+class RefusedResource(Resource):
     isLeaf = True  # noqa: N815 - Twisted's name
 
     def __init__(self, why: str) -> None:

@@ -116,7 +116,7 @@ class AsyncService(webservice.WsResource):
             return False
 
 
-class Schedule(AsyncService):
+class ScheduleService(AsyncService):
     """`schedule.json`. A `jobid` that names an attempt needs its `spec`, and may be posted again and again."""
 
     @param("project")
@@ -245,7 +245,7 @@ class ListSpiders(AsyncService):
         return {"spiders": await spider_lists(self.root.app).names(project, version)}
 
 
-class Dependencies(AsyncService):
+class DependenciesService(AsyncService):
     """`dependencies.json`: how the installation of what a version depends on has gone, be it refused."""
 
     method = "GET"

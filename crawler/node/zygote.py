@@ -51,7 +51,7 @@ VARIABLES_FD = "DISCOVERYBOT_ENV_FD"
 _HELD_BACK = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 
 
-class Zygote:
+class SpiderZygote:
     def __init__(self, channel: ForkChannel, main: Callable[[], object]) -> None:
         self._channel = channel
         self._main = main
@@ -153,7 +153,7 @@ def main() -> None:
     hide_process()
     adopt_descendants()
     with suppress(BrokenPipeError, ConnectionResetError):  # Scrapyd is gone
-        Zygote(ForkChannel(socket.socket(fileno=0)), run).serve()
+        SpiderZygote(ForkChannel(socket.socket(fileno=0)), run).serve()
     os._exit(0)  # nothing of a child's is to be run here
 
 

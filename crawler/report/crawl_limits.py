@@ -13,7 +13,7 @@ from scrapy.http.request import NO_CALLBACK
 from scrapy.utils.log import get_scrapy_root_handler
 
 from crawler.closing import Closing
-from crawler.report.progress import Report
+from crawler.report.progress import ProgressReport
 from crawler.scrapy_versions import engine_slot, middleware
 from crawler.setting_names import ATTEMPT_DIR, MAX_ITEMS, MAX_LOG_BYTES, MAX_PAGES
 
@@ -40,12 +40,12 @@ def is_new_page(request: Request) -> bool:
 class PageCount:
     """Downloader middleware, behind those that drop requests and before the cache that answers them."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: ProgressReport) -> None:
         self._report = report
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        report = crawler.get_extension(Report)
+        report = crawler.get_extension(ProgressReport)
         if report is None:
             raise NotConfigured
         return cls(report)
@@ -135,12 +135,12 @@ class ItemLimit:
     spider; but a callback that yields for ever would keep the loop, and with it the closing, from its turn.
     """
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: ProgressReport) -> None:
         self._report = report
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        report = crawler.get_extension(Report)
+        report = crawler.get_extension(ProgressReport)
         if report is None or not crawler.settings.getint(MAX_ITEMS):
             raise NotConfigured
         return cls(report)

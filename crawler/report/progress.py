@@ -65,13 +65,13 @@ ITEM_LIMIT = "closespider_itemcount"
 def report_breakdown(crawler: Crawler, error: BaseException) -> None:
     """Write the report of a crawl that has ended with this error, whether or not its extensions were built before."""
     try:
-        report = crawler.get_extension(Report)
+        report = crawler.get_extension(ProgressReport)
     except RuntimeError:
         report = None
-    (report or Report(crawler)).broke_down(error)
+    (report or ProgressReport(crawler)).broke_down(error)
 
 
-class Report:
+class ProgressReport:
     """Extension that counts, spools items and writes the attempt's progress and report."""
 
     def __init__(self, crawler: Crawler) -> None:
@@ -394,12 +394,12 @@ class Report:
 class StartErrors:
     """Spider middleware nearest to the engine: tells the report what `start()` raises. Older engines log it only."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: ProgressReport) -> None:
         self._report = report
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        report = crawler.get_extension(Report)
+        report = crawler.get_extension(ProgressReport)
         if report is None:
             raise NotConfigured
         return cls(report)

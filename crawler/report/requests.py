@@ -23,7 +23,7 @@ from crawler.report.failures import (
     is_error_status,
     status_facts,
 )
-from crawler.report.progress import Report
+from crawler.report.progress import ProgressReport
 from crawler.report.request_record import RequestRecord
 from crawler.scrapy_versions import create_looping_call, for_spider
 from crawler.setting_names import ATTEMPT_DIR, STALL_SECONDS
@@ -47,7 +47,7 @@ class CountingDownloader(Downloader):
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
-        self._report = crawler.get_extension(Report)
+        self._report = crawler.get_extension(ProgressReport)
         self._activity = crawler.get_extension(Activity)
         self._record = crawler.get_extension(RequestRecord)
         #: When each request that is under way was sent (monotonic).
@@ -78,7 +78,7 @@ class CountingDownloader(Downloader):
         activity.note()
         return result
 
-    def _count(self, result: ResultT, request: Request, report: Report) -> ResultT:
+    def _count(self, result: ResultT, request: Request, report: ProgressReport) -> ResultT:
         if isinstance(result, Response):
             report.answered(request, result.status)
             if is_error_status(result.status):
@@ -138,7 +138,7 @@ class Activity:
             self._timer.stop()
 
     def _look(self) -> None:
-        report = self._crawler.get_extension(Report)
+        report = self._crawler.get_extension(ProgressReport)
         items, self._items = self._items, report.items_count if report else 0
         if self._happened or items != self._items or self._waits_on_purpose():
             self._happened = False

@@ -148,7 +148,7 @@ class JobsSpider(SiteSpider):
         super().__init__(**kwargs)
         params = self.params
         self._selected = SelectedPostings(params.selectors.model_dump())
-        self._found = Found(Quota(params.results_wanted), params.details)
+        self._found = FoundJobs(Quota(params.results_wanted), params.details)
         self.kept_state |= {"found": self._found, "waiting": self._found.waiting, "pages": self._found.pages}
         self._warned: set[str] = set()
 
@@ -318,7 +318,7 @@ class JobsSpider(SiteSpider):
 _Identities = Iterable[tuple[str | None, ...]]
 
 
-class Found(KeptState):
+class FoundJobs(KeptState):
     def __init__(self, quota: Quota, pages_help: bool | None) -> None:  # noqa: FBT001 - three states
         self.quota = quota
         #: Postings that wait for their turn, with the numbers of their result pages.

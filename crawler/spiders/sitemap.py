@@ -135,7 +135,7 @@ class SitemapSpider(SiteSpider):
             meta = {"depth": 0, _NESTING: nesting}
             yield Request(url, self.parse_sitemap, errback=self.fail, dont_filter=True, meta=meta)
 
-    def _take(self, entry: Entry, response: Response) -> Iterator[Any]:
+    def _take(self, entry: SitemapEntry, response: Response) -> Iterator[Any]:
         url = page_url(urljoin(response.url, entry.url))
         if url is None:
             return
@@ -150,7 +150,7 @@ class SitemapSpider(SiteSpider):
             else:
                 yield item
 
-    def _is_recent(self, entry: Entry) -> bool:
+    def _is_recent(self, entry: SitemapEntry) -> bool:
         since, lastmod = self.params.since, entry.lastmod
         if not since or not lastmod:
             return True
@@ -173,7 +173,7 @@ class NoSitemapError(Exception):
     """It is something else, or cannot be unpacked."""
 
 
-class Entry(NamedTuple):
+class SitemapEntry(NamedTuple):
     """A page, or another sitemap. `about` has what the file says of it, as an item will have it."""
 
     url: str
@@ -185,7 +185,7 @@ class Entry(NamedTuple):
         return self.about.get("lastmod")
 
 
-def entries(body: bytes, max_bytes: int = MAX_BYTES) -> Iterator[Entry]:
+def entries(body: bytes, max_bytes: int = MAX_BYTES) -> Iterator[SitemapEntry]:
     """One by one, so that a long one is not in memory as a tree. Raises `NoSitemapError`, at the first one."""
     data = _unpacked(body, max_bytes).removeprefix(b"\xef\xbb\xbf").lstrip()
     if data.startswith(b"<"):
@@ -203,14 +203,14 @@ def _unpacked(body: bytes, max_bytes: int) -> bytes:
         raise NoSitemapError(f"it cannot be unpacked: {error}") from error
 
 
-def _text_entries(data: bytes) -> Iterator[Entry]:
+def _text_entries(data: bytes) -> Iterator[SitemapEntry]:
     for line in data.splitlines():
         text = line.decode("utf-8", "replace").strip()
         if text.startswith(("http://", "https://")):
-            yield Entry(text, is_sitemap=False, about={})
+            yield SitemapEntry(text, is_sitemap=False, about={})
 
 
-def _xml_entries(data: bytes) -> Iterator[Entry]:
+def _xml_entries(data: bytes) -> Iterator[SitemapEntry]:
     walk = etree.iterparse(
         BytesIO(data), events=("start", "end"), recover=True, resolve_entities=False, no_network=True, huge_tree=False
     )
@@ -234,7 +234,7 @@ def _let_go(node: Any, root: Any) -> None:
         del root[0]
 
 
-def _entry(node: Any) -> Iterator[Entry]:
+def _entry(node: Any) -> Iterator[SitemapEntry]:
     texts = {_name(child): (child.text or "").strip() for child in node}
     url = texts.get("loc")
     if url:
@@ -248,7 +248,7 @@ def _entry(node: Any) -> Iterator[Entry]:
                 if _name(child) == "link" and child.get("href")
             ][:_MAX_ALTERNATES],
         }
-        yield Entry(url, is_sitemap=_ENTRIES[_name(node)], about=about)
+        yield SitemapEntry(url, is_sitemap=_ENTRIES[_name(node)], about=about)
 
 
 def _priority(text: str | None) -> float | None:

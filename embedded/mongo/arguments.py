@@ -17,7 +17,7 @@ _ALWAYS_ALLOWED = frozenset(
 _TYPE_NAMES = {dict: "object", list: "array", str: "string", bool: "bool", int: "int"}
 
 
-class Arguments:
+class CommandArguments:
     """One command or one statement of it. `command` is named in errors."""
 
     def __init__(self, command: str, fields: Document) -> None:
@@ -81,9 +81,9 @@ class Arguments:
             raise MongoError(Code.BadValue, f"BSON field '{name}' value must be >= 0, actual value '{int(value)}'")
         return int(value)
 
-    def statements(self, name: str) -> Iterator[Arguments]:
+    def statements(self, name: str) -> Iterator[CommandArguments]:
         """The entries of a write command, each with arguments of its own."""
         for statement in self.required(name, list):
             if not isinstance(statement, dict):
                 raise MongoError(Code.TypeMismatch, f"'{self._command}.{name}' must hold objects")
-            yield Arguments(f"{self._command}.{name}", statement)
+            yield CommandArguments(f"{self._command}.{name}", statement)

@@ -16,7 +16,7 @@ from embedded.mongo.index import Fields, Index
 from embedded.mongo.keys import sort_key
 from embedded.mongo.match import Predicate, compile_filter
 from embedded.mongo.paths import MISSING, Document, Path, elements_at
-from embedded.mongo.plan import Interval, Plan, Sort, choose
+from embedded.mongo.plan import Interval, QueryPlan, Sort, choose
 
 # --- walking over the candidates of a plan.
 #
@@ -35,7 +35,7 @@ Row: TypeAlias = tuple[Any, int, bytes]
 class Scan:
     """A walk over the candidates of a plan. `wanted` is how many rows are enough, if that is known."""
 
-    def __init__(self, connection: sqlite3.Connection, documents: str, plan: Plan, wanted: int = 0) -> None:
+    def __init__(self, connection: sqlite3.Connection, documents: str, plan: QueryPlan, wanted: int = 0) -> None:
         self._connection = connection
         self._plan = plan
         self._first_read = min(wanted or _FIRST_READ, _LARGEST_READ)
@@ -136,7 +136,7 @@ def decode(body: bytes) -> Document:
     return bson.decode(body, CODEC)
 
 
-class Found:
+class FoundDocument:
     """A document that matched: its row, its BSON, and the document itself, which is decoded on first use."""
 
     __slots__ = ("_document", "body", "doc")
@@ -192,7 +192,7 @@ class Collection:
         for index, own, multikey in keys:
             self._add(index, own, doc or 0, multikey=multikey)
 
-    def replace(self, found: Found, new: Document) -> bool:
+    def replace(self, found: FoundDocument, new: Document) -> bool:
         """Replace `found`. Returns whether there was anything to change. Raises as `insert` does."""
         body = _encoded(new)
         if body == found.body:
@@ -213,7 +213,7 @@ class Collection:
         self._connection.execute(f"UPDATE {self.table} SET body = ? WHERE doc = ?", (body, found.doc))
         return True
 
-    def remove(self, found: Found) -> None:
+    def remove(self, found: FoundDocument) -> None:
         fields = Fields(found.document)
         for index in self.indexes.values():
             index.remove(index.spec.keys(fields)[0], found.doc)
@@ -221,7 +221,7 @@ class Collection:
 
     def fill(self, index: Index) -> None:
         """Give a new index the keys of all documents. Raises `DuplicateKey`."""
-        for row in Scan(self._connection, self.table, Plan()).rows():
+        for row in Scan(self._connection, self.table, QueryPlan()).rows():
             if row is not None:
                 _, doc, body = row
                 document = decode(body)
@@ -241,7 +241,7 @@ class Collection:
 
     # --- reading
 
-    def find(self, search: Search) -> Iterator[Found | None]:
+    def find(self, search: Search) -> Iterator[FoundDocument | None]:
         """The documents in order; `None` where other commands may work. Raises if the query is no filter."""
         matches, plan = self._prepare(search)
         wanted = search.skip + search.limit if plan.is_exact and plan.is_sorted else 0
@@ -250,20 +250,20 @@ class Collection:
             found = _sorted(found, search.sort, search.skip + search.limit if search.limit else 0)
         return _window(found, search.skip, search.limit)
 
-    def _prepare(self, search: Search) -> tuple[Predicate, Plan]:
+    def _prepare(self, search: Search) -> tuple[Predicate, QueryPlan]:
         matches = compile_filter(search.query)
         return matches, choose(self.indexes.values(), search.query, search.sort)
 
-    def _matching(self, matches: Predicate, plan: Plan, wanted: int = 0) -> Iterator[Found | None]:
+    def _matching(self, matches: Predicate, plan: QueryPlan, wanted: int = 0) -> Iterator[FoundDocument | None]:
         for row in Scan(self._connection, self.table, plan, wanted).rows():
             if row is None:
                 yield None
                 continue
             _, doc, body = row
             if plan.is_exact:
-                yield Found(doc, body)
+                yield FoundDocument(doc, body)
             elif matches(document := decode(body)):
-                yield Found(doc, body, document)
+                yield FoundDocument(doc, body, document)
 
     def count(self, query: Document, limit: int = 0) -> Iterator[int | None]:
         """Yields, as its last value, how many match, up to `limit` (0 is no limit); before it `None` where other
@@ -275,13 +275,13 @@ class Collection:
             return iter((min(total, limit) if limit else total,))
         return _count(self._matching(matches, plan), limit)
 
-    def _count_keys(self, plan: Plan) -> int:
+    def _count_keys(self, plan: QueryPlan) -> int:
         if plan.index is None:
             return int(self._connection.execute(f"SELECT count(*) FROM {self.table}").fetchone()[0])
         statement = count_statement(plan.index.table)
         return sum(self._connection.execute(statement, interval).fetchone()[0] for interval in plan.intervals)
 
-    def is_current(self, found: Found) -> bool:
+    def is_current(self, found: FoundDocument) -> bool:
         """Whether the document is still what it was when it was found."""
         row = self._connection.execute(f"SELECT body FROM {self.table} WHERE doc = ?", (found.doc,)).fetchone()
         return row is not None and row[0] == found.body
@@ -322,7 +322,7 @@ def _encoded(document: Document) -> bytes:
     return body
 
 
-def _count(found: Iterator[Found | None], limit: int) -> Iterator[int | None]:
+def _count(found: Iterator[FoundDocument | None], limit: int) -> Iterator[int | None]:
     total = 0
     for one in _window(found, 0, limit):
         if one is None:
@@ -332,7 +332,7 @@ def _count(found: Iterator[Found | None], limit: int) -> Iterator[int | None]:
     yield total
 
 
-def _window(found: Iterator[Found | None], skip: int, limit: int) -> Iterator[Found | None]:
+def _window(found: Iterator[FoundDocument | None], skip: int, limit: int) -> Iterator[FoundDocument | None]:
     passed = 0
     for one in found:
         if one is None:
@@ -345,13 +345,13 @@ def _window(found: Iterator[Found | None], skip: int, limit: int) -> Iterator[Fo
             return
 
 
-def _sort(found: list[Found], sort: Sort) -> None:
+def _sort(found: list[FoundDocument], sort: Sort) -> None:
     """Sorts by the last key first, because Python's sort is stable."""
     for name, direction in reversed(sort):
         found.sort(key=_sort_key(tuple(name.split(".")), direction), reverse=direction < 0)
 
 
-def _sort_key(path: Path, direction: int) -> Callable[[Found], tuple[Any, ...]]:
+def _sort_key(path: Path, direction: int) -> Callable[[FoundDocument], tuple[Any, ...]]:
     return lambda one: _sort_value(one.document, path, direction)
 
 
@@ -363,9 +363,9 @@ def _sort_value(document: Document, path: Path, direction: int) -> tuple[Any, ..
     return (min if direction > 0 else max)(map(sort_key, values))
 
 
-def _sorted(found: Iterator[Found | None], sort: Sort, wanted: int) -> Iterator[Found | None]:
+def _sorted(found: Iterator[FoundDocument | None], sort: Sort, wanted: int) -> Iterator[FoundDocument | None]:
     """All in order, or the first `wanted`. Raises if they take more memory than MongoDB would give."""
-    kept: list[Found] = []
+    kept: list[FoundDocument] = []
     size = 0
     for one in found:
         if one is None:

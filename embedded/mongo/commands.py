@@ -10,7 +10,7 @@ from typing import Any
 import bson
 from bson import Int64
 
-from embedded.mongo.arguments import Arguments
+from embedded.mongo.arguments import CommandArguments
 from embedded.mongo.collection import MAX_DOCUMENT_BYTES, Collection
 from embedded.mongo.cursors import FIRST_BATCH, Answer, Cursors, Outflow
 from embedded.mongo.errors import Code, MongoError, not_implemented
@@ -31,7 +31,7 @@ class Schema:
         self._store = store
         self._cursors = cursors
 
-    def create_indexes(self, command: Arguments) -> Document:
+    def create_indexes(self, command: CommandArguments) -> Document:
         command.allow("indexes")
         specs = [IndexSpec(spec) for spec in command.required("indexes", list)]
         name = command.required("createIndexes", str)
@@ -49,13 +49,13 @@ class Schema:
         }
         return reply | ({"note": "all indexes already exist"} if before == after else {})
 
-    def list_indexes(self, command: Arguments) -> Answer:
+    def list_indexes(self, command: CommandArguments) -> Answer:
         command.allow("cursor")
         collection = self._existing(command, "listIndexes")
         specs = [index.spec.to_document() for index in collection.indexes.values()]
         return self._listing(command, collection.namespace, specs)
 
-    def drop_indexes(self, command: Arguments) -> Document:
+    def drop_indexes(self, command: CommandArguments) -> Document:
         command.allow("index")
         collection = self._existing(command, "dropIndexes")
         before = len(collection.indexes)
@@ -63,7 +63,7 @@ class Schema:
             self._store.drop_index(collection, name)
         return {"nIndexesWas": before}
 
-    def list_collections(self, command: Arguments) -> Answer:
+    def list_collections(self, command: CommandArguments) -> Answer:
         command.allow("filter", "nameOnly", "authorizedCollections", "cursor")
         matches = compile_filter(command.optional("filter", dict, {}))
         shown = (
@@ -73,7 +73,7 @@ class Schema:
         listed = [document | details for document in shown if matches(document)]
         return self._listing(command, f"{command.db}.$cmd.listCollections", listed)
 
-    def list_databases(self, command: Arguments) -> Document:
+    def list_databases(self, command: CommandArguments) -> Document:
         command.allow("filter", "nameOnly", "authorizedDatabases")
         matches = compile_filter(command.optional("filter", dict, {}))
         shown = [{"name": name} for name in sorted({db for db, _ in self._store.collections})]
@@ -85,28 +85,28 @@ class Schema:
         """The size of the one file that holds all databases."""
         return self._store.path.stat().st_size
 
-    def drop(self, command: Arguments) -> Document:
+    def drop(self, command: CommandArguments) -> Document:
         command.allow()
         collection = self._existing(command, "drop")
         count = len(collection.indexes)
         self._store.drop(command.db, command.required("drop", str))
         return {"nIndexesWas": count, "ns": collection.namespace}
 
-    def drop_database(self, command: Arguments) -> Document:
+    def drop_database(self, command: CommandArguments) -> Document:
         command.allow()
         names = [name for db, name in self._store.collections if db == command.db]
         for name in names:
             self._store.drop(command.db, name)
         return {"dropped": command.db} if names else {}
 
-    def _existing(self, command: Arguments, name: str) -> Collection:
+    def _existing(self, command: CommandArguments, name: str) -> Collection:
         collection = self._store.get(command.db, command.required(name, str))
         if collection is None:
             raise MongoError(Code.NamespaceNotFound, f"ns does not exist: {command.db}.{command.any(name)}")
         return collection
 
-    def _listing(self, command: Arguments, namespace: str, documents: Iterable[Document]) -> Answer:
-        options = Arguments("cursor", command.optional("cursor", dict, {}))
+    def _listing(self, command: CommandArguments, namespace: str, documents: Iterable[Document]) -> Answer:
+        options = CommandArguments("cursor", command.optional("cursor", dict, {}))
         options.allow("batchSize")
         flow: Outflow = ((document, len(bson.encode(document))) for document in documents)
         return self._cursors.first(namespace, flow, options.count("batchSize", FIRST_BATCH))
@@ -156,7 +156,7 @@ _WIRE_VERSION = 21
 _VERSION = [7, 0, 0, 0]
 
 
-def hello(command: Arguments) -> Document:
+def hello(command: CommandArguments) -> Document:
     """A standalone without sessions: no `setName`, no `logicalSessionTimeoutMinutes`, so no retryable writes."""
     mechanisms = {"saslSupportedMechs": [MECHANISM]} if command.any("saslSupportedMechs") else {}
     return {
@@ -174,11 +174,11 @@ def hello(command: Arguments) -> Document:
     }
 
 
-def ping(_: Arguments) -> Document:
+def ping(_: CommandArguments) -> Document:
     return {}
 
 
-def build_info(_: Arguments) -> Document:
+def build_info(_: CommandArguments) -> Document:
     return {
         "version": "7.0.0",
         "versionArray": _VERSION,
@@ -189,13 +189,13 @@ def build_info(_: Arguments) -> Document:
     }
 
 
-def connection_status(_: Arguments) -> Document:
+def connection_status(_: CommandArguments) -> Document:
     return {"authInfo": {"authenticatedUsers": [], "authenticatedUserRoles": []}}
 
 
-Handler = Callable[[Arguments], Document | Answer]
+Handler = Callable[[CommandArguments], Document | Answer]
 
-_HANDSHAKE: Mapping[str, Callable[[Arguments], Document]] = {
+_HANDSHAKE: Mapping[str, Callable[[CommandArguments], Document]] = {
     "hello": hello,
     "isMaster": hello,
     "ismaster": hello,
@@ -205,7 +205,7 @@ _HANDSHAKE: Mapping[str, Callable[[Arguments], Document]] = {
     "connectionStatus": connection_status,
     "endSessions": ping,
 }
-_READS: Mapping[str, Callable[[Reads, Arguments], Document | Answer]] = {
+_READS: Mapping[str, Callable[[Reads, CommandArguments], Document | Answer]] = {
     "find": Reads.find,
     "getMore": Reads.get_more,
     "killCursors": Reads.kill_cursors,
@@ -213,14 +213,14 @@ _READS: Mapping[str, Callable[[Reads, Arguments], Document | Answer]] = {
     "distinct": Reads.distinct,
     "aggregate": Reads.aggregate,
 }
-_WRITES: Mapping[str, Callable[[Writes, Arguments], Document | Answer]] = {
+_WRITES: Mapping[str, Callable[[Writes, CommandArguments], Document | Answer]] = {
     "insert": Writes.insert,
     "update": Writes.update,
     "delete": Writes.delete,
     "findAndModify": Writes.find_and_modify,
     "findandmodify": Writes.find_and_modify,
 }
-_SCHEMA: Mapping[str, Callable[[Schema, Arguments], Document | Answer]] = {
+_SCHEMA: Mapping[str, Callable[[Schema, CommandArguments], Document | Answer]] = {
     "createIndexes": Schema.create_indexes,
     "listIndexes": Schema.list_indexes,
     "dropIndexes": Schema.drop_indexes,
@@ -256,7 +256,7 @@ class Commands:
             raise MongoError(Code.IDLFailedToParse, "OP_MSG requests require a $db argument")
         _check_session(command)
         _check_concerns(command)
-        return self._table[name](Arguments(name, command))
+        return self._table[name](CommandArguments(name, command))
 
     def forget(self) -> None:
         """Forget all cursors: after a rollback, no cursor that was handed out before is valid."""

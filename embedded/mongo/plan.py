@@ -43,7 +43,7 @@ EVERYTHING = Interval(b"", AFTER)
 
 
 @dataclass(frozen=True)
-class Plan:
+class QueryPlan:
     """How to walk over documents. Without an index: over all of them, in the order in which they came."""
 
     index: Index | None = None
@@ -57,7 +57,7 @@ class Plan:
 
 
 @dataclass
-class Conditions:
+class IndexConditions:
     """The part of a filter that an index can answer, by field: what every match must fulfil."""
 
     equal: dict[str, Any] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Conditions:
     is_complete: bool = True
 
     @classmethod
-    def of(cls, query: Document) -> Conditions:
+    def of(cls, query: Document) -> IndexConditions:
         conditions = cls()
         conditions._read(query)
         return conditions
@@ -128,7 +128,7 @@ class Conditions:
 
 def _ranges_of_one_field(branches: Sequence[Document]) -> tuple[str, list[list[tuple[str, Any]]]] | None:
     """The field, and its ranges in each branch of an `$or` that asks for nothing else."""
-    read = [Conditions.of(branch) for branch in branches]
+    read = [IndexConditions.of(branch) for branch in branches]
     fields = {name for one in read for name in one.ranges}
     if len(fields) != 1 or not all(one.is_complete and one.ranges for one in read):
         return None
@@ -143,25 +143,25 @@ def _is_point(value: Any) -> bool:
     return not isinstance(value, (list, Regex))
 
 
-def choose(indexes: Iterable[Index], query: Document, sort: Sort = ()) -> Plan:
+def choose(indexes: Iterable[Index], query: Document, sort: Sort = ()) -> QueryPlan:
     """The best plan."""
-    conditions = Conditions.of(query)
+    conditions = IndexConditions.of(query)
     # an index is useful only if its first field is in the query or in the sort
     asked = (conditions.equal, conditions.among, conditions.ranges, conditions.either)
     names = {*chain.from_iterable(asked), *(name for name, _ in sort)}
     useful = (index for index in indexes if index.spec.key[0][0] in names)
     plans = [_plan(index, conditions, sort) for index in useful if _holds_all_matches(index, conditions)]
-    best = max(plans, key=lambda plan: plan.score, default=Plan())
-    return best if best.score else Plan(is_exact=not query)
+    best = max(plans, key=lambda plan: plan.score, default=QueryPlan())
+    return best if best.score else QueryPlan(is_exact=not query)
 
 
-def _holds_all_matches(index: Index, conditions: Conditions) -> bool:
+def _holds_all_matches(index: Index, conditions: IndexConditions) -> bool:
     if index.spec.sparse:
         return any(conditions.need_a_value(name) for name, _ in index.spec.key)
     return all(conditions.imply(name, operand) for name, operand in (index.spec.partial or {}).items())
 
 
-def _plan(index: Index, conditions: Conditions, sort: Sort) -> Plan:
+def _plan(index: Index, conditions: IndexConditions, sort: Sort) -> QueryPlan:
     key, prefix, used = index.spec.key, b"", 0
     while used < len(key) and key[used][0] in conditions.equal:
         prefix += _encoded(conditions.equal[key[used][0]], key[used][1])
@@ -174,7 +174,7 @@ def _plan(index: Index, conditions: Conditions, sort: Sort) -> Plan:
         # of a list of ids each names one document, whatever else the query asks for
         score += 50 if index.spec.name == ID_INDEX and "_id" in conditions.among else 1
     descending = _direction(index, used, sort)
-    return Plan(
+    return QueryPlan(
         index,
         intervals,
         descending=bool(descending),
@@ -184,7 +184,7 @@ def _plan(index: Index, conditions: Conditions, sort: Sort) -> Plan:
     )
 
 
-def _is_exact(index: Index, conditions: Conditions, consumed: set[str]) -> bool:
+def _is_exact(index: Index, conditions: IndexConditions, consumed: set[str]) -> bool:
     """Not for two conditions on a field or arrays: these need the document again. A null has the key of a missing
     field, as it has the same matches; within another field it is looked at again.
     """
@@ -203,7 +203,9 @@ def _encoded(value: Any, direction: int) -> bytes:
     return encode(value) if direction > 0 else inverted(encode(value))
 
 
-def _bounds(index: Index, prefix: bytes, used: int, conditions: Conditions) -> tuple[list[Interval], set[str]] | None:
+def _bounds(
+    index: Index, prefix: bytes, used: int, conditions: IndexConditions
+) -> tuple[list[Interval], set[str]] | None:
     """The intervals for the first fields without an equality, and the fields whose whole condition they cover: those
     of a range, or of a list of values, each with what is behind it.
     """

@@ -8,8 +8,8 @@ from typing import Any
 from bson import Int64
 from bson.raw_bson import RawBSONDocument
 
-from embedded.mongo.arguments import Arguments
-from embedded.mongo.collection import Collection, Found, Search
+from embedded.mongo.arguments import CommandArguments
+from embedded.mongo.collection import Collection, FoundDocument, Search
 from embedded.mongo.cursors import FIRST_BATCH, Answer, Cursors, Outflow, Steps
 from embedded.mongo.errors import Code, MongoError, not_implemented
 from embedded.mongo.keys import encode
@@ -25,7 +25,7 @@ class Reads:
         self._store = store
         self._cursors = cursors
 
-    def find(self, command: Arguments) -> Answer:
+    def find(self, command: CommandArguments) -> Answer:
         command.allow("filter", "projection", "sort", "skip", "limit", "batchSize", "singleBatch", "allowDiskUse")
         search = Search(
             command.optional("filter", dict, {}),
@@ -38,28 +38,28 @@ class Reads:
         flow = _outgoing(self._found(command, "find", search), command.optional("projection", dict, {}))
         return (yield from self._cursors.first(_namespace(command, "find"), flow, size, single=single))
 
-    def _found(self, command: Arguments, name: str, search: Search) -> Iterator[Found | None]:
+    def _found(self, command: CommandArguments, name: str, search: Search) -> Iterator[FoundDocument | None]:
         collection = self._collection(command, name)
         if collection is not None:
             return collection.find(search)
         compile_filter(search.query)
         return iter(())
 
-    def _collection(self, command: Arguments, name: str) -> Collection | None:
+    def _collection(self, command: CommandArguments, name: str) -> Collection | None:
         return self._store.get(command.db, command.required(name, str))
 
-    def get_more(self, command: Arguments) -> Answer:
+    def get_more(self, command: CommandArguments) -> Answer:
         command.allow("collection", "batchSize")
         namespace = f"{command.db}.{command.required('collection', str)}"
         return (
             yield from self._cursors.next(command.required("getMore", int), namespace, command.count("batchSize"))
         )
 
-    def kill_cursors(self, command: Arguments) -> Document:
+    def kill_cursors(self, command: CommandArguments) -> Document:
         command.allow("cursors")
         return self._cursors.kill(command.required("cursors", list))
 
-    def count(self, command: Arguments) -> Answer:
+    def count(self, command: CommandArguments) -> Answer:
         command.allow("query", "skip", "limit", "fields")
         skip, limit = command.count("skip"), command.count("limit")
         query = command.optional("query", dict, {})
@@ -80,7 +80,7 @@ class Reads:
                 total = counted
         return total
 
-    def distinct(self, command: Arguments) -> Answer:
+    def distinct(self, command: CommandArguments) -> Answer:
         command.allow("key", "query")
         path = tuple(command.required("key", str).split("."))
         values: dict[bytes, Any] = {}
@@ -94,10 +94,10 @@ class Reads:
                         values.setdefault(encode(one), one)
         return {"values": list(values.values())}
 
-    def aggregate(self, command: Arguments) -> Answer:
+    def aggregate(self, command: CommandArguments) -> Answer:
         """Carries out what drivers make of `count_documents`, and no other pipeline."""
         command.allow("pipeline", "cursor", "allowDiskUse")
-        options = Arguments("cursor", command.required("cursor", dict))
+        options = CommandArguments("cursor", command.required("cursor", dict))
         options.allow("batchSize")
         query, skip, limit = _counting(command.required("pipeline", list))
         collection = self._collection(command, "aggregate")
@@ -106,11 +106,11 @@ class Reads:
         return {"cursor": {"firstBatch": counted, "id": Int64(0), "ns": _namespace(command, "aggregate")}}
 
 
-def _namespace(command: Arguments, name: str) -> str:
+def _namespace(command: CommandArguments, name: str) -> str:
     return f"{command.db}.{command.required(name, str)}"
 
 
-def _outgoing(found: Iterator[Found | None], projection: Document) -> Outflow:
+def _outgoing(found: Iterator[FoundDocument | None], projection: Document) -> Outflow:
     """Without a projection the stored bytes go out as they are."""
     if not projection:
         return (None if one is None else (RawBSONDocument(one.body), len(one.body)) for one in found)
@@ -128,7 +128,7 @@ def _counting(pipeline: list[Any]) -> tuple[Document, int, int]:
     names = [_stage_name(stage) for stage in pipeline]
     if pipeline[-1:] != [_COUNT] or names != [name for name in STAGES if name in names]:
         raise not_implemented("a pipeline other than the one of count_documents")
-    options = Arguments("aggregate", {name: stage[name] for name, stage in zip(names, pipeline, strict=True)})
+    options = CommandArguments("aggregate", {name: stage[name] for name, stage in zip(names, pipeline, strict=True)})
     limit = options.count("$limit")
     if "$limit" in names and not limit:
         raise MongoError(Code.Location15958, "the limit must be positive")

@@ -7,8 +7,8 @@ from typing import Any
 
 from bson import ObjectId
 
-from embedded.mongo.arguments import Arguments
-from embedded.mongo.collection import Collection, Found, Search, decode
+from embedded.mongo.arguments import CommandArguments
+from embedded.mongo.collection import Collection, FoundDocument, Search, decode
 from embedded.mongo.cursors import Answer, Steps
 from embedded.mongo.errors import Code, MongoError
 from embedded.mongo.match import compile_filter
@@ -25,7 +25,7 @@ class Writes:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def insert(self, command: Arguments) -> Answer:
+    def insert(self, command: CommandArguments) -> Answer:
         command.allow("documents", "ordered")
         documents = _checked_size(command.required("documents", list))
         name = command.required("insert", str)
@@ -42,12 +42,12 @@ class Writes:
         done, errors = yield from _each(documents, insert_one, ordered=command.flag("ordered", default=True))
         return _reply({"n": len(done)}, errors)
 
-    def update(self, command: Arguments) -> Answer:
+    def update(self, command: CommandArguments) -> Answer:
         command.allow("updates", "ordered")
         statements = _checked_size(list(command.statements("updates")))
         name = command.required("update", str)
 
-        def update_one(statement: Arguments) -> Steps:
+        def update_one(statement: CommandArguments) -> Steps:
             statement.allow("q", "u", "multi", "upsert", "sort")
             return (yield from self._update(command.db, name, statement))
 
@@ -59,7 +59,7 @@ class Writes:
         }
         return _reply(reply | ({"upserted": upserted} if upserted else {}), errors)
 
-    def _update(self, db: str, name: str, statement: Arguments) -> Steps:
+    def _update(self, db: str, name: str, statement: CommandArguments) -> Steps:
         """How many matched, how many changed, and what was inserted instead."""
         update = Update(statement.any("u") or statement.required("u", dict))
         query, multi = statement.required("q", dict), statement.flag("multi")
@@ -92,7 +92,7 @@ class Writes:
                 modified += self._change(collection, found, update)[0]
         return matched, modified
 
-    def _change(self, collection: Collection | None, found: Found, update: Update) -> tuple[bool, Document]:
+    def _change(self, collection: Collection | None, found: FoundDocument, update: Update) -> tuple[bool, Document]:
         """Whether the document changed, and what it is now."""
         if collection is None:  # pragma: no cover - what was found is in a collection
             raise MongoError(Code.NamespaceNotFound, "ns not found")
@@ -107,12 +107,12 @@ class Writes:
         collection.insert(new)
         return new
 
-    def delete(self, command: Arguments) -> Answer:
+    def delete(self, command: CommandArguments) -> Answer:
         command.allow("deletes", "ordered")
         statements = _checked_size(list(command.statements("deletes")))
         name = command.required("delete", str)
 
-        def delete_one(statement: Arguments) -> Steps:
+        def delete_one(statement: CommandArguments) -> Steps:
             statement.allow("q", "limit")
             search = Search(statement.required("q", dict))
             limit = statement.required("limit", int)
@@ -140,7 +140,7 @@ class Writes:
                 break
         return deleted
 
-    def find_and_modify(self, command: Arguments) -> Answer:
+    def find_and_modify(self, command: CommandArguments) -> Answer:
         command.allow("findAndModify", "findandmodify", "query", "sort", "update", "new", "fields", "upsert")
         new, update = command.flag("new"), Update(command.any("update"))
         name = command.any("findAndModify") or command.required("findandmodify", str)
@@ -159,7 +159,7 @@ class Writes:
         return {"lastErrorObject": {"n": 0, "updatedExisting": False}, "value": None}
 
 
-def _sort_of(statement: Arguments) -> list[tuple[str, int]]:
+def _sort_of(statement: CommandArguments) -> list[tuple[str, int]]:
     return list(checked_sort(statement.optional("sort", dict, {})))
 
 

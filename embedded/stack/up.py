@@ -19,9 +19,16 @@ from embedded.stack.child import StackLog
 from embedded.stack.ports import LOOPBACK, PortPicker, PortTakenError, cannot_bind, demand
 from embedded.stack.process import Process, User, healthy, http_answers
 from embedded.stack.state import FILE, AlreadyRunningError, StackState, make_private, only_stack
-from embedded.stack.stores import Store, StoreError, choose_mongo, choose_redis, other_redis_database, redacted
+from embedded.stack.stores import (
+    StackStore,
+    StackStoreError,
+    choose_mongo,
+    choose_redis,
+    other_redis_database,
+    redacted,
+)
 from embedded.stack.supervisor import PATIENCE, STOP_SECONDS, Supervisor
-from embedded.stack.zygote import Zygote, warm_zygote
+from embedded.stack.zygote import StackZygote, warm_zygote
 from gateway.settings import ScrapydSettings, Settings, SettingsError, kept_secret
 
 # --- the process table, in the order of starting
@@ -47,13 +54,13 @@ _HERE = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104 - compared with, not bo
 
 
 @dataclass(frozen=True)
-class Plan:
+class StackPlan:
     """All that is decided before anything starts."""
 
     settings: Settings
     home: Path
-    redis: Store
-    mongo: Store
+    redis: StackStore
+    mongo: StackStore
     gateway_port: int
     scrapyd_address: str
     scrapyd_port: int
@@ -127,7 +134,7 @@ def _url(host: str, port: int) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def processes(plan: Plan) -> list[Process]:
+def processes(plan: StackPlan) -> list[Process]:
     """Those that run here, in the order of starting: each needs only what stands before it."""
     found = [_of_owner(process, plan.owner) for process in _all_processes(plan) if process.name in plan.names]
     return [replace(one, needs=tuple(name for name in one.needs if name in plan.names)) for one in found]
@@ -139,7 +146,7 @@ def _of_owner(process: Process, owner: User | None) -> Process:
     return replace(process, user=owner)
 
 
-def _all_processes(plan: Plan) -> list[Process]:
+def _all_processes(plan: StackPlan) -> list[Process]:
     """Stores, node, workers, gateway."""
     env = plan.environment
     python, grace = sys.executable, plan.settings.crawl_stop_grace
@@ -205,14 +212,14 @@ def up(settings: Settings, options: UpOptions) -> int:
             with warm_zygote(IMPORTS) as zygote:
                 plan = make_plan(settings, home, free_ports=options.free_ports, only=options.only)
                 return asyncio.run(_run(plan, options, zygote, began))
-    except (AlreadyRunningError, PortTakenError, SettingsError, StoreError) as error:
+    except (AlreadyRunningError, PortTakenError, SettingsError, StackStoreError) as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - the log has not begun
     except OSError as error:
         print(f"error: DISCOVERYBOT_HOME: {error}", file=sys.stderr)  # noqa: T201
     return REFUSED
 
 
-def make_plan(settings: Settings, home: Path, *, free_ports: bool, only: tuple[str, ...] = ()) -> Plan:
+def make_plan(settings: Settings, home: Path, *, free_ports: bool, only: tuple[str, ...] = ()) -> StackPlan:
     """Raises `SettingsError`, `PortTakenError` or `StoreError` if the plan cannot be carried out."""
     names = _names(settings, only)
     owner = _owner(settings, home) if "scrapyd" in names and settings.user_range else None
@@ -235,7 +242,7 @@ def make_plan(settings: Settings, home: Path, *, free_ports: bool, only: tuple[s
         if "scrapyd" in names:
             demand(scrapyd_port, door, "Scrapyd", "SCRAPYD_PORT")
     with _acting_as(owner):
-        return Plan(
+        return StackPlan(
             settings=settings,
             home=home,
             redis=choose_redis(settings, home, ports),
@@ -298,7 +305,7 @@ def scrapyd_password(settings: Settings, home: Path) -> str:
     return settings.scrapyd_password.get_secret_value() or kept_secret(home / PASSWORD_FILE)
 
 
-async def _run(plan: Plan, options: UpOptions, zygote: Zygote | None, began: float) -> int:
+async def _run(plan: StackPlan, options: UpOptions, zygote: StackZygote | None, began: float) -> int:
     table = processes(plan)
     names, debug = [process.name for process in table], plan.settings.log_level == "debug"
     log = StackLog(names, quiet=options.quiet, debug=debug)
@@ -339,7 +346,7 @@ async def _run(plan: Plan, options: UpOptions, zygote: Zygote | None, began: flo
     return code
 
 
-def _decided(plan: Plan) -> Iterator[str]:
+def _decided(plan: StackPlan) -> Iterator[str]:
     """Lines for the operator."""
     yield f"Redis: {plan.redis.origin} at {redacted(plan.redis.url)}"
     yield f"MongoDB: {plan.mongo.origin} at {redacted(plan.mongo.url)}"
@@ -351,7 +358,7 @@ def _decided(plan: Plan) -> Iterator[str]:
         yield "Spiders run as this user, and can read its files, with the stores' passwords. NODE_UIDS changes that"
 
 
-async def _until_healthy(plan: Plan, log: StackLog) -> None:
+async def _until_healthy(plan: StackPlan, log: StackLog) -> None:
     probe = http_answers(f"{plan.gateway_url}/health", accept=(200, 503), judge=healthy)
     reported_at = time.monotonic()
     while (missing := await probe()) is not None:
@@ -361,7 +368,7 @@ async def _until_healthy(plan: Plan, log: StackLog) -> None:
         await asyncio.sleep(_LOOK)
 
 
-def _banner(plan: Plan, seconds: float) -> str:
+def _banner(plan: StackPlan, seconds: float) -> str:
     if "gateway" not in plan.names:
         return _short_banner(plan, seconds)
     user, password = plan.settings.scrapyd_username, plan.scrapyd_password
@@ -389,7 +396,7 @@ Ctrl-C stops everything.
 """
 
 
-def _short_banner(plan: Plan, seconds: float) -> str:
+def _short_banner(plan: StackPlan, seconds: float) -> str:
     """Of a part of the platform."""
     lines = [f"Ready ({seconds:.1f} s): {', '.join(process.name for process in processes(plan))}"]
     if "scrapyd" in plan.names:

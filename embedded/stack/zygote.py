@@ -111,7 +111,7 @@ def _become(request: dict[str, Any], supervisor: int, output: int, waits: int) -
 _PATIENCE = 2.0
 
 
-class Zygote:
+class StackZygote:
     def __init__(self, pid: int, connection: socket.socket) -> None:
         self._pid = pid
         self._connection = connection
@@ -172,7 +172,7 @@ class Zygote:
 
 
 @contextmanager
-def warm_zygote(modules: Iterable[str]) -> Iterator[Zygote | None]:
+def warm_zygote(modules: Iterable[str]) -> Iterator[StackZygote | None]:
     """A zygote that imports these, until the block ends. This process must have one thread, and no event loop yet.
 
     `None` if its forks could not become our children.
@@ -185,7 +185,7 @@ def warm_zygote(modules: Iterable[str]) -> Iterator[Zygote | None]:
     if (pid := os.fork()) == 0:
         run_and_end(lambda: _become_zygote(theirs, supervisor, modules))
     theirs.close()
-    zygote = Zygote(pid, ours)
+    zygote = StackZygote(pid, ours)
     try:
         yield zygote
     finally:

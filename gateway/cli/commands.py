@@ -28,7 +28,7 @@ _MOST_NAMED = 10
 _COMPLETION_TIME = 2
 
 
-class Action(NamedTuple):
+class ApiCommand(NamedTuple):
     """One command."""
 
     name: str
@@ -65,7 +65,7 @@ class Resource(NamedTuple):
     #: As `new_table` has them, with the cells that are made of several fields.
     columns: str
     #: The first one lists them.
-    actions: tuple[Action, ...]
+    actions: tuple[ApiCommand, ...]
     cells: Mapping[str, Cell] = {}
     #: The name of its commands, if not that of the list.
     group: str | None = None
@@ -153,7 +153,7 @@ class _Group(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-def command(resource: Resource, action: Action) -> Callable[..., None]:
+def command(resource: Resource, action: ApiCommand) -> Callable[..., None]:
     """What typer makes a command of."""
     takes_id = action.picked or "{id}" in str(action.call)
     named, where = [resource.parameter()] if takes_id else [], [] if callable(action.call) else [URL]
@@ -177,7 +177,7 @@ def command(resource: Resource, action: Action) -> Callable[..., None]:
     return run
 
 
-def _answer(resource: Resource, action: Action, api: Api, options: Record) -> Any:
+def _answer(resource: Resource, action: ApiCommand, api: Api, options: Record) -> Any:
     if action.all_pages:
         return resource.whole(api, given(**options))
     if action.picked:

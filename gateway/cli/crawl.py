@@ -40,7 +40,7 @@ from gateway.cli.terminal import (
     visible,
     visible_json,
 )
-from gateway.cli.watching import LogView, follow, log_line
+from gateway.cli.watching import TerminalLog, follow, log_line
 from gateway.contract.crawl import DEFAULT_PROJECT
 
 
@@ -374,7 +374,7 @@ def watch(api: Api, job_id: str, console: Console, level: str | None = None) -> 
     console.print(Text.assemble("job ", (job_id, "bold")))
     console.print(Text(api.page(job_id), style="dim"), soft_wrap=True)
     try:
-        end = LogView(console).show(follow(api, job_id, level=level))
+        end = TerminalLog(console).show(follow(api, job_id, level=level))
     except KeyboardInterrupt:
         err.print(f"\nStopped watching; the crawl goes on. To watch: {program()} logs -f {job_id}", soft_wrap=True)
         err.print(f"To cancel it: {program()} cancel {job_id}", soft_wrap=True)

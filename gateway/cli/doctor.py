@@ -23,7 +23,7 @@ from rich.text import Text
 
 from embedded.stack.ports import LOOPBACK, is_free
 from embedded.stack.state import StackState
-from embedded.stack.stores import StoreError, check_mongo, check_redis, redacted, redis_binary
+from embedded.stack.stores import StackStoreError, check_mongo, check_redis, redacted, redis_binary
 from gateway.cli.api import ApiError, ExitCode
 from gateway.cli.options import URL, flag, taking
 from gateway.cli.terminal import gateway_url, home, out, print_json, program
@@ -116,7 +116,7 @@ def disk(patient: Patient) -> Iterator[Finding]:
 def binaries(_: Patient) -> Iterator[Finding]:
     try:
         yield Finding(Mark.OK, "redis binary", redis_binary()[1])
-    except StoreError as error:
+    except StackStoreError as error:
         yield Finding(Mark.BROKEN, "redis binary", str(error), "set REDIS_URL, or install redis-server 7 or later")
     mongod = shutil.which("mongod")
     yield Finding(
@@ -180,7 +180,7 @@ def stores(patient: Patient) -> Iterator[Finding]:
 def _store(name: str, check: Callable[[str], str], url: str) -> Finding:
     try:
         return Finding(Mark.OK, name, f"{redacted(url)} answers: {check(url)}")
-    except StoreError as error:
+    except StackStoreError as error:
         return Finding(Mark.BROKEN, name, str(error), "start it, or correct the setting")
 
 

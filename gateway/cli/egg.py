@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from uv import find_uv_bin
 
-from gateway.cli.requirements import EggError, above
+from gateway.cli.requirements import EggBuildError, above
 from gateway.contract.requirements import ELSEWHERE
 
 _ENTRY_POINTS = "EGG-INFO/entry_points.txt"
@@ -47,12 +47,12 @@ def read_project(folder: Path, chosen: str = "default") -> ScrapyProject:
     config = ConfigParser(interpolation=None, strict=False)
     try:
         if not config.read(path, encoding="utf-8"):
-            raise EggError(_no_project(folder))
+            raise EggBuildError(_no_project(folder))
         settings = config.get("settings", chosen, fallback="")
     except (ParsingError, UnicodeDecodeError) as error:
-        raise EggError(f"{path} cannot be read: {error}") from None
+        raise EggBuildError(f"{path} cannot be read: {error}") from None
     if not settings:
-        raise EggError(_no_choice(path, config, chosen))
+        raise EggBuildError(_no_choice(path, config, chosen))
     name = _of_target(config, "project") or settings.partition(".")[0]
     return ScrapyProject(folder, settings, name, _of_target(config, "version"))
 
@@ -94,12 +94,12 @@ def project_of_egg(path: Path) -> str:
         with zipfile.ZipFile(path) as egg:
             config.read_string(egg.read(_ENTRY_POINTS).decode("utf-8", "replace"))
     except (zipfile.BadZipFile, OSError):
-        raise EggError(f"{path} is not an egg: it is not a ZIP file") from None
+        raise EggBuildError(f"{path} is not an egg: it is not a ZIP file") from None
     except (KeyError, ParsingError):
         pass
     settings = config.get("scrapy", "settings", fallback="").strip()
     if not settings:
-        raise EggError(f"{path} is not an egg of a Scrapy project: it does not say where its settings are")
+        raise EggBuildError(f"{path} is not an egg of a Scrapy project: it does not say where its settings are")
     return settings.partition(".")[0]
 
 
@@ -137,7 +137,7 @@ def build_egg(
         made = _contents(wheel, work / "wheel", project.package) if wheel else {}
         members = {**own, **made}
         if not {f"{name}{end}" for name in [project.settings.replace(".", "/")] for end in _MODULE} & set(members):
-            raise EggError(_no_settings(project, members))
+            raise EggBuildError(_no_settings(project, members))
         needs = list[str]()
         for number, place in enumerate(local):
             theirs, said = _of_local(place, work / f"local-{number}", tell)
@@ -263,7 +263,7 @@ def _tracked(folder: Path) -> list[Path] | None:
     try:
         top = Path(_answer(folder, "git", "rev-parse", "--show-toplevel"))
         names = _answer(folder, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
-    except EggError:
+    except EggBuildError:
         return None
     # a link may lead to another place of the repository, and to no other
     paths = [folder / name for name in sorted(filter(None, names))]
@@ -374,7 +374,7 @@ def version_of(text: str | None, folder: Path) -> str:
             branch = _answer(folder, "git", "rev-parse", "--abbrev-ref", "HEAD")
             try:
                 commit = _answer(folder, "git", "describe")
-            except EggError:  # there is no tag
+            except EggBuildError:  # there is no tag
                 commit = f"r{_answer(folder, 'git', 'rev-list', '--count', 'HEAD')}"
         case "HG":
             branch = _answer(folder, "hg", "branch")
@@ -389,7 +389,7 @@ def _answer(folder: Path, *command: str) -> str:
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)  # noqa: S603 - ours
     except OSError as error:
-        raise EggError(f"version: {command[0]} cannot be run: {error.strerror}") from None
+        raise EggBuildError(f"version: {command[0]} cannot be run: {error.strerror}") from None
     except subprocess.CalledProcessError as error:
-        raise EggError(f"version: {' '.join(command)}: {error.stderr.strip()}") from None
+        raise EggBuildError(f"version: {' '.join(command)}: {error.stderr.strip()}") from None
     return done.stdout.strip()

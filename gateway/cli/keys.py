@@ -18,7 +18,7 @@ from gateway.access.audit import AuditEntry, AuditKind, AuditStore
 from gateway.access.key_store import KeyIssue, KeyStore
 from gateway.access.keys import ApiKey, Scope
 from gateway.cli.api import Api, ApiError, ExitCode
-from gateway.cli.commands import Action, Resource, group
+from gateway.cli.commands import ApiCommand, Resource, group
 from gateway.cli.options import JSON, option, read_time, taking
 from gateway.cli.terminal import Record, counted, err, gateway_url, home, out, print_json, program
 from gateway.container import Container
@@ -59,8 +59,8 @@ KEYS = Resource(
     "*EXPIRES expires_at:time, *LAST USED last_used_at:time, *NOTE note",
     cells={"scopes": lambda key: ",".join(key["scopes"])},
     actions=(
-        Action("list", _list, "All keys, the oldest first, without their secrets.", options=(_USER,)),
-        Action("show", _list, "One key, as JSON, without its secret.", picked=True),
+        ApiCommand("list", _list, "All keys, the oldest first, without their secrets.", options=(_USER,)),
+        ApiCommand("show", _list, "One key, as JSON, without its secret.", picked=True),
     ),
 )
 app = group(KEYS)

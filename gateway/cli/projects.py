@@ -20,7 +20,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from gateway.cli.api import Api, ApiError
 from gateway.cli.egg import Built, build_egg, project_of_egg, read_project, version_of
 from gateway.cli.options import JSON, URL, argument, flag, option, taking
-from gateway.cli.requirements import EggError, Requirements, find_requirements, read_requirements, with_needs
+from gateway.cli.requirements import EggBuildError, EggRequirements, find_requirements, read_requirements, with_needs
 from gateway.cli.resources import print_node_answers
 from gateway.cli.terminal import counted, err, gateway_url, new_table, out, print_json
 from gateway.contract.crawl import DEFAULT_PROJECT
@@ -138,7 +138,7 @@ def deploy(
 
 
 def _egg(
-    source: Path, settings: str | None, version: str | None, folder: Path, needs: Requirements | None
+    source: Path, settings: str | None, version: str | None, folder: Path, needs: EggRequirements | None
 ) -> tuple[str, str, Path, Built]:
     """The project's name, its version and its egg, built in `folder` if need be, with what its needs name here."""
     try:
@@ -148,12 +148,12 @@ def _egg(
         version = version_of(version or found.version, found.folder)
         local = needs.local if needs else ()
         built = build_egg(found, version, egg := folder / "project.egg", _tell, local)
-    except (EggError, OSError) as error:
+    except (EggBuildError, OSError) as error:
         raise ApiError(str(error)) from None
     return found.name, version, egg, built
 
 
-def _requirements(source: Path, file: Path | None, as_of: str, built: Built | None = None) -> Requirements | None:
+def _requirements(source: Path, file: Path | None, as_of: str, built: Built | None = None) -> EggRequirements | None:
     """What is declared, or else what the wheel says that was `built`."""
     try:
         if file is not None:
@@ -161,11 +161,11 @@ def _requirements(source: Path, file: Path | None, as_of: str, built: Built | No
         if not source.is_dir():
             return None
         return find_requirements(source.resolve(), as_of, *(built[:2] if built else ()))
-    except (EggError, OSError) as error:
+    except (EggBuildError, OSError) as error:
         raise ApiError(str(error)) from None
 
 
-def _completed(source: Path, found: Requirements | None, as_of: str, built: Built) -> Requirements | None:
+def _completed(source: Path, found: EggRequirements | None, as_of: str, built: Built) -> EggRequirements | None:
     """With what the wheels say that were made for the egg."""
     if source.is_file():
         return found
@@ -182,7 +182,7 @@ def _completed(source: Path, found: Requirements | None, as_of: str, built: Buil
 _AFTER = re.compile(r"\s+(?:#|--hash)")
 
 
-def _warn_of_old_scrapy(needs: Requirements) -> None:
+def _warn_of_old_scrapy(needs: EggRequirements) -> None:
     """The node says it in its log only, which nobody reads of a deployment that succeeds."""
     for line in needs.content.decode("utf-8", "replace").splitlines():
         with suppress(InvalidRequirement):
@@ -209,7 +209,7 @@ def _tell(line: str) -> None:
     err.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
-def _deployed(api: Api, project: str, version: str, egg: Path, requirements: Requirements | None) -> Any:
+def _deployed(api: Api, project: str, version: str, egg: Path, requirements: EggRequirements | None) -> Any:
     """What came of it, once all nodes have installed what it depends on."""
     installers = _Installers(api, f"{_path(project)}/{quote(version, safe='')}/dependencies")
     while True:
@@ -267,7 +267,7 @@ def _path(project: str) -> str:
     return f"/projects/{quote(project, safe='')}/versions"
 
 
-def _upload(api: Api, project: str, version: str, egg: Path, requirements: Requirements | None) -> Any:
+def _upload(api: Api, project: str, version: str, egg: Path, requirements: EggRequirements | None) -> Any:
     if (size := egg.stat().st_size) > _MAX_EGG:
         raise ApiError(f"the egg has {size >> 20} MiB; {_MAX_EGG >> 20} are allowed")
     path = _path(project)

@@ -23,7 +23,7 @@ from uv import find_uv_bin
 from gateway.contract.requirements import Conditions
 
 
-class EggError(Exception):
+class EggBuildError(Exception):
     """The folder is no Scrapy project, or the file no egg; the message says what is missing."""
 
 
@@ -32,7 +32,7 @@ _EXPORT = 60
 _SCRAPINGHUB, _PYPROJECT, _PIPFILE = "scrapinghub.yml", "pyproject.toml", "Pipfile"
 
 
-class Requirements(NamedTuple):
+class EggRequirements(NamedTuple):
     #: Where they are from.
     name: str
     content: bytes
@@ -55,7 +55,7 @@ class _Declared(NamedTuple):
 
 def find_requirements(
     folder: Path, as_of: str = "", needs: Iterable[str] = (), pythons: str = ""
-) -> Requirements | None:
+) -> EggRequirements | None:
     """The first that are declared: those that scrapinghub.yml names, of uv.lock, poetry.lock or Pipfile.lock,
     requirements.txt, pyproject.toml, setup.cfg, Pipfile, setup.py; beside scrapy.cfg, or else above it as far as the
     repository goes; or else what its wheel `needs`, and with which Pythons. `None` for a project that says nothing.
@@ -74,7 +74,7 @@ def find_requirements(
     return _requirements(found or _Declared("no file", []), conditions, folder)
 
 
-def read_requirements(path: Path, folder: Path, as_of: str = "") -> Requirements:
+def read_requirements(path: Path, folder: Path, as_of: str = "") -> EggRequirements:
     """Those of one file, for the project in `folder`. Raises `EggError`, `OSError`."""
     found = _Declared(path.name, [*_lines(path)])
     return _requirements(found, _conditions([folder, *above(folder)], found, as_of), folder)
@@ -96,7 +96,7 @@ def _declared(folders: list[Path]) -> Iterator[tuple[Path, _Declared]]:
                 yield folder, found
     named = _named_for_scrapinghub(folders[0])
     if named is not None:  # for their cloud it may be made when it is deployed there
-        raise EggError(
+        raise EggBuildError(
             f"{folders[0] / _SCRAPINGHUB} says that the requirements are in {named}, which is not there: make it, or "
             "deploy with --requirements FILE or --no-requirements"
         )
@@ -106,7 +106,7 @@ def _shown(place: Path, folder: Path, name: str) -> str:
     return "../" * len(folder.relative_to(place).parts) + name
 
 
-def _requirements(found: _Declared, conditions: Conditions, folder: Path) -> Requirements:
+def _requirements(found: _Declared, conditions: Conditions, folder: Path) -> EggRequirements:
     lines, local = [line for line in found.lines if isinstance(line, str)], list[Path]()
     waiting = [line for line in found.lines if isinstance(line, Path)]
     while waiting:
@@ -117,7 +117,7 @@ def _requirements(found: _Declared, conditions: Conditions, folder: Path) -> Req
             waiting += [line for line in needs if isinstance(line, Path)]
             lines = with_needs(lines, [line for line in needs if isinstance(line, str)])
     text = "".join(f"{line}\n" for line in [*conditions.comments, *lines])
-    return Requirements(found.name, text.encode(), tuple(path for path in local if path != folder.resolve()))
+    return EggRequirements(found.name, text.encode(), tuple(path for path in local if path != folder.resolve()))
 
 
 def _needs_of(folder: Path) -> list[str | Path]:
@@ -183,7 +183,7 @@ def _said_to_scrapinghub(folder: Path) -> dict[str, Any]:
     try:
         said = yaml.safe_load(path.read_bytes())
     except yaml.YAMLError as error:
-        raise EggError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+        raise EggBuildError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
     return said if isinstance(said, dict) else {}
 
 
@@ -236,7 +236,7 @@ def _of_file(folder: Path) -> _Declared | None:
 def _lines(path: Path, depth: int = 0) -> Iterator[str | Path]:
     """Raises `EggError`."""
     if depth > _DEEPEST:
-        raise EggError(f"{path} is named by a file that it names")
+        raise EggBuildError(f"{path} is named by a file that it names")
     for line in _decoded(path).splitlines():
         text = line.strip()
         if other := _FILE.fullmatch(text):
@@ -272,7 +272,7 @@ def _decoded(path: Path) -> str:
     try:
         return content.decode("utf-16" if content[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8-sig")
     except UnicodeDecodeError:
-        raise EggError(f"{path} is not UTF-8 text") from None
+        raise EggBuildError(f"{path} is not UTF-8 text") from None
 
 
 # --- locks, which have exact versions and hashes
@@ -282,7 +282,7 @@ def _read(path: Path, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
     try:
         return parse(path.read_text("utf-8"))
     except ValueError as error:
-        raise EggError(f"{path} cannot be read: {error}") from None
+        raise EggBuildError(f"{path} cannot be read: {error}") from None
 
 
 def _of_uv(folder: Path) -> _Declared | None:
@@ -302,9 +302,9 @@ def _exported(folder: Path) -> str:
         done = subprocess.run(command, cwd=folder, capture_output=True, check=True, timeout=_EXPORT)  # noqa: S603 - ours
     except subprocess.CalledProcessError as error:
         said = " ".join(error.stderr.decode("utf-8", "replace").split())
-        raise EggError(f"{folder / 'uv.lock'} cannot be read: {said}") from None
+        raise EggBuildError(f"{folder / 'uv.lock'} cannot be read: {said}") from None
     except subprocess.TimeoutExpired:
-        raise EggError(f"{folder / 'uv.lock'} could not be read within {_EXPORT} s") from None
+        raise EggBuildError(f"{folder / 'uv.lock'} could not be read within {_EXPORT} s") from None
     return done.stdout.decode()
 
 
@@ -318,7 +318,9 @@ def _of_poetry(folder: Path) -> _Declared | None:
     if (folder / "requirements.txt").is_file():  # made from it, or newer
         return None
     if not (folder / _PYPROJECT).is_file():
-        raise EggError("poetry.lock is of Poetry 1, which needs its pyproject.toml beside it to tell what is needed")
+        raise EggBuildError(
+            "poetry.lock is of Poetry 1, which needs its pyproject.toml beside it to tell what is needed"
+        )
     wanted = _poetrys(_read(folder / _PYPROJECT, tomllib.loads))
     return _Declared("poetry.lock", [*_of_poetry_1(lock, wanted, folder)], pythons, is_lock=True)
 
@@ -406,7 +408,7 @@ def _line(lock: str, name: str, place: str | Path | None, hashes: Iterable[str],
     if isinstance(place, Path) and _is_here(place):
         return place
     if place is None or isinstance(place, Path):
-        raise EggError(
+        raise EggBuildError(
             f"{lock}: {name} comes from a folder or file that is not here: put it there, publish it, or name its URL"
         )
     line = f"{name}{place} ; {marker}" if marker else f"{name}{place}"

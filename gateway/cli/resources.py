@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gateway.cli.api import ApiError
-from gateway.cli.commands import Action, Resource
+from gateway.cli.commands import ApiCommand, Resource
 from gateway.cli.explain import explain
 from gateway.cli.options import (
     AFTER,
@@ -112,14 +112,14 @@ SCHEDULES = Resource(
         "what": _work,
     },
     actions=(
-        Action(
+        ApiCommand(
             "list",
             "GET /schedules",
             "The latest schedules, newest first.",
             options=(USER, option("state", "active, paused or ended."), SITE, LIMIT),
         ),
-        Action("show", "GET /schedules/{id}", "One schedule, as JSON."),
-        Action(
+        ApiCommand("show", "GET /schedules/{id}", "One schedule, as JSON."),
+        ApiCommand(
             "edit",
             "PATCH /schedules/{id}",
             "Change when it runs; `PATCH /schedules/{id}` changes the rest.",
@@ -127,12 +127,14 @@ SCHEDULES = Resource(
             (*TIMING, _CATCH_UP, option("name", "What it is called.")),
             timing,
         ),
-        Action("pause", "POST /schedules/{id}/pause", "Start no run until it is resumed.", _schedule_line),
-        Action("resume", "POST /schedules/{id}/resume", "Go on with its next run.", _schedule_line),
-        Action("next", "GET /schedules/{id}/next", "Its coming runs, in two time zones.", _coming_runs, (_COUNT,)),
-        Action("history", "GET /schedules/{id}/history", "What became of its runs.", _history, (LIMIT,)),
-        Action("end", "POST /jobs/{id}/cancel", "End it for good; its history stays.", _says("{id}: ended")),
-        Action("delete", "DELETE /schedules/{id}", "Delete it with its history; its runs stay.", _DELETED),
+        ApiCommand("pause", "POST /schedules/{id}/pause", "Start no run until it is resumed.", _schedule_line),
+        ApiCommand("resume", "POST /schedules/{id}/resume", "Go on with its next run.", _schedule_line),
+        ApiCommand(
+            "next", "GET /schedules/{id}/next", "Its coming runs, in two time zones.", _coming_runs, (_COUNT,)
+        ),
+        ApiCommand("history", "GET /schedules/{id}/history", "What became of its runs.", _history, (LIMIT,)),
+        ApiCommand("end", "POST /jobs/{id}/cancel", "End it for good; its history stays.", _says("{id}: ended")),
+        ApiCommand("delete", "DELETE /schedules/{id}", "Delete it with its history; its runs stay.", _DELETED),
     ),
 )
 
@@ -172,22 +174,22 @@ JOBS = Resource(
     ">PAGES completed_pages, >ITEMS items_count, >ERRORS errors_count, >AGE created_at:age",
     cells={"status": lambda job: status_text(job["status"]), "start": _start},
     actions=(
-        Action(
+        ApiCommand(
             "list",
             "GET /jobs",
             "The latest jobs, newest first.",
             options=(*_JOB_FILTERS, LIMIT, AFTER),
             ids={"schedule_id": SCHEDULES},
         ),
-        Action("show", "GET /jobs/{id}", "How far it is, why it waits or failed, and what to do next.", explain),
-        Action(
+        ApiCommand("show", "GET /jobs/{id}", "How far it is, why it waits or failed, and what to do next.", explain),
+        ApiCommand(
             "cancel",
             "POST /jobs/{id}/cancel",
             "Stop a crawl: ask it to end, then kill it.",
             _cancelled,
             alone="cancel",
         ),
-        Action(
+        ApiCommand(
             "pause",
             "POST /jobs/{id}/pause?begin_anew={begin_anew}",
             "Have a crawl wait until it is resumed; it frees its slot.",
@@ -195,11 +197,11 @@ JOBS = Resource(
             (flag("begin_anew", "Also where it cannot go on later, and begins anew."),),
             alone="pause",
         ),
-        Action(
+        ApiCommand(
             "resume", "POST /jobs/{id}/resume", "Go on with a paused crawl.", _says("{id}: {status}"), alone="resume"
         ),
-        Action("retry", "POST /jobs/{id}/retry", "Run an ended job again; prints the new id.", _says("{job_id}")),
-        Action("delete", "DELETE /jobs/{id}", "Delete an ended job with its items and its log.", _DELETED),
+        ApiCommand("retry", "POST /jobs/{id}/retry", "Run an ended job again; prints the new id.", _says("{job_id}")),
+        ApiCommand("delete", "DELETE /jobs/{id}", "Delete an ended job with its items and its log.", _DELETED),
     ),
 )
 
@@ -213,16 +215,18 @@ DEAD_LETTERS = Resource(
     about="Dead letters: jobs that are out of retries.",
     columns="JOB id, SPIDER spider, SITE site, *WHY message, >AGE created_at:age",
     actions=(
-        Action("list", "GET /dead-letters", "The latest dead letters, newest first.", options=(USER, SPIDER, LIMIT)),
-        Action("show", "GET /jobs/{id}", "Why it failed, and what to do next.", explain),
-        Action(
+        ApiCommand(
+            "list", "GET /dead-letters", "The latest dead letters, newest first.", options=(USER, SPIDER, LIMIT)
+        ),
+        ApiCommand("show", "GET /jobs/{id}", "Why it failed, and what to do next.", explain),
+        ApiCommand(
             "requeue",
             "POST /dead-letters/{id}/requeue",
             "Run a dead letter again; prints the new id.",
             _says("{job_id}"),
             alone="requeue",
         ),
-        Action("delete", "DELETE /dead-letters/{id}", "Take it off the list; the job stays.", _DELETED),
+        ApiCommand("delete", "DELETE /dead-letters/{id}", "Take it off the list; the job stays.", _DELETED),
     ),
 )
 
@@ -284,9 +288,9 @@ SITES = Resource(
     "NEXT RUN next_run_at:time, *SEARCH search_url",
     cells={"every": lambda site: f"{site['interval_minutes']}m"},
     actions=(
-        Action("list", "GET /sites", "All sites, by name.", all_pages=True),
-        Action("show", "GET /sites/{id}", "One site, as JSON."),
-        Action(
+        ApiCommand("list", "GET /sites", "All sites, by name.", all_pages=True),
+        ApiCommand("show", "GET /sites/{id}", "One site, as JSON."),
+        ApiCommand(
             "add",
             "POST /sites",
             "Add a site, from a file or from options.",
@@ -294,7 +298,7 @@ SITES = Resource(
             (argument("name", "NAME", "The site's name."), *_SITE_OPTIONS),
             _site,
         ),
-        Action(
+        ApiCommand(
             "edit",
             "PATCH /sites/{id}",
             "Change the given fields; selectors and payload as a whole.",
@@ -302,21 +306,23 @@ SITES = Resource(
             _SITE_OPTIONS,
             _site,
         ),
-        Action(
+        ApiCommand(
             "enable",
             "PATCH /sites/{id}",
             "Enable it: it and its targets run again.",
             _SITE_LINE,
             body=lambda: {"enabled": True},
         ),
-        Action(
+        ApiCommand(
             "disable",
             "PATCH /sites/{id}",
             "Disable it and its targets; runs under way go on.",
             _SITE_LINE,
             body=lambda: {"enabled": False},
         ),
-        Action("delete", "DELETE /sites/{id}", "Delete it; with its targets only by --force.", _DELETED, (_FORCE,)),
+        ApiCommand(
+            "delete", "DELETE /sites/{id}", "Delete it; with its targets only by --force.", _DELETED, (_FORCE,)
+        ),
     ),
 )
 
@@ -354,9 +360,9 @@ TARGETS = Resource(
     "*LAST SCHEDULED last_scheduled:time, *NEXT RUN next_run:time",
     cells={"every": _frequency},
     actions=(
-        Action("list", "GET /targets", "All targets, by number.", options=(SITE,), all_pages=True),
-        Action("show", "GET /targets/{id}", "One target, as JSON."),
-        Action(
+        ApiCommand("list", "GET /targets", "All targets, by number.", options=(SITE,), all_pages=True),
+        ApiCommand("show", "GET /targets/{id}", "One target, as JSON."),
+        ApiCommand(
             "add",
             "POST /targets",
             "Search a site for something, again and again.",
@@ -364,8 +370,10 @@ TARGETS = Resource(
             (_OF_SITE, *_TARGET_OPTIONS),
             _target,
         ),
-        Action("edit", "PATCH /targets/{id}", "Change what is named.", _TARGET_LINE, _TARGET_OPTIONS, _target),
-        Action("delete", "DELETE /targets/{id}", "Delete it; runs under way go on.", _says("target {id}: deleted")),
+        ApiCommand("edit", "PATCH /targets/{id}", "Change what is named.", _TARGET_LINE, _TARGET_OPTIONS, _target),
+        ApiCommand(
+            "delete", "DELETE /targets/{id}", "Delete it; runs under way go on.", _says("target {id}: deleted")
+        ),
     ),
 )
 
@@ -402,9 +410,9 @@ NODES = Resource(
         "slots": lambda node: f"{node['used_slots']}/{node['max_slots']}",
     },
     actions=(
-        Action("list", "GET /nodes", "All nodes: which get work, which do not, and why.", _advice),
-        Action("show", "GET /nodes", "One node, as JSON.", picked=True),
-        Action(
+        ApiCommand("list", "GET /nodes", "All nodes: which get work, which do not, and why.", _advice),
+        ApiCommand("show", "GET /nodes", "One node, as JSON.", picked=True),
+        ApiCommand(
             "invite",
             "POST /nodes/invitations",
             "Let another machine become a node, once: prints the command that makes it one.",
@@ -414,13 +422,15 @@ NODES = Resource(
                 option("note", "For whom it is."),
             ),
         ),
-        Action(
+        ApiCommand(
             "resume",
             "POST /nodes/{id}/resume",
             "Give a node work again: a drained one, and one in quarantine as soon as it answers a probe.",
             _says("{id}: {state}"),
         ),
-        Action("forget", "DELETE /nodes/{id}", "Take a node that is gone off the list.", _says("{id}: forgotten")),
+        ApiCommand(
+            "forget", "DELETE /nodes/{id}", "Take a node that is gone off the list.", _says("{id}: forgotten")
+        ),
     ),
 )
 
@@ -457,17 +467,19 @@ PROJECTS = Resource(
     columns="PROJECT name, LATEST latest, *VERSIONS versions",
     cells={"versions": _versions},
     actions=(
-        Action("list", "GET /projects", "All deployed projects; the latest version of each has a star."),
-        Action("show", "GET /projects/{id}/versions", "One project's versions, as JSON."),
-        Action("rollback", "POST /projects/{id}/rollback", "Go back to the version that was the latest.", _LATEST),
-        Action(
+        ApiCommand("list", "GET /projects", "All deployed projects; the latest version of each has a star."),
+        ApiCommand("show", "GET /projects/{id}/versions", "One project's versions, as JSON."),
+        ApiCommand(
+            "rollback", "POST /projects/{id}/rollback", "Go back to the version that was the latest.", _LATEST
+        ),
+        ApiCommand(
             "activate",
             "POST /projects/{id}/versions/{version}/activate",
             "Make a version the latest; crawls that name none run it.",
             _LATEST,
             (_VERSION,),
         ),
-        Action(
+        ApiCommand(
             "delete",
             "DELETE /projects/{id}/versions/{version}",
             "Delete a deployed version from every crawl node; crawls that run go on.",
@@ -498,8 +510,8 @@ VARIABLES = Resource(
     columns="VARIABLE name, SECRET secret:yes, CHANGED updated_at:time, *VALUE value",
     cells={"value": lambda variable: "***" if variable["secret"] else variable["value"]},
     actions=(
-        Action("list", "GET /projects/{project}/env", "Those of a project.", options=(_OF_PROJECT,)),
-        Action(
+        ApiCommand("list", "GET /projects/{project}/env", "Those of a project.", options=(_OF_PROJECT,)),
+        ApiCommand(
             "set",
             "PUT /projects/{project}/env/{id}",
             "Set one, for attempts that begin from now on.",
@@ -511,7 +523,7 @@ VARIABLES = Resource(
             ),
             _variable,
         ),
-        Action(
+        ApiCommand(
             "unset",
             "DELETE /projects/{project}/env/{id}",
             "Remove one.",
@@ -551,7 +563,7 @@ AUDIT = Resource(
         "call": _call,
         "resources": lambda entry: " ".join(f"{name}={value}" for name, value in entry["resources"].items()),
     },
-    actions=(Action("list", "GET /audit", "Who did what, newest first.", options=_AUDIT_FILTERS),),
+    actions=(ApiCommand("list", "GET /audit", "Who did what, newest first.", options=_AUDIT_FILTERS),),
 )
 
 RESOURCES = (JOBS, SCHEDULES, SITES, TARGETS, NODES, PROJECTS, VARIABLES, DEAD_LETTERS, AUDIT)

@@ -53,7 +53,7 @@ _STYLES = {SERVER_ERROR: "bold red", BROKEN_LINK: "red", REDIRECT: "dim"}
 _GOOD = frozenset({ExitCode.OK, ExitCode.PARTIAL})
 
 
-class Finding(NamedTuple):
+class PageFinding(NamedTuple):
     kind: str
     page: str
     detail: str = ""
@@ -85,7 +85,7 @@ def _site_url(site: subprocess.Popen[str]) -> str:
     return url
 
 
-def _crawl(api: Api, url: str) -> tuple[ExitCode, list[Finding]]:
+def _crawl(api: Api, url: str) -> tuple[ExitCode, list[PageFinding]]:
     out.print(f"Crawling {url} with the spider `seo`.", style="bold")
     receipt = api.submit({"user_id": "demo", "spider": "seo", "start_urls": [url], "max_retries": 0})
     code = watch(api, receipt["job_id"], out)
@@ -94,30 +94,30 @@ def _crawl(api: Api, url: str) -> tuple[ExitCode, list[Finding]]:
     return code, findings(items)
 
 
-def findings(items: list[dict[str, Any]]) -> list[Finding]:
+def findings(items: list[dict[str, Any]]) -> list[PageFinding]:
     """What is wrong with a site, from the items of `seo`; the worst first."""
     found = [finding for item in items for finding in _OF_TYPE[item["type"]](item)]
     return sorted(found, key=lambda finding: (_RANK.index(finding.kind), finding.page))
 
 
-def _of_link(link: dict[str, Any]) -> Iterator[Finding]:
+def _of_link(link: dict[str, Any]) -> Iterator[PageFinding]:
     kind = SERVER_ERROR if (link["status"] or 0) >= _FIRST_SERVER_ERROR else BROKEN_LINK
-    yield Finding(kind, link["page"] or "", f"{_path(link['url'])} ({link['status'] or link['error']})")
+    yield PageFinding(kind, link["page"] or "", f"{_path(link['url'])} ({link['status'] or link['error']})")
 
 
-def _of_page(page: dict[str, Any]) -> Iterator[Finding]:
+def _of_page(page: dict[str, Any]) -> Iterator[PageFinding]:
     if not page["title"]:
-        yield Finding(NO_TITLE, page["url"])
+        yield PageFinding(NO_TITLE, page["url"])
     if not page["description"]:
-        yield Finding(NO_DESCRIPTION, page["url"])
+        yield PageFinding(NO_DESCRIPTION, page["url"])
     if page["redirects"]:
-        yield Finding(REDIRECT, page["url"], "from " + ", ".join(_path(hop["url"]) for hop in page["redirects"]))
+        yield PageFinding(REDIRECT, page["url"], "from " + ", ".join(_path(hop["url"]) for hop in page["redirects"]))
 
 
-_OF_TYPE: dict[str, Callable[[dict[str, Any]], Iterator[Finding]]] = {"broken_link": _of_link, "page": _of_page}
+_OF_TYPE: dict[str, Callable[[dict[str, Any]], Iterator[PageFinding]]] = {"broken_link": _of_link, "page": _of_page}
 
 
-def findings_table(found: list[Finding]) -> Table:
+def findings_table(found: list[PageFinding]) -> Table:
     """In the order given; pages by their path."""
     table = Table(title=counted(len(found), "finding"), title_justify="left", header_style="bold")
     for name in ("Finding", "Page", "Detail"):

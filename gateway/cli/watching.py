@@ -139,7 +139,7 @@ def progress_line(status: str, progress: dict[str, Any]) -> Text:
 
 
 @define(eq=False, repr=False, slots=False)
-class LogView:
+class TerminalLog:
     """Shows events on `console`; the progress line only where it is a terminal."""
 
     _console: Console

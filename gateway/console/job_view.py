@@ -51,7 +51,7 @@ def _not_begun(job: Job) -> str:
     return "Nothing was logged: it never began." if job.is_final else "Nothing is logged yet: it has not begun."
 
 
-class Entry(NamedTuple):
+class StoryEntry(NamedTuple):
     at: datetime
     icon: str
     words: str
@@ -63,7 +63,7 @@ class Entry(NamedTuple):
     status: JobStatus | None = None
 
 
-def story(job: Job, now: datetime) -> list[Entry]:
+def story(job: Job, now: datetime) -> list[StoryEntry]:
     """The job's time line, the first entry first."""
     moments = timeline(job)
     return [_entry(job, moment, now) for moment in moments if not _is_told_elsewhere(moment, moments, now)]
@@ -81,12 +81,12 @@ def _is_told_elsewhere(moment: Moment, moments: list[Moment], now: datetime) -> 
     return False
 
 
-def _entry(job: Job, moment: Moment, now: datetime) -> Entry:
+def _entry(job: Job, moment: Moment, now: datetime) -> StoryEntry:
     icon = _ICONS.get(moment.kind) or str(moment.status or JobStatus.ERROR)
     lasts = moment.kind in {MomentKind.WAITING, MomentKind.PAUSED, MomentKind.STARTED}
     seconds = ((moment.until or now) - moment.at).total_seconds() if lasts else None
     by = moment.by if moment.by != job.user_id or moment.kind is MomentKind.SUBMITTED else None
-    return Entry(moment.at, icon, _words(job, moment), seconds, by, moment.message, moment.status)
+    return StoryEntry(moment.at, icon, _words(job, moment), seconds, by, moment.message, moment.status)
 
 
 def _words(job: Job, moment: Moment) -> str:
@@ -144,7 +144,7 @@ def pretty(value: Any) -> str:
 # --- runs beside each other
 
 
-class Run(NamedTuple):
+class RunRow(NamedTuple):
     job: ListedJob
     seconds: float | None
     pages: int
@@ -153,21 +153,21 @@ class Run(NamedTuple):
 
 
 class Runs(NamedTuple):
-    rows: list[Run]
+    rows: list[RunRow]
     #: The greatest values among them, at least 1: how long a full bar is.
-    most: Run
+    most: RunRow
 
 
 def runs(jobs: list[ListedJob], now: datetime) -> Runs:
     rows = [_run(job, now) for job in jobs]
-    columns = {name: max([1, *(getattr(row, name) or 0 for row in rows)]) for name in Run._fields[1:]}
-    return Runs(rows, Run(jobs[0], **columns))
+    columns = {name: max([1, *(getattr(row, name) or 0 for row in rows)]) for name in RunRow._fields[1:]}
+    return Runs(rows, RunRow(jobs[0], **columns))
 
 
-def _run(job: ListedJob, now: datetime) -> Run:
+def _run(job: ListedJob, now: datetime) -> RunRow:
     ended = job.finished_at or now
     seconds = (ended - job.started_at).total_seconds() if job.started_at else None
     counts = job.progress
     if counts is None:
-        return Run(job, seconds, 0, 0, 0)
-    return Run(job, seconds, counts.completed_pages, counts.items_count, counts.errors_count)
+        return RunRow(job, seconds, 0, 0, 0)
+    return RunRow(job, seconds, counts.completed_pages, counts.items_count, counts.errors_count)

@@ -81,7 +81,7 @@ async def _last_ended(parts: GatewayParts, caller: Caller) -> list[JobSummary]:
 # --- the figures of the whole platform
 
 
-class Share(NamedTuple):
+class OutcomeShare(NamedTuple):
     """How the runs of a site, or of a spider, have ended."""
 
     name: str
@@ -124,8 +124,8 @@ class Figures(NamedTuple):
     bars: Bars
     pages: int
     items: int
-    sites: list[Share]
-    spiders: list[Share]
+    sites: list[OutcomeShare]
+    spiders: list[OutcomeShare]
 
 
 async def _figures(parts: GatewayParts, running: JobPage) -> Figures:
@@ -147,7 +147,7 @@ async def _figures(parts: GatewayParts, running: JobPage) -> Figures:
     )
 
 
-def _shares(ends: Iterable[EndedJob], name_of: Callable[[EndedJob], str | None]) -> list[Share]:
+def _shares(ends: Iterable[EndedJob], name_of: Callable[[EndedJob], str | None]) -> list[OutcomeShare]:
     grouped: defaultdict[str, Counter[JobStatus]] = defaultdict(Counter)
     for end in ends:
         if name := name_of(end):
@@ -156,11 +156,13 @@ def _shares(ends: Iterable[EndedJob], name_of: Callable[[EndedJob], str | None])
     return sorted(shares, key=lambda share: (-share.runs, share.name))[:_ROWS]
 
 
-def _share(name: str, counts: Counter[JobStatus]) -> Share:
+def _share(name: str, counts: Counter[JobStatus]) -> OutcomeShare:
     cancelled = counts[JobStatus.CANCELLED]
     judged = counts.total() - cancelled
     good = sum(counts[status] for status in GOOD_STATUSES)
-    return Share(name, counts.total(), good, counts[JobStatus.ERROR], cancelled, good / judged if judged else None)
+    return OutcomeShare(
+        name, counts.total(), good, counts[JobStatus.ERROR], cancelled, good / judged if judged else None
+    )
 
 
 _WIDTH, _HEIGHT = 480, 96

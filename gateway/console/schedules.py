@@ -57,7 +57,7 @@ _RUNS = 5
 _COUNTED = 1000
 
 
-class ListQuery(SchedulesQuery):
+class SchedulesPageQuery(SchedulesQuery):
     @model_validator(mode="before")
     @classmethod
     def _without_empty(cls, given: Any) -> Any:
@@ -76,7 +76,9 @@ class WeekQuery(CalendarQuery):
 
 @router.page("/console/schedules")
 @needs(Scope.READ)
-def schedules(query: Annotated[ListQuery, Query()], request: Request, parts: Parts, caller: Called) -> Response:
+def schedules(
+    query: Annotated[SchedulesPageQuery, Query()], request: Request, parts: Parts, caller: Called
+) -> Response:
     found = schedules_page(query, parts, caller)
     have_run = {one.schedule_id: have_run_of(one.schedule_id, parts) for one in found.schedules}
     return page(request, "schedules/list.html", found=found, asked=query, have_run=have_run)
@@ -101,7 +103,7 @@ def have_run_of(schedule_id: str, parts: GatewayParts, most: int = _COUNTED) -> 
 # --- a week
 
 
-class Run(NamedTuple):
+class WeekRun(NamedTuple):
     """An occurrence as a cell shows it."""
 
     #: `09:00`.
@@ -118,7 +120,7 @@ class Run(NamedTuple):
 class Day(NamedTuple):
     """The occurrences of one schedule on one day."""
 
-    runs: list[Run]
+    runs: list[WeekRun]
     #: How many there are of each kind, if they are too many to show: status, word, number.
     counts: list[tuple[str, str, int]]
 
@@ -179,7 +181,7 @@ def _zone(name: str) -> tzinfo:
 def _row(schedule: CalendarSchedule, zone: tzinfo | None, dates: Sequence[date]) -> WeekRow:
     """`zone` is `None` for the schedule's own."""
     zone = zone or parse_time_zone(schedule.timezone)
-    by_day: dict[date, list[Run]] = {day: [] for day in dates}
+    by_day: dict[date, list[WeekRun]] = {day: [] for day in dates}
     past = [(run.due, _past(run, zone)) for run in schedule.past]
     coming = [(run.due, _coming(run, zone)) for run in schedule.coming]
     for due, run in sorted([*past, *coming], key=lambda one: one[0]):
@@ -189,11 +191,11 @@ def _row(schedule: CalendarSchedule, zone: tzinfo | None, dates: Sequence[date])
 
 
 def _single(found: SchedulesCalendar, zone: tzinfo, dates: Sequence[date]) -> Single | None:
-    by_day: dict[date, list[Run]] = {day: [] for day in dates}
+    by_day: dict[date, list[WeekRun]] = {day: [] for day in dates}
     for crawl in found.crawls:
         if (day := crawl.due.astimezone(zone).date()) in by_day:
             urls = ", ".join(crawl.start_urls)
-            by_day[day].append(Run(_clock(crawl.due, zone), "scheduled", crawl.spider, crawl.job_id, urls, ""))
+            by_day[day].append(WeekRun(_clock(crawl.due, zone), "scheduled", crawl.spider, crawl.job_id, urls, ""))
     days = [
         Day(runs, []) if len(runs) <= _SHOWN else Day([], [("scheduled", "to come", len(runs))])
         for runs in by_day.values()
@@ -201,14 +203,14 @@ def _single(found: SchedulesCalendar, zone: tzinfo, dates: Sequence[date]) -> Si
     return Single(days, str(zone), found.crawls_cut) if any(by_day.values()) or found.crawls_cut else None
 
 
-def _day(runs: list[Run]) -> Day:
+def _day(runs: list[WeekRun]) -> Day:
     if len(runs) <= _SHOWN:
         return Day(runs, [])
     kinds = Counter((run.status, run.word.partition(" ")[0] if run.status == "late" else run.word) for run in runs)
     return Day([], [(status, word, number) for (status, word), number in kinds.items()])
 
 
-def _past(run: PastRun, zone: tzinfo) -> Run:
+def _past(run: PastRun, zone: tzinfo) -> WeekRun:
     reason = run.reason or ""
     if run.kind is not LedgerKind.FIRED:
         status, word = run.kind.value, run.kind.value
@@ -219,13 +221,13 @@ def _past(run: PastRun, zone: tzinfo) -> Run:
     else:
         status = run.status.value if run.status else "fired"
         word = "ran" if status in {"finished", "fired"} else status
-    return Run(_clock(run.due, zone), status, word, run.job_id, reason, "")
+    return WeekRun(_clock(run.due, zone), status, word, run.job_id, reason, "")
 
 
-def _coming(run: ComingRun, zone: tzinfo) -> Run:
+def _coming(run: ComingRun, zone: tzinfo) -> WeekRun:
     moved = run.clocks_moved_minutes
     clocks = f"{'+' if moved > 0 else '-'}{duration(abs(moved) * 60)}" if moved else ""
-    return Run(_clock(run.due, zone), "scheduled", "to come", None, "", clocks)
+    return WeekRun(_clock(run.due, zone), "scheduled", "to come", None, "", clocks)
 
 
 def _clock(moment: datetime, zone: tzinfo) -> str:
@@ -243,7 +245,7 @@ def _change(day: date, zone: tzinfo) -> str | None:
 # --- one schedule
 
 
-class OneQuery(QueryModel):
+class SchedulePageQuery(QueryModel):
     after: Cursor | None = None
     edit: Literal["1"] | None = None
     user_id: str | None = None
@@ -252,7 +254,7 @@ class OneQuery(QueryModel):
 @router.page("/console/schedules/{schedule_id}")
 @needs(Scope.READ)
 def one_schedule(
-    schedule_id: ScheduleId, query: Annotated[OneQuery, Query()], request: Request, parts: Parts
+    schedule_id: ScheduleId, query: Annotated[SchedulePageQuery, Query()], request: Request, parts: Parts
 ) -> Response:
     schedule = get_schedule(schedule_id, parts)
     return page(

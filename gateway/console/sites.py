@@ -37,11 +37,11 @@ _HOURS = 168
 _RUNS = 10
 
 
-class ListQuery(SitesQuery):
+class SitesPageQuery(SitesQuery):
     user_id: UserId | None = None
 
 
-class OneQuery(QueryModel):
+class SitePageQuery(QueryModel):
     #: The last target of the page of targets before.
     after: Annotated[str, Query(pattern="^[0-9]{1,15}$")] | None = None
     user_id: UserId | None = None
@@ -49,7 +49,9 @@ class OneQuery(QueryModel):
 
 @router.page("/console/sites")
 @needs(Scope.CRAWL)
-async def sites(query: Annotated[ListQuery, Query()], request: Request, parts: Parts, caller: Called) -> Response:
+async def sites(
+    query: Annotated[SitesPageQuery, Query()], request: Request, parts: Parts, caller: Called
+) -> Response:
     asked = SitesQuery(**query.model_dump(exclude={"user_id"}))
     found = await list_sites(asked, parts)
     still = {one.name: await _still(one.name, parts, caller) for one in found.sites if not one.enabled}
@@ -72,7 +74,7 @@ async def _fared(parts: GatewayParts, caller: Called) -> dict[str, SiteRunsView]
 @router.page("/console/sites/{name}")
 @needs(Scope.CRAWL)
 async def one_site(
-    name: NamedSite, query: Annotated[OneQuery, Query()], request: Request, parts: Parts, caller: Called
+    name: NamedSite, query: Annotated[SitePageQuery, Query()], request: Request, parts: Parts, caller: Called
 ) -> Response:
     site = await parts.threads.run(get_site, name, parts)
     places = SearchUrl(site.search_url).placeholders

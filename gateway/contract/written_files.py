@@ -41,7 +41,7 @@ def passive_type(kind: str) -> str:
     return "application/octet-stream" if _ACTIVE.search(kind) else kind
 
 
-class Found(NamedTuple):
+class FoundFile(NamedTuple):
     """A file, or something else that was found in its place."""
 
     #: Its path below `files/`, as text that can be stored.
@@ -51,7 +51,7 @@ class Found(NamedTuple):
     problem: str | None = None
 
 
-def find_files(attempt_folder: Path, most: int) -> Iterator[Found]:
+def find_files(attempt_folder: Path, most: int) -> Iterator[FoundFile]:
     """The files, in no order. Names that begin with a dot are left out: caches, and files in the making.
 
     Ends with a `Found` that says so if there are far more than `most`; it has no name, so that it comes first among
@@ -66,7 +66,7 @@ def find_files(attempt_folder: Path, most: int) -> Iterator[Found]:
         except OSError as error:
             if not folder:
                 raise
-            yield Found(folder, 0, f"the folder cannot be opened: {error.strerror}")
+            yield FoundFile(folder, 0, f"the folder cannot be opened: {error.strerror}")
             continue
         room -= len(entries)
         for name in filter(_may_be_kept, entries):
@@ -76,7 +76,7 @@ def find_files(attempt_folder: Path, most: int) -> Iterator[Found]:
             else:
                 yield found
         if room < 0:
-            yield Found("", 0, f"there are more than {_LOOKED_AT * most} entries; the rest was not looked at")
+            yield FoundFile("", 0, f"there are more than {_LOOKED_AT * most} entries; the rest was not looked at")
             return
 
 
@@ -125,27 +125,27 @@ def _may_be_kept(name: str) -> bool:
     return name != SCRAPY_CFG and not name.rpartition("/")[2].startswith(".")
 
 
-def _look_at(attempt_folder: Path, name: str) -> Found | None:
+def _look_at(attempt_folder: Path, name: str) -> FoundFile | None:
     """The entry of this name; `None` for a folder to look into."""
     try:
         shown = name.encode().decode()
     except UnicodeEncodeError:
-        return Found(name.encode(errors="surrogateescape").decode(errors="replace"), 0, "its name is no UTF-8")
+        return FoundFile(name.encode(errors="surrogateescape").decode(errors="replace"), 0, "its name is no UTF-8")
     if len(name.encode()) > MAX_NAME:
-        return Found(f"{shown[:100]}…", 0, f"its name has more than {MAX_NAME} bytes")
+        return FoundFile(f"{shown[:100]}…", 0, f"its name has more than {MAX_NAME} bytes")
     with ExitStack() as opened:
         *folders, last = name.split("/")
         try:
             folder = _open_folder(attempt_folder, "/".join(folders), opened)
             status = os.stat(last, dir_fd=folder, follow_symlinks=False)
         except OSError as error:
-            return Found(shown, 0, str(error.strerror))
+            return FoundFile(shown, 0, str(error.strerror))
     if stat.S_ISDIR(status.st_mode):
-        return None if name.count("/") < MAX_DEPTH else Found(shown, 0, "it is too deep in folders")
+        return None if name.count("/") < MAX_DEPTH else FoundFile(shown, 0, "it is too deep in folders")
     with suppress(HostileFileError):
         _require_own_file(status, attempt_folder.lstat(), name)
-        return Found(shown, status.st_size)
-    return Found(shown, 0, _KINDS.get(stat.S_IFMT(status.st_mode), "it is a hard link to a file of another user"))
+        return FoundFile(shown, status.st_size)
+    return FoundFile(shown, 0, _KINDS.get(stat.S_IFMT(status.st_mode), "it is a hard link to a file of another user"))
 
 
 _KINDS = {

@@ -22,7 +22,7 @@ from gateway.contract.reasons import Reason
 from gateway.contract.records import NodeSpec
 from gateway.dispatch import steps
 from gateway.dispatch.fair_queue import FairQueue, NodeChoice, Selection, configured_projects, without_outdated
-from gateway.dispatch.loop import Loop, NodeTasks, Step
+from gateway.dispatch.loop import Loop, NodeStep, NodeTasks
 from gateway.dispatch.steps import Isolation, Steps
 from gateway.dispatch.strays import strays
 from gateway.dispatch.why_jobs_wait import PASSING, why_blocked, why_waits
@@ -320,7 +320,7 @@ class Dispatch:
 
     # --- posting
 
-    def _posting(self, job: Job, node: Node, *, is_first: bool) -> Step:
+    def _posting(self, job: Job, node: Node, *, is_first: bool) -> NodeStep:
         def post() -> None:
             with about(job):
                 self._post(job, node)
@@ -332,7 +332,7 @@ class Dispatch:
             with about(job):
                 self._not_accepted(job, error, certain=certain)
 
-        return Step(f"post {_attempt(job)}", post, failed)
+        return NodeStep(f"post {_attempt(job)}", post, failed)
 
     def _post(self, job: Job, node: Node) -> None:
         """Raises `NodeUnreachableError`, `NodeRefusedError`."""
@@ -500,7 +500,7 @@ class Dispatch:
         now, nodes = self._clock(), self._nodes.lately() if self._nodes.is_any_failing() else []
         for node in nodes:
             if node.is_alive(now, self._dead_after) and self._health.may_be_probed(node, nodes):
-                self.tasks.add(node, Step("probe", lambda node=node: self._health.returned(node)))  # type: ignore[misc]
+                self.tasks.add(node, NodeStep("probe", lambda node=node: self._health.returned(node)))  # type: ignore[misc]
 
     def _node_failed(self, node: Node, error: NodeError, began_at: datetime) -> None:
         is_silent = node.is_resting and isinstance(error, NodeUnreachableError)
@@ -522,7 +522,7 @@ class Dispatch:
         """Ask the node to stop the attempt."""
         if (node := self._node(node_id)) is not None:
             call = partial(self._scrapyd.cancel, node.url, project, attempt, why)
-            self.tasks.add(node, Step(f"{why} {attempt}", call))
+            self.tasks.add(node, NodeStep(f"{why} {attempt}", call))
 
     def _node(self, name: str) -> Node | None:
         """`None` also if it cannot be read, which whoever reads all nodes says."""
@@ -541,7 +541,7 @@ class Dispatch:
         same = Assignment(attempt=number, node=name, token="", until=until, instance=instance)
         node = self._node(name)
         if node is not None and not node.is_resting and _is_meant(same, node):
-            self.tasks.add(node, Step(f"post {_attempt(job)}", partial(self._hand_over, job, same, node)))
+            self.tasks.add(node, NodeStep(f"post {_attempt(job)}", partial(self._hand_over, job, same, node)))
 
 
 def _is_meant(assignment: Assignment, node: Node) -> bool:

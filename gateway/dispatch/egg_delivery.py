@@ -18,7 +18,7 @@ from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import DEFAULT_PROJECT, Egg
 from gateway.crash_points import state_change
 from gateway.dispatch.fair_queue import NodeChoice, configured_projects, without_outdated
-from gateway.dispatch.loop import NodeTasks, Step
+from gateway.dispatch.loop import NodeStep, NodeTasks
 from gateway.errors import NodeError, NodeRefusedError, NodeUnreachableError, StillInstallingError
 from gateway.jobs.job import Job, Requirements
 from gateway.jobs.messages import EventPublisher
@@ -194,7 +194,7 @@ class EggDelivery:
         """Have it brought after what the node is brought already, and return at once. Not while the node rests."""
         node = self._nodes.get(node_id)
         if node is not None and not node.is_resting:
-            self.tasks.add(node, Step(f"bring {egg.project} {egg.version}", lambda: self.bring(node_id, egg)))
+            self.tasks.add(node, NodeStep(f"bring {egg.project} {egg.version}", lambda: self.bring(node_id, egg)))
 
     def bring(self, node_id: str, egg: Egg) -> None:
         """Make the node's copy of the version equal to the stored one. It does nothing while another worker does the

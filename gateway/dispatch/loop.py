@@ -80,7 +80,7 @@ MOST_STEPS = 256
 DOUBTED_PLACES = 2
 
 
-class Step(NamedTuple):
+class NodeStep(NamedTuple):
     """One thing to do at a node."""
 
     #: A step is left out if one of this name waits at the node already.
@@ -92,7 +92,7 @@ class Step(NamedTuple):
 
 
 class _Task:
-    def __init__(self, node: Node, step: Step) -> None:
+    def __init__(self, node: Node, step: NodeStep) -> None:
         self.node = node
         self.steps = deque([step])
         #: When the call that is under way began (monotonic).
@@ -136,7 +136,7 @@ class NodeTasks:
         with self._changed:
             return self._changed.wait_for(lambda: not self._tasks, seconds)
 
-    def add(self, node: Node, step: Step) -> None:
+    def add(self, node: Node, step: NodeStep) -> None:
         with self._changed:
             task = self._tasks.get(node.id)
             if task is None:
@@ -172,13 +172,13 @@ class NodeTasks:
 
     def _run(self, task: _Task, answer: Future[Any] | None, began_at: datetime) -> None:
         if answer is not None:
-            self._carry_out(task, Step("question", answer.result), began_at)
+            self._carry_out(task, NodeStep("question", answer.result), began_at)
         while (step := self._next(task)) is not None:
             if self._carry_out(task, step, self._clock()):
                 self._doubted.discard(task.node.id)
         self.on_end()
 
-    def _next(self, task: _Task) -> Step | None:
+    def _next(self, task: _Task) -> NodeStep | None:
         """The next step. Without one the task is over: this is the only place where it ends."""
         with self._changed:
             task.since = time.monotonic()
@@ -188,7 +188,7 @@ class NodeTasks:
             self._changed.notify_all()
             return None
 
-    def _carry_out(self, task: _Task, step: Step, began_at: datetime) -> bool:
+    def _carry_out(self, task: _Task, step: NodeStep, began_at: datetime) -> bool:
         """Whether it was done. Raises nothing: the task goes on in any case."""
         node = task.node
         try:
@@ -211,12 +211,12 @@ class NodeTasks:
         return True
 
     @staticmethod
-    def _not_tried(node: Node, steps: Iterable[Step], why: str) -> None:
+    def _not_tried(node: Node, steps: Iterable[NodeStep], why: str) -> None:
         for step in steps:
             _try(node, step.name, partial(step.failed, NodeUnreachableError(why, may_have_arrived=False)))
 
 
-def _emptied(task: _Task) -> list[Step]:
+def _emptied(task: _Task) -> list[NodeStep]:
     """Its steps that are not begun. The caller has the lock."""
     left = list(task.steps)
     task.steps.clear()

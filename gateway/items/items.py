@@ -272,14 +272,14 @@ _LOOK = 1000
 _LOOK_SECONDS = 0.5
 
 
-class Look(NamedTuple):
+class ItemsLook(NamedTuple):
     items: list[Item]
     #: How many were looked at, and the id of the last one; `None` if there was none: the end.
     looked_at: int
     last: str | None
 
 
-def search(items: Iterator[tuple[str, Item | None]], limit: int, text: str) -> Look:
+def search(items: Iterator[tuple[str, Item | None]], limit: int, text: str) -> ItemsLook:
     """Up to `limit` of the items, as `ItemStore.look` gives them, with the text in a value, case aside. A look may
     find none, and not be at the end.
     """
@@ -291,7 +291,7 @@ def search(items: Iterator[tuple[str, Item | None]], limit: int, text: str) -> L
             found.append(item)
         if len(found) >= limit or time.monotonic() > until:
             break
-    return Look(found, looked_at, last)
+    return ItemsLook(found, looked_at, last)
 
 
 def has_text(value: Any, text: str) -> bool:

@@ -35,22 +35,22 @@ class Place(StrEnum):
     OVERVIEW = "overview"
 
 
-class Step(NamedTuple):
+class Remedy(NamedTuple):
     words: str
     place: Place | None = None
 
 
 class Advice(NamedTuple):
     what: str
-    steps: tuple[Step, ...]
+    steps: tuple[Remedy, ...]
     #: The page of the documentation that says more.
     reference: str
 
 
-_LOG = Step("Read the log from its first error on", Place.LOG)
-_FAILED_REQUESTS = Step("Look at the requests that failed", Place.REQUESTS)
-_AGAIN = Step("Run it again", Place.AGAIN)
-_NODES = Step("See how the nodes are", Place.NODES)
+_LOG = Remedy("Read the log from its first error on", Place.LOG)
+_FAILED_REQUESTS = Remedy("Look at the requests that failed", Place.REQUESTS)
+_AGAIN = Remedy("Run it again", Place.AGAIN)
+_NODES = Remedy("See how the nodes are", Place.NODES)
 _FAILED = "docs/troubleshooting.md#my-crawl-failed"
 _WAITS = "docs/troubleshooting.md#my-crawl-waits"
 
@@ -59,47 +59,47 @@ _ENDED: dict[Reason, Advice] = {
     Reason.ADDRESS_FORBIDDEN: Advice(
         "It was to fetch an address that is not public, and crawls may reach public ones only.",
         (
-            Step("If the site is yours, start the platform with its network in CRAWL_ALLOW_NETWORKS"),
-            Step("Otherwise mend the start URL", Place.AGAIN),
+            Remedy("If the site is yours, start the platform with its network in CRAWL_ALLOW_NETWORKS"),
+            Remedy("Otherwise mend the start URL", Place.AGAIN),
         ),
         "docs/reference/egress.md",
     ),
     Reason.ROBOTS_FORBIDDEN: Advice(
         "The site's robots.txt asks not to be crawled there.",
         (
-            Step("If you may all the same, run it again with obey_robots off", Place.AGAIN),
-            Step("Otherwise choose a start URL that robots.txt allows"),
+            Remedy("If you may all the same, run it again with obey_robots off", Place.AGAIN),
+            Remedy("Otherwise choose a start URL that robots.txt allows"),
         ),
         "docs/reference/politeness.md",
     ),
     Reason.VARIABLE_MISSING: Advice(
         "Its code reads an environment variable that nobody has set.",
-        (Step("Set the variable for the project", Place.PROJECT), _AGAIN),
+        (Remedy("Set the variable for the project", Place.PROJECT), _AGAIN),
         "docs/reference/environment.md",
     ),
     Reason.NOT_IMPORTABLE: Advice(
         "The spider's code cannot be imported on the node.",
         (
-            Step("Mend the code, or add the missing library to the project's requirements, and deploy it again"),
-            Step("See the project's versions and what was installed", Place.PROJECT),
+            Remedy("Mend the code, or add the missing library to the project's requirements, and deploy it again"),
+            Remedy("See the project's versions and what was installed", Place.PROJECT),
         ),
         "docs/reference/dependencies.md",
     ),
     Reason.SPIDER_MISSING: Advice(
         "This version of the project has no spider of that name.",
-        (Step("See which spiders its versions have", Place.PROJECT), Step("Choose another one", Place.AGAIN)),
+        (Remedy("See which spiders its versions have", Place.PROJECT), Remedy("Choose another one", Place.AGAIN)),
         "docs/how-to/deploy-your-own-spiders.md",
     ),
     Reason.ARGUMENTS_WRONG: Advice(
         "The spider does not take the parameters that it was given.",
-        (Step("Correct its parameters", Place.AGAIN), _LOG),
+        (Remedy("Correct its parameters", Place.AGAIN), _LOG),
         "docs/reference/spiders.md",
     ),
     Reason.EXPECTATION_BROKEN: Advice(
         "It found less than it was expected to: the site may have changed, or the selectors do not fit it.",
         (
-            Step("Look at the items, and at how full their fields are", Place.ITEMS),
-            Step("Compare it with earlier runs", Place.RUNS),
+            Remedy("Look at the items, and at how full their fields are", Place.ITEMS),
+            Remedy("Compare it with earlier runs", Place.RUNS),
         ),
         "docs/reference/outcomes.md#what-you-expect",
     ),
@@ -107,110 +107,110 @@ _ENDED: dict[Reason, Advice] = {
         "The spider, or a component of its project (a pipeline, the scheduler), could not be opened.",
         (
             _LOG,
-            Step("See whether the nodes can reach the store that it connects to"),
+            Remedy("See whether the nodes can reach the store that it connects to"),
             _AGAIN,
         ),
         _FAILED,
     ),
     Reason.SPIDER_FAILED: Advice(
         "The spider's own code raised an exception.",
-        (_LOG, Step("Mend the spider, deploy it, and run it again", Place.AGAIN)),
+        (_LOG, Remedy("Mend the spider, deploy it, and run it again", Place.AGAIN)),
         _FAILED,
     ),
     Reason.PIPELINE_FAILED: Advice(
         "The spider's own code raised an exception.",
-        (_LOG, Step("Mend the spider, deploy it, and run it again", Place.AGAIN)),
+        (_LOG, Remedy("Mend the spider, deploy it, and run it again", Place.AGAIN)),
         _FAILED,
     ),
     Reason.RATE_LIMITED: Advice(
         "The site says that it is asked too often.",
-        (Step("Run it again with a longer delay, or a rate limit", Place.AGAIN), _FAILED_REQUESTS),
+        (Remedy("Run it again with a longer delay, or a rate limit", Place.AGAIN), _FAILED_REQUESTS),
         "docs/reference/politeness.md",
     ),
     Reason.SITE_REFUSES: Advice(
         "The site refuses the crawler: it wants a login, or takes it for a robot.",
         (
             _FAILED_REQUESTS,
-            Step("Ask more slowly, with other headers, or with a browser (render)", Place.AGAIN),
+            Remedy("Ask more slowly, with other headers, or with a browser (render)", Place.AGAIN),
         ),
         "docs/how-to/crawl-javascript-pages.md",
     ),
     Reason.PAGE_MISSING: Advice(
         "Not one of the pages that it was to begin with is there.",
-        (Step("Open the start URL in a browser, and correct it", Place.AGAIN), _FAILED_REQUESTS),
+        (Remedy("Open the start URL in a browser, and correct it", Place.AGAIN), _FAILED_REQUESTS),
         _FAILED,
     ),
     Reason.SITE_FAILED: Advice(
         "The site's server has failed.",
-        (Step("Run it again when the site has recovered, perhaps more slowly", Place.AGAIN), _FAILED_REQUESTS),
+        (Remedy("Run it again when the site has recovered, perhaps more slowly", Place.AGAIN), _FAILED_REQUESTS),
         "docs/reference/politeness.md",
     ),
     Reason.PROXY_UNREACHABLE: Advice(
         "The proxy that it was to go through cannot be reached. The site was not asked.",
-        (Step("Mend the proxy's address, or see that it runs", Place.AGAIN), _FAILED_REQUESTS),
+        (Remedy("Mend the proxy's address, or see that it runs", Place.AGAIN), _FAILED_REQUESTS),
         _FAILED,
     ),
     Reason.SITE_UNREACHABLE: Advice(
         "No connection to the site came about.",
-        (Step("Look at the start URL's host name and port", Place.AGAIN), _FAILED_REQUESTS),
+        (Remedy("Look at the start URL's host name and port", Place.AGAIN), _FAILED_REQUESTS),
         _FAILED,
     ),
     Reason.SITE_TIMEOUT: Advice(
         "The site did not answer in time.",
         (
-            Step("Run it again later, or with a longer download timeout", Place.AGAIN),
+            Remedy("Run it again later, or with a longer download timeout", Place.AGAIN),
             _FAILED_REQUESTS,
         ),
         "docs/reference/limits.md",
     ),
     Reason.TIME_LIMIT: Advice(
         "Its time was over before it was done. What it had found until then is there.",
-        (Step("Give it more time, or fewer pages", Place.AGAIN), Step("See what took so long", Place.REQUESTS)),
+        (Remedy("Give it more time, or fewer pages", Place.AGAIN), Remedy("See what took so long", Place.REQUESTS)),
         "docs/reference/limits.md",
     ),
     Reason.MEMORY_LIMIT: Advice(
         "It took more memory than CRAWL_MEMORY_LIMIT allows.",
         (
-            Step("Crawl fewer pages at once, or keep less in the spider", Place.AGAIN),
-            Step("Raise CRAWL_MEMORY_LIMIT on the nodes", Place.NODES),
+            Remedy("Crawl fewer pages at once, or keep less in the spider", Place.AGAIN),
+            Remedy("Raise CRAWL_MEMORY_LIMIT on the nodes", Place.NODES),
         ),
         "docs/reference/limits.md",
     ),
     Reason.PROCESS_LIMIT: Advice(
         "It had more processes at a time than CRAWL_MAX_PROCESSES allows.",
         (
-            Step("See what it starts, and have it wait for their end", Place.LOG),
-            Step("Raise CRAWL_MAX_PROCESSES on the nodes", Place.NODES),
+            Remedy("See what it starts, and have it wait for their end", Place.LOG),
+            Remedy("Raise CRAWL_MAX_PROCESSES on the nodes", Place.NODES),
         ),
         "docs/reference/limits.md",
     ),
     Reason.LOG_LIMIT: Advice(
         "Its log became longer than CRAWL_MAX_LOG_BYTES allows.",
         (
-            Step("See what it prints so often", Place.LOG),
-            Step("Run it with a higher log level", Place.AGAIN),
+            Remedy("See what it prints so often", Place.LOG),
+            Remedy("Run it with a higher log level", Place.AGAIN),
         ),
         "docs/reference/limits.md",
     ),
     Reason.ENTRY_LIMIT: Advice(
         "It made more files and folders than CRAWL_MAX_ENTRIES allows, with caches and unfinished files.",
         (
-            Step("See what it writes", Place.LOG),
-            Step("Have it write fewer, or raise CRAWL_MAX_ENTRIES on the nodes", Place.NODES),
+            Remedy("See what it writes", Place.LOG),
+            Remedy("Have it write fewer, or raise CRAWL_MAX_ENTRIES on the nodes", Place.NODES),
         ),
         "docs/reference/files.md#how-much",
     ),
     Reason.FILE_LIMIT: Advice(
         "Its files took more than twice FILES_MAX_BYTES on the node.",
         (
-            Step("See what it writes", Place.LOG),
-            Step("Have it write less, or raise FILES_MAX_BYTES on the nodes", Place.NODES),
+            Remedy("See what it writes", Place.LOG),
+            Remedy("Have it write less, or raise FILES_MAX_BYTES on the nodes", Place.NODES),
         ),
         "docs/reference/files.md#how-much",
     ),
     Reason.STALLED: Advice(
         "It stood still, and was stopped: mostly a callback waits for something, or never ends.",
-        (Step("See what it did last", Place.LOG), _AGAIN),
+        (Remedy("See what it did last", Place.LOG), _AGAIN),
         "docs/reference/limits.md#standing-still",
     ),
     Reason.NOT_STARTED: Advice(
@@ -228,7 +228,7 @@ _ENDED: dict[Reason, Advice] = {
     ),
     Reason.ITEMS_UNREADABLE: Advice(
         "The spider has put something else in the place of its items' file.",
-        (_LOG, Step("Have the spider leave its folder's files alone")),
+        (_LOG, Remedy("Have the spider leave its folder's files alone")),
         _FAILED,
     ),
     Reason.PROCESS_KILLED: Advice(
@@ -242,11 +242,11 @@ _ENDED: dict[Reason, Advice] = {
         "docs/reference/outcomes.md",
     ),
     Reason.PROCESS_CRASHED: Advice(
-        "The spider's process has crashed.", (Step("Read the end of its log", Place.LOG), _AGAIN), _FAILED
+        "The spider's process has crashed.", (Remedy("Read the end of its log", Place.LOG), _AGAIN), _FAILED
     ),
     Reason.NOTHING_FETCHED: Advice(
         "It ended without a single page.",
-        (Step("Open the start URL in a browser", Place.AGAIN), _LOG),
+        (Remedy("Open the start URL in a browser", Place.AGAIN), _LOG),
         _FAILED,
     ),
     Reason.REQUESTS_FAILED: Advice("Too many of its requests failed.", (_FAILED_REQUESTS, _LOG), _FAILED),
@@ -256,14 +256,14 @@ _ENDED: dict[Reason, Advice] = {
     Reason.NO_ITEMS: Advice(
         "It fetched pages and found nothing in them.",
         (
-            Step("Look at a page, and at the spider's selectors", Place.REQUESTS),
-            Step("Say what it must find, so that the next one like this is partial", Place.AGAIN),
+            Remedy("Look at a page, and at the spider's selectors", Place.REQUESTS),
+            Remedy("Say what it must find, so that the next one like this is partial", Place.AGAIN),
         ),
         "docs/reference/outcomes.md#what-you-expect",
     ),
     Reason.PAGE_TOO_LARGE: Advice(
         "A page is larger than a crawl may download.",
-        (Step("Raise DOWNLOAD_MAXSIZE in the crawl's settings", Place.AGAIN), _FAILED_REQUESTS),
+        (Remedy("Raise DOWNLOAD_MAXSIZE in the crawl's settings", Place.AGAIN), _FAILED_REQUESTS),
         "docs/reference/limits.md",
     ),
     Reason.PAGE_REFUSED: Advice(
@@ -273,17 +273,17 @@ _ENDED: dict[Reason, Advice] = {
     ),
     Reason.URL_UNSUPPORTED: Advice(
         "Its URLs have a scheme that is not fetched.",
-        (Step("Correct the start URL", Place.AGAIN), _FAILED_REQUESTS),
+        (Remedy("Correct the start URL", Place.AGAIN), _FAILED_REQUESTS),
         _FAILED,
     ),
     Reason.HANDLER_REFUSED: Advice(
         "Its project brings a download handler, past which this node could not see where requests go.",
-        (Step("If you trust it, name it in CRAWL_ALLOW_HANDLERS on the nodes", Place.NODES), _LOG),
+        (Remedy("If you trust it, name it in CRAWL_ALLOW_HANDLERS on the nodes", Place.NODES), _LOG),
         "docs/reference/egress.md",
     ),
     Reason.ITEM_REFUSED: Advice(
         "Items that it gave could not be written as JSON.",
-        (_LOG, Step("Mend the spider, deploy it, and run it again", Place.AGAIN)),
+        (_LOG, Remedy("Mend the spider, deploy it, and run it again", Place.AGAIN)),
         _FAILED,
     ),
 }
@@ -304,36 +304,36 @@ _WAITING: dict[WaitingReason | None, Advice] = {
     WaitingReason.CAPACITY: Advice(
         "Every slot that it could use is taken.",
         (
-            Step("Wait until one of the jobs that run has ended", Place.RUNNING),
-            Step("See which nodes have slots", Place.NODES),
-            Step("Raise NODE_SLOTS, or add a node"),
+            Remedy("Wait until one of the jobs that run has ended", Place.RUNNING),
+            Remedy("See which nodes have slots", Place.NODES),
+            Remedy("Raise NODE_SLOTS, or add a node"),
         ),
         "docs/reference/queue.md",
     ),
     WaitingReason.SITE_BUSY: Advice(
         "Another run of its site has not ended.",
-        (Step("See the runs of the site that are under way", Place.OF_SITE),),
+        (Remedy("See the runs of the site that are under way", Place.OF_SITE),),
         "docs/reference/sites.md",
     ),
     WaitingReason.PREVIOUS_RUN: Advice(
         "The run before it of the same schedule has not ended.",
         (
-            Step("See the runs beside it", Place.RUNS),
-            Step("Let runs overlap, or be skipped, in the schedule", Place.SCHEDULE),
+            Remedy("See the runs beside it", Place.RUNS),
+            Remedy("Let runs overlap, or be skipped, in the schedule", Place.SCHEDULE),
         ),
         "docs/reference/schedules.md",
     ),
     WaitingReason.USER_QUOTA: Advice(
         "Its user has as many crawls running as one user may have.",
-        (Step("See the crawls of the user that run", Place.OF_USER), Step("Raise CRAWL_USER_RUNNING_MAX")),
+        (Remedy("See the crawls of the user that run", Place.OF_USER), Remedy("Raise CRAWL_USER_RUNNING_MAX")),
         "docs/reference/quotas.md",
     ),
     WaitingReason.NO_NODE: Advice("No node takes work.", (_NODES,), "docs/troubleshooting.md#no-node-takes-work"),
     WaitingReason.NO_SUCH_PROJECT: Advice(
         "No node has this version of its project yet.",
         (
-            Step("Wait for a moment if it was just deployed", Place.PROJECT),
-            Step("Otherwise deploy the version again"),
+            Remedy("Wait for a moment if it was just deployed", Place.PROJECT),
+            Remedy("Otherwise deploy the version again"),
         ),
         _WAITS,
     ),
@@ -345,7 +345,7 @@ _WAITING: dict[WaitingReason | None, Advice] = {
     ),
     None: Advice(
         "No worker has looked at it yet. That takes a second.",
-        (Step("If it stays so, see whether the workers are there", Place.OVERVIEW),),
+        (Remedy("If it stays so, see whether the workers are there", Place.OVERVIEW),),
         _WAITS,
     ),
 }

@@ -27,7 +27,7 @@ from gateway.errors import (
 )
 from gateway.jobs.completion import Cancellation
 from gateway.jobs.job import FINAL_STATUSES, LIVE_STATUSES, JobStatus
-from gateway.jobs.queries import JobFilter, JobQueries, Place
+from gateway.jobs.queries import JobFilter, JobQueries, ListedPlace
 from gateway.jobs.rerun import DeadLetters, Resubmission
 from gateway.stores.mongo import mongo_errors, within
 
@@ -64,7 +64,7 @@ class Refused:
 
 
 @define
-class Progress:
+class BulkProgress:
     """What one call has done."""
 
     done: int = 0
@@ -101,7 +101,9 @@ class BulkActs:
         with mongo_errors(), within(LOOK_SECONDS):
             return 0 if named is None else self._queries.count(named)
 
-    def act(self, action: Action, wanted: JobFilter, expect: int, asked: Asked, after: str | None = None) -> Progress:
+    def act(
+        self, action: Action, wanted: JobFilter, expect: int, asked: Asked, after: str | None = None
+    ) -> BulkProgress:
         """Act on the jobs, newest first, for `SECONDS`; `after` is the `next` of the call before.
 
         Raises `CountChangedError` if nobody says as of when, and the first call does not find as many jobs as
@@ -109,7 +111,7 @@ class BulkActs:
         """
         if after is None and asked.as_of is None and (count := self.count(action, wanted)) != expect:
             raise CountChangedError(expect, count)
-        progress = Progress(next=after)
+        progress = BulkProgress(next=after)
         named, until = _doable(action, wanted, asked.as_of), self._monotonic() + SECONDS
         while named is not None:
             with mongo_errors(), within(LOOK_SECONDS):
@@ -121,7 +123,9 @@ class BulkActs:
         progress.next = None
         return progress
 
-    def _act_on(self, places: list[Place], action: Action, asked: Asked, progress: Progress, until: float) -> bool:
+    def _act_on(
+        self, places: list[ListedPlace], action: Action, asked: Asked, progress: BulkProgress, until: float
+    ) -> bool:
         """Returns whether to go on with the jobs that follow."""
         for place in places:
             if progress.done + progress.refused and self._monotonic() > until:

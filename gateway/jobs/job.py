@@ -183,7 +183,7 @@ TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
 }
 
 
-class Step(NamedTuple):
+class StatusStep(NamedTuple):
     """One change of status, as a MongoDB query and the fields to set."""
 
     query: dict[str, Any]
@@ -197,10 +197,10 @@ class Step(NamedTuple):
         return cls({"status": before}, {"status": after})
 
 
-PROMOTED = Step.of(JobStatus.SCHEDULED, JobStatus.PENDING)
-ACCEPTED = Step.of(JobStatus.PENDING, JobStatus.RUNNING)
-RETRIED = Step.of(JobStatus.RUNNING, JobStatus.PENDING)
-RESUMED = Step.of(JobStatus.PAUSED, JobStatus.PENDING)
+PROMOTED = StatusStep.of(JobStatus.SCHEDULED, JobStatus.PENDING)
+ACCEPTED = StatusStep.of(JobStatus.PENDING, JobStatus.RUNNING)
+RETRIED = StatusStep.of(JobStatus.RUNNING, JobStatus.PENDING)
+RESUMED = StatusStep.of(JobStatus.PAUSED, JobStatus.PENDING)
 
 
 class WaitingReason(StrEnum):

@@ -95,7 +95,7 @@ class JobsPage(NamedTuple):
     searched_to: datetime | None = None
 
 
-class Place(NamedTuple):
+class ListedPlace(NamedTuple):
     """A job's place in a list."""
 
     job_id: str
@@ -190,16 +190,16 @@ class JobQueries:
         query = {"$and": [lead, single, *_checked(wanted, [])]}
         return self._whole(self._list(query, limit, [("not_before", ASCENDING)]))
 
-    def places(self, wanted: JobFilter, limit: int, cursor: str | None = None) -> list[Place]:
+    def places(self, wanted: JobFilter, limit: int, cursor: str | None = None) -> list[ListedPlace]:
         """The next jobs of the list, newest first. It reads on until it has `limit` jobs, however long that takes."""
         wanted = self._narrowed(wanted)
         leads, _ = self._leads(wanted)
         conditions = [*_span(wanted, cursor), _DECIDED, *_checked(wanted, leads)]
-        found = list[Place]()
+        found = list[ListedPlace]()
         for lead in leads:
             query = {"$and": [lead, *conditions]}
             documents = self._jobs.find(query, {"created_at": 1}, sort=NEWEST_FIRST, limit=limit)
-            found += [Place(one["_id"], cursor_of(one["created_at"], one["_id"])) for one in documents]
+            found += [ListedPlace(one["_id"], cursor_of(one["created_at"], one["_id"])) for one in documents]
         return sorted(found, key=lambda place: (moment_of(place.cursor), place.job_id), reverse=True)[:limit]
 
     def count(self, wanted: JobFilter, most: int | None = None) -> int:

@@ -31,7 +31,7 @@ from gateway.jobs.job import (
     Job,
     JobStatus,
     PastStep,
-    Step,
+    StatusStep,
     StepKind,
     WaitingReason,
     rank,
@@ -293,7 +293,7 @@ class JobStore:
     @state_change("jobs.finish")
     def finish(self, job: Job, outcome: Outcome, *, dead: bool = False) -> Job | None:
         """End the job. It is not settled until all consequences are carried out."""
-        now, step = self._clock(), Step.of(job.status, outcome.status)
+        now, step = self._clock(), StatusStep.of(job.status, outcome.status)
         changes: Document = {
             **step.change,
             "message": outcome.message,
@@ -415,7 +415,7 @@ class JobStore:
     @state_change("jobs.pause")
     def pause(self, job: Job, message: str, expires_at: datetime | None, by: str | None = None) -> Job | None:
         """The job waits until it is resumed. `None` if it has gone on since it was read."""
-        now, step = self._clock(), Step.of(job.status, JobStatus.PAUSED)
+        now, step = self._clock(), StatusStep.of(job.status, JobStatus.PAUSED)
         changes: Document = {**step.change, "message": message, **_kept_frontier(job)}
         changes["pause_requested_at"] = job.pause_requested_at or now
         if expires_at is not None:

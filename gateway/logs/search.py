@@ -115,7 +115,7 @@ class Segment(NamedTuple):
     lines: int
 
 
-class Found(NamedTuple):
+class LinesFound(NamedTuple):
     segments: list[Segment]
     #: How far the log was looked at: the end of what there was of it, unless there is a `next`.
     end: Position
@@ -130,7 +130,7 @@ class Found(NamedTuple):
 
 
 class LogIndex(NamedTuple):
-    found: Found
+    found: LinesFound
     #: All lines of the log, wanted or not.
     counts: LineCounts
 
@@ -163,7 +163,7 @@ class LogSearch:
         stretch: Stretch = EVERYTHING,
         limit: int = 1000,
         seconds: float = math.inf,
-    ) -> Found:
+    ) -> LinesFound:
         """The wanted lines in the stretch, counted, with the positions of the first `limit` of them. After `seconds`
         it stops at the end of a chunk.
         """
@@ -272,9 +272,9 @@ def _begins_in(stretch: Stretch, line: Line) -> bool:
     return stretch.since <= Position(line.attempt, line.entry.start) < stretch.until
 
 
-def _found(segments: list[Segment], positions: list[Position], stretch: Stretch) -> Found:
+def _found(segments: list[Segment], positions: list[Position], stretch: Stretch) -> LinesFound:
     end = Position(segments[-1].attempt, segments[-1].end) if segments else max(Position(1, 0), stretch.since)
-    return Found(_joined(segments), end, positions)
+    return LinesFound(_joined(segments), end, positions)
 
 
 def _joined(segments: list[Segment]) -> list[Segment]:

@@ -42,7 +42,7 @@ def process_name(kind: str) -> str:
     return f"{kind}:{socket.gethostname()}:{os.getpid()}"
 
 
-class Heartbeat(NamedTuple):
+class ProcessHeartbeat(NamedTuple):
     name: str
     at: datetime
     #: Seconds that its machine's clock was ahead of MongoDB's.
@@ -82,17 +82,17 @@ class HeartbeatStore:
         """Forget the processes that have given no sign of life since then."""
         Repeating(self._heartbeats).delete_many({"at": {"$lt": before}})
 
-    def all(self, name_prefix: str = "") -> list[Heartbeat]:
+    def all(self, name_prefix: str = "") -> list[ProcessHeartbeat]:
         """The last heartbeat of each process whose name begins with `name_prefix`, by name."""
         # U+FFFF sorts after every character that a name can hold
         found = self._heartbeats.find({"_id": {"$gte": name_prefix, "$lt": f"{name_prefix}\uffff"}})
         return self._documents.many(found.sort("_id", ASCENDING))
 
 
-def read_heartbeat(document: Document) -> Heartbeat:
+def read_heartbeat(document: Document) -> ProcessHeartbeat:
     # heartbeats of older versions hold only their time
     unanswered = [Unanswered(*one) for one in document.get("unanswered", ())]
-    found = Heartbeat(document["_id"], moment(document["at"]), document.get("clock_ahead", 0.0), unanswered)
+    found = ProcessHeartbeat(document["_id"], moment(document["at"]), document.get("clock_ahead", 0.0), unanswered)
     if document.get("version_at") != found.at:
         return found
     return found._replace(version=str(document["version"]), round_trip=float(document.get("round_trip", 0.0)))

@@ -57,7 +57,7 @@ class RequestStore:
         with suppress(DuplicateKeyError):  # the stored chunk is not shorter
             self._requests.replace_one({"_id": chunk.id, "end": {"$lt": chunk.end}}, document, upsert=True)
 
-    def chunks(self, job_id: str, attempt: int | None, since: Place | None = None) -> Iterator[RequestChunk]:
+    def chunks(self, job_id: str, attempt: int | None, since: RequestPlace | None = None) -> Iterator[RequestChunk]:
         """In their order, from the one that holds `since` on; of all attempts if `attempt` is `None`."""
         first, end = _range(job_id, attempt)
         if since is not None:
@@ -123,7 +123,7 @@ COLUMNS = tuple(name for name, _, _ in _KNOWN)
 Sort = Literal["at", "-ms", "-bytes"]
 
 
-class Place(NamedTuple):
+class RequestPlace(NamedTuple):
     """Where a line ends, in the record of which attempt."""
 
     attempt: int
@@ -131,7 +131,7 @@ class Place(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    place: Place
+    place: RequestPlace
     facts: Facts
 
 
@@ -164,12 +164,12 @@ class RequestFilter(NamedTuple):
 class Cursor(NamedTuple):
     """The last request of a page."""
 
-    place: Place
+    place: RequestPlace
     #: What the requests are sorted by; `None` where that is their place.
     value: int | None = None
 
 
-class Found(NamedTuple):
+class RequestsFound(NamedTuple):
     requests: list[Recorded]
     #: Of the next page; `None` on the last one.
     next: Cursor | None
@@ -195,7 +195,7 @@ SECONDS = 2.0
 LOOKED_AT_ONCE = 500
 
 
-def find_requests(store: RequestStore, job_id: str, attempt: int | None, question: Question) -> Found:
+def find_requests(store: RequestStore, job_id: str, attempt: int | None, question: Question) -> RequestsFound:
     """Memory holds a page of them and one batch of chunks. In the order of time, a page may end early, and its cursor
     goes on. Any other order takes a look at the whole record.
 
@@ -209,22 +209,22 @@ def find_requests(store: RequestStore, job_id: str, attempt: int | None, questio
     page = _largest(wanted, question, question.limit + 1)
     looked = next(looked_at) if not question.after else 0
     if len(page) <= question.limit:
-        return Found(page, None, looked)
+        return RequestsFound(page, None, looked)
     last = page[question.limit - 1]
-    return Found(page[: question.limit], Cursor(last.place, _value(last, question.field)), looked)
+    return RequestsFound(page[: question.limit], Cursor(last.place, _value(last, question.field)), looked)
 
 
-def _next(lines: Iterator[Recorded], question: Question) -> Found:
+def _next(lines: Iterator[Recorded], question: Question) -> RequestsFound:
     """The next of them in the order of time."""
     page, looked, began = list[Recorded](), 0, time.monotonic()
     for looked, one in enumerate(lines, 1):
         if question.wanted.takes(one.facts):
             if len(page) == question.limit:
-                return Found(page, Cursor(page[-1].place), looked)
+                return RequestsFound(page, Cursor(page[-1].place), looked)
             page.append(one)
         if looked % LOOKED_AT_ONCE == 0 and time.monotonic() - began > SECONDS:
-            return Found(page, Cursor(one.place), looked)
-    return Found(page, None, looked)
+            return RequestsFound(page, Cursor(one.place), looked)
+    return RequestsFound(page, None, looked)
 
 
 def _largest(found: Iterator[Recorded], question: Question, most: int) -> list[Recorded]:
@@ -240,12 +240,12 @@ def _value(one: Recorded, name: str) -> int:
     return -1 if value is None else value
 
 
-def _lines(store: RequestStore, job_id: str, attempt: int | None, after: Place | None) -> Iterator[Recorded]:
+def _lines(store: RequestStore, job_id: str, attempt: int | None, after: RequestPlace | None) -> Iterator[Recorded]:
     for chunk in store.chunks(job_id, attempt, after):
         end = chunk.start
         for line in chunk.data.splitlines(keepends=True):
             end += len(line)
-            place = Place(chunk.attempt, end)
+            place = RequestPlace(chunk.attempt, end)
             if after is not None and place <= after:
                 continue
             facts = read_line(line)

@@ -12,7 +12,7 @@ from attrs import define
 from gateway.clock import Clock, utc_now
 from gateway.jobs.job import JobStatus, ListedJob
 from gateway.jobs.queries import JobFilter, JobQueries
-from gateway.schedules.next_run import Moment, preview
+from gateway.schedules.next_run import OccurrenceTime, preview
 from gateway.schedules.schedule import LedgerEntry, LedgerKind, Schedule, ScheduleState
 from gateway.schedules.store import LedgerStore, ScheduleFilter, ScheduleStore
 from gateway.stores.documents import cursor_of
@@ -39,7 +39,7 @@ class Row(NamedTuple):
     schedule: Schedule
     #: The newest first.
     past: list[Past]
-    coming: list[Moment]
+    coming: list[OccurrenceTime]
     is_past_cut: bool
     is_coming_cut: bool
 
@@ -94,7 +94,7 @@ class ScheduleCalendar:
 
 def coming(
     schedule: Schedule, now: datetime, count: int, since: datetime | None = None, until: datetime | None = None
-) -> list[Moment]:
+) -> list[OccurrenceTime]:
     """The next `count` occurrences, or those due after `since` and before `until`. An occurrence that is due and not
     yet fired is still to come. A paused schedule shows those that it would have; an ended one has none.
     """
@@ -105,13 +105,13 @@ def coming(
     return preview(schedule.id, schedule.timing, max(after, since or after), left, *([until] if until else []))
 
 
-def _ahead(schedule: Schedule, since: datetime, until: datetime, now: datetime) -> list[Moment]:
+def _ahead(schedule: Schedule, since: datetime, until: datetime, now: datetime) -> list[OccurrenceTime]:
     if schedule.state is not ScheduleState.ACTIVE:
         return []
     begin = None if since <= now else since - _MILLISECOND
     return coming(schedule, now, MAX_OCCURRENCES + 1, begin, until)
 
 
-def _row(schedule: Schedule, past: Sequence[Past], ahead: Sequence[Moment]) -> Row:
+def _row(schedule: Schedule, past: Sequence[Past], ahead: Sequence[OccurrenceTime]) -> Row:
     most = MAX_OCCURRENCES
     return Row(schedule, list(past[:most]), list(ahead[:most]), len(past) > most, len(ahead) > most)

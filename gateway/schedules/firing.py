@@ -17,7 +17,15 @@ from gateway.jobs.admission import Admission, Look
 from gateway.jobs.job import Decision, Job, Occurrence, occurrence_id
 from gateway.jobs.messages import Waker, about
 from gateway.schedules.next_run import count_due, following
-from gateway.schedules.occurrences import OccurrenceStore, Plan, Run, Verdict, advanced, judge, plan
+from gateway.schedules.occurrences import (
+    EarlierRun,
+    OccurrencePlan,
+    OccurrenceStore,
+    OccurrenceVerdict,
+    advanced,
+    judge,
+    plan,
+)
 from gateway.schedules.orders import (
     NOTHING_TO_RUN,
     OccurrenceOrder,
@@ -111,16 +119,16 @@ class Promotion:
         """Settle each job by its schedule's present state. Returns those that need another round."""
         found = self._schedules.read({one.schedule_id for one in held})
         schedules = {schedule.id: schedule for schedule in found.schedules}
-        verdicts: defaultdict[Verdict, list[HeldJob]] = defaultdict(list)
+        verdicts: defaultdict[OccurrenceVerdict, list[HeldJob]] = defaultdict(list)
         for one in held:
             if one.schedule_id not in found.unreadable:
                 verdicts[_verdict(one, schedules)].append(one)
-        for one in verdicts[Verdict.VOID]:
+        for one in verdicts[OccurrenceVerdict.VOID]:
             self._void(one)
-        self._finish(self._not_over(verdicts[Verdict.READY]), settled)
-        won, again = self._advance(verdicts[Verdict.ADVANCE], schedules)
+        self._finish(self._not_over(verdicts[OccurrenceVerdict.READY]), settled)
+        won, again = self._advance(verdicts[OccurrenceVerdict.ADVANCE], schedules)
         self._finish(won, settled)
-        return again + self._refresh(verdicts[Verdict.REFRESH], schedules)
+        return again + self._refresh(verdicts[OccurrenceVerdict.REFRESH], schedules)
 
     def _advance(
         self, held: Sequence[HeldJob], schedules: Mapping[str, Schedule]
@@ -131,7 +139,7 @@ class Promotion:
         coming: list[HeldJob] = []
         others: list[HeldJob] = []
         for one in held:
-            (coming if _verdict(one, schedules) is Verdict.ADVANCE else others).append(one)
+            (coming if _verdict(one, schedules) is OccurrenceVerdict.ADVANCE else others).append(one)
         advances = []
         for one in coming:
             schedule = schedules[one.schedule_id]
@@ -224,8 +232,10 @@ class Promotion:
         )
 
 
-def _verdict(one: HeldJob, schedules: Mapping[str, Schedule]) -> Verdict:
-    return Verdict.VOID if one.fate is Decision.VOID else judge(one.occurrence, schedules.get(one.schedule_id))
+def _verdict(one: HeldJob, schedules: Mapping[str, Schedule]) -> OccurrenceVerdict:
+    return (
+        OccurrenceVerdict.VOID if one.fate is Decision.VOID else judge(one.occurrence, schedules.get(one.schedule_id))
+    )
 
 
 # --- the tick
@@ -365,7 +375,7 @@ class Scheduling:
                 self._tell_once(schedule.id, "schedule_not_fired", error=str(error), kind=type(error).__name__)
         return jobs
 
-    def _live(self, schedules: Sequence[Schedule]) -> dict[str, Run]:
+    def _live(self, schedules: Sequence[Schedule]) -> dict[str, EarlierRun]:
         """By schedule id, the run because of which the next occurrence is skipped."""
         skipping = {schedule.id: schedule for schedule in schedules if schedule.overlap is Overlap.SKIP}
         runs = self._occurrences.live(list(skipping)) if skipping else []
@@ -389,7 +399,7 @@ class Scheduling:
 
 
 def _decided(
-    schedule: Schedule, order: OccurrenceOrder | None, before: Run | None, look: Look | None, now: datetime
+    schedule: Schedule, order: OccurrenceOrder | None, before: EarlierRun | None, look: Look | None, now: datetime
 ) -> Job:
     if schedule.next_at is None or schedule.next_run is None:
         raise ValueError("it is due, but has no occurrence to come")
@@ -412,14 +422,14 @@ def _decided(
     return occurrence_job(schedule, order, occurrence, fate, now)
 
 
-def _after_a_rest(schedule: Schedule, at: datetime, now: datetime) -> Plan:
+def _after_a_rest(schedule: Schedule, at: datetime, now: datetime) -> OccurrencePlan:
     """This occurrence replaces those of the next seconds, which would be refused too and delay other schedules."""
     until = now + QUOTA_REST
     missed = count_due(schedule.id, schedule.timing, at, until)
-    return Plan(Decision.SKIP, missed, following(schedule.id, schedule.timing, at, until))
+    return OccurrencePlan(Decision.SKIP, missed, following(schedule.id, schedule.timing, at, until))
 
 
-def _is_before(run: Run, schedule: Schedule) -> bool:
+def _is_before(run: EarlierRun, schedule: Schedule) -> bool:
     """A held run counts only if the present revision decided about it, and it is not the due occurrence itself."""
     if run.held_by is None:
         return True
@@ -427,7 +437,7 @@ def _is_before(run: Run, schedule: Schedule) -> bool:
     return run.held_by == schedule.rev and run.job_id != own
 
 
-def _why_not(order: OccurrenceOrder | None, before: Run | None) -> str | None:
+def _why_not(order: OccurrenceOrder | None, before: EarlierRun | None) -> str | None:
     if order is None:
         return NOTHING_TO_RUN
     if order.skip:

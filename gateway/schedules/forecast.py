@@ -28,7 +28,7 @@ from gateway.nodes.store import NodeStore
 from gateway.projects.catalog import WorkCheck
 from gateway.projects.environment import ProjectStore
 from gateway.schedules.calendar import coming
-from gateway.schedules.next_run import Moment, preview
+from gateway.schedules.next_run import OccurrenceTime, preview
 from gateway.schedules.schedule import Schedule, ScheduleState
 from gateway.schedules.submission import ScheduleSubmission, When
 from gateway.stores.mongo import mongo_errors
@@ -49,7 +49,7 @@ class Known(NamedTuple):
     state: JobStatus | ScheduleState
 
 
-class Place(NamedTuple):
+class ForecastPlace(NamedTuple):
     """Where a crawl that begins now would run, or why it would wait."""
 
     node: str | None
@@ -65,9 +65,9 @@ class Forecast(NamedTuple):
     order: Order
     known: Known | None = None
     #: `None` unless a new job would begin now.
-    place: Place | None = None
+    place: ForecastPlace | None = None
     #: The next runs of a request for later. Those of a new schedule are without jitter, which depends on its id.
-    runs: Sequence[Moment] = ()
+    runs: Sequence[OccurrenceTime] = ()
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
@@ -135,7 +135,7 @@ class Forecasts:
         with mongo_errors():
             return [*_refusals(*checks)]
 
-    def _place(self, pinned: Order) -> Place:
+    def _place(self, pinned: Order) -> ForecastPlace:
         """As the dispatcher would find the job, if it looked now."""
         job = pinned.to_job("", self._clock())
         with mongo_errors():
@@ -145,20 +145,20 @@ class Forecasts:
             reason = why_waits(job.user_id, choice.reason(needs), self._fair.full())
             position = self._queries.queue_position(job)
         node = choice.place(needs) if reason is None else None
-        return Place(node.id if node else None, reason, position)
+        return ForecastPlace(node.id if node else None, reason, position)
 
-    def _runs(self, when: When) -> list[Moment]:
+    def _runs(self, when: When) -> list[OccurrenceTime]:
         """Empty if its times are wrong."""
         now = self._clock()
         timing = when.timing(now)
         if timing is None:
-            return [Moment(when.schedule_at, when.schedule_at)] if when.schedule_at else []
+            return [OccurrenceTime(when.schedule_at, when.schedule_at)] if when.schedule_at else []
         with suppress(errors.InvalidRequestError):
             count = min(MOST_RUNS, when.max_runs or MOST_RUNS)
             return preview("", timing.model_copy(update={"jitter": 0}), now, count)
         return []
 
-    def _runs_of(self, schedule: Schedule) -> list[Moment]:
+    def _runs_of(self, schedule: Schedule) -> list[OccurrenceTime]:
         is_active = schedule.state is ScheduleState.ACTIVE
         return coming(schedule, self._clock(), MOST_RUNS) if is_active else []
 

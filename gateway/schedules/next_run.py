@@ -259,7 +259,7 @@ LAST_YEAR = 2200
 MAX_COUNTED = 1000
 
 
-class Moment(NamedTuple):
+class OccurrenceTime(NamedTuple):
     """An occurrence: its nominal time `at`, which identifies it, and the time with jitter `due`, when it is fired."""
 
     at: datetime
@@ -368,19 +368,21 @@ def check_timing(timing: Timing, now: datetime) -> None:
         raise InvalidRequestError("ends_at", f"there is no run between {to_iso(begin)} and {to_iso(timing.ends_at)}")
 
 
-def first(schedule_id: str, timing: Timing, after: datetime) -> Moment | None:
+def first(schedule_id: str, timing: Timing, after: datetime) -> OccurrenceTime | None:
     """The first occurrence that is due later than `after`."""
     return next(_due_after(schedule_id, timing, after), None)
 
 
-def following(schedule_id: str, timing: Timing, at: datetime, after: datetime | None = None) -> Moment | None:
+def following(schedule_id: str, timing: Timing, at: datetime, after: datetime | None = None) -> OccurrenceTime | None:
     """The first occurrence after the one at nominal `at`; with `after`, the first of these that is due later."""
     if after is None or after < at:
         return next(_walk(schedule_id, timing, at), None)
     return next((moment for moment in _due_after(schedule_id, timing, after) if moment.at > at), None)
 
 
-def preview(schedule_id: str, timing: Timing, after: datetime, count: int, until: datetime = _END) -> list[Moment]:
+def preview(
+    schedule_id: str, timing: Timing, after: datetime, count: int, until: datetime = _END
+) -> list[OccurrenceTime]:
     """The next `count` occurrences that are due after `after` and before `until`; fewer if there are no more."""
     due = itertools.takewhile(lambda moment: moment.due < until, _due_after(schedule_id, timing, after, until))
     return list(itertools.islice(due, count))
@@ -399,7 +401,7 @@ def count_due(schedule_id: str, timing: Timing, at: datetime, now: datetime) -> 
     return count + (ahead is not None and ahead.due <= now)
 
 
-def newest_due(schedule_id: str, timing: Timing, now: datetime, count: int) -> Moment | None:
+def newest_due(schedule_id: str, timing: Timing, now: datetime, count: int) -> OccurrenceTime | None:
     """The oldest of the last `count` occurrences that are due by `now`."""
     recurrence = parse_interval(timing.interval, timing.timezone)
     until = now if timing.ends_at is None else min(now, timing.ends_at)
@@ -409,7 +411,7 @@ def newest_due(schedule_id: str, timing: Timing, now: datetime, count: int) -> M
     return due[0] if due else None
 
 
-def _due_after(schedule_id: str, timing: Timing, after: datetime, until: datetime = _END) -> Iterator[Moment]:
+def _due_after(schedule_id: str, timing: Timing, after: datetime, until: datetime = _END) -> Iterator[OccurrenceTime]:
     """Occurrences due after `after`; those due after `until` may be left out. With jitter it starts one occurrence
     earlier, because that may be due later.
     """
@@ -421,20 +423,22 @@ def _due_after(schedule_id: str, timing: Timing, after: datetime, until: datetim
     return (moment for moment in _walk(schedule_id, timing, begin, until) if moment.due > after)
 
 
-def _walk(schedule_id: str, timing: Timing, after: datetime, until: datetime = _END) -> Iterator[Moment]:
+def _walk(schedule_id: str, timing: Timing, after: datetime, until: datetime = _END) -> Iterator[OccurrenceTime]:
     """Occurrences with a nominal time later than `after`, up to the end date; `until` as in `_due_after`."""
     recurrence = parse_interval(timing.interval, timing.timezone)
     yield from _moments(schedule_id, timing, recurrence.walk(after, timing.starts_at, until))
 
 
-def _moments(schedule_id: str, timing: Timing, times: Iterator[datetime] | list[datetime]) -> Iterator[Moment]:
+def _moments(
+    schedule_id: str, timing: Timing, times: Iterator[datetime] | list[datetime]
+) -> Iterator[OccurrenceTime]:
     recurrence = parse_interval(timing.interval, timing.timezone)
     jitter = _jitter(recurrence, timing)
     for at in times:
         if timing.ends_at is not None and at > timing.ends_at:
             return
         due = at + recurrence.move(at, timing.starts_at, jitter, _chance(schedule_id, at))
-        yield Moment(truncate(at), truncate(min(max(due, timing.starts_at), timing.ends_at or due)))
+        yield OccurrenceTime(truncate(at), truncate(min(max(due, timing.starts_at), timing.ends_at or due)))
 
 
 def _jitter(recurrence: Recurrence, timing: Timing) -> float:

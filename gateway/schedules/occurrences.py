@@ -15,13 +15,13 @@ from gateway.clock import Clock, to_iso, utc_now
 from gateway.crash_points import state_change
 from gateway.jobs.job import LIVE_STATUSES, PROMOTED, Decision, Job, JobStatus, Occurrence
 from gateway.jobs.queue import JobDocuments, change
-from gateway.schedules.next_run import Moment, count_due, following, newest_due
+from gateway.schedules.next_run import OccurrenceTime, count_due, following, newest_due
 from gateway.schedules.orders import NOTHING
 from gateway.schedules.schedule import GRACE_SECONDS, MAX_CATCH_UP, CatchUp, Schedule, ScheduleState
 from gateway.stores.mongo import DUPLICATE_KEY, Document, Repeating, refusals
 
 
-class Verdict(Enum):
+class OccurrenceVerdict(Enum):
     #: The schedule does not have this occurrence (any more).
     VOID = auto()
     #: The occurrence is right, but what it runs is out of date.
@@ -32,17 +32,21 @@ class Verdict(Enum):
     READY = auto()
 
 
-def judge(occurrence: Occurrence, schedule: Schedule | None) -> Verdict:
+def judge(occurrence: Occurrence, schedule: Schedule | None) -> OccurrenceVerdict:
     """`schedule` must be read after the occurrence's job was inserted; `None` if it was deleted.
 
     If the job has the schedule's revision, that revision decided about it. This holds even if the occurrence ended
     the schedule, because every change by a person raises the revision.
     """
     if schedule is None:
-        return Verdict.VOID
+        return OccurrenceVerdict.VOID
     if occurrence.rev != schedule.rev:
-        return Verdict.REFRESH if schedule.timing_rev <= occurrence.rev < schedule.rev else Verdict.VOID
-    return Verdict.ADVANCE if schedule.next_at == occurrence.at else Verdict.READY
+        return (
+            OccurrenceVerdict.REFRESH
+            if schedule.timing_rev <= occurrence.rev < schedule.rev
+            else OccurrenceVerdict.VOID
+        )
+    return OccurrenceVerdict.ADVANCE if schedule.next_at == occurrence.at else OccurrenceVerdict.READY
 
 
 def advanced(schedule: Schedule, job_id: str, occurrence: Occurrence, fate: Decision | None) -> dict[str, Any]:
@@ -75,54 +79,56 @@ GRACE = timedelta(seconds=GRACE_SECONDS)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-class Plan(NamedTuple):
+class OccurrencePlan(NamedTuple):
     """`RUN` or `MISS`. Whether the previous run is over is checked elsewhere."""
 
     fate: Decision
     #: How many later occurrences were due as well; this one replaces them.
     missed: int
     #: `None` if the schedule ends.
-    next: Moment | None
+    next: OccurrenceTime | None
     #: Why it does not run.
     reason: str | None = None
 
 
-def plan(schedule: Schedule, now: datetime) -> Plan:
+def plan(schedule: Schedule, now: datetime) -> OccurrencePlan:
     """Plans the next occurrence, `schedule.next_at`. Raises `ValueError` if there is none."""
     at, due, timing = schedule.next_at, schedule.next_run, schedule.timing
     if at is None or due is None:
         raise ValueError(f"schedule {schedule.id} has no occurrence to come")
     if now - due <= GRACE:
-        return Plan(Decision.RUN, 0, following(schedule.id, timing, at))
+        return OccurrencePlan(Decision.RUN, 0, following(schedule.id, timing, at))
     if timing.ends_at is not None and now > timing.ends_at + GRACE:
         # nothing runs after the end date
         reason = f"found {_late(now, due)} late, after the end date {to_iso(timing.ends_at)}"
-        return Plan(Decision.MISS, count_due(schedule.id, timing, at, now), None, reason)
+        return OccurrencePlan(Decision.MISS, count_due(schedule.id, timing, at, now), None, reason)
     if schedule.catch_up is CatchUp.ALL:
         return _each(schedule, at, due, now)
     if schedule.catch_up is CatchUp.NONE:
         return _none(schedule, at, due, now)
-    return Plan(Decision.RUN, count_due(schedule.id, timing, at, now), following(schedule.id, timing, at, now))
+    return OccurrencePlan(
+        Decision.RUN, count_due(schedule.id, timing, at, now), following(schedule.id, timing, at, now)
+    )
 
 
-def _none(schedule: Schedule, at: datetime, due: datetime, now: datetime) -> Plan:
+def _none(schedule: Schedule, at: datetime, due: datetime, now: datetime) -> OccurrencePlan:
     """Skip to the first occurrence that is at most `GRACE` late, or not due yet."""
     stale = now - GRACE - _MILLISECOND
     missed = count_due(schedule.id, schedule.timing, at, stale)
     reason = f"found {_late(now, due)} late, and catch_up is none"
-    return Plan(Decision.MISS, missed, following(schedule.id, schedule.timing, at, stale), reason)
+    return OccurrencePlan(Decision.MISS, missed, following(schedule.id, schedule.timing, at, stale), reason)
 
 
-def _each(schedule: Schedule, at: datetime, due: datetime, now: datetime) -> Plan:
+def _each(schedule: Schedule, at: datetime, due: datetime, now: datetime) -> OccurrencePlan:
     """Run the missed occurrences one by one. If there are too many, skip to the newest `MAX_CATCH_UP` of them."""
     schedule_id, timing = schedule.id, schedule.timing
     is_few = count_due(schedule_id, timing, at, now) < MAX_CATCH_UP
     oldest = None if is_few else newest_due(schedule_id, timing, now, MAX_CATCH_UP)
     if oldest is None or oldest.at <= at:
-        return Plan(Decision.RUN, 0, following(schedule_id, timing, at))
+        return OccurrencePlan(Decision.RUN, 0, following(schedule_id, timing, at))
     missed = count_due(schedule_id, timing, at, oldest.due - _MILLISECOND)
     reason = f"found {_late(now, due)} late, and catch_up makes up for the newest {MAX_CATCH_UP} occurrences only"
-    return Plan(Decision.MISS, missed, oldest, reason)
+    return OccurrencePlan(Decision.MISS, missed, oldest, reason)
 
 
 def _late(now: datetime, due: datetime) -> str:
@@ -139,7 +145,7 @@ _FREE: Document = {"held": None}
 _SCHEDULED = {"$in": [JobStatus.SCHEDULED]}
 
 
-class Run(NamedTuple):
+class EarlierRun(NamedTuple):
     """An earlier run of the same schedule that is not over."""
 
     job_id: str
@@ -185,16 +191,16 @@ class OccurrenceStore:
         query = {"noted": False, **_FREE, "updated_at": {"$lt": before}}
         return self._documents.many(self._jobs.find(query, limit=limit))
 
-    def live(self, schedule_ids: Sequence[str]) -> list[Run]:
+    def live(self, schedule_ids: Sequence[str]) -> list[EarlierRun]:
         """The runs of these schedules that are not over, including held jobs that are to run."""
-        runs: list[Run] = []
+        runs: list[EarlierRun] = []
         for status in LIVE_STATUSES:
             query: Document = {"status": status, "schedule_id": {"$in": list(schedule_ids)}}
             for found in self._jobs.find(query, {"schedule_id": 1, "held": 1, "slot.rev": 1}):
                 held = found.get("held")
                 if held in (None, Decision.RUN):
                     rev = found["slot"]["rev"] if held else None
-                    runs.append(Run(found["_id"], found["schedule_id"], status, rev))
+                    runs.append(EarlierRun(found["_id"], found["schedule_id"], status, rev))
         return runs
 
     @state_change("schedules.promote")

@@ -40,7 +40,7 @@ class ScheduleFilter(NamedTuple):
     q: str | None = None
 
 
-class Found(NamedTuple):
+class SchedulesFound(NamedTuple):
     schedules: list[Schedule]
     #: Ids of those that cannot be read.
     unreadable: list[str]
@@ -127,7 +127,7 @@ class ScheduleStore:
         """A page as `documents.page` returns it."""
         return page(self._documents, [_query(wanted)], limit, after)
 
-    def read(self, schedule_ids: Iterable[str]) -> Found:
+    def read(self, schedule_ids: Iterable[str]) -> SchedulesFound:
         """The schedules with these ids that exist."""
         return self._found(self._schedules.find({"_id": {"$in": list(schedule_ids)}}))
 
@@ -139,15 +139,15 @@ class ScheduleStore:
         first = self._schedules.find_one(query, {"next_run": 1}, sort=[("next_run", ASCENDING)])
         return None if first is None else first["next_run"]
 
-    def due(self, now: datetime, limit: int, *, but: Sequence[str] = ()) -> Found:
+    def due(self, now: datetime, limit: int, *, but: Sequence[str] = ()) -> SchedulesFound:
         """Schedules whose next occurrence is due, the longest due first."""
         query: Document = {"next_run": {"$lte": now}, **_all_but(but)}
         return self._found(self._schedules.find(query).sort("next_run", ASCENDING).limit(limit))
 
-    def _found(self, documents: Iterable[Document]) -> Found:
+    def _found(self, documents: Iterable[Document]) -> SchedulesFound:
         each = list(self._documents.each(documents))
         unreadable = [document["_id"] for document, schedule in each if schedule is None]
-        return Found([schedule for _, schedule in each if schedule is not None], unreadable)
+        return SchedulesFound([schedule for _, schedule in each if schedule is not None], unreadable)
 
     def count_due(self, now: datetime, limit: int) -> int:
         """How many schedules are due; counted up to `limit`."""

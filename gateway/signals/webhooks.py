@@ -59,7 +59,7 @@ PAUSE = 0.1
 PARTING = 1.0
 
 
-class Caller(Protocol):
+class OutgoingCaller(Protocol):
     async def post(self, user_id: str, url: str, body: bytes) -> str | None:
         """`None` for success, else the reason of the failure."""
 
@@ -100,7 +100,7 @@ class Shares:
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Webhooks:
     _jobs: JobStore
-    _caller: Caller
+    _caller: OutgoingCaller
     _clock: Clock = utc_now
     _shares: Shares = field(init=False, factory=Shares)
     _rounds: set[asyncio.Task[None]] = field(init=False, factory=set)

@@ -31,7 +31,7 @@ JOBS_PAYLOAD = frozenset(
 _WORDS = {KEYWORDS, LOCATION}
 
 
-class Search(NamedTuple):
+class SiteSearch(NamedTuple):
     """What one run searches for."""
 
     keywords: str = ""
@@ -40,11 +40,11 @@ class Search(NamedTuple):
     is_remote: bool | None = None
 
     @classmethod
-    def of_words(cls, words: dict[str, str]) -> Search:
+    def of_words(cls, words: dict[str, str]) -> SiteSearch:
         return cls(words.get(KEYWORDS, ""), words.get(LOCATION, ""))
 
     @classmethod
-    def of_target(cls, target: Target) -> Search:
+    def of_target(cls, target: Target) -> SiteSearch:
         return cls(target.keywords, target.location, target.results_wanted, target.is_remote)
 
 
@@ -53,13 +53,13 @@ def is_job_board(site: Site) -> bool:
     return (site.project, site.spider) == (DEFAULT_PROJECT, JOBS_SPIDER)
 
 
-def first_url(site: Site, search: Search) -> str:
+def first_url(site: Site, search: SiteSearch) -> str:
     """The start URL of the run."""
     page = int(site.payload.get(FIRST_PAGE, 1)) if is_job_board(site) else 1
     return SearchUrl(site.search_url).render(search.keywords, search.location, page)
 
 
-def site_crawl(site: Site, search: Search, timeout: int) -> CrawlSpec:
+def site_crawl(site: Site, search: SiteSearch, timeout: int) -> CrawlSpec:
     """`timeout`: seconds that one attempt may take."""
     board = is_job_board(site)
     return CrawlSpec(
@@ -88,7 +88,7 @@ def _within(expect: Expect, results_wanted: int | None) -> Expect:
     return expect.model_copy(update={"min_items": min(expect.min_items, results_wanted)})
 
 
-def _board_params(site: Site, search: Search) -> dict[str, Any]:
+def _board_params(site: Site, search: SiteSearch) -> dict[str, Any]:
     given = {name: value for name, value in site.payload.items() if name in JOBS_PAYLOAD}
     extra = {name: value for name, value in site.payload.items() if name not in JOBS_PAYLOAD | _WORDS}
     if site.requires_playwright or site.pagination_type is PaginationType.INFINITE_SCROLL:
@@ -106,7 +106,7 @@ def _board_params(site: Site, search: Search) -> dict[str, Any]:
     return given | {name: value for name, value in said.items() if value is not None}
 
 
-def _other_params(site: Site, search: Search) -> dict[str, Any]:
+def _other_params(site: Site, search: SiteSearch) -> dict[str, Any]:
     given = {name: value for name, value in site.payload.items() if name not in _WORDS}
     if site.project == DEFAULT_PROJECT:
         return given | ({"render": True} if site.requires_playwright else {})
@@ -142,7 +142,7 @@ class SiteCheck:
         _check_selectors(site)
         _check_fetch(site.fetch)
         words = site.words or dict.fromkeys(search_url.placeholders - {PAGE}, "sample")
-        sample = site_crawl(site, Search.of_words(words), timeout=1)
+        sample = site_crawl(site, SiteSearch.of_words(words), timeout=1)
         check_fetch(sample.fetch, self._allowed_networks, renders=sample.renders)
         check_url(FIELD, sample.start_urls[0], self._allowed_networks)
         self._check_spider(sample)
@@ -270,12 +270,12 @@ class SiteOrders:
         words = {name: site.payload.get(name, "") if word is None else word for name, word in given.items()}
         # the field name of `POST /jobs/scrape`
         _refuse_run(site, words, {KEYWORDS: "search_term"})
-        search = Search(words[KEYWORDS], words[LOCATION], results_wanted, is_remote)
+        search = SiteSearch(words[KEYWORDS], words[LOCATION], results_wanted, is_remote)
         return self._order(site, search, Trigger.MANUAL)
 
     def _scheduled(self, schedule: Schedule, site: Site, target: Target | None) -> OccurrenceOrder:
         words = target.words if target else site.words
-        search = Search.of_target(target) if target else Search.of_words(words or {})
+        search = SiteSearch.of_target(target) if target else SiteSearch.of_words(words or {})
         try:
             _refuse_run(site, words)
             order = self._order(site, search, Trigger.SCHEDULED)
@@ -285,7 +285,7 @@ class SiteOrders:
             order = order._replace(exclusive=f"schedule:{schedule.id}")
         return order._replace(target=_target_run(site, target)) if target else order
 
-    def _order(self, site: Site, search: Search, trigger: Trigger) -> OccurrenceOrder:
+    def _order(self, site: Site, search: SiteSearch, trigger: Trigger) -> OccurrenceOrder:
         """Raises `InvalidRequestError` if the egg that it needs does not exist."""
         spec = self._catalog.pin(site_crawl(site, search, self._job_timeout))
         return OccurrenceOrder(
@@ -309,7 +309,7 @@ def _target_run(site: Site, target: Target) -> TargetRun:
         target_id=target.number,
         website_id=site.number,
         website_name=site.name,
-        search_url=first_url(site, Search.of_target(target)),
+        search_url=first_url(site, SiteSearch.of_target(target)),
         requires_playwright=site.requires_playwright,
         pagination_type=site.pagination_type.value,
         keywords_used=target.keywords,

@@ -24,7 +24,7 @@ from gateway.sites.store import SiteStore
 from gateway.stores.mongo import mongo_errors
 
 
-class Run(NamedTuple):
+class SiteRun(NamedTuple):
     """A run of a site."""
 
     id: str
@@ -38,7 +38,7 @@ class RunRecords:
     _jobs: JobStore
     _sites: SiteStore
 
-    def find(self, run_id: str) -> Run:
+    def find(self, run_id: str) -> SiteRun:
         """Raises `RunNotFoundError`, also if the prefix does not match the job's trigger; `UnavailableError`."""
         with mongo_errors():
             try:
@@ -47,7 +47,7 @@ class RunRecords:
                 raise errors.RunNotFoundError(run_id) from None
             if run_id_of(job) != run_id:
                 raise errors.RunNotFoundError(run_id)
-            return Run(run_id, job, self._site_number(job))
+            return SiteRun(run_id, job, self._site_number(job))
 
     def _site_number(self, job: Job) -> int | None:
         if job.target is not None:

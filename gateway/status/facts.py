@@ -20,7 +20,7 @@ from gateway.clock import Clock, utc_now
 from gateway.jobs.job import FINAL_STATUSES, JobStatus, WaitingReason
 from gateway.jobs.queries import CallsToCome, EndedJob, JobQueries, JobStatistics
 from gateway.jobs.rerun import DeadLetterStore
-from gateway.nodes.health import BEAT, DEAD_AFTER, WORKER, Heartbeat, HeartbeatStore
+from gateway.nodes.health import BEAT, DEAD_AFTER, WORKER, HeartbeatStore, ProcessHeartbeat
 from gateway.nodes.node import NodeState
 from gateway.nodes.store import Node, NodeStore
 from gateway.schedules.schedule import LedgerEntry, ScheduleState
@@ -222,7 +222,7 @@ def _seconds_since(moment: datetime | None, now: datetime) -> float:
 class SchedulerReport(NamedTuple):
     at: datetime
     #: All beats whose heartbeats are still stored.
-    beats: list[Heartbeat]
+    beats: list[ProcessHeartbeat]
     #: Names of the beats that are alive.
     alive: frozenset[str]
     due: int

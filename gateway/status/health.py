@@ -101,7 +101,7 @@ class Signs:
     def living(self) -> list[Node]:
         return [node for node, report in self.nodes if _lives(report)]
 
-    def living_processes(self) -> list[health.Heartbeat]:
+    def living_processes(self) -> list[health.ProcessHeartbeat]:
         """In the order in which they are replaced."""
         signs = (sign for of_kind in self.processes.values() for sign in of_kind)
         return [sign for sign in signs if self.now - sign.at <= health.DEAD_AFTER]
@@ -539,7 +539,7 @@ def _check_versions(seen: Seen) -> Check:
     return Check("ok", f"older than {newest}, which runs beside them: {', '.join(nodes + others)}", _UPGRADE)
 
 
-def _living_signs(signs: Signs) -> Iterator[health.Heartbeat]:
+def _living_signs(signs: Signs) -> Iterator[health.ProcessHeartbeat]:
     """The last sign of life of each living process, and one of this process, by names that are no secret."""
     now = signs.now
     # of a gateway only this one, which is its own witness
@@ -548,10 +548,10 @@ def _living_signs(signs: Signs) -> Iterator[health.Heartbeat]:
     for node in signs.living():
         at, seconds = node.round_trip or (None, 0.0)
         slow = seconds if at == node.heartbeat_at else 0.0
-        yield health.Heartbeat(
+        yield health.ProcessHeartbeat(
             node.id, node.heartbeat_at, node.clock_ahead, node.unanswered, node.version, round_trip=slow
         )
-    yield health.Heartbeat("the gateway", now, seconds_ahead(now), lately_unanswered())
+    yield health.ProcessHeartbeat("the gateway", now, seconds_ahead(now), lately_unanswered())
 
 
 def _check_store(ping: Callable[[], object], todo: str) -> Check:

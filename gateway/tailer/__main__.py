@@ -37,7 +37,7 @@ from gateway.tailer.eggs import EggShipper
 from gateway.tailer.file_shipping import FileLimits, FileSink
 from gateway.tailer.follow import Follower, SinkThread
 from gateway.tailer.heartbeat import Catalog, CatalogPublisher, Heartbeat
-from gateway.tailer.outbox import Attempt, Disk, Outbox, PlainLogs
+from gateway.tailer.outbox import AttemptFolder, Disk, Outbox, PlainLogs
 from gateway.tailer.shipping import LONGEST_RECORD, LiveSink, MongoSink
 
 log = structlog.get_logger()
@@ -158,7 +158,7 @@ class TailerParts(Container):
         limits = FileLimits(settings.files_max_count, settings.files_max_file_bytes, settings.files_max_bytes)
         return self.build(FileSink, limits=limits, on_kept=self._look_for_end)
 
-    def _look_for_end(self, attempt: Attempt) -> None:
+    def _look_for_end(self, attempt: AttemptFolder) -> None:
         """Its end waits for its files. Not bound before: that thread's sink needs the file store's."""
         self.mongo.look_at(attempt)
 

@@ -17,12 +17,12 @@ from attrs import define, field
 from gateway.clock import Clock, from_timestamp, utc_now
 from gateway.contract import outbox as files
 from gateway.contract import records
-from gateway.contract.written_files import Found, find_files, open_written
+from gateway.contract.written_files import FoundFile, find_files, open_written
 from gateway.errors import FileStoreAwayError, JobNotFoundError, UnavailableError, UnreadableError
 from gateway.files.store import PART, FileRecord, FileStore
 from gateway.jobs.store import JobStore
 from gateway.stores.mongo import is_passing
-from gateway.tailer.outbox import FAULTS_OF_OURS, Attempt, FilesPosition
+from gateway.tailer.outbox import FAULTS_OF_OURS, AttemptFolder, FilesPosition
 
 log = structlog.get_logger()
 
@@ -56,20 +56,20 @@ class FileSink:
     _jobs: JobStore
     _limits: FileLimits
     #: Called when all files of an attempt are shipped.
-    _on_kept: Callable[[Attempt], None]
+    _on_kept: Callable[[AttemptFolder], None]
     _clock: Clock = utc_now
     #: Why the store was away at the last call; `None` if it was not.
     _problem: str | None = field(init=False, default=None)
     #: Since when (monotonic).
     _away_since: float = field(init=False, default=0.0)
     #: What is still to be shipped of ended attempts, the last name first.
-    _left: dict[files.AttemptId, list[Found]] = field(init=False, factory=dict)
+    _left: dict[files.AttemptId, list[FoundFile]] = field(init=False, factory=dict)
 
     @property
     def troubles(self) -> list[str]:
         return [self._problem] if self._problem else []
 
-    def keeps_waiting(self, attempt: Attempt) -> bool:
+    def keeps_waiting(self, attempt: AttemptFolder) -> bool:
         """Whether the end of the attempt has to wait for its files: for a while, and not while the store is away."""
         if self._problem is not None or attempt.checkpoint.files_kept is not None or not attempt.has_files:
             return False
@@ -77,7 +77,7 @@ class FileSink:
             attempt.waits_for_files_since = time.monotonic()
         return time.monotonic() - attempt.waits_for_files_since < PATIENCE
 
-    def make_room(self, attempts: Sequence[Attempt]) -> None:
+    def make_room(self, attempts: Sequence[AttemptFolder]) -> None:
         """On a full disk that the store shares, have the first of these attempts give up what could not be stored:
         nothing else would make room again. Raises `OSError`.
         """
@@ -86,7 +86,7 @@ class FileSink:
             log.warning("files_given_up", attempt=str(attempts[0].id), error=self._problem)
             attempts[0].gives_files_up = True
 
-    def ship(self, attempt: Attempt) -> bool:
+    def ship(self, attempt: AttemptFolder) -> bool:
         """Ship some files. Returns whether there may be more. Raises `FileStoreAwayError`, PyMongo's errors."""
         if not attempt.has_ended or attempt.are_files_told:
             return False
@@ -106,7 +106,7 @@ class FileSink:
     def is_away(self, error: Exception) -> bool:
         return isinstance(error, UnavailableError) or is_passing(error)
 
-    def _ship_some(self, attempt: Attempt) -> bool:
+    def _ship_some(self, attempt: AttemptFolder) -> bool:
         left = self._left.get(attempt.id)
         if left is None:
             left = self._left[attempt.id] = self._find(attempt)
@@ -123,9 +123,9 @@ class FileSink:
             self._on_kept(attempt)
         return bool(left)
 
-    def _find(self, attempt: Attempt) -> list[Found]:
+    def _find(self, attempt: AttemptFolder) -> list[FoundFile]:
         """What is still to be shipped, the last name first."""
-        position, found = attempt.checkpoint.files_position, list[Found]()
+        position, found = attempt.checkpoint.files_position, list[FoundFile]()
         begins = position == FilesPosition()
         # a folder that is none, or cannot be opened, has no files
         with suppress(FileNotFoundError, files.HostileFileError):
@@ -133,7 +133,7 @@ class FileSink:
             found = [one for one in all_found if begins or one.name > position.name]
         return sorted(found, key=attrgetter("name"), reverse=True)
 
-    def _ship_file(self, attempt: Attempt, found: Found, kept: records.FilesKept) -> records.FilesKept:
+    def _ship_file(self, attempt: AttemptFolder, found: FoundFile, kept: records.FilesKept) -> records.FilesKept:
         """`kept`, with this file."""
         full = "the node's disk, which is the file store's as well, was full" if attempt.gives_files_up else None
         problem = found.problem or full or self._too_much(kept, found.size)
@@ -159,7 +159,7 @@ class FileSink:
             return f"all files together would have more than {limits.all_bytes} bytes (FILES_MAX_BYTES)"
         return None
 
-    def _send(self, attempt: Attempt, found: Found) -> int:
+    def _send(self, attempt: AttemptFolder, found: FoundFile) -> int:
         """Raises `_Unfit`, `FileNotFoundError`, `FileStoreAwayError`."""
         try:
             fd = open_written(attempt.folder, found.name)
@@ -186,7 +186,7 @@ class FileSink:
         )
         return pieces.size
 
-    def _tell(self, attempt: Attempt) -> None:
+    def _tell(self, attempt: AttemptFolder) -> None:
         """Tell the job, though its exit may say so: a job keeps the first exit that it got, which may be older."""
         kept = attempt.checkpoint.files_kept
         if kept is not None and not self._jobs.record_files(*attempt.id, kept) and not self._is_there(attempt):
@@ -195,7 +195,7 @@ class FileSink:
             self._problem = None
         attempt.checkpoint.files_told = True
 
-    def _is_there(self, attempt: Attempt) -> bool:
+    def _is_there(self, attempt: AttemptFolder) -> bool:
         """False if the job was deleted meanwhile."""
         try:
             self._jobs.get(attempt.id.job_id)

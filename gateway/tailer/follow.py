@@ -17,7 +17,17 @@ from gateway.clock import Clock, from_timestamp
 from gateway.contract import outbox as files
 from gateway.contract import records
 from gateway.crash_points import state_change
-from gateway.tailer.outbox import Attempt, Disk, Outbox, PlainLogs, is_mark, is_withdrawn, started_at, watch, withdraw
+from gateway.tailer.outbox import (
+    AttemptFolder,
+    Disk,
+    Outbox,
+    PlainLogs,
+    is_mark,
+    is_withdrawn,
+    started_at,
+    watch,
+    withdraw,
+)
 
 log = structlog.get_logger()
 
@@ -38,7 +48,7 @@ class Sink(Protocol):
     @property
     def name(self) -> str: ...
 
-    def ship(self, attempt: Attempt) -> bool:
+    def ship(self, attempt: AttemptFolder) -> bool:
         """Ship some of what is new in `attempt`. Returns whether there may be more."""
 
     def is_away(self, error: Exception) -> bool:
@@ -59,14 +69,14 @@ class SinkThread(threading.Thread):
         self._sink = sink
         self._changed = threading.Condition()
         #: In the order in which they were asked for.
-        self._waiting: dict[files.AttemptId, Attempt] = {}
+        self._waiting: dict[files.AttemptId, AttemptFolder] = {}
         self._troubled: dict[files.AttemptId, _Trouble] = {}
         self._stopping = threading.Event()
         #: Monotonic time.
         self._next_round = 0.0
         self._pace = FIRST_PACE
 
-    def look_at(self, attempt: Attempt) -> None:
+    def look_at(self, attempt: AttemptFolder) -> None:
         """There may be something new in `attempt`. Returns at once."""
         with self._changed:
             self._waiting.setdefault(attempt.id, attempt)
@@ -100,7 +110,7 @@ class SinkThread(threading.Thread):
             with attempt.in_log():
                 away = self._ship(attempt, away)
 
-    def _ship(self, attempt: Attempt, away: int) -> int:
+    def _ship(self, attempt: AttemptFolder, away: int) -> int:
         """Ship some. Returns how often in a row the store was away, this time included."""
         try:
             if self._sink.ship(attempt):
@@ -112,7 +122,7 @@ class SinkThread(threading.Thread):
             log.info("store_back", store=self._sink.name)
         return 0
 
-    def _next(self) -> Attempt | None:
+    def _next(self) -> AttemptFolder | None:
         """The attempt that has waited longest; `None` when the thread has to stop."""
         while not self._stopping.is_set():
             if not self._waiting:
@@ -131,7 +141,7 @@ class SinkThread(threading.Thread):
         self._stopping.wait(max(0.0, early))
         self._next_round = time.monotonic() + self._pace
 
-    def _failed(self, attempt: Attempt, error: Exception, away: int) -> int:
+    def _failed(self, attempt: AttemptFolder, error: Exception, away: int) -> int:
         if self._sink.is_away(error):
             if away == 0:
                 log.warning("store_away", store=self._sink.name, error=str(error))
@@ -167,7 +177,7 @@ TAIL = 2000
 class Endings:
     _clock: Clock
 
-    def look(self, attempt: Attempt) -> None:
+    def look(self, attempt: AttemptFolder) -> None:
         """Write the exit report of an attempt that no launcher will write one for. Raises `OSError`."""
         if files.is_there(attempt.folder / files.EXIT):
             return
@@ -179,7 +189,7 @@ class Endings:
         elif self._clock() > self._deadline(attempt) and withdraw(attempt.folder):
             self._refuse(attempt)
 
-    def _look_at_lock(self, attempt: Attempt) -> None:
+    def _look_at_lock(self, attempt: AttemptFolder) -> None:
         if files.is_locked(attempt.folder):
             attempt.free_since = None
         elif attempt.free_since is None:
@@ -187,13 +197,13 @@ class Endings:
         elif time.monotonic() - attempt.free_since >= LAUNCHER_GRACE:
             self._report_lost(attempt)
 
-    def _deadline(self, attempt: Attempt) -> datetime:
+    def _deadline(self, attempt: AttemptFolder) -> datetime:
         spec = records.read_record(attempt.folder / files.SPEC, records.NodeSpec)
         if spec is not None:
             return spec.not_after + STALE_AFTER
         return from_timestamp(attempt.folder.lstat().st_mtime) + SPEC_AFTER
 
-    def _report_lost(self, attempt: Attempt) -> None:
+    def _report_lost(self, attempt: AttemptFolder) -> None:
         state = files.state_dir(attempt.folder)
         report = records.read_record(state / files.REPORT, records.SpiderReport)
         # a mark that is no file was put there by the spider: then the node has not lost the attempt
@@ -212,13 +222,13 @@ class Endings:
         if _write_exit(attempt, facts):
             log.warning("attempt_lost", attempt=str(attempt.id))
 
-    def _refuse(self, attempt: Attempt) -> None:
+    def _refuse(self, attempt: AttemptFolder) -> None:
         facts = records.ExitReport(attempt=attempt.id.attempt, ended_at=self._clock(), refused="stale", fault="node")
         if _write_exit(attempt, facts):
             log.warning("attempt_stale", attempt=str(attempt.id))
 
 
-def _tail(attempt: Attempt) -> str | None:
+def _tail(attempt: AttemptFolder) -> str | None:
     try:
         tail = files.read_part(attempt.log_path, max(0, attempt.log_size - TAIL), TAIL)
     except files.HostileFileError as error:
@@ -227,7 +237,7 @@ def _tail(attempt: Attempt) -> str | None:
 
 
 @state_change("tailer.write_exit")
-def _write_exit(attempt: Attempt, facts: records.ExitReport) -> bool:
+def _write_exit(attempt: AttemptFolder, facts: records.ExitReport) -> bool:
     return records.write_exit(attempt.folder, facts)
 
 
@@ -247,7 +257,7 @@ _FOR_GOOD = files.STOP_REASONS - {"stall", "pause", "shutdown"}
 ASK_EVERY = 60.0
 
 
-def _has_frontier(attempt: Attempt) -> bool:
+def _has_frontier(attempt: AttemptFolder) -> bool:
     stopped_by = files.stopping_reason(attempt.folder)
     return stopped_by not in _FOR_GOOD and files.is_there(files.state_dir(attempt.folder) / files.FRONTIER)
 
@@ -276,13 +286,13 @@ class Follower:
     #: Tells an attempt's job that there is nothing left from which it could go on. Raises PyMongo's errors.
     _begin_anew: Callable[[files.AttemptId], None] = field(kw_only=True)
     #: Has one of these attempts, the first to end, give up files that cannot be stored. Raises `OSError`.
-    _give_files_up: Callable[[Sequence[Attempt]], None] = field(kw_only=True)
+    _give_files_up: Callable[[Sequence[AttemptFolder]], None] = field(kw_only=True)
     _disk: Disk = field(kw_only=True)
     _plain_logs: PlainLogs = field(kw_only=True)
     _clock: Clock = field(kw_only=True)
     #: Bytes; 0 is no limit.
     _longest_log: int = field(default=0, kw_only=True)
-    _open: dict[files.AttemptId, Attempt] = field(init=False, factory=dict)
+    _open: dict[files.AttemptId, AttemptFolder] = field(init=False, factory=dict)
     #: Acknowledged attempts.
     _kept: dict[files.AttemptId, _Kept] = field(init=False, factory=dict)
     #: Attempts with a change that cannot wait for the sweep.
@@ -417,14 +427,14 @@ class Follower:
                 self._puzzling.add(attempt_id)
                 log.exception("attempt_not_followed", attempt=str(attempt_id))
 
-    def _admit(self, attempt_id: files.AttemptId) -> Attempt:
-        attempt = self._open[attempt_id] = Attempt(self._outbox.path, attempt_id, self._longest_log)
+    def _admit(self, attempt_id: files.AttemptId) -> AttemptFolder:
+        attempt = self._open[attempt_id] = AttemptFolder(self._outbox.path, attempt_id, self._longest_log)
         if attempt.checkpoint.acknowledged and attempt.are_files_told and attempt.log_end is not None:
             # readers who still want the rest of an acknowledged log read MongoDB
             self._set_aside(attempt)
         return attempt
 
-    def _look_at(self, attempt: Attempt) -> None:
+    def _look_at(self, attempt: AttemptFolder) -> None:
         if attempt.id in self._kept:
             return
         self._look_for_end(attempt)
@@ -438,14 +448,14 @@ class Follower:
             return
         self._live.look_at(attempt)
 
-    def _look_for_end(self, attempt: Attempt) -> None:
+    def _look_for_end(self, attempt: AttemptFolder) -> None:
         try:
             Endings(self._clock).look(attempt)
         except OSError as error:
             # a full disk, perhaps: what is there can be shipped all the same
             log.warning("exit_not_written", attempt=str(attempt.id), error=str(error))
 
-    def _set_aside(self, attempt: Attempt) -> None:
+    def _set_aside(self, attempt: AttemptFolder) -> None:
         """Keep the folder while the attempt might be launched again: only its mark prevents a second launch."""
         ended = (attempt.folder / files.EXIT).lstat().st_mtime
         spec = records.read_record(attempt.folder / files.SPEC, records.NodeSpec)

@@ -250,7 +250,7 @@ FILES_LOOKED_FOR = 250
 FAULTS_OF_OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
-class Attempt:
+class AttemptFolder:
     """Threads share it. Each field has one writer; a torn view of two fields costs a second look, no more."""
 
     def __init__(self, outbox: Path, attempt_id: files.AttemptId, longest_log: int = 0) -> None:

@@ -29,7 +29,7 @@ from gateway.logs.store import LineCounts, LogChunk, LogStore, LogStream
 from gateway.requests.store import RequestChunk, RequestStore
 from gateway.stores.mongo import is_passing
 from gateway.tailer.file_shipping import FileSink
-from gateway.tailer.outbox import Attempt, LogPosition, started_at
+from gateway.tailer.outbox import AttemptFolder, LogPosition, started_at
 
 
 class LogPiece(NamedTuple):
@@ -104,7 +104,7 @@ CHUNK = 64 << 10
 CHUNKS_PER_TURN = 16
 
 
-def ship_live_log(stream: LogStream, attempt: Attempt) -> bool:
+def ship_live_log(stream: LogStream, attempt: AttemptFolder) -> bool:
     """Ship one piece. Returns whether there may be more. Raises `redis.RedisError`, and then nothing has moved on."""
     if files.LOG in attempt.checkpoint.lost:
         return False
@@ -121,7 +121,7 @@ def ship_live_log(stream: LogStream, attempt: Attempt) -> bool:
     return piece.more
 
 
-def ship_log(store: LogStore, attempt: Attempt) -> bool:
+def ship_log(store: LogStore, attempt: AttemptFolder) -> bool:
     """Ship what there is. Returns whether there may be more. Raises PyMongo's errors; what was shipped before counts.
 
     The bytes alone decide where chunks begin and end: at the first entry that ends `CHUNK` or more bytes after the
@@ -240,7 +240,7 @@ SEARCHED_AT_ONCE = 16
 LONGEST_LINE = 1 << 30
 
 
-def ship_items(store: ItemStore, attempt: Attempt, *, ended: bool) -> bool:
+def ship_items(store: ItemStore, attempt: AttemptFolder, *, ended: bool) -> bool:
     """Ship one batch. Returns whether there may be more.
 
     Raises `OSError` and PyMongo's errors; the checkpoint then stays where it is.
@@ -256,7 +256,7 @@ def ship_items(store: ItemStore, attempt: Attempt, *, ended: bool) -> bool:
     return more
 
 
-def _next_batch(attempt: Attempt, start: int) -> tuple[list[Item], int, bool]:
+def _next_batch(attempt: AttemptFolder, start: int) -> tuple[list[Item], int, bool]:
     data = files.read_part(attempt.folder / files.ITEMS, start, BATCH_BYTES)
     if b"\n" not in data and len(data) == BATCH_BYTES:
         return _long_line(attempt, start)
@@ -273,7 +273,7 @@ def _next_batch(attempt: Attempt, start: int) -> tuple[list[Item], int, bool]:
     return items, start + position, position > 0
 
 
-def _look_at_rest(attempt: Attempt, start: int) -> None:
+def _look_at_rest(attempt: AttemptFolder, start: int) -> None:
     """Raises `HostileFileError` if there is less than was read before."""
     path = attempt.folder / files.ITEMS
     if torn := files.read_part(path, start, BATCH_BYTES):
@@ -282,7 +282,7 @@ def _look_at_rest(attempt: Attempt, start: int) -> None:
         raise files.HostileFileError(errno.EIO, f"{files.ITEMS} was cut to {size} bytes when {start} were read")
 
 
-def _long_line(attempt: Attempt, start: int) -> tuple[list[Item], int, bool]:
+def _long_line(attempt: AttemptFolder, start: int) -> tuple[list[Item], int, bool]:
     """The one line at `start`, if its end is there, its end, and whether there may be more. A line beyond `MAX_ITEM`
     is only measured, a piece at a time. Raises `HostileFileError` for a line that does not end.
     """
@@ -309,7 +309,7 @@ def _long_line(attempt: Attempt, start: int) -> tuple[list[Item], int, bool]:
 LONGEST_RECORD = 64 << 10
 
 
-def ship_requests(store: RequestStore, attempt: Attempt, limit: int) -> bool:
+def ship_requests(store: RequestStore, attempt: AttemptFolder, limit: int) -> bool:
     """Ship some chunks of the first `limit` bytes. Returns whether there may be more.
 
     As with the log, the bytes alone decide where chunks begin and end: at the first line that ends `CHUNK` or more
@@ -352,7 +352,7 @@ _FIRST_STATS = ("discoverybot/", "item_dropped_count", "robotstxt/", "finish_rea
 LEFT_OUT = "discoverybot/stats_left_out"
 
 
-def read_facts(attempt: Attempt) -> records.ExitReport:
+def read_facts(attempt: AttemptFolder) -> records.ExitReport:
     """What `exit.json` says, or a report that it cannot be understood. Raises `OSError`.
 
     A node writes whole reports only. So anything else there is the spider's own doing: the node has not lost the
@@ -465,7 +465,7 @@ class MongoSink:
     _files: FileSink
     _clock: Clock = utc_now
 
-    def ship(self, attempt: Attempt) -> bool:
+    def ship(self, attempt: AttemptFolder) -> bool:
         """Ship some; returns whether there may be more. Raises `OSError`, `UnavailableError`, PyMongo's errors."""
         if attempt.checkpoint.acknowledged:
             return False
@@ -481,12 +481,12 @@ class MongoSink:
             self._end(attempt)
         return more
 
-    def _ship_start(self, attempt: Attempt) -> None:
+    def _ship_start(self, attempt: AttemptFolder) -> None:
         if not attempt.start_reported and (moment := started_at(attempt.folder)):
             self._completion.attempt_started(attempt.id, moment)
             attempt.start_reported = True
 
-    def _ship_files(self, attempt: Attempt, *, ended: bool) -> bool:
+    def _ship_files(self, attempt: AttemptFolder, *, ended: bool) -> bool:
         """Ship each file by itself: the log arrives even if the items cannot be read. Raises `OSError` for those."""
         more, failed = False, None
         ships: dict[str, Callable[[], bool]] = {
@@ -505,7 +505,7 @@ class MongoSink:
             raise failed
         return more
 
-    def _end(self, attempt: Attempt) -> None:
+    def _end(self, attempt: AttemptFolder) -> None:
         lost, kept = attempt.checkpoint.lost, attempt.checkpoint.files_kept
         written = (kept or records.FilesKept(pending=True)) if attempt.has_files else None
         facts = read_facts(attempt)
@@ -532,14 +532,14 @@ class MongoSink:
     def is_away(self, error: Exception) -> bool:
         return isinstance(error, UnavailableError) or is_passing(error)
 
-    def _ship_progress(self, attempt: Attempt) -> None:
+    def _ship_progress(self, attempt: AttemptFolder) -> None:
         watch = attempt.progress_recorded
         if progress := watch.news():
             self._jobs.record_progress(attempt.id.job_id, attempt.id.attempt, progress)
             self._note_progress(attempt, progress)
             watch.told()
 
-    def _note_progress(self, attempt: Attempt, progress: records.Progress, *, is_last: bool = False) -> None:
+    def _note_progress(self, attempt: AttemptFolder, progress: records.Progress, *, is_last: bool = False) -> None:
         """By our own clock: a spider may have written any time into its report."""
         series = attempt.series = attempt.series or self._progress.get(attempt.id)
         if not series.points and (began := started_at(attempt.folder)):
@@ -555,7 +555,7 @@ class LiveSink:
     name = "Redis"
     _stream: LogStream
 
-    def ship(self, attempt: Attempt) -> bool:
+    def ship(self, attempt: AttemptFolder) -> bool:
         """Ship some of what is new. Returns whether there may be more. Raises `redis.RedisError`."""
         more = ship_live_log(self._stream, attempt)
         watch = attempt.progress_published

@@ -32,7 +32,7 @@ _SANE = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _SERVER_ERROR = 500
 
 
-class Answer:
+class AnswerMiddleware:
     """ASGI middleware, the outermost. Every request is answered with an id, even if its route fails; the client's own
     `X-Request-ID` is taken if it is sane.
     """

@@ -13,7 +13,7 @@ from stack import wait_until
 from gateway.clock import utc_now
 from gateway.jobs.job import Job, JobStatus, new_job_id, occurrence_id
 from gateway.jobs.store import JobStore
-from gateway.schedules.next_run import Moment, first, preview
+from gateway.schedules.next_run import OccurrenceTime, first, preview
 from gateway.schedules.schedule import LedgerEntry, LedgerKind, Overlap, Schedule, Timing
 from gateway.schedules.store import ScheduleStore
 
@@ -65,7 +65,7 @@ def entries_of(ring: Arena, made: Schedule, until: datetime) -> list[LedgerEntry
     return [LedgerEntry.model_validate(document) for document in found]
 
 
-def occurrences(made: Schedule, until: datetime) -> list[Moment]:
+def occurrences(made: Schedule, until: datetime) -> list[OccurrenceTime]:
     """All that are due by then."""
     moments = preview(made.id, made.timing, made.timing.starts_at - timedelta(days=1), 1000)
     return [moment for moment in moments if moment.due <= until]

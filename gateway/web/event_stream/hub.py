@@ -22,7 +22,7 @@ from gateway.jobs import messages
 from gateway.jobs.job import Job
 from gateway.jobs.messages import status_data
 from gateway.stores.redis import ALL_EVENTS, job_channel
-from gateway.web.event_stream.lines import History, Ring, Run, StreamLimits
+from gateway.web.event_stream.lines import History, LineRun, Ring, StreamLimits
 from gateway.web.threads import shared_context
 
 log = structlog.get_logger()
@@ -102,7 +102,7 @@ class Feed:
         self._stale.set()
         self._wake_soon()
 
-    async def history_at(self, position: Position) -> Run | None:
+    async def history_at(self, position: Position) -> LineRun | None:
         """As `History.read`, but readers at the same position ask once."""
         async with self._reading:
             look = self.look

@@ -100,7 +100,7 @@ class Chunk(NamedTuple):
 
 
 @define(eq=False, repr=False, slots=False)
-class Run:
+class LineRun:
     """Adjoining lines of one attempt, each encoded once as the event that it becomes."""
 
     attempt: int
@@ -159,7 +159,7 @@ class Run:
 
 # The live end of a watched job's log, as it came over Redis
 @define(eq=False, repr=False, slots=False)
-class Ring(Run):
+class Ring(LineRun):
     """A run that follows the newest lines and forgets the oldest. Readers get lines that it lacks from the stores."""
 
     attempt: int = field(init=False, default=0)
@@ -283,7 +283,7 @@ class History:
 
         return await self.ask(page)
 
-    async def read(self, job_id: str, position: Position, *, live: bool) -> Run | None:
+    async def read(self, job_id: str, position: Position, *, live: bool) -> LineRun | None:
         """A run that holds the line after `position`; one that begins later, if only later lines exist; or `None`.
 
         Asks Redis only for a log that is `live`. Raises `UnavailableError`.
@@ -297,7 +297,7 @@ class History:
             self._cache.put(job_id, run)
         return run
 
-    async def _from_redis(self, job_id: str, position: Position) -> Run | None:
+    async def _from_redis(self, job_id: str, position: Position) -> LineRun | None:
         attempt, offset = position
         # ids are offsets, and no entry is longer than MAX_LINE: the range bounds the memory, and misses nothing
         first, last = f"({attempt}-{offset}", f"{attempt}-{offset + MAX_LINE}"
@@ -307,7 +307,7 @@ class History:
             log.warning("log_stream_unreadable", job_id=job_id, error=str(error))
             return None
         rows = cast("list[tuple[bytes, dict[bytes, bytes]]]", found or [])
-        run = Run(attempt, offset)
+        run = LineRun(attempt, offset)
         for entry_id, fields in rows:
             if int(fields[b"s"]) > run.end:
                 break
@@ -315,11 +315,11 @@ class History:
             run.append(end, log_event(attempt, end, fields[b"d"]))
         return run if len(run) else None
 
-    def _from_mongodb(self, job_id: str, position: Position) -> Run | None:
-        run: Run | None = None
+    def _from_mongodb(self, job_id: str, position: Position) -> LineRun | None:
+        run: LineRun | None = None
         for chunk in self._logs.read(job_id, position.attempt, position.offset, PAGE_BYTES):
             if run is None:
-                run = Run(position.attempt, chunk.start)
+                run = LineRun(position.attempt, chunk.start)
             elif chunk.start != run.end:
                 break
             # a chunk ends where a line ends, so what looks torn at its end is how the log ends
@@ -334,16 +334,16 @@ class RunCache:
 
     _max_bytes: int
     _size: int = field(init=False, default=0)
-    _runs: OrderedDict[tuple[str, int, int], Run] = field(init=False, factory=OrderedDict)
+    _runs: OrderedDict[tuple[str, int, int], LineRun] = field(init=False, factory=OrderedDict)
 
-    def find(self, job_id: str, position: Position) -> Run | None:
+    def find(self, job_id: str, position: Position) -> LineRun | None:
         for key, run in self._runs.items():
             if key[0] == job_id and run.covers(position):
                 self._runs.move_to_end(key)
                 return run
         return None
 
-    def put(self, job_id: str, run: Run) -> None:
+    def put(self, job_id: str, run: LineRun) -> None:
         key = (job_id, run.attempt, run.start)
         if (replaced := self._runs.pop(key, None)) is not None:
             self._size -= replaced.size

@@ -18,7 +18,7 @@ from gateway.jobs.job import LIVE_STATUSES, Attempt, Job
 from gateway.jobs.messages import status_data
 from gateway.jobs.queries import JobFilter, JobQueries
 from gateway.web.event_stream.hub import Feed, Hub
-from gateway.web.event_stream.lines import FAREWELL, RETRY, History, LineFilter, Run, StreamLimits, data_of, event
+from gateway.web.event_stream.lines import FAREWELL, RETRY, History, LineFilter, LineRun, StreamLimits, data_of, event
 from gateway.web.schemas.job import JobStatusView
 
 
@@ -152,7 +152,7 @@ class Reader:
         self._missing_since = None
         return self._filtered(run) if self._wanted.is_active else self._whole(run)
 
-    async def _next_run(self) -> Run | None:
+    async def _next_run(self) -> LineRun | None:
         feed, ring, position = self._feed, self._feed.ring, self._position
         if ring.covers(position):
             return ring
@@ -168,12 +168,12 @@ class Reader:
         self._resumes_at = None if run is None else run.start
         return None
 
-    def _whole(self, run: Run) -> bytes:
+    def _whole(self, run: LineRun) -> bytes:
         chunk = run.chunk(self._position.offset)
         self._position = Position(run.attempt, chunk.end)
         return chunk.data
 
-    def _filtered(self, run: Run) -> bytes:
+    def _filtered(self, run: LineRun) -> bytes:
         lines = list(islice(run.after(self._position.offset), _FILTER_BATCH))
         self._position = Position(run.attempt, lines[-1][0])
         return b"".join(encoded for _, encoded in lines if self._wanted.accepts(data_of(encoded)))

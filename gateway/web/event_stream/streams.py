@@ -130,7 +130,7 @@ async def of_run(chunks: AsyncGenerator[bytes], run: str) -> AsyncIterator[bytes
 
 
 @define(eq=False, repr=False, slots=False)
-class Waiting:
+class WaitingStream:
     """The stream of a schedule that has not run yet."""
 
     _history: History
@@ -226,7 +226,7 @@ class EventStreams:
         self._hub = Hub(self._redis_url, self._history, self._limits)
         self._downloads = LogDownload(self._history, self._answers)
         self._overview = Overview(self._hub, self._history, self._queries)
-        self._waiting = Waiting(self._history, self._named, self._limits, self._clock, self._shutdown)
+        self._waiting = WaitingStream(self._history, self._named, self._limits, self._clock, self._shutdown)
         self._hub.start()
         self._farewell = asyncio.create_task(self._say_goodbye(), name="event-stream-farewell")
 

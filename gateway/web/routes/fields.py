@@ -63,7 +63,7 @@ class FieldView(BaseModel):
         )
 
 
-class RunView(BaseModel):
+class FieldsRunView(BaseModel):
     job_id: str
     finished_at: Timestamp | None
     counted: int = Field(description="How many of its items were counted.")
@@ -80,7 +80,7 @@ class FieldsView(BaseModel):
     more_fields: bool = Field(
         description="Whether there are fields that are not counted: too many, or names too long."
     )
-    runs: list[RunView] = Field(description="The runs that it is compared with, newest first.")
+    runs: list[FieldsRunView] = Field(description="The runs that it is compared with, newest first.")
     removed_at: Timestamp | None = Field(description="When its items were removed: their retention time was over.")
 
 
@@ -147,7 +147,7 @@ def _fields(parts: GatewayParts, job: Job, query: FieldsQuery) -> FieldsView:
         fields=[FieldView.of(facts) for facts in compare(counts, counts_before)],
         more_fields=counts.has_more,
         runs=[
-            RunView(job_id=run.id, finished_at=run.finished_at, counted=one.items)
+            FieldsRunView(job_id=run.id, finished_at=run.finished_at, counted=one.items)
             for run, one in zip(before, counts_before, strict=True)
         ],
         removed_at=job.items_removed_at,

@@ -12,7 +12,7 @@ from fastapi import Query, Response
 from gateway.access.keys import Scope
 from gateway.clock import to_iso
 from gateway.errors import InvalidRequestError, JobNotFoundError, ScheduleNotFoundError
-from gateway.items.items import FORMATS, CsvFormat, Item, ItemFormat, ItemStore, Look, search
+from gateway.items.items import FORMATS, CsvFormat, Item, ItemFormat, ItemsLook, ItemStore, search
 from gateway.jobs.job import Job
 from gateway.schedules.store import JobOrSchedule, RunOf
 from gateway.web.authorisation import needs
@@ -92,11 +92,11 @@ class ItemExport:
             data = await threads.run(self.next_batch)
         yield self._encoder.end(None)
 
-    def _look(self, limit: int) -> Look:
+    def _look(self, limit: int) -> ItemsLook:
         if self._text is not None:
             return search(self._store.look(self._job_id, self._attempt, self._last), limit, self._text)
         items = self._page(limit)
-        return Look(items, len(items), items[-1].id if items else None)
+        return ItemsLook(items, len(items), items[-1].id if items else None)
 
     def _page(self, limit: int) -> list[Item]:
         return self._store.page(self._job_id, self._attempt, self._last, limit)

@@ -94,7 +94,7 @@ _PROGRESS = {
 }
 
 
-class ProgressView(BaseModel, json_schema_extra={"examples": [_PROGRESS]}):
+class JobProgressView(BaseModel, json_schema_extra={"examples": [_PROGRESS]}):
     attempts: list[AttemptCurve] = Field(description="The latest ten.")
     estimate: EstimateView | None = Field(
         description="Null unless it runs, and while nobody can know: its queue grows, or does not move."
@@ -103,17 +103,17 @@ class ProgressView(BaseModel, json_schema_extra={"examples": [_PROGRESS]}):
 
 @router.get("/progress", summary="How a job's counts went over time", responses=problems(404, 503))
 @needs(Scope.READ)
-def get_progress(job_id: JobId, parts: Parts) -> ProgressView:
+def get_progress(job_id: JobId, parts: Parts) -> JobProgressView:
     """Kept as long as the job. Live, `progress` events say the same: see `GET /events`. For a schedule, it is the
     progress of the run under way, or of the one before.
     """
     job = parts[JobOrSchedule].job(job_id)
     if job is None:
-        return ProgressView(attempts=[], estimate=None)
+        return JobProgressView(attempts=[], estimate=None)
     with mongo_errors():
         curves = parts[ProgressStore].of_job(job.id, MOST_ATTEMPTS)
     found = _estimate(job, curves, parts.clock())
-    return ProgressView(
+    return JobProgressView(
         attempts=[AttemptCurve.of(attempt, points) for attempt, points in curves.items()],
         estimate=EstimateView.of(found) if found else None,
     )

@@ -14,7 +14,7 @@ from gateway.access.keys import Scope
 from gateway.contract.log_line import Position
 from gateway.errors import InvalidRequestError
 from gateway.jobs.job import Job
-from gateway.logs.search import BEGIN, END, MAX_TEXT, Found, Line, LogFilter, LogIndex, LogSearch, Stretch
+from gateway.logs.search import BEGIN, END, MAX_TEXT, Line, LinesFound, LogFilter, LogIndex, LogSearch, Stretch
 from gateway.schedules.store import JobOrSchedule, RunOf
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import needs
@@ -259,7 +259,7 @@ def _line(line: Line, most: int) -> LogLineView:
     )
 
 
-_NOTHING = Found([], Position(1, 0), [])
+_NOTHING = LinesFound([], Position(1, 0), [])
 _NO_INDEX = LogIndex(_NOTHING, {})
 
 
@@ -269,7 +269,7 @@ def _job(parts: GatewayParts, identity: str) -> Job | None:
     return named.job if isinstance(named, RunOf) else named
 
 
-def _segments(job: Job | None, found: Found) -> dict[str, object]:
+def _segments(job: Job | None, found: LinesFound) -> dict[str, object]:
     return {
         "run": job.id if job else None,
         "lines": found.lines,

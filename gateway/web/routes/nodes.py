@@ -147,7 +147,7 @@ class MissingView(BaseModel):
     todo: str
 
 
-class NodeList(BaseModel):
+class NodeListView(BaseModel):
     nodes: list[NodeView]
     missing: list[MissingView] = Field(description="URLs in `SCRAPYD_URL` with which no node has registered.")
 
@@ -157,12 +157,12 @@ router = Router(prefix="/nodes", tags=["platform"])
 
 @router.get("", summary="Crawl nodes", responses=problems(503))
 @needs(Scope.ADMIN)
-def list_nodes(parts: Parts) -> NodeList:
+def list_nodes(parts: Parts) -> NodeListView:
     """Each with its state, the reason for it, and what to do about it."""
     with mongo_errors():
         nodes = parts[NodeStore].all()
     missing = parts.node_list.missing(node.url for node in nodes)
-    return NodeList(
+    return NodeListView(
         nodes=[_view(node, parts) for node in nodes],
         missing=[MissingView(url=url, todo=MISSING_TODO) for url in missing],
     )

@@ -20,10 +20,10 @@ from gateway.requests.store import (
     COLUMNS,
     Cursor,
     Facts,
-    Found,
-    Place,
     Question,
     RequestFilter,
+    RequestPlace,
+    RequestsFound,
     RequestStore,
     Sort,
     find_requests,
@@ -195,10 +195,12 @@ def _page(parts: GatewayParts, job_id: str, query: RequestsQuery) -> tuple[Reque
     return page, found.looked_at
 
 
-def _find(parts: GatewayParts, job: Job | None, attempt: int | None, query: RequestsQuery, limit: int) -> Found:
+def _find(
+    parts: GatewayParts, job: Job | None, attempt: int | None, query: RequestsQuery, limit: int
+) -> RequestsFound:
     after = _cursor(query.after, query.sort) if query.after else None
     if job is None:
-        return Found([], None, 0)
+        return RequestsFound([], None, 0)
     question = Question(query.filter(), query.sort, after, limit)
     with mongo_errors():
         return find_requests(parts[RequestStore], job.id, attempt, question)
@@ -301,4 +303,4 @@ def _cursor(text: str, sort: Sort) -> Cursor:
     match = _CURSOR.fullmatch(text)
     if match is None or (match[1] is None) != (sort == "at"):
         raise InvalidRequestError("after", "is the cursor of another order; use the `next` of the previous page")
-    return Cursor(Place(int(match[2]), int(match[3])), None if match[1] is None else int(match[1]))
+    return Cursor(RequestPlace(int(match[2]), int(match[3])), None if match[1] is None else int(match[1]))

@@ -14,7 +14,7 @@ from gateway.contract.records import Progress
 from gateway.errors import InvalidRequestError, RunGoesOnError
 from gateway.items.items import ItemStore, JsonFormat
 from gateway.jobs.job import RUN_STATUSES, Job, RunStatus, Trigger, run_id_of
-from gateway.sites.runs import Run, RunOrder, RunRecords, Scraping
+from gateway.sites.runs import RunOrder, RunRecords, Scraping, SiteRun
 from gateway.sites.site import OPERATOR
 from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
@@ -126,7 +126,7 @@ class RunRecord(BaseModel):
     updated_at: Timestamp
 
     @classmethod
-    def of(cls, run: Run) -> RunRecord:
+    def of(cls, run: SiteRun) -> RunRecord:
         job, progress = run.job, run.job.progress or Progress()
         return cls(
             run_id=run.id,
@@ -139,7 +139,7 @@ class RunRecord(BaseModel):
         )
 
 
-class RunView(RunRecord, json_schema_extra={"examples": [_RECORD]}):
+class SiteRunView(RunRecord, json_schema_extra={"examples": [_RECORD]}):
     """A run and its results so far: of the attempt that counts, in the order they were scraped."""
 
     items_url: str = Field(description="The URL of all results, in every format.")
@@ -147,7 +147,7 @@ class RunView(RunRecord, json_schema_extra={"examples": [_RECORD]}):
     next: str | None = Field(description="The value of `after` for the next page.")
 
 
-class SyncRunView(RunView):
+class SyncRunView(SiteRunView):
     execution_mode: Literal["sync"]
 
 
@@ -171,12 +171,12 @@ class RunFormat(JsonFormat):
         return super().end(following) + self._behind
 
 
-def run_page(items: ItemStore, run: Run, limit: int, after: str | None) -> bytes:
+def run_page(items: ItemStore, run: SiteRun, limit: int, after: str | None) -> bytes:
     """The answer to a request for a run."""
     return _page(items, run.job, RunFormat(_record(run)), limit, after)
 
 
-def sync_page(items: ItemStore, run: Run, limit: int) -> bytes:
+def sync_page(items: ItemStore, run: SiteRun, limit: int) -> bytes:
     """The answer to a request that has waited for a run."""
     failed = RunRecord.of(run).status is RunStatus.FAILED
     before = b'{"status":"%s","data":' % (b"failed" if failed else b"success")
@@ -184,7 +184,7 @@ def sync_page(items: ItemStore, run: Run, limit: int) -> bytes:
     return _page(items, run.job, encoder, limit, None)
 
 
-def _record(run: Run, **more: Any) -> bytes:
+def _record(run: SiteRun, **more: Any) -> bytes:
     record = RunRecord.of(run).model_dump(mode="json")
     return orjson.dumps({**record, **more, "items_url": f"/jobs/{run.job.id}/items"})
 
@@ -239,7 +239,7 @@ async def scrape(
     return ScrapeReceipt(data=ScrapeReceiptData(task_id=job.id, run_id=str(run_id_of(job))))
 
 
-@router.get("/{run_id}", summary="A run and its results", response_model=RunView, responses=problems(404, 503))
+@router.get("/{run_id}", summary="A run and its results", response_model=SiteRunView, responses=problems(404, 503))
 @needs(Scope.READ)
 async def get_run(run_id: RunId, query: Annotated[RunQuery, Query()], parts: Parts) -> Response:
     """The run's record and its results so far, a page at a time. Pass `next` as `after` for the next page, or take

@@ -12,8 +12,7 @@ from gateway.contract.reasons import Reason
 from gateway.contract.records import ExitReport, FilesKept, Progress
 from gateway.jobs.advice import Advice, advice
 from gateway.jobs.attempts import MOST_WHOLE
-from gateway.jobs.bulk import Action
-from gateway.jobs.bulk import Progress as BulkProgress
+from gateway.jobs.bulk import Action, BulkProgress
 from gateway.jobs.job import (
     LISTED_URLS,
     Attempt,

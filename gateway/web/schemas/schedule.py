@@ -12,7 +12,7 @@ from pydantic.config import JsonDict
 from gateway.contract.crawl import Expect, FetchOptions
 from gateway.contract.records import Progress
 from gateway.jobs.job import CrawlOrder, Job, JobStatus
-from gateway.schedules.next_run import Moment, parse_time_zone
+from gateway.schedules.next_run import OccurrenceTime, parse_time_zone
 from gateway.schedules.schedule import CatchUp, LedgerEntry, LedgerKind, Overlap, Schedule, ScheduleState
 from gateway.schedules.store import ScheduleFilter
 from gateway.web.schemas.crawl import CrawlRequest, Interval, StartUrls, TimingFields, WorkFields
@@ -182,7 +182,7 @@ class SchedulePreview(BaseModel, json_schema_extra={"examples": [_PREVIEW]}):
     runs: list[ComingRun]
 
     @classmethod
-    def of(cls, schedule: Schedule, moments: list[Moment], now: datetime) -> SchedulePreview:
+    def of(cls, schedule: Schedule, moments: list[OccurrenceTime], now: datetime) -> SchedulePreview:
         timing = schedule.timing
         runs = coming_runs(moments, timing.timezone, now)
         return cls(schedule_id=schedule.id, interval=timing.interval, timezone=timing.timezone, runs=runs)
@@ -215,7 +215,7 @@ class ScheduleHistory(BaseModel):
     next: str | None = Field(description="The value of `after` for the next page; null on the last page.")
 
 
-def coming_runs(moments: Sequence[Moment], timezone: str, now: datetime) -> list[ComingRun]:
+def coming_runs(moments: Sequence[OccurrenceTime], timezone: str, now: datetime) -> list[ComingRun]:
     """Raises `InvalidRequestError` for an unknown time zone."""
     zone, runs = parse_time_zone(timezone), []
     before = now.astimezone(zone).utcoffset()

@@ -11,13 +11,13 @@ import redis
 from stores import StoreProcess
 
 from embedded.stack.ports import PortPicker
-from embedded.stack.stores import Store, choose_redis
+from embedded.stack.stores import StackStore, choose_redis
 from gateway.settings import Settings
 from gateway.stores.site_rate_limit import SiteRateLimit, site_rate_key
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def store(tmp_path: Path) -> Iterator[StackStore]:
     chosen = choose_redis(Settings(), tmp_path, PortPicker({}))
     assert chosen.process
     with redis.Redis.from_url(chosen.url) as client:
@@ -29,7 +29,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
             process.stop()
 
 
-async def test_spiders_keep_pages_and_rates_there_and_reach_nothing_of_the_platforms(store: Store) -> None:
+async def test_spiders_keep_pages_and_rates_there_and_reach_nothing_of_the_platforms(store: StackStore) -> None:
     url = str(store.cache_url)
     with redis.Redis.from_url(store.url) as platform, redis.Redis.from_url(url) as spider:
         platform.set("crawl:anne:seo:1", "C|job|1")

@@ -12,7 +12,7 @@ from jobs import make_job
 
 from gateway.dispatch.dispatcher import MAX_DISPATCH_FAILURES
 from gateway.dispatch.fair_queue import NodeChoice, Selection
-from gateway.dispatch.loop import Step
+from gateway.dispatch.loop import NodeStep
 from gateway.dispatch.sweeping import TAKEN_FOR
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.queue import ATTEND_SECONDS
@@ -92,7 +92,7 @@ def look(platform: Platform) -> Selection:
 def test_a_worker_that_sleeps_after_its_assignment_keeps_what_it_holds(
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job, assigned = submitted(platform), list[Step]()
+    job, assigned = submitted(platform), list[NodeStep]()
     with monkeypatch.context() as asleep:
         asleep.setattr(platform.dispatch.tasks, "add", lambda _, step: assigned.append(step))
         platform.dispatch.look()

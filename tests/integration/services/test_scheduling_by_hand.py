@@ -13,7 +13,7 @@ from gateway.contract.reasons import Reason
 from gateway.errors import ConflictError
 from gateway.jobs.job import Job, JobStatus, Trigger
 from gateway.jobs.outcome import Outcome
-from gateway.schedules.occurrences import Run
+from gateway.schedules.occurrences import EarlierRun
 from gateway.schedules.orders import OccurrenceOrder, job_by_hand
 from gateway.schedules.schedule import LedgerKind, Overlap, Schedule
 
@@ -96,7 +96,7 @@ def test_it_does_not_overlap_what_must_not_be_overlapped(works: Clockwork) -> No
 def test_of_two_who_ask_at_once_one_is_refused(works: Clockwork, monkeypatch: pytest.MonkeyPatch) -> None:
     schedule = works.schedule(starts_at=START + HOUR)
 
-    def overtaken(_: object) -> list[Run]:
+    def overtaken(_: object) -> list[EarlierRun]:
         monkeypatch.undo()
         rival = works.edits.run_now(schedule.id)
         assert rival.status is JobStatus.PENDING

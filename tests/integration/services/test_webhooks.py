@@ -30,7 +30,7 @@ from gateway.signals.webhooks import (
     MAX_ROUNDS,
     ROUNDS,
     USER_ROUNDS,
-    Caller,
+    OutgoingCaller,
     Shares,
     Webhooks,
     round_seconds,
@@ -56,7 +56,7 @@ class Remembering:
         return [url for url, _ in self.calls]
 
 
-Call = Callable[[Caller], Webhooks]
+Call = Callable[[OutgoingCaller], Webhooks]
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def call(platform: Platform) -> Iterator[Call]:
     """Has what is due called, from here on. As many may do so as a test wants."""
     made: dict[int, Webhooks] = {}
 
-    def look(caller: Caller) -> Webhooks:
+    def look(caller: OutgoingCaller) -> Webhooks:
         one = made.setdefault(id(caller), Webhooks(jobs=platform.jobs, caller=caller, clock=platform.clock))
         one.look()
         return one

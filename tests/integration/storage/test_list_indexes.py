@@ -15,7 +15,7 @@ from pymongo.database import Database
 from pymongo.monitoring import CommandListener, CommandStartedEvent
 
 from embedded.mongo.index import ID_INDEX, Index, IndexSpec
-from embedded.mongo.plan import Plan, choose
+from embedded.mongo.plan import QueryPlan, choose
 from gateway.clock import utc_now
 from gateway.jobs import queries
 from gateway.jobs.job import Job, JobStatus, WaitingReason
@@ -80,7 +80,7 @@ def made() -> Iterator[Job]:
         yield make_job(user_id="few", tags=["few"], spider="few", status=status)
 
 
-def plan(find: dict[str, Any]) -> Plan:
+def plan(find: dict[str, Any]) -> QueryPlan:
     with sqlite3.connect(":memory:") as connection:
         specs = [{"key": {"_id": 1}, "name": ID_INDEX}, *(one.document for one in INDEXES["jobs"])]
         indexes = [Index(connection, number, IndexSpec(spec)) for number, spec in enumerate(specs)]

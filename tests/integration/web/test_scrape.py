@@ -19,7 +19,7 @@ from jobs import make_job
 from gateway.contract.crawl import CrawlSpec
 from gateway.jobs.job import JobStatus, TargetRun, Trigger, new_job_id
 from gateway.settings import Settings
-from gateway.web.routes.scrape import RunView
+from gateway.web.routes.scrape import SiteRunView
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ def test_the_record_has_exactly_its_fields_beside_the_results(board: Board) -> N
     assert (record["task_id"], record["site_schedule_id"]) == (job.id, 7)
     assert record["finished_at"] >= record["started_at"]
     assert record["results"] == [{"title": "Beekeeper"}]
-    assert RunView.model_validate(record).results == record["results"], "as the reference says"
+    assert SiteRunView.model_validate(record).results == record["results"], "as the reference says"
     assert board.http.get(record["items_url"]).json()["items"] == record["results"]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from crawler.orders import NODE_RULES, CrawlOrder, Expected, Fetch, NodeRules, node_rules
+from crawler.orders import NODE_RULES, AttemptOrder, Expected, Fetch, NodeRules, node_rules
 from gateway.contract.crawl import Expect, FetchOptions
 from gateway.contract.records import NodeSpec
 from gateway.settings import NodeSettings
@@ -40,7 +40,7 @@ FULL: dict[str, Any] = {
 @pytest.mark.parametrize("given", [FULL, {name: FULL[name] for name in ("job_id", "attempt", "not_after", "spider")}])
 def test_every_field_of_a_spec_reaches_the_crawl(given: dict[str, Any]) -> None:
     spec = NodeSpec.model_validate({"start_urls": (), **given})
-    order = CrawlOrder.of(json.loads(spec.model_dump_json(exclude_none=True)))
+    order = AttemptOrder.of(json.loads(spec.model_dump_json(exclude_none=True)))
     said = json.loads(spec.model_dump_json())
     assert dataclasses.asdict(order) == {name: said[name] for name in dataclasses.asdict(order)}
 

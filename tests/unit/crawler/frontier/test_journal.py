@@ -12,9 +12,9 @@ import pytest
 from crawler.frontier.journal import (
     OTHER,
     START,
-    Child,
     FrontierState,
     KeptRequest,
+    RequestMark,
     describe,
     frame,
     frames,
@@ -94,7 +94,7 @@ def test_a_snapshot_says_the_same_as_the_frames(folder: Folder) -> None:
     state = read_frontier(folder.path)
     (folder.path / "frontier").write_bytes(state.snapshot())
     again = read_frontier(folder.path)
-    assert again.children == state.children == {START: [Child("aa", "-")], 1: [Child("bb", "m")]}
+    assert again.children == state.children == {START: [RequestMark("aa", "-")], 1: [RequestMark("bb", "m")]}
     assert again.pending == state.pending
     assert (again.end, again.next_id, again.seen) == (state.end, 4, {"aa"})
 
@@ -120,5 +120,5 @@ def test_a_file_of_release_0_2_0_is_read(folder: Folder) -> None:
     folder.write("a3", gave={"1": 3})
     state = read_frontier(folder.path)
     assert state.given == {1: 2}
-    assert state.children[1] == [Child("bb", "")]
+    assert state.children[1] == [RequestMark("bb", "")]
     assert folder.taken_over(state) == []

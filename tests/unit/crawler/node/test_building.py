@@ -16,7 +16,7 @@ from sites.server import Site
 from wheels import index_of, write_source, write_wheel
 
 from crawler.node import building
-from crawler.node.building import CACHE, RENDERER, Log, Plan, Uv, build, has_python, read_requirements
+from crawler.node.building import CACHE, RENDERER, BuildPlan, Log, Uv, build, has_python, read_requirements
 from crawler.node.projects import EggError
 from crawler.node.pythons import _others, own
 from gateway.contract.requirements import is_too_old
@@ -46,18 +46,18 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-def plan_for(tmp_path: Path, text: str, wheels: Path | None = None, **changes: object) -> Plan:
+def plan_for(tmp_path: Path, text: str, wheels: Path | None = None, **changes: object) -> BuildPlan:
     requirements = tmp_path / "requirements.txt"
     requirements.write_text(text)
     places = {"wheels": (str(wheels),)} if wheels else {"index_url": "https://pypi.org/simple"}
     folder = tmp_path / "venvs"
     folder.mkdir(exist_ok=True)
-    return Plan.model_validate(
+    return BuildPlan.model_validate(
         {"requirements": requirements, "folder": folder, "scrapy": version("scrapy"), **places, **changes}
     )
 
 
-def left(plan: Plan) -> list[str]:
+def left(plan: BuildPlan) -> list[str]:
     """What is there but uv's cache and locks."""
     return [path.name for path in plan.folder.iterdir() if path.name != CACHE and path.suffix != ".lock"]
 

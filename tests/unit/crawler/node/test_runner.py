@@ -9,7 +9,7 @@ from scrapy.spiders import CrawlSpider, SitemapSpider
 
 from crawler.node.arguments import complete, for_constructor, named_arguments, replaced
 from crawler.node.runner import _arguments
-from crawler.orders import CrawlOrder
+from crawler.orders import AttemptOrder
 from gateway.contract.param_formats import RESERVED_PARAMS
 
 ALL = {"category": "books", "depth": 1, "start_urls": ["http://a/"]}
@@ -109,7 +109,7 @@ class Declares(Spider):
 
 @pytest.mark.parametrize("start_urls", [["http://a/"], []])
 def test_declared_arguments_keep_their_types_and_their_model_is_given_no_others(start_urls: list[str]) -> None:
-    spec = CrawlOrder("0" * 32, 1, "shop", "offers", params={"pages": 5}, depth=1, start_urls=start_urls)
+    spec = AttemptOrder("0" * 32, 1, "shop", "offers", params={"pages": 5}, depth=1, start_urls=start_urls)
     arguments = _arguments(spec, Declares)
     built = Declares.from_crawler(Crawler(Declares), **arguments.given)
     complete(built, arguments)
@@ -124,7 +124,9 @@ class Listed(Spider):
 
 @pytest.mark.parametrize(("asked", "expected"), [(["http://a/"], ["http://a/"]), ([], ["http://own/"])])
 def test_start_urls_of_the_class_stand_unless_the_crawl_names_others(asked: list[str], expected: list[str]) -> None:
-    arguments = _arguments(CrawlOrder("0" * 32, 1, "shop", "offers", params={}, depth=None, start_urls=asked), Listed)
+    arguments = _arguments(
+        AttemptOrder("0" * 32, 1, "shop", "offers", params={}, depth=None, start_urls=asked), Listed
+    )
     built = Listed.from_crawler(Crawler(Listed), **arguments.given)
     complete(built, arguments)
     assert built.start_urls == expected
@@ -206,7 +208,7 @@ def test_every_method_of_scrapys_spiders_is_refused_by_the_gateway_already(base:
 
 
 def test_a_node_refuses_them_whatever_the_gateway_let_through() -> None:
-    spec = CrawlOrder(
+    spec = AttemptOrder(
         "0" * 32,
         1,
         "shop",

@@ -6,7 +6,7 @@ import pytest
 from twisted.internet.defer import Deferred, ensureDeferred
 
 from crawler.node.attempt_files import NodeUnfitError
-from crawler.node.building import Answer
+from crawler.node.building import BuildAnswer
 from crawler.node.projects import RUNTIME
 from crawler.node.venvs import Venvs
 from gateway.settings import ScrapydSettings
@@ -19,7 +19,7 @@ def test_nothing_is_installed_once_scrapyd_is_shut_down(tmp_path: Path) -> None:
     venvs.start()
     venvs.stop()
     errors: list[BaseException] = []
-    build: Deferred[Answer] = ensureDeferred(venvs.build(requirements, "shop", "1", fresh=True, within=None))
+    build: Deferred[BuildAnswer] = ensureDeferred(venvs.build(requirements, "shop", "1", fresh=True, within=None))
     build.addErrback(lambda failure: errors.append(failure.value))
     (error,) = errors
     with pytest.raises(NodeUnfitError, match="interrupted"):

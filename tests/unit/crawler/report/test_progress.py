@@ -15,7 +15,7 @@ from scrapy.http import Response
 from scrapy.utils.test import get_crawler
 from twisted.python.failure import Failure
 
-from crawler.report.progress import ItemSpool, Report, encode
+from crawler.report.progress import ItemSpool, ProgressReport, encode
 from crawler.setting_names import ATTEMPT_DIR, EXPECT
 from gateway.contract.crawl import Expect
 from gateway.contract.outbox import REPORT
@@ -28,7 +28,7 @@ class Price(Item):
 
 def test_half_surrogate_pairs_cost_no_report(tmp_path: Path) -> None:
     crawler = get_crawler(Spider, {ATTEMPT_DIR: str(tmp_path)})
-    report = Report.from_crawler(crawler)
+    report = ProgressReport.from_crawler(crawler)
     report.failed("http://site/\ud800", {"reason": "made up by \udfff"})
     crawler.stats.set_value("odd\ud800", "\ud800")
     report.spider_closed("finished\ud800")
@@ -42,18 +42,18 @@ def test_half_surrogate_pairs_cost_no_report(tmp_path: Path) -> None:
 # --- how it ended
 
 
-def report_of(folder: Path, **settings: Any) -> Report:
-    return Report.from_crawler(get_crawler(Spider, {ATTEMPT_DIR: str(folder), **settings}))
+def report_of(folder: Path, **settings: Any) -> ProgressReport:
+    return ProgressReport.from_crawler(get_crawler(Spider, {ATTEMPT_DIR: str(folder), **settings}))
 
 
-def written(report: Report, folder: Path) -> SpiderReport:
+def written(report: ProgressReport, folder: Path) -> SpiderReport:
     report.spider_closed("finished")
     record = read_record(folder / REPORT, SpiderReport)
     assert record is not None
     return record
 
 
-def answer(report: Report, path: str, status: int = 200) -> Response:
+def answer(report: ProgressReport, path: str, status: int = 200) -> Response:
     request = Request(f"http://site{path}")
     response = Response(request.url, status=status, request=request)
     report.completed(request, response)

@@ -18,7 +18,7 @@ from typing import Any
 from embedded.stack.child import StackLog
 from embedded.stack.process import Process, listening, running
 from embedded.stack.supervisor import STOP_SECONDS, Supervisor
-from embedded.stack.zygote import Zygote, warm_zygote
+from embedded.stack.zygote import StackZygote, warm_zygote
 
 table_file, ready_file = map(Path, sys.argv[1:3])
 modules = sys.argv[3:]
@@ -48,7 +48,7 @@ table = [
 ready = False
 
 
-async def run(zygote: Zygote | None) -> int:
+async def run(zygote: StackZygote | None) -> int:
     def note() -> None:
         if ready:
             temporary = ready_file.with_suffix(".new")

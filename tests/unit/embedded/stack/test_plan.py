@@ -16,7 +16,7 @@ import pytest
 
 from embedded.stack.ports import PICKED, PortPicker, is_free
 from embedded.stack.state import AlreadyRunningError, StackState, only_stack
-from embedded.stack.stores import Store, other_redis_database, redacted
+from embedded.stack.stores import StackStore, other_redis_database, redacted
 from embedded.stack.up import make_plan, processes, scrapyd_password
 from gateway.settings import Settings, SettingsError
 
@@ -100,7 +100,7 @@ def test_no_credential_of_a_store_is_handed_to_spiders(tmp_path: Path) -> None:
     assert cache.username
     assert cache.password != redis.password
     # one that is not this stack's own may hold anything, and everybody's
-    elsewhere = replace(plan, redis=Store("redis://:secret@10.0.0.2/0", "your own"))
+    elsewhere = replace(plan, redis=StackStore("redis://:secret@10.0.0.2/0", "your own"))
     assert "HTTP_CACHE_REDIS_URL" not in elsewhere.environment
     named = Settings.model_validate({"http_cache_redis_url": "redis://:pages@10.0.0.3/0"})
     assert replace(elsewhere, settings=named).environment["HTTP_CACHE_REDIS_URL"] == "redis://:pages@10.0.0.3/0"

@@ -9,7 +9,7 @@ import pytest
 from wheels import BACKEND, WHEEL
 
 from gateway.cli.egg import Built, build_egg, project_of_egg, read_project
-from gateway.cli.requirements import EggError, find_requirements
+from gateway.cli.requirements import EggBuildError, find_requirements
 
 GIT = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
 FILES = {
@@ -232,7 +232,9 @@ def test_the_name_is_what_scrapy_cfg_deploys_it_as_or_the_package(folder: Path) 
 def test_the_settings_are_those_that_were_chosen(folder: Path) -> None:
     (folder / "scrapy.cfg").write_text("[settings]\ndefault = shop.settings\nlive = shop.live.settings\n")
     assert read_project(folder, "live").settings == "shop.live.settings"
-    with pytest.raises(EggError, match=r"no settings 'other': name one that it has \(--settings default or live\)"):
+    with pytest.raises(
+        EggBuildError, match=r"no settings 'other': name one that it has \(--settings default or live\)"
+    ):
         read_project(folder, "other")
 
 
@@ -250,17 +252,17 @@ def test_what_is_no_project_is_refused_with_what_is_missing(folder: Path, config
     (folder / "scrapy.cfg").unlink()
     if config is not None:
         (folder / "scrapy.cfg").write_text(config)
-    with pytest.raises(EggError, match=words):
+    with pytest.raises(EggBuildError, match=words):
         built(folder)
 
 
 def test_a_folder_without_scrapy_cfg_is_told_what_else_there_is(folder: Path) -> None:
-    with pytest.raises(EggError, match="there is no such folder"):
+    with pytest.raises(EggBuildError, match="there is no such folder"):
         read_project(folder / "gone")
-    with pytest.raises(EggError, match=r"has some in it; deploy one of them: project$"):
+    with pytest.raises(EggBuildError, match=r"has some in it; deploy one of them: project$"):
         read_project(folder.parent)
     (folder / "scrapy.cfg").unlink()
-    with pytest.raises(EggError, match=r"default = shop\.settings$"):
+    with pytest.raises(EggBuildError, match=r"default = shop\.settings$"):
         read_project(folder)
 
 
@@ -268,7 +270,7 @@ def test_what_is_no_egg_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text.egg").write_text("x")
     with zipfile.ZipFile(tmp_path / "empty.egg", "w"):
         pass
-    with pytest.raises(EggError, match="not a ZIP file"):
+    with pytest.raises(EggBuildError, match="not a ZIP file"):
         project_of_egg(tmp_path / "text.egg")
-    with pytest.raises(EggError, match="does not say where its settings are"):
+    with pytest.raises(EggBuildError, match="does not say where its settings are"):
         project_of_egg(tmp_path / "empty.egg")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.cli.up import Finding, findings
+from gateway.cli.up import PageFinding, findings
 
 
 def _page(path: str, **facts: Any) -> dict[str, Any]:
@@ -34,5 +34,5 @@ def test_the_gravest_come_first() -> None:
 
 def test_a_link_without_an_answer_says_why() -> None:
     assert findings([_link("/x", None, "refused")]) == [
-        Finding("broken link", "http://site.example/", "/x (refused)")
+        PageFinding("broken link", "http://site.example/", "/x (refused)")
     ]

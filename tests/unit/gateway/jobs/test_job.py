@@ -8,7 +8,7 @@ import pytest
 
 from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec
-from gateway.jobs.job import FINAL_STATUSES, TRANSITIONS, CrawlOrder, Job, JobStatus, Step
+from gateway.jobs.job import FINAL_STATUSES, TRANSITIONS, CrawlOrder, Job, JobStatus, StatusStep
 
 SPEC = CrawlSpec(spider="seo", start_urls=("http://site.example/",), params={"render": True})
 
@@ -31,10 +31,10 @@ def test_a_job_that_does_not_render_has_no_such_field() -> None:
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(sorted(FINAL_STATUSES), JobStatus)))
 def test_no_job_that_has_ended_becomes_anything_else(before: JobStatus, after: JobStatus) -> None:
     with pytest.raises(ValueError, match=before):
-        Step.of(before, after)
+        StatusStep.of(before, after)
 
 
 @pytest.mark.parametrize("before", sorted(set(JobStatus) - FINAL_STATUSES))
 def test_every_other_job_can_be_cancelled_and_stays_what_it_is_by_no_step(before: JobStatus) -> None:
-    assert Step.of(before, JobStatus.CANCELLED).query == {"status": before}
+    assert StatusStep.of(before, JobStatus.CANCELLED).query == {"status": before}
     assert before not in TRANSITIONS[before]

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from gateway.jobs.job import Decision
-from gateway.schedules.next_run import Moment, preview
-from gateway.schedules.occurrences import Plan, plan
+from gateway.schedules.next_run import OccurrenceTime, preview
+from gateway.schedules.occurrences import OccurrencePlan, plan
 from gateway.schedules.schedule import GRACE_SECONDS, MAX_CATCH_UP, CatchUp, Schedule, Timing
 
 START = datetime(2027, 3, 1, 8, tzinfo=UTC)
@@ -22,30 +22,32 @@ def schedule(catch_up: CatchUp, interval: str = "every 1m", **timing: Any) -> Sc
     )  # fmt: skip
 
 
-def at(**distance: float) -> Moment:
+def at(**distance: float) -> OccurrenceTime:
     moment = START + timedelta(**distance)
-    return Moment(moment, moment)
+    return OccurrenceTime(moment, moment)
 
 
 @pytest.mark.parametrize("catch_up", CatchUp)
 @pytest.mark.parametrize("late", [timedelta(), GRACE])
 def test_an_occurrence_that_is_hardly_late_just_runs(catch_up: CatchUp, late: timedelta) -> None:
-    assert plan(schedule(catch_up), START + late) == Plan(Decision.RUN, 0, at(minutes=1))
+    assert plan(schedule(catch_up), START + late) == OccurrencePlan(Decision.RUN, 0, at(minutes=1))
 
 
 @pytest.mark.parametrize("catch_up", CatchUp)
 def test_occurrences_within_the_grace_are_fired_one_by_one(catch_up: CatchUp) -> None:
-    assert plan(schedule(catch_up, "every 1s"), START + GRACE) == Plan(Decision.RUN, 0, at(seconds=1))
+    assert plan(schedule(catch_up, "every 1s"), START + GRACE) == OccurrencePlan(Decision.RUN, 0, at(seconds=1))
 
 
 def test_one_run_stands_for_all_that_were_missed() -> None:
-    assert plan(schedule(CatchUp.ONE, "every 1s"), START + timedelta(seconds=10)) == Plan(
+    assert plan(schedule(CatchUp.ONE, "every 1s"), START + timedelta(seconds=10)) == OccurrencePlan(
         Decision.RUN, 10, at(seconds=11)
     )
 
 
 def test_a_single_occurrence_that_was_missed_is_made_up_for() -> None:
-    assert plan(schedule(CatchUp.ONE, "every 1d"), START + timedelta(hours=9)) == Plan(Decision.RUN, 0, at(days=1))
+    assert plan(schedule(CatchUp.ONE, "every 1d"), START + timedelta(hours=9)) == OccurrencePlan(
+        Decision.RUN, 0, at(days=1)
+    )
 
 
 def test_without_catch_up_it_goes_on_with_the_first_occurrence_that_is_fresh() -> None:
@@ -61,7 +63,7 @@ def test_without_catch_up_a_daily_occurrence_waits_for_the_next_day() -> None:
 
 def test_all_are_made_up_for_one_by_one() -> None:
     late = timedelta(minutes=MAX_CATCH_UP - 1)
-    assert plan(schedule(CatchUp.ALL), START + late) == Plan(Decision.RUN, 0, at(minutes=1))
+    assert plan(schedule(CatchUp.ALL), START + late) == OccurrencePlan(Decision.RUN, 0, at(minutes=1))
 
 
 @pytest.mark.parametrize("interval", ["every 1m", "* * * * *"])

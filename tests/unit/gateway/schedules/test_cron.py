@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequestError
 from gateway.jobs.job import Decision
-from gateway.schedules.next_run import Cron, Moment, first, following, preview
+from gateway.schedules.next_run import Cron, OccurrenceTime, first, following, preview
 from gateway.schedules.occurrences import plan
 from gateway.schedules.schedule import CatchUp, Schedule, Timing
 
@@ -115,7 +115,7 @@ def a_cron(chance: random.Random) -> str:
     return " ".join([a_field(chance, 0, 59), hour, *date])
 
 
-def as_schedule(timing: Timing, moment: Moment) -> Schedule:
+def as_schedule(timing: Timing, moment: OccurrenceTime) -> Schedule:
     return Schedule(
         id="5" * 32, user_id="u", timing=timing, fingerprint="f", catch_up=CatchUp.ALL,
         created_at=timing.starts_at, updated_at=timing.starts_at, next_at=moment.at, next_run=moment.due,

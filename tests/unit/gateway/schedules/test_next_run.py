@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from gateway.errors import InvalidRequestError
 from gateway.schedules.next_run import (
-    Moment,
+    OccurrenceTime,
     check_timing,
     count_due,
     first,
@@ -52,15 +52,15 @@ def test_an_interval_is_counted_from_its_start_however_late_one_asks() -> None:
 
 
 def test_the_occurrence_that_a_person_has_named_is_not_moved() -> None:
-    assert first(ID, timing(), START - timedelta(days=1)) == Moment(START, START)
+    assert first(ID, timing(), START - timedelta(days=1)) == OccurrenceTime(START, START)
 
 
 def test_a_cron_starts_at_its_first_time_that_is_not_before_the_start() -> None:
     nine = datetime(2027, 3, 2, 9, tzinfo=UTC)
     for start in (nine, nine - MILLISECOND):
-        assert first(ID, timing("0 9 * * *", starts_at=start), later(days=-9)) == Moment(nine, nine)
+        assert first(ID, timing("0 9 * * *", starts_at=start), later(days=-9)) == OccurrenceTime(nine, nine)
     after = timing("0 9 * * *", starts_at=nine + MILLISECOND)
-    assert first(ID, after, later(days=-9)) == Moment(nine + timedelta(days=1), nine + timedelta(days=1))
+    assert first(ID, after, later(days=-9)) == OccurrenceTime(nine + timedelta(days=1), nine + timedelta(days=1))
 
 
 def test_the_end_date_is_the_last_moment_at_which_an_occurrence_can_be() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.jobs.job import Decision, Occurrence
-from gateway.schedules.occurrences import Verdict, advanced, judge
+from gateway.schedules.occurrences import OccurrenceVerdict, advanced, judge
 from gateway.schedules.schedule import Schedule, ScheduleState, Timing
 
 NINE = datetime(2027, 6, 1, 9, tzinfo=UTC)
@@ -29,22 +29,22 @@ def occurrence(**fields: Any) -> Occurrence:
 @pytest.mark.parametrize(
     ("rev", "now", "verdict"),
     [
-        (3, {}, Verdict.ADVANCE),
-        (3, {"next_at": TEN}, Verdict.READY),
-        (3, {"next_at": None, "state": ScheduleState.ENDED}, Verdict.READY),
-        (2, {}, Verdict.REFRESH),
-        (2, {"next_at": TEN}, Verdict.REFRESH),
-        (1, {}, Verdict.VOID),
-        (2, {"timing_rev": 3}, Verdict.VOID),
-        (4, {}, Verdict.VOID),
+        (3, {}, OccurrenceVerdict.ADVANCE),
+        (3, {"next_at": TEN}, OccurrenceVerdict.READY),
+        (3, {"next_at": None, "state": ScheduleState.ENDED}, OccurrenceVerdict.READY),
+        (2, {}, OccurrenceVerdict.REFRESH),
+        (2, {"next_at": TEN}, OccurrenceVerdict.REFRESH),
+        (1, {}, OccurrenceVerdict.VOID),
+        (2, {"timing_rev": 3}, OccurrenceVerdict.VOID),
+        (4, {}, OccurrenceVerdict.VOID),
     ],
 )
-def test_what_may_become_of_a_held_job(rev: int, now: dict[str, Any], verdict: Verdict) -> None:
+def test_what_may_become_of_a_held_job(rev: int, now: dict[str, Any], verdict: OccurrenceVerdict) -> None:
     assert judge(occurrence(rev=rev), schedule(**now)) is verdict
 
 
 def test_a_job_whose_schedule_is_gone_is_void() -> None:
-    assert judge(occurrence(), None) is Verdict.VOID
+    assert judge(occurrence(), None) is OccurrenceVerdict.VOID
 
 
 def test_a_run_is_counted_and_named() -> None:

@@ -4,7 +4,7 @@ from site_records import make_site, make_target
 
 from crawler.spiders.jobs import JobsParams, SiteSelectors
 from gateway.contract.crawl import Expect, FetchOptions, PaginationType
-from gateway.sites.crawl import JOBS_PAYLOAD, Search, site_crawl
+from gateway.sites.crawl import JOBS_PAYLOAD, SiteSearch, site_crawl
 from gateway.sites.site import SELECTORS
 
 SAID_BY_THE_SITE = {"search_url", "pagination_type", "selectors", "keywords", "location", "extra"}
@@ -25,7 +25,7 @@ def test_a_board_is_searched_as_its_record_and_the_target_say() -> None:
         fetch=FetchOptions(user_agent="Mozilla/5.0"),
     )
     target = make_target(keywords="c++ dev", location="Paris", results_wanted=50, is_remote=True)
-    spec = site_crawl(site, Search.of_target(target), timeout=60)
+    spec = site_crawl(site, SiteSearch.of_target(target), timeout=60)
     assert spec.start_urls == ("https://jobs.example.com/search?q=c%2B%2B%20dev&l=Paris&p=0",)
     assert spec.params == {
         "search_url": "https://jobs.example.com/search?q=c%2B%2B%20dev&l=Paris&p={page}",
@@ -47,30 +47,30 @@ def test_a_board_is_searched_as_its_record_and_the_target_say() -> None:
 
 def test_the_payload_speaks_where_the_search_says_nothing() -> None:
     site = make_site(payload={"results_wanted": 5, "is_remote": False})
-    assert site_crawl(site, Search("go"), 60).params["results_wanted"] == 5
-    assert site_crawl(site, Search("go", results_wanted=7), 60).params["results_wanted"] == 7
+    assert site_crawl(site, SiteSearch("go"), 60).params["results_wanted"] == 5
+    assert site_crawl(site, SiteSearch("go", results_wanted=7), 60).params["results_wanted"] == 7
 
 
 def test_no_run_is_answered_with_the_pages_of_the_one_before() -> None:
-    assert site_crawl(make_site(), Search("go"), 60).ignore_cache
+    assert site_crawl(make_site(), SiteSearch("go"), 60).ignore_cache
 
 
 def test_endless_scrolling_needs_a_browser() -> None:
-    spec = site_crawl(make_site(pagination_type=PaginationType.INFINITE_SCROLL), Search("go"), 60)
+    spec = site_crawl(make_site(pagination_type=PaginationType.INFINITE_SCROLL), SiteSearch("go"), 60)
     JobsParams.model_validate(spec.params)
     assert spec.params["render"] is True
 
 
 def test_another_spider_of_ours_is_given_the_payload_alone() -> None:
     site = make_site(spider="seo", payload={"keywords": "go", "subdomains": True}, requires_playwright=True)
-    spec = site_crawl(site, Search("go", results_wanted=10), 60)
+    spec = site_crawl(site, SiteSearch("go", results_wanted=10), 60)
     assert spec.params == {"subdomains": True, "render": True}
     assert spec.max_items == 10
 
 
 def test_an_egg_is_told_in_strings_what_is_searched_for() -> None:
     site = make_site(project="shop", spider="offers", payload={"team": "north"}, requires_playwright=True)
-    assert site_crawl(site, Search("go", "Paris"), 60).params == {
+    assert site_crawl(site, SiteSearch("go", "Paris"), 60).params == {
         "team": "north",
         "keywords": "go",
         "location": "Paris",
@@ -81,8 +81,8 @@ def test_an_egg_is_told_in_strings_what_is_searched_for() -> None:
 def test_no_run_is_expected_to_find_more_than_it_is_asked_for() -> None:
     expect = Expect(min_items=20, fields={"company": 0.8})
     site = make_site(expect=expect)
-    assert site_crawl(site, Search("go"), 60).expect == expect
-    assert site_crawl(site, Search("go", results_wanted=50), 60).expect == expect
-    few = site_crawl(site, Search("go", results_wanted=5), 60).expect
+    assert site_crawl(site, SiteSearch("go"), 60).expect == expect
+    assert site_crawl(site, SiteSearch("go", results_wanted=50), 60).expect == expect
+    few = site_crawl(site, SiteSearch("go", results_wanted=5), 60).expect
     assert few == expect.model_copy(update={"min_items": 5})
-    assert site_crawl(make_site(), Search("go", results_wanted=5), 60).expect is None
+    assert site_crawl(make_site(), SiteSearch("go", results_wanted=5), 60).expect is None

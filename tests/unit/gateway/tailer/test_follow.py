@@ -11,7 +11,7 @@ from crawler.node.started_mark import StartedMark
 from gateway.clock import Clock, utc_now
 from gateway.contract.outbox import EXIT, FRONTIER, SHIPPED, SPEC, STARTED, STOPPING, AttemptId
 from gateway.tailer.follow import Follower, SinkThread
-from gateway.tailer.outbox import Attempt, Disk, Outbox, PlainLogs
+from gateway.tailer.outbox import AttemptFolder, Disk, Outbox, PlainLogs
 
 ODD, FINE = AttemptId("a" * 32, 1), AttemptId("b" * 32, 1)
 
@@ -19,7 +19,7 @@ ODD, FINE = AttemptId("a" * 32, 1), AttemptId("b" * 32, 1)
 class NoSink:
     name = "nowhere"
 
-    def ship(self, attempt: Attempt) -> bool:
+    def ship(self, attempt: AttemptFolder) -> bool:
         return not attempt.folder.exists()
 
     def is_away(self, error: Exception) -> bool:

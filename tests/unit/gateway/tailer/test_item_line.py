@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.contract.outbox import ITEMS, AttemptId
 from gateway.tailer import shipping
-from gateway.tailer.outbox import Attempt
+from gateway.tailer.outbox import AttemptFolder
 from gateway.tailer.shipping import MAX_ITEM, MAX_VALUES, as_text, parse_item
 
 ID = AttemptId("a" * 32, 1)
@@ -64,7 +64,7 @@ def test_what_has_more_values_than_can_be_read_in_a_moment_is_text() -> None:
 
 
 def test_no_batch_of_items_has_more_than_that_but_for_its_last_one(tmp_path: Path) -> None:
-    attempt = Attempt(tmp_path, ID)
+    attempt = AttemptFolder(tmp_path, ID)
     attempt.folder.mkdir()
     line = b'{"a":[' + b"[]," * (MAX_VALUES // 10) + b"1]}\n"
     (attempt.folder / ITEMS).write_bytes(line * 20)

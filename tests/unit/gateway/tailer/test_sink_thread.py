@@ -8,7 +8,7 @@ import pytest
 
 from gateway.contract.outbox import AttemptId
 from gateway.tailer.follow import SinkThread
-from gateway.tailer.outbox import Attempt
+from gateway.tailer.outbox import AttemptFolder
 
 
 class Away(Exception):  # noqa: N818 - a state, not a mistake
@@ -21,11 +21,11 @@ class StoreDouble:
     name = "a store"
 
     def __init__(self) -> None:
-        self.failing: Callable[[Attempt], Exception | None] = lambda _: None
+        self.failing: Callable[[AttemptFolder], Exception | None] = lambda _: None
         self.shipped: list[AttemptId] = []
         self.arrived = threading.Condition()
 
-    def ship(self, attempt: Attempt) -> bool:
+    def ship(self, attempt: AttemptFolder) -> bool:
         if error := self.failing(attempt):
             raise error
         with self.arrived:
@@ -36,7 +36,7 @@ class StoreDouble:
     def is_away(self, error: Exception) -> bool:
         return isinstance(error, Away)
 
-    def wait_for(self, attempt: Attempt) -> bool:
+    def wait_for(self, attempt: AttemptFolder) -> bool:
         with self.arrived:
             return self.arrived.wait_for(lambda: attempt.id in self.shipped, timeout=60)
 
@@ -57,12 +57,12 @@ def thread(store: StoreDouble) -> Iterator[SinkThread]:
 
 
 @pytest.fixture
-def attempts(tmp_path: Path) -> list[Attempt]:
-    return [Attempt(tmp_path, AttemptId(digit * 32, 1)) for digit in "ab"]
+def attempts(tmp_path: Path) -> list[AttemptFolder]:
+    return [AttemptFolder(tmp_path, AttemptId(digit * 32, 1)) for digit in "ab"]
 
 
 def test_what_changed_while_the_store_was_away_is_shipped_when_it_is_back(
-    store: StoreDouble, thread: SinkThread, attempts: list[Attempt]
+    store: StoreDouble, thread: SinkThread, attempts: list[AttemptFolder]
 ) -> None:
     failures = iter([Away(), Away()])
     store.failing = lambda _: next(failures, None)
@@ -72,7 +72,7 @@ def test_what_changed_while_the_store_was_away_is_shipped_when_it_is_back(
 
 
 def test_an_attempt_that_cannot_be_shipped_is_in_no_other_ones_way(
-    store: StoreDouble, thread: SinkThread, attempts: list[Attempt]
+    store: StoreDouble, thread: SinkThread, attempts: list[AttemptFolder]
 ) -> None:
     broken, fine = attempts
     store.failing = lambda attempt: ValueError("broken") if attempt is broken else None
@@ -83,12 +83,12 @@ def test_an_attempt_that_cannot_be_shipped_is_in_no_other_ones_way(
 
 
 def test_a_broken_attempt_is_left_alone_for_a_while_and_tried_again(
-    store: StoreDouble, thread: SinkThread, attempts: list[Attempt]
+    store: StoreDouble, thread: SinkThread, attempts: list[AttemptFolder]
 ) -> None:
     broken = attempts[0]
     tries: list[AttemptId] = []
 
-    def fail_once(attempt: Attempt) -> Exception | None:
+    def fail_once(attempt: AttemptFolder) -> Exception | None:
         if not store.shipped:
             tries.append(attempt.id)
         return ValueError("broken") if len(tries) == 1 else None

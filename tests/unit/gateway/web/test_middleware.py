@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from gateway.web.middleware import Answer, ProcessMetrics
+from gateway.web.middleware import AnswerMiddleware, ProcessMetrics
 
 
 async def context(_: Request) -> Response:
@@ -30,7 +30,7 @@ async def torn(_: Request) -> Response:
 
 
 ROUTES = [Route("/", context), Route("/broken", broken), Route("/torn", torn)]
-INNER = Answer(Starlette(routes=ROUTES).router, ProcessMetrics())
+INNER = AnswerMiddleware(Starlette(routes=ROUTES).router, ProcessMetrics())
 
 
 async def get(path: str, request_id: str = "r1") -> httpx.Response:

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 from gateway.contract.log_line import Position
-from gateway.web.event_stream.lines import CHUNK_BYTES, Ring, Run, data_of, log_event
+from gateway.web.event_stream.lines import CHUNK_BYTES, LineRun, Ring, data_of, log_event
 
 
-def run_of(*ends: int, size: int = 10) -> Run:
-    run = Run(1, 0)
+def run_of(*ends: int, size: int = 10) -> LineRun:
+    run = LineRun(1, 0)
     for end in ends:
         run.append(end, b"x" * size)
     return run

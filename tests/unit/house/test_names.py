@@ -1,0 +1,18 @@
+"""A class is found by its name alone: of those that other files may use there is one of each."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+
+from unit.house.sources import PACKAGES, python_files
+
+
+def test_class_names_are_unique() -> None:
+    names = Counter(
+        node.name
+        for path in python_files(*PACKAGES)
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, number in names.items() if number > 1] == []
