@@ -55,11 +55,12 @@ faults: $(STAMP) ## Run the fault tests in full, and print their table
 	FAULT_SECONDS=40 FAULT_TABLE=$$table $(PYTEST) -n 2 tests/faults $(IN_FULL); passed=$$?; \
 	$(BIN)/python tests/support/fault_table.py "$$table" && exit $$passed
 
-check: $(STAMP) ## Lint, formatting, types, import rules
+check: $(STAMP) ## Lint, formatting, types, import rules, spelling
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/typos
 
 # over two minutes of CPU and a hundred modules, so no part of `make test`; a helm on PATH is as good there
 .tools/bin/helm:

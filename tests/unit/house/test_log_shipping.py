@@ -58,7 +58,7 @@ def test_all_parts_of_the_file_fit_together() -> None:
     assert all(part["reserve_data"] and part["preserve_key"] for part in PIPELINE["filters"])
 
 
-def test_what_is_shipped_of_a_processs_line_is_in_it(line: str) -> None:
+def test_what_is_shipped_of_a_line_of_a_process_is_in_it(line: str) -> None:
     record = json.loads(line)
     shipped = {name: record[field] for name, field in _shipped().items()}
     assert (shipped["job_id"], shipped["request_id"], shipped["correlation_id"]) == (JOB, REQUEST, REQUEST)
