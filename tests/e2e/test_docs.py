@@ -48,6 +48,7 @@ PAGES = (
 )
 NOT_RUN = {
     "CONTRIBUTING.md": "they are what runs this",
+    "docs/examples/README.md": "needs sites elsewhere; tests/e2e/test_examples.py has one",
     "docs/figures.md": "a measurement",
     "docs/reliability.md": "the fault tests, which run by themselves",
     "docs/how-to/crawl-javascript-pages.md": "needs a Chromium; tests/integration/crawler_render has all of it",

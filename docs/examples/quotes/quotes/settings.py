@@ -1,0 +1,2 @@
+SPIDER_MODULES = ["quotes.spiders"]
+DOWNLOAD_DELAY = 0.25
