@@ -1,7 +1,7 @@
 # All you need is Python 3.11 or later and make: uv, and all else, comes from PyPI into this folder.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up demo quick test faults check bench bench-long fmt screenshots release clean
+.PHONY: help up demo quick test faults check bench bench-long docs fmt screenshots release clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -76,6 +76,17 @@ bench: $(STAMP) ## Measure us beside the ceiling and the peers, in a quarter of 
 
 bench-long: $(STAMP) ## The same in full, and what takes long
 	@exec $(BIN)/python -m bench --effort long
+
+# what the pages link to, outside of docs/
+PAGES := docs deploy README.md CONTRIBUTING.md CHANGELOG.md LICENSE
+
+docs: ## Build the documentation, and fail where a link leads nowhere
+	@set -e; $(find-uv); \
+	rm -rf .tools/docs/pages; mkdir -p .tools/docs/pages; \
+	cp -R $(PAGES) .tools/docs/pages; cp docs/zensical.toml .tools/docs; \
+	env -u VIRTUAL_ENV UV_PROJECT_ENVIRONMENT=.tools/docs/.venv "$$uv" run --frozen --quiet --only-group docs \
+	  zensical build --strict --config-file .tools/docs/zensical.toml; \
+	echo "The first page is .tools/docs/site/index.html"
 
 release: $(STAMP) ## Tag VERSION=… with its notes from CHANGELOG, if every place that names the version agrees
 	@exec $(BIN)/python .ci/release.py --tag $(VERSION)
