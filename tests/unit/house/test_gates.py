@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -59,6 +60,14 @@ def test_the_runner_goes_through_the_same_gate_on_the_oldest_and_newest_python()
     job = _yaml(".github/workflows/ci.yml")["jobs"]["test"]
     assert job["strategy"]["matrix"]["python"] == ["3.11", "3.14"]
     assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
+
+
+def test_the_devcontainer_sets_up_as_at_a_desk_on_the_newest_python() -> None:
+    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text(encoding="utf-8"))
+    newest = _yaml(".github/workflows/ci.yml")["jobs"]["test"]["strategy"]["matrix"]["python"][-1]
+    assert container["image"].partition(":")[2].startswith(f"{newest}-")
+    assert container["onCreateCommand"].split()[-1] == "tests/install-system-packages"
+    assert container["updateContentCommand"] == "make .venv/.synced"
 
 
 def test_the_stores_are_tested_on_a_real_mongodb() -> None:
