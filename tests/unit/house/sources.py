@@ -21,6 +21,7 @@ TEXT_FILES = (
     ".pre-commit-config.yaml",
     ".ci/*",
     ".github/**/*.yml",
+    ".github/**/*.md",
     "*.cfg",
     "*.conf",
     "*.toml",

@@ -70,6 +70,12 @@ def test_the_devcontainer_sets_up_as_at_a_desk_on_the_newest_python() -> None:
     assert container["updateContentCommand"] == "make .venv/.synced"
 
 
+def test_a_bug_is_reported_with_what_the_doctor_prints() -> None:
+    fields = {field["id"]: field for field in _yaml(".github/ISSUE_TEMPLATE/bug.yml")["body"] if "id" in field}
+    assert "discoverybot doctor" in fields["doctor"]["attributes"]["label"]
+    assert fields["doctor"]["validations"]["required"]
+
+
 def test_the_stores_are_tested_on_a_real_mongodb() -> None:
     job = _yaml(".github/workflows/ci.yml")["jobs"]["stores"]
     assert job["services"]["mongo"]["image"] == "mongo:8"
