@@ -78,7 +78,7 @@ bench-long: $(STAMP) ## The same in full, and what takes long
 	@exec $(BIN)/python -m bench --effort long
 
 # what the pages link to, outside of docs/
-PAGES := docs deploy README.md CONTRIBUTING.md CHANGELOG.md LICENSE
+PAGES := docs deploy README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md LICENSE
 
 docs: ## Build the documentation, and fail where a link leads nowhere
 	@set -e; $(find-uv); \
