@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import signal
 import sys
@@ -45,6 +46,10 @@ structlog.get_config()["processors"][-1].exception_formatter = structlog.dev.pla
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """What is imported for the tests stays, and nobody looks through it for garbage again and again."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        # Scrapy looks three times through its whole stack, and for each frame through all modules that there are: in
+        # the midst of a collection half a second each time, at its beginning nothing
+        importlib.import_module("scrapy.core.downloader.contextfactory")
     gc.disable()
     try:
         return (yield)
