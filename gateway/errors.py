@@ -34,6 +34,8 @@ class InvalidRequestError(DiscoveryBotError):
     def __init__(self, field: str, message: str, *, detail: Any = None) -> None:
         super().__init__(f"{field}: {message}", detail=detail if detail is not None else {"field": field})
         self.field = field
+        #: What is wrong with it.
+        self.problem = message
 
 
 class ForbiddenAddressError(InvalidRequestError):

@@ -175,7 +175,7 @@ def _zone(name: str) -> tzinfo:
     try:
         return parse_time_zone(name)
     except InvalidRequestError as error:
-        raise InvalidRequestError("zone", error.message.partition(": ")[2]) from None
+        raise InvalidRequestError("zone", error.problem) from None
 
 
 def _row(schedule: CalendarSchedule, zone: tzinfo | None, dates: Sequence[date]) -> WeekRow:

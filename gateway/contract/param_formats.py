@@ -113,7 +113,7 @@ def _check_http_url(url: str) -> None:
         with suppress(ForbiddenAddressError):
             check_url("url", url)
     except InvalidRequestError as error:
-        raise ValueError(error.message.removeprefix("url: ")) from error
+        raise ValueError(error.problem) from error
 
 
 def _check_length(text: str) -> None:

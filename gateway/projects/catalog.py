@@ -161,7 +161,7 @@ def _refuse(error: ValidationError, known: list[str]) -> NoReturn:
 
 def _message(error: ValidationError) -> str:
     if isinstance(error.cause, InvalidRequestError):
-        return error.cause.message.removeprefix(f"{error.cause.field}: ")
+        return error.cause.problem
     message = str(error.cause) if error.cause else error.message.replace(repr(error.instance), _shown(error.instance))
     return message if len(message) <= _SHOWN_MESSAGE else f"{message[:_SHOWN_MESSAGE]}…"
 

@@ -227,7 +227,7 @@ def _field_of_site(field: str) -> str:
 def _blame(field: str, error: InvalidRequestError) -> NoReturn:
     """Raise the same error for another field."""
     detail = {**error.detail, "field": field} if isinstance(error.detail, dict) else None
-    raise type(error)(field, error.message.removeprefix(f"{error.field}: "), detail=detail) from error
+    raise type(error)(field, error.problem, detail=detail) from error
 
 
 # --- the order for a run of a site or a target, made from their records when the run is fired or asked for
