@@ -116,7 +116,7 @@ class AsyncService(webservice.WsResource):
             return False
 
 
-class ScheduleService(AsyncService):
+class Schedule(AsyncService):
     """`schedule.json`. A `jobid` that names an attempt needs its `spec`, and may be posted again and again."""
 
     @param("project")
@@ -245,7 +245,7 @@ class ListSpiders(AsyncService):
         return {"spiders": await spider_lists(self.root.app).names(project, version)}
 
 
-class DependenciesService(AsyncService):
+class Dependencies(AsyncService):
     """`dependencies.json`: how the installation of what a version depends on has gone, be it refused."""
 
     method = "GET"

@@ -80,7 +80,7 @@ def test_settings_are_replaced_and_guards_are_refused_by_name(gateway: httpx.Cli
     for settings, why in (
         ({"JOBDIR": "x"}, "killed attempt"),
         ({"DOWNLOAD_HANDLERS": {"http": "x.Y"}}, "CRAWL_ALLOW_HANDLERS"),
-        ({"EXTENSIONS": {"crawler.report.progress.Report": None}}, "component of the platform"),
+        ({"EXTENSIONS": {"crawler.report.progress.ProgressReport": None}}, "component of the platform"),
     ):
         refused = gateway.put(path, json={"settings": settings})
         (name,) = settings

@@ -76,7 +76,7 @@ def test_what_guards_the_platform_is_refused_by_name_even_where_it_was_opened(na
         ("TELNETCONSOLE_PORT", [6023, 6073]),
         ("REMOTE_CONTROL_JOBS_DIR", "/tmp"),
         ("PLAYWRIGHT_LAUNCH_OPTIONS", {"executable_path": "/bin/sh"}),
-        ("EXTENSIONS", {"crawler.report.progress.Report": None}),
+        ("EXTENSIONS", {"crawler.report.progress.ProgressReport": None}),
         ("EXTENSIONS", '{"crawler.report.crawl_limits.LogLimit": null}'),
         ("DOWNLOADER_MIDDLEWARES", {"crawler.net.egress.EgressCheck": None}),
         ("EXTENSIONS", {"scrapy.extensions.telnet.TelnetConsole": 1}),
