@@ -199,7 +199,9 @@ MAX_ENTRIES = 20_000
 MAX_BYTES = 32 << 20
 #: Entries that a stream keeps even if their lines have the greatest length.
 MIN_ENTRIES = 16
-_NOT_NEWER = "equal or smaller than the target stream top item"
+#: The stream has the entry; or its name is taken by something else, which goes when its time to live is over. Who is
+#: connected has the entry as it is published, and who comes later finds it in MongoDB.
+_IN_THE_WAY = ("equal or smaller than the target stream top item", "WRONGTYPE")
 
 
 @define(eq=False, repr=False, slots=False)
@@ -226,7 +228,7 @@ class LogStream:
             pipeline.publish(job_channel(attempt_id.job_id), log_event(attempt_id.attempt, list(entries)))
             answers = pipeline.execute(raise_on_error=False)
         for answer in answers:
-            if isinstance(answer, redis.RedisError) and _NOT_NEWER not in str(answer):
+            if isinstance(answer, redis.RedisError) and not any(known in str(answer) for known in _IN_THE_WAY):
                 raise answer
 
     @state_change("log_stream.publish_progress")

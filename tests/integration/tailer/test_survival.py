@@ -25,6 +25,7 @@ from gateway.clock import utc_now
 from gateway.contract.log_line import split_entries
 from gateway.contract.outbox import REQUESTS, SPEC, write_atomically
 from gateway.contract.records import SpiderInfo
+from gateway.stores.redis import log_stream
 
 TailingNode = Callable[..., AbstractContextManager[Node]]
 LINES = 20_000
@@ -205,6 +206,22 @@ def test_a_folder_and_its_log_link_go_once_everything_is_acknowledged(
         assert not link.is_symlink()
         assert b"all there is" in node.stored_log(crawl)
         eventually(lambda: not list(node.outbox.iterdir()))
+
+
+def test_what_stands_in_the_place_of_a_logs_stream_keeps_no_folder_from_its_end(
+    tmp_path: Path, tailing_node: TailingNode, mongo: StoreProcess, valkey: StoreProcess
+) -> None:
+    with (
+        tailing_node(tmp_path / "home", mongo, valkey, NODE_KEEP_SECONDS="0") as node,
+        redis.Redis.from_url(valkey) as client,
+    ):
+        crawl = node.crawl()
+        client.set(log_stream(*crawl.id), "nonsense")
+        crawl.log_line("all there is")
+        crawl.end()
+        eventually(lambda: not crawl.folder.exists())
+        assert b"all there is" in node.stored_log(crawl)
+        assert client.ttl(log_stream(*crawl.id)) > 0
 
 
 def test_a_heartbeat_tells_what_is_alive_and_the_catalogue_is_published(node: Node) -> None:
