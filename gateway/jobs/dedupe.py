@@ -7,6 +7,7 @@ inserted the document, the next request needs one query to MongoDB and nothing e
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -67,6 +68,8 @@ def _canonical(url: str) -> str:
 
 
 _PROVISIONAL, _CONFIRMED = "P", "C"
+#: 14 digits of milliseconds reach beyond the year 5000.
+_ENTRY = re.compile(rb"(?P<state>[PC])\|(?P<job>[0-9a-f]{32})\|(?P<ms>[0-9]{1,14})")
 
 # KEYS: key; ARGV: expected entry, new entry, TTL in seconds. An absent key stays absent: either its job has failed
 # meanwhile and released it, or it was flushed, and then the next request needs one query to MongoDB.
@@ -98,9 +101,10 @@ class Entry(NamedTuple):
         return f"{_CONFIRMED if self.confirmed else _PROVISIONAL}|{self.job_id}|{self.at_ms}"
 
     @classmethod
-    def decode(cls, value: bytes) -> Entry:
-        state, job_id, at_ms = value.decode().split("|")
-        return cls(job_id, int(at_ms), state == _CONFIRMED)
+    def decode(cls, value: bytes) -> Entry | None:
+        """`None` for what no request wrote: nobody can say which job it stands for."""
+        read = _ENTRY.fullmatch(value)
+        return cls(read["job"].decode(), int(read["ms"]), read["state"] == _CONFIRMED.encode()) if read else None
 
 
 class Dedupe:
@@ -116,9 +120,14 @@ class Dedupe:
 
     @state_change("dedupe.claim")
     async def claim(self, key: str, mine: Entry) -> Entry | None:
-        """Take the key unless another request has it. Returns that request's entry, or `None` if `mine` is stored."""
+        """Take the key unless another request has it. Returns that request's entry, or `None` if `mine` is stored or
+        what is there cannot be read, which is removed.
+        """
         present = await _tried(self._redis.set(key, mine.encode(), nx=True, get=True, ex=self._ttl))
-        return Entry.decode(present) if isinstance(present, bytes) else None
+        entry = Entry.decode(present) if isinstance(present, bytes) else None
+        if entry is None and present is not None:
+            await _tried(self._withdraw(keys=[key], args=[present]))
+        return entry
 
     async def peek(self, key: str) -> Entry | None:
         """The entry of the request that has the key, if one has."""

@@ -208,6 +208,9 @@ class Submission:
                 raise
             return known
         except errors.JobExistsError:
+            if self._jobs.get(entry.job_id).fingerprint != identity:
+                # whatever wrote that into the key: the job of another request answers this one never
+                return self._insert(order, identity, entry._replace(job_id=new_job_id()))
             return self._joined(order, entry.job_id, _moment(entry))
         except errors.LiveTwinError:
             # None: the other job has just ended, or must first give up its live key
@@ -226,8 +229,8 @@ class Submission:
     def _find_present(self, order: Order, identity: str, entry: Entry) -> Receipt | None:
         """An existing job that answers the request, although no further job is admitted."""
         with suppress(errors.JobNotFoundError):
-            self._jobs.get(entry.job_id)
-            return self._joined(order, entry.job_id, _moment(entry))
+            if self._jobs.get(entry.job_id).fingerprint == identity:
+                return self._joined(order, entry.job_id, _moment(entry))
         return self._join(order, identity)
 
     def _join(self, order: Order, identity: str) -> Receipt | None:

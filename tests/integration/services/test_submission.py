@@ -145,6 +145,31 @@ async def test_a_flushed_redis_changes_nothing_while_the_job_lives(
     assert job_count(platform) == 1
 
 
+@pytest.mark.parametrize(
+    "written",
+    [b"nonsense", b"\xff|\xff|1", b"C|..|1", b"C||1", b"P||1", b"C|" + b"1" * 32 + b"|" + b"9" * 30, b""],
+)
+async def test_a_key_that_nobody_can_read_is_asked_for_as_if_it_were_flushed(
+    platform: Platform, submission: Submission, written: bytes
+) -> None:
+    platform.redis.set(key_of(order()), written)
+    assert await submission.look(order()) is None
+    first = await submission.submit(order())
+    assert (first.cached, job_count(platform)) == (False, 1)
+    assert [(await submission.submit(order())).job_id for _ in range(2)] == [first.job_id] * 2
+    assert platform.redis.get(key_of(order())).startswith(b"C|" + first.job_id.encode())
+
+
+async def test_a_key_that_claims_the_job_of_another_request_is_not_believed(
+    platform: Platform, submission: Submission
+) -> None:
+    other = await submission.submit(order(spec={"start_urls": ("https://other.example/",)}))
+    platform.redis.set(key_of(order()), Entry(other.job_id, 1, confirmed=False).encode())
+    mine = await submission.submit(order())
+    assert mine.job_id != other.job_id
+    assert (await submission.submit(order())).job_id == mine.job_id
+
+
 async def test_ignore_cache_takes_a_new_job_and_the_key(platform: Platform, submission: Submission) -> None:
     first = await submission.submit(order())
     fresh = await submission.submit(order(spec={"ignore_cache": True}))
