@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
@@ -43,23 +44,29 @@ _ROWS = 10
 @needs(Scope.READ)
 async def overview(request: Request, parts: Parts, caller: Called) -> Response:
     """Everybody sees their jobs and the platform's health; admins see the figures of the whole platform, too."""
-    report = await health(Response(), parts)
-    try:
-        lists = await _lists(parts, caller)
-        figures = await _figures(parts, lists["running"]) if Scope.ADMIN in caller.scopes else None
-    except UnavailableError:
-        # the health says so, and what to do
-        lists, figures = {}, None
+    # all is asked for at once: on a slow link to MongoDB the page takes as long as its slowest part, not as their sum
+    report, (lists, figures) = await asyncio.gather(health(Response(), parts), _lists_and_figures(parts, caller))
     return page(request, "overview.html", health=report, lists=lists, figures=figures, short=_SHORT)
 
 
+async def _lists_and_figures(parts: GatewayParts, caller: Caller) -> tuple[dict[str, JobPage], Figures | None]:
+    try:
+        if Scope.ADMIN not in caller.scopes:
+            return await _lists(parts, caller), None
+        lists, facts = await asyncio.gather(_lists(parts, caller), _facts(parts))
+    except UnavailableError:
+        # the health says so, and what to do
+        return {}, None
+    return lists, _figures(parts, facts, lists["running"])
+
+
 async def _lists(parts: GatewayParts, caller: Caller) -> dict[str, JobPage]:
-    wanted = {
-        "running": JobsQuery(status=[JobStatus.RUNNING], limit=_MOST),
-        "waiting": JobsQuery(status=[JobStatus.PENDING], sort="oldest", limit=_SHORT),
-    }
-    lists = {name: await list_jobs(query, parts, caller) for name, query in wanted.items()}
-    return {**lists, "ended": JobPage(jobs=await _last_ended(parts, caller), next=None, searched_to=None)}
+    running, waiting, ended = await asyncio.gather(
+        list_jobs(JobsQuery(status=[JobStatus.RUNNING], limit=_MOST), parts, caller),
+        list_jobs(JobsQuery(status=[JobStatus.PENDING], sort="oldest", limit=_SHORT), parts, caller),
+        _last_ended(parts, caller),
+    )
+    return {"running": running, "waiting": waiting, "ended": JobPage(jobs=ended, next=None, searched_to=None)}
 
 
 async def _last_ended(parts: GatewayParts, caller: Caller) -> list[JobSummary]:
@@ -128,11 +135,15 @@ class Figures(NamedTuple):
     spiders: list[OutcomeShare]
 
 
-async def _figures(parts: GatewayParts, running: JobPage) -> Figures:
+async def _facts(parts: GatewayParts) -> PlatformFacts:
     """Raises `UnavailableError`."""
     facts = await parts.threads.run(parts[FactReader].facts)
     if facts is None:
         raise UnavailableError("the database is away")
+    return facts
+
+
+def _figures(parts: GatewayParts, facts: PlatformFacts, running: JobPage) -> Figures:
     now = parts.clock()
     return Figures(
         facts=facts,

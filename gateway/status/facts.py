@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextvars
+import functools
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
 from statistics import mean, median
-from typing import NamedTuple
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import structlog
 from attrs import define, field
@@ -26,6 +28,9 @@ from gateway.nodes.store import Node, NodeStore
 from gateway.schedules.schedule import LedgerEntry, ScheduleState
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.stores.mongo import mongo_errors, within
+
+Asked = ParamSpec("Asked")
+Fact = TypeVar("Fact")
 
 WINDOW = timedelta(hours=1)
 #: How many ends are kept, the latest ones.
@@ -170,6 +175,7 @@ class FactReader:
     _lock: threading.Lock = field(init=False, factory=threading.Lock)
     _read_at: float = field(init=False, default=float("-inf"))
     _facts: PlatformFacts | None = field(init=False, default=None)
+    _threads: ThreadPoolExecutor = field(init=False, factory=lambda: ThreadPoolExecutor(16, "facts"))
 
     def facts(self) -> PlatformFacts | None:
         """At most `KEPT` seconds old; `None` while MongoDB cannot be asked."""
@@ -188,25 +194,42 @@ class FactReader:
             return None
 
     def _read(self) -> PlatformFacts:
+        """Asks for all at once: each answer may be long on its way."""
         now = self._clock()
-        nodes = self._nodes.all()
+        by_status = self._ask(self._counts.by_status)
+        by_reason = self._ask(self._statistics.waiting_reasons)
+        oldest_waiting = self._ask(self._statistics.oldest_due, now)
+        dead_letters = self._ask(self._letters.count)
+        webhooks = self._ask(self._statistics.webhooks, now)
+        schedules = {state: self._ask(self._schedules.count, state) for state in ScheduleState}
+        schedules_due = self._ask(self._schedules.count_due, now, MAX_DUE)
+        next_run = self._ask(self._schedules.next_run)
+        one_off_jobs = self._ask(self._statistics.one_off_jobs)
+        beats, workers = self._ask(self._alive, BEAT, now), self._ask(self._alive, WORKER, now)
+        all_nodes = self._ask(self._nodes.all)
+        ends = list(self._recent.look(now))
+        nodes = all_nodes.result()
         return PlatformFacts(
-            by_status=self._counts.by_status(),
-            by_reason=self._statistics.waiting_reasons(),
-            oldest_waiting=_seconds_since(self._statistics.oldest_due(now), now),
-            dead_letters=self._letters.count(),
-            webhooks=self._statistics.webhooks(now),
-            schedules={state: self._schedules.count(state) for state in ScheduleState},
-            schedules_due=self._schedules.count_due(now, MAX_DUE),
-            lag=_seconds_since(self._schedules.next_run(), now),
-            one_off_jobs=self._statistics.one_off_jobs(),
-            beats=self._alive(BEAT, now),
-            workers=self._alive(WORKER, now),
+            by_status=by_status.result(),
+            by_reason=by_reason.result(),
+            oldest_waiting=_seconds_since(oldest_waiting.result(), now),
+            dead_letters=dead_letters.result(),
+            webhooks=webhooks.result(),
+            schedules={state: number.result() for state, number in schedules.items()},
+            schedules_due=schedules_due.result(),
+            lag=_seconds_since(next_run.result(), now),
+            one_off_jobs=one_off_jobs.result(),
+            beats=beats.result(),
+            workers=workers.result(),
             nodes=nodes,
             alive=frozenset(node.id for node in nodes if node.is_alive(now, self._node_dead_after)),
             node_states={node.id: node.state(now, self._node_dead_after) for node in nodes},
-            ends=list(self._recent.look(now)),
+            ends=ends,
         )
+
+    def _ask(self, read: Callable[Asked, Fact], *asked: Asked.args, **more: Asked.kwargs) -> Future[Fact]:
+        """In a thread, with this one's deadline."""
+        return self._threads.submit(contextvars.copy_context().run, functools.partial(read, *asked, **more))
 
     def _alive(self, kind: str, now: datetime) -> int:
         return sum(now - heartbeat.at <= DEAD_AFTER for heartbeat in self._heartbeats.all(kind))

@@ -13,6 +13,7 @@ import pytest
 from jobs import make_job
 from prometheus_client.parser import text_string_to_metric_families
 from pymongo.database import Database
+from relay import Relay
 from stack import wait_until
 from stores import embedded_mongo
 
@@ -261,3 +262,11 @@ def test_without_mongodb_a_gateway_tells_what_it_knows_of_itself(
         assert told("http_requests_total", method="GET", route="/metrics", status="200") == 1
         mongo.start()
         wait_until(lambda: scrape(gateway)("mongodb_up") == 1, what="MongoDB's return")
+
+
+def test_the_platforms_state_is_read_over_a_slow_link(serve: Serve, settings: Settings) -> None:
+    with Relay.before(str(settings.mongo_uri)).running() as mongo:
+        through = settings.model_copy(update={"mongo_uri": mongo.url(str(settings.mongo_uri))})
+        with serve(through) as gateway:
+            mongo.delay = 0.12
+            assert 'discoverybot_jobs{status="running"}' in gateway.get("/metrics").text
