@@ -282,6 +282,8 @@ class NodeSettings(_Base):
     files_max_bytes: int = Field(default=4 << 30, ge=0)
     #: Files and folders that one attempt may make; 0 is no limit. One that makes more is stopped.
     crawl_max_entries: int = Field(default=200_000, ge=0)
+    #: Bytes that items, requests and frontier of one attempt may have; 0 is no limit. One that has more is stopped.
+    crawl_max_record_bytes: int = Field(default=8 << 30, ge=0)
     #: Seconds without a log line, a request or an item after which a spider is stopped; 0 is no limit.
     crawl_stall_seconds: float = Field(default=900, ge=0)
     #: Whether a crawl writes down what it still has to fetch, so that the next attempt goes on where it was killed.

@@ -20,7 +20,7 @@ from gateway.contract.outbox import ACTIVE, FRONTIER, ITEMS, LOG, PROGRESS, REPO
 #: Bytes of what `st_blocks` counts, on every system.
 _BLOCK = 512
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-#: Of the crawl itself, and as large as that is: of these the log and the record of requests have limits of their own.
+#: Of the crawl itself, and as large as that is; of these the log has a limit of its own.
 _RECORDS = frozenset({LOG, ITEMS, REQUESTS})
 _RECORDS_OF_STATE = frozenset({FRONTIER, PROGRESS, REPORT, ACTIVE})
 #: What everybody whose folder it is may do with a file, and with a folder.
@@ -31,6 +31,8 @@ class Space(NamedTuple):
     bytes: int
     #: Files, folders and everything else that has a name.
     entries: int
+    #: Bytes of the crawl's own records, but for its log.
+    records: int = 0
 
 
 class _EnoughError(Exception):
@@ -38,26 +40,28 @@ class _EnoughError(Exception):
 
 
 def measure(paths: Iterable[Path], most: Space, pids: Iterable[int] = (), elsewhere: int = 0) -> Space:
-    """What is in an attempt's folder, all of whose entries are `paths`, without the bytes of the crawl's own records;
-    what its processes have open that is in no folder; and so many bytes `elsewhere`. It is not counted further than
-    `most`, of which 0 is no limit. Raises `OSError` if folders are moved meanwhile.
+    """What is in an attempt's folder, all of whose entries are `paths`, without its log; what its processes have
+    open that is in no folder; and so many bytes `elsewhere`. It is not counted further than `most`, of which 0 is no
+    limit. Raises `OSError` if folders are moved meanwhile.
     """
     taken = Space(elsewhere + _unnamed(pids), 0)
     if exceeded(taken, most):
         return taken
 
-    def count(status: os.stat_result, *, is_record: bool) -> None:
+    def count(name: str, status: os.stat_result, records: frozenset[str]) -> None:
         nonlocal taken
-        taken = Space(taken.bytes + (0 if is_record else _BLOCK * status.st_blocks), taken.entries + 1)
+        size = 0 if name == LOG and name in records else _BLOCK * status.st_blocks
+        size, recorded = (0, size) if name in records else (size, 0)
+        taken = Space(taken.bytes + size, taken.entries + 1, taken.records + recorded)
         if exceeded(taken, most):
             raise _EnoughError
 
     with suppress(_EnoughError):
         for path in paths:
             with suppress(FileNotFoundError):
-                count(path.lstat(), is_record=path.name in _RECORDS)
+                count(path.name, path.lstat(), _RECORDS)
                 records = _RECORDS_OF_STATE if path.name == STATE else frozenset[str]()
-                _walk(path, lambda name, status, _: count(status, is_record=name in records))  # noqa: B023 - called here
+                _walk(path, lambda name, status, _: count(name, status, records))  # noqa: B023 - called here
     return taken
 
 
@@ -110,6 +114,8 @@ def exceeded(taken: Space, most: Space) -> str | None:
     """Which limit it exceeds, by its name among `outbox.STOP_REASONS`."""
     if 0 < most.entries < taken.entries:
         return "entries"
+    if 0 < most.records < taken.records:
+        return "records"
     return "files" if 0 < most.bytes < taken.bytes else None
 
 

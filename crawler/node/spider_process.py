@@ -6,7 +6,9 @@ How the process came to be (spawned, forked) is the transport's business: anythi
 
 from __future__ import annotations
 
+import math
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -297,8 +299,12 @@ LOG_INTERVAL = 0.25
 LOG_INTERVAL_MIN = 0.02
 #: Seconds between two looks at whether its folder is there.
 FOLDER_INTERVAL = 1.0
-#: Seconds between two looks at how much its files take.
-FILES_INTERVAL = 5.0
+#: Seconds between two looks at how much its files take; the least while the disk has less free than so many times
+#: `AttemptLimits.free`.
+FILES_INTERVAL, FILES_INTERVAL_MIN = 5.0, 0.5
+NEARLY_FULL = 4
+#: Share of it which an attempt may take however full the disk is: then it is not this one that has filled it.
+SPARED = 1 / 16
 #: Looks in a row that fail, because folders are moved all the time, say: then it counts as too much.
 MOST_NOT_MEASURED = 12
 #: Share of its log limit that an attempt may go on printing while it is asked to stop; then it is killed.
@@ -320,6 +326,11 @@ class AttemptLimits(NamedTuple):
     processes: int = 0
     #: Number of files and folders; 0 is no limit.
     entries: int = 0
+    #: Bytes of its items, requests and frontier; 0 is no limit.
+    records: int = 0
+    #: Bytes of free disk below which it may not have more than is left of them: twice what the node needs for new
+    #: work, so that others are not kept waiting; 0 is no limit.
+    free: int = 0
 
 
 def limits_of(settings: NodeSettings, timeout: float) -> AttemptLimits:
@@ -332,6 +343,8 @@ def limits_of(settings: NodeSettings, timeout: float) -> AttemptLimits:
         2 * settings.files_max_bytes,
         settings.crawl_max_processes,
         settings.crawl_max_entries,
+        settings.crawl_max_record_bytes,
+        2 * settings.node_min_free_bytes,
     )
 
 
@@ -362,8 +375,8 @@ class Looks:
 
 
 class LimitWatch:
-    """Calls `exceeded` with which one it is (timeout, memory, processes, log, stall, files, entries), once at most,
-    unless it is stopped before.
+    """Calls `exceeded` with which one it is (timeout, memory, processes, log, stall, files, entries, records, disk),
+    once at most, unless it is stopped before.
 
     `flooding` is called if the log goes on growing after that, `removed` if the attempt's folder is gone.
     """
@@ -414,7 +427,7 @@ class LimitWatch:
             self._later("stall", detector.interval, self._look_for_stall, detector)
         if self._removed is not None:
             self._look_at_folder(folder, _number(folder))
-        if self._limits.files or self._limits.entries:
+        if any((self._limits.files, self._limits.entries, self._limits.records, self._limits.free)):
             self._later("files", FILES_INTERVAL, self._look_at_files, folder, pid)
 
     def stop(self) -> None:
@@ -472,16 +485,18 @@ class LimitWatch:
             self._report("stall")
 
     def _look_at_files(self, folder: Path, pid: int) -> None:
-        most = Space(self._limits.files, self._limits.entries)
+        most = Space(self._limits.files, self._limits.entries, self._limits.records)
         seen = self._looks.look().addCallback(lambda found: [process.pid for process in found.family(pid)])
         measured = seen.addCallback(lambda family: self._account.measure(folder, most, family))
-        measured.addErrback(_not_seen).addCallback(self._weigh, most).addBoth(self._measure_again, folder, pid)
+        measured.addErrback(_not_seen).addCallback(self._weigh, most, folder)
+        measured.addBoth(self._measure_again, folder, pid)
 
     def _measure_again(self, _: object, folder: Path, pid: int) -> None:
         if not self._is_over:
-            self._later("files", FILES_INTERVAL, self._look_at_files, folder, pid)
+            is_near = _free(folder) < NEARLY_FULL * self._limits.free
+            self._later("files", FILES_INTERVAL_MIN if is_near else FILES_INTERVAL, self._look_at_files, folder, pid)
 
-    def _weigh(self, taken: Space | None, most: Space) -> None:
+    def _weigh(self, taken: Space | None, most: Space, folder: Path) -> None:
         if self._is_over:
             return
         self._not_measured = 0 if taken else self._not_measured + 1
@@ -489,6 +504,13 @@ class LimitWatch:
             self._report("files")
         elif taken and (limit := exceeded(taken, most)):
             self._report(limit)
+        elif taken and self._is_greedy(taken, _free(folder)):
+            self._report("disk")
+
+    def _is_greedy(self, taken: Space, free: float) -> bool:
+        """Whether others are about to lose what they find because of it: it has more than is left for all."""
+        total = taken.bytes + taken.records
+        return free < self._limits.free and total > max(free, SPARED * self._limits.free)
 
     def _report(self, limit: str) -> None:
         if not self._reported:
@@ -498,6 +520,13 @@ class LimitWatch:
 
 def _not_seen(failure: Failure) -> None:
     log.failure("cannot look at the processes", failure)
+
+
+def _free(folder: Path) -> float:
+    """Bytes of its disk; no end of them if nobody can say."""
+    with suppress(OSError):
+        return shutil.disk_usage(folder).free
+    return math.inf
 
 
 def _number(folder: Path) -> int | None:

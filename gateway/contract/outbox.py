@@ -105,7 +105,8 @@ _SPIDERS = frozenset({LOG, ITEMS, REQUESTS, FRONTIER, PROGRESS, ACTIVE, REPORT})
 Fault = Literal["node", "job"]
 #: What `stopping` and `stopped_by` may say.
 STOP_REASONS = frozenset(
-    {"timeout", "memory", "processes", "log", "files", "entries", "stall", "cancel", "pause", "shutdown"}
+    {"timeout", "memory", "processes", "log", "files", "entries", "records", "disk", "stall"}
+    | {"cancel", "pause", "shutdown"}
 )
 #: Those of them that somebody asks for, with `cancel.json`; and what is said of an attempt that was not started yet.
 StopReason = Literal["cancel", "pause"]
@@ -113,6 +114,10 @@ WITHDRAWN: dict[StopReason, str] = {"cancel": "cancelled", "pause": "paused"}
 
 #: Finish reason of a crawl that was ended early: it had broken what was expected of it (`Expect`).
 EXPECTATION_BROKEN = "expectation_broken"
+#: Scrapy's finish reason of a crawl that its node has told to end.
+INTERRUPTED = "shutdown"
+#: Finish reason of a crawl that was told so by its own code alone: `reactor.stop()`, `crawler.stop()`.
+STOPPED_ITSELF = "stopped_itself"
 #: Finish reason of a crawl that could not keep what it found: the node's disk is full, or broken.
 ITEMS_LOST = "items_not_writable"
 #: Finish reason of a crawl that an exception ended, mostly while its components were built or opened.

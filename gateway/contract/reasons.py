@@ -62,6 +62,7 @@ class Reason(StrEnum):
     LOG_LIMIT = "log_limit"
     FILE_LIMIT = "file_limit"
     ENTRY_LIMIT = "entry_limit"
+    RECORD_LIMIT = "record_limit"
     STALLED = "stalled"
     # --- the node
     NOT_STARTED = "not_started"

@@ -200,6 +200,14 @@ _ENDED: dict[Reason, Advice] = {
         ),
         "docs/reference/files.md#how-much",
     ),
+    Reason.RECORD_LIMIT: Advice(
+        "Its items, requests and frontier took more than CRAWL_MAX_RECORD_BYTES on the node.",
+        (
+            Step("See what it finds so much of", Place.LOG),
+            Step("Have it find less, or raise CRAWL_MAX_RECORD_BYTES on the nodes", Place.NODES),
+        ),
+        "docs/reference/limits.md",
+    ),
     Reason.FILE_LIMIT: Advice(
         "Its files took more than twice FILES_MAX_BYTES on the node.",
         (

@@ -157,6 +157,8 @@ _LIMITS = {
     "log": (Reason.LOG_LIMIT, "log limit", "CRAWL_MAX_LOG_BYTES"),
     "files": (Reason.FILE_LIMIT, "limit of files", "twice FILES_MAX_BYTES"),
     "entries": (Reason.ENTRY_LIMIT, "limit of files and folders", "CRAWL_MAX_ENTRIES"),
+    "records": (Reason.RECORD_LIMIT, "limit of items and requests", "CRAWL_MAX_RECORD_BYTES"),
+    "disk": (Reason.DISK_FULL, "share of a disk that was nearly full", "NODE_MIN_FREE_BYTES"),
 }
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from crawl_verifier import CrawlVerifier
+from eggs import egg, source
 from fault_table import full_or_short, record
 from machine import small_disk
 from nodes import own_node
@@ -30,6 +31,21 @@ ROUNDS = full_or_short(2, 1)
 #: Seconds for which the disk stays full after it was seen to be.
 FULL_FOR = full_or_short(5, 1)
 PATIENCE = 90.0
+
+
+#: Writes items without end.
+GREEDY = """
+import asyncio
+import scrapy
+
+class Greedy(scrapy.Spider):
+    name = "greedy"
+
+    async def start(self):
+        while True:
+            yield {"text": "x" * (128 << 10)}
+            await asyncio.sleep(0.1)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +116,19 @@ def test_a_crawl_ends_and_says_so_on_a_disk_on_which_no_file_can_be_made(
     wait_until(lambda: stack.status(waiting)["waiting_reason"] == "disk_full", what="why it waits")
     shutil.rmtree(disk / "empty")
     assert stack.wait_final(waiting)["status"] == "finished"
+
+
+def test_a_crawl_that_fills_the_disk_is_stopped_before_others_have_to_wait(stack: Stack, site: Site) -> None:
+    versions, content = f"{stack.url}/projects/greedy/versions?version=1", egg(source("greedy", spiders=GREEDY))
+    stack.http.post(versions, content=content, timeout=90).raise_for_status()
+    known = f"{stack.url}/spiders?project=greedy"
+    wait_until(lambda: stack.http.get(known).json().get("projects"), timeout=90, what="the project")
+    greedy = stack.crawl(site.url, project="greedy", spider="greedy", max_retries=0)
+    end = stack.wait_final(greedy, timeout=PATIENCE)
+    assert (end["status"], end["reason"]) == ("partial", "disk_full")
+    assert "NODE_MIN_FREE_BYTES" in end["message"]
+    assert stack.wait_final(stack.crawl(f"{site.url}/tree/5"))["status"] == "finished"
+    stack.http.delete(f"{stack.url}/jobs/{greedy}").raise_for_status()
 
 
 def test_crawls_outlive_a_disk_that_is_full_for_a_while(stack: Stack, disk: Path) -> None:

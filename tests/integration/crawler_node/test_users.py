@@ -369,16 +369,19 @@ def test_a_folder_that_a_crawl_of_the_same_user_has_closed_is_opened_again(node:
 def small(node: UsersNode) -> Iterator[UsersNode]:
     """A node on which little may be written."""
     node.end()
-    node.environ |= {"FILES_MAX_BYTES": "500000", "CRAWL_MAX_ENTRIES": "2000"}
+    limits = {"FILES_MAX_BYTES": "500000", "CRAWL_MAX_ENTRIES": "2000", "CRAWL_MAX_RECORD_BYTES": "1000000"}
+    node.environ |= limits
     node.start()
     yield node
     node.end()
-    del node.environ["FILES_MAX_BYTES"], node.environ["CRAWL_MAX_ENTRIES"]
+    for name in limits:
+        del node.environ[name]
     node.start()
 
 
 def test_what_takes_too_much_of_the_disk_is_stopped_wherever_it_lies(small: UsersNode) -> None:
     kinds = {"deep": "files", "closed": "files", "beside": "files", "unnamed": "files", "many": "entries"}
+    kinds |= {"items": "records", "frontier": "records"}
     folders = {kind: small.run("fills", project="victim", params={"how": kind}) for kind in kinds}
     # what is everybody's counts for all attempts of its user
     kinds["shared"], folders["shared"] = "files", small.run("fills", project="thief", params={"how": "shared"})

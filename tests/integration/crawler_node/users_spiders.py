@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import scrapy
@@ -202,6 +203,13 @@ class Shuts(scrapy.Spider):
         yield {"number": 2}
 
 
+_OF_ONE_FILE = {
+    "unnamed": partial(tempfile.TemporaryFile, buffering=0),
+    "items": partial(open, "../items.jsonl", "ab", buffering=0),
+    "frontier": partial(open, "../state/frontier", "ab", buffering=0),
+}
+
+
 class Fills(scrapy.Spider):
     """Fills the disk in ways that are not easily seen, and waits to be stopped."""
 
@@ -222,10 +230,10 @@ class Fills(scrapy.Spider):
             os.chdir("../state")
         elif self.how == "shared":
             os.chdir("/dev/shm")
-        elif self.how == "unnamed":
-            file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - open until it ends
+        elif self.how in _OF_ONE_FILE:
+            file = _OF_ONE_FILE[self.how]()  # open until it ends
             file.write(b"x" * 2_000_000)
-        for number in range({"many": 3000, "unnamed": 0}.get(self.how, 20)):
+        for number in range(0 if self.how in _OF_ONE_FILE else 3000 if self.how == "many" else 20):
             with open(f".{os.getpid()}-{number}", "wb") as file:
                 file.write(b"" if self.how == "many" else b"x" * 100_000)
         os.chdir(here)

@@ -51,6 +51,8 @@ def ended(spider: SpiderReport | None = None, **facts: object) -> ExitReport:
         (ended(None, exit_code=None, signal=9, stopped_by="timeout"), JobStatus.PARTIAL, Reason.TIME_LIMIT, False),
         (ended(report(reason="shutdown")), JobStatus.ERROR, Reason.NODE_SHUT_DOWN, True),
         (ended(report(reason="shutdown"), stopped_by="shutdown"), JobStatus.ERROR, Reason.NODE_SHUT_DOWN, True),
+        (ended(None, exit_code=None, signal=9, stopped_by="records"), JobStatus.PARTIAL, Reason.RECORD_LIMIT, False),
+        (ended(None, exit_code=None, signal=9, stopped_by="disk"), JobStatus.PARTIAL, Reason.DISK_FULL, False),
         (ended(None, exit_code=None, signal=9, stopped_by="memory"), JobStatus.ERROR, Reason.MEMORY_LIMIT, False),
         (ended(None, exit_code=None, signal=9, stopped_by="processes"), JobStatus.ERROR, Reason.PROCESS_LIMIT, False),
         (ended(report(reason="items_not_writable", errors=1)), JobStatus.ERROR, Reason.DISK_FULL, True),
