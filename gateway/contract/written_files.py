@@ -92,7 +92,7 @@ def open_written(attempt_folder: Path, name: str) -> int:
         except OSError as error:
             raise with_reason(error, Path(name)) from error
         try:
-            _require_own_file(os.fstat(fd), attempt_folder.lstat(), name)
+            _require_own_file(os.fstat(fd), _owner(attempt_folder), name)
             os.set_blocking(fd, True)
         except BaseException:
             os.close(fd)
@@ -143,7 +143,7 @@ def _look_at(attempt_folder: Path, name: str) -> FoundFile | None:
     if stat.S_ISDIR(status.st_mode):
         return None if name.count("/") < MAX_DEPTH else FoundFile(shown, 0, "it is too deep in folders")
     with suppress(HostileFileError):
-        _require_own_file(status, attempt_folder.lstat(), name)
+        _require_own_file(status, _owner(attempt_folder), name)
         return FoundFile(shown, status.st_size)
     return FoundFile(shown, 0, _KINDS.get(stat.S_IFMT(status.st_mode), "it is a hard link to a file of another user"))
 
@@ -157,8 +157,13 @@ _KINDS = {
 }
 
 
-def _require_own_file(status: os.stat_result, folder: os.stat_result, name: str) -> None:
+def _owner(attempt_folder: Path) -> int:
+    """The user whose files are in there: the folder around it may be Scrapyd's."""
+    return (attempt_folder / FILES).lstat().st_uid
+
+
+def _require_own_file(status: os.stat_result, owner: int, name: str) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise HostileFileError(errno.EINVAL, f"{name} is no file")
-    if status.st_nlink > 1 and status.st_uid != folder.st_uid:
+    if status.st_nlink > 1 and status.st_uid != owner:
         raise HostileFileError(errno.EINVAL, f"{name} is a hard link to a file of another user")

@@ -256,6 +256,7 @@ class Renames(scrapy.Spider):
         os.write(file, b"kept")
         os.close(file)
         os.rename(path, "own/feed.csv")
+        os.link("own/feed.csv", "own/latest.csv")
         yield {}
 
 
