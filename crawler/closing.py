@@ -24,6 +24,20 @@ PATIENCE = 0.5
 PATIENCE_WITH_CALLBACKS = 0.75
 
 
+#: Signals by which this process was told to end.
+_signals: list[int] = []
+
+
+def told_to_stop(signum: int) -> None:
+    """Takes no lock: a handler calls it."""
+    _signals.append(signum)
+
+
+def was_told_to_stop() -> bool:
+    """Whether its node, or who stops it there, wants this process to end: it has but one crawl."""
+    return bool(_signals)
+
+
 class StoppedError(IgnoreRequest):
     """The crawl is being stopped and would not wait for this response."""
 

@@ -58,7 +58,7 @@ from crawler.report.progress import ProgressReport
 from crawler.report.request_record import PARENT, RequestRecord
 from crawler.scrapy_versions import HAS_FRONTIER, create_looping_call, engine_slot
 from crawler.setting_names import ATTEMPT_DIR, MAX_UNDONE
-from gateway.contract.outbox import FRONTIER, ITEMS, REQUESTS, state_dir
+from gateway.contract.outbox import FRONTIER, INTERRUPTED, ITEMS, REQUESTS, state_dir
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
@@ -80,8 +80,6 @@ FILTERED = "-"
 _UNMARKED = "?"
 #: What the mark of any other is made of, beside what makes its fingerprint.
 _MARKED = ("callback", "errback", "headers", "cookies", "meta", "priority", "flags", "cb_kwargs")
-#: How Scrapy names the end of a crawl by a signal: the only one after which it can go on.
-_INTERRUPTED = "shutdown"
 
 
 class FrontierEntry:
@@ -458,7 +456,7 @@ class ResumableScheduler(Scheduler):
             for entry in list(self._in_flight.values()):
                 self._give_early(entry)
             self._write([], state=self._start_state)
-            if self._file is not None and reason == _INTERRUPTED:
+            if self._file is not None and reason == INTERRUPTED:  # the only end after which it can go on
                 self._file.close()
             elif self._file is not None:
                 self._file.remove()

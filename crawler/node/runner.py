@@ -26,7 +26,7 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.spider import iter_spider_classes
 
 from crawler import extras, setting_names
-from crawler.closing import hurry
+from crawler.closing import hurry, told_to_stop
 from crawler.frontier.journal import attempt_to_continue
 from crawler.frontier.sealing import seal_with
 from crawler.net.egress import EgressBlockedError, require_guard
@@ -297,6 +297,7 @@ class _Process(AsyncCrawlerProcess):
     def _signal_shutdown(self, signum: int, _: Any) -> None:
         from twisted.internet import reactor  # noqa: PLC0415 - installs a reactor if none was chosen before
 
+        told_to_stop(signum)
         super()._signal_shutdown(signum, _)
         reactor.callFromThread(hurry, self.crawlers, self.settings.getfloat(setting_names.STOP_GRACE))
 

@@ -22,7 +22,7 @@ from scrapy import signals
 from scrapy.exceptions import CloseSpider, NotConfigured
 
 from crawler import extras
-from crawler.closing import Closing
+from crawler.closing import Closing, was_told_to_stop
 from crawler.orders import Expected
 from crawler.report.failures import (
     exception_reason,
@@ -273,6 +273,9 @@ class ProgressReport:
         self.failed(_url(response), raised_facts(failure.value, Reason.SPIDER_FAILED), request)
 
     def spider_closed(self, reason: str) -> None:
+        if reason == outbox.INTERRUPTED and not was_told_to_stop():
+            # no fault of the node's: what ends itself would do so in each attempt
+            reason = outbox.STOPPED_ITSELF
         self._finish_reason = outbox.ITEMS_LOST if self._items_lost else reason
         self._count_refusals()
         if self._timer and self._timer.running:

@@ -131,3 +131,8 @@ def test_without_an_attempt_it_is_scrapyds_runner() -> None:
     command = [sys.executable, "-m", "crawler.node.runner", "list"]
     done = subprocess.run(command, capture_output=True, env=env, cwd=ROOT, check=True, text=True)
     assert "seo" in done.stdout.split()
+
+
+def test_a_crawl_that_stops_itself_was_not_stopped_by_its_node(run: Run, site: Site) -> None:
+    crawl = run("stops_itself", f"{site.url}/tree/1", cwd=SHOP)
+    assert (crawl.report["finish_reason"], len(crawl.items)) == ("stopped_itself", 1)

@@ -93,3 +93,15 @@ class Silenced(Spider):
     def parse(self, response: Response) -> Any:
         sys.stdout = None  # type: ignore[assignment]
         yield {"url": response.url}
+
+
+class StopsItself(Spider):
+    """Ends its process as its node would."""
+
+    name = "stops_itself"
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        from twisted.internet import reactor  # noqa: PLC0415 - installs a reactor if none was chosen before
+
+        yield {"url": response.url}
+        reactor.callLater(0, reactor.stop)
