@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
+from node import TurnedClock
 
 LOG_LIMIT = 2 << 20
 
@@ -93,3 +94,19 @@ def test_one_that_prints_without_end_is_stopped_while_its_log_is_small(
     assert time.monotonic() - began < 25, "it is not given the grace to print on"
     # the limit, a quarter of it, and what is printed between two looks
     assert LOG_LIMIT < (folder / "crawl.log").stat().st_size < 40 * LOG_LIMIT
+
+
+def test_a_clock_that_is_turned_by_an_hour_ends_no_crawl_and_saves_none(
+    new_node: Callable[..., Any], tmp_path: Path
+) -> None:
+    clock = TurnedClock(tmp_path / "clock")
+    node = new_node(**clock.environment()).start()
+    stubborn, lasting = node.run_until_ready("stubborn"), node.run_until_ready("polite")
+    clock.turn(-3600)
+    assert node.cancel(stubborn) == "running"
+    report = node.exit_of(stubborn)
+    assert (report["stopped_by"], report["signal"]) == ("cancel", signal.SIGKILL)
+    clock.turn(2 * 3600)
+    assert node.answers(), "it has looked at the time"
+    assert node.cancel(lasting) == "running"
+    assert node.exit_of(lasting)["stopped_by"] == "cancel"
