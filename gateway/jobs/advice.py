@@ -203,8 +203,8 @@ _ENDED: dict[Reason, Advice] = {
     Reason.RECORD_LIMIT: Advice(
         "Its items, requests and frontier took more than CRAWL_MAX_RECORD_BYTES on the node.",
         (
-            Step("See what it finds so much of", Place.LOG),
-            Step("Have it find less, or raise CRAWL_MAX_RECORD_BYTES on the nodes", Place.NODES),
+            Remedy("See what it finds so much of", Place.LOG),
+            Remedy("Have it find less, or raise CRAWL_MAX_RECORD_BYTES on the nodes", Place.NODES),
         ),
         "docs/reference/limits.md",
     ),
