@@ -50,7 +50,7 @@ def test_depth_0_is_the_start_urls_alone_for_a_foreign_spider_too(doors: Crawl) 
 def test_nothing_that_a_project_sets_puts_the_remote_control_on(doors: Crawl) -> None:
     names = item(doors, "extensions")["names"]
     assert isinstance(names, list)
-    assert "Report" in names
+    assert "ProgressReport" in names
     assert not {"RemoteControl", "TelnetConsole"} & set(names)
 
 

@@ -209,7 +209,7 @@ for file in ("environ", "mem", "fd/0"):
         continue
     raise AssertionError(file)
 assert process_tree.find_leader(folder) == child.pid
-assert process_tree.use_more_than(1, [process_tree.Share(child.pid, 2)])
+assert process_tree.use_more_than(1, [process_tree.MemoryShare(child.pid, 2)])
 process_tree.kill_rest(None, folder)
 assert child.wait(10) == -9
 """

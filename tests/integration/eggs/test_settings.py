@@ -36,7 +36,7 @@ def test_its_pipelines_and_feeds_work_and_the_feeds_lie_in_the_attempts_folder(c
 
 def test_neither_settings_nor_add_ons_nor_extensions_open_a_door(crawl: Crawl) -> None:
     names = set(crawl.of_kind("extensions")[0]["names"])
-    assert "Report" in names
+    assert "ProgressReport" in names
     assert not {"OwnControl", "RemoteControl", "TelnetConsole"} & names
 
 

@@ -37,7 +37,7 @@ from gateway.errors import UnavailableError
 from gateway.stores import mongo
 from gateway.stores.indexes import ensure_indexes
 from gateway.stores.mongo import Document, connect
-from gateway.web import parts
+from gateway.web import container
 
 #: Times that a story is begun again; each kind of write fails once.
 MOST = 60
@@ -150,7 +150,7 @@ def world(relay: ReplicaSet, uri: str, redis_url: str, folder: Path, asked_again
 def have_patience() -> None:
     """A machine that others share may stand still for longer than the platform waits: what is tested is no time."""
     connect.__kwdefaults__["timeout"] = PATIENCE
-    parts._STORE_SECONDS = PATIENCE
+    container._STORE_SECONDS = PATIENCE
     mongo._SELECTION = PATIENCE
 
 
