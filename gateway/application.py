@@ -115,7 +115,6 @@ def _forbid_null(schema: dict[str, Any]) -> None:
         schema["anyOf"] = choices
 
 
-# An unknown query parameter is refused: otherwise a misspelt one would be ignored silently
 # --- what pages of the origins in `GATEWAY_CORS_ORIGINS`, which the operator lists, may do: all that a key allows
 
 #: Headers that such a page may read besides the body.
