@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import functools
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -96,6 +94,7 @@ class Submission:
     _check: WorkCheck
     _waker: Waker
     _admission: Admission
+    #: Hands the request's context on to its threads: its id, for the log.
     _executor: Executor
     _clock: Clock = utc_now
 
@@ -262,9 +261,7 @@ class Submission:
         return function(*args)
 
     async def _run(self, function: Callable[..., Result], *args: Any) -> Result:
-        # the thread gets the request's context: its id, for the log
-        call = functools.partial(contextvars.copy_context().run, function, *args)
-        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
 
 
 def _was_asked_by(job: Job, order: Order) -> bool:
