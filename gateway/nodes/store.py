@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import NamedTuple, Self
 
@@ -218,14 +219,18 @@ class NodeStore:
         self._holds = HoldStore(database, clock)
         self._clock = clock
         self._list = node_list
-        #: When nodes were read for `lately`, and these.
-        self._kept: tuple[datetime, list[Node]] | None = None
+        #: Another object after each write of this process.
+        self._last_write = object()
+        #: After which write, and when, nodes were read for `lately`; and these.
+        self._kept: tuple[object, datetime, list[Node]] | None = None
 
-    @property
-    def _written(self) -> MongoCollection[Document]:
-        """The collection, for a write of this process: the next look reads it anew."""
-        self._kept = None
-        return self._nodes
+    @contextmanager
+    def _writing(self) -> Iterator[MongoCollection[Document]]:
+        """The collection, for a write of this process. What was read before its end is read anew by the next look."""
+        try:
+            yield self._nodes
+        finally:
+            self._last_write = object()
 
     @state_change("nodes.heartbeat")
     def heartbeat(
@@ -278,7 +283,8 @@ class NodeStore:
         if instance is not None:
             said["instance"], query["instance"] = instance, {"$in": [None, instance]}
         try:
-            return self._written.update_one(query, {"$set": said}, upsert=True).upserted_id is not None
+            with self._writing() as nodes:
+                return nodes.update_one(query, {"$set": said}, upsert=True).upserted_id is not None
         except DuplicateKeyError:
             if succeeds is None or not self._succeed(node, succeeds, said):
                 self._refuse(node, said["url"])
@@ -287,19 +293,22 @@ class NodeStore:
     def _succeed(self, node: str, last: datetime, said: Document) -> bool:
         """Take over the name, not the failures, if its owner gave no sign of life since `last`; whether it did."""
         update = {"$set": said, "$unset": {**_FAILURES, "rival_url": "", "rival_at": ""}}
-        return self._written.update_one({"_id": node, "heartbeat_at": last}, update).matched_count == 1
+        with self._writing() as nodes:
+            return nodes.update_one({"_id": node, "heartbeat_at": last}, update).matched_count == 1
 
     def _refuse(self, node: str, url: str) -> None:
         """Raises `NameTakenError`, and notes the rival in the node's document."""
         rival = {"rival_url": url, "rival_at": self._clock()}
-        owner = self._written.find_one_and_update({"_id": node}, {"$set": rival})
+        with self._writing() as nodes:
+            owner = nodes.find_one_and_update({"_id": node}, {"$set": rival})
         if owner is not None:
             raise NameTakenError(node, owner["url"], owner["heartbeat_at"])
 
     @state_change("nodes.took_egg")
     def took_egg(self, node: str, egg: Egg) -> None:
         """The node has just taken the egg, which its next heartbeat will report: it may get work for it at once."""
-        self._written.update_one({"_id": node}, {"$addToSet": {"eggs": list(egg)}})
+        with self._writing() as nodes:
+            nodes.update_one({"_id": node}, {"$addToSet": {"eggs": list(egg)}})
 
     def all(self, *, attempts: bool = True, held: Iterable[Held] | None = None) -> list[Node]:
         """All nodes, with the number of their used slots, which is taken from `held` if that is given. Without
@@ -317,12 +326,12 @@ class NodeStore:
 
         A choice by what has changed since does no harm: a full or a drained node gives no hold.
         """
-        now = self._clock()
-        kept = self._kept
-        if anew or kept is None or not timedelta() <= now - kept[0] <= KEPT:
+        nodes = self._kept_nodes()
+        if anew or nodes is None:
+            as_of = self._last_write, self._clock()
             found = self._nodes.find({}, _UNSEEN).sort("_id", ASCENDING)
-            kept = self._kept = now, [self._on_list(node) for node in self._documents.many(found)]
-        nodes = kept[1]
+            nodes = [self._on_list(node) for node in self._documents.many(found)]
+            self._kept = *as_of, nodes
         slots = self._holds.used_by_kind(_SLOTS)
         browsers = self._holds.used_by_kind(_BROWSERS) if any(node.max_render_slots for node in nodes) else {}
         holders = self._holds.holders([node_resource(node.id) for node in nodes if node.trial])
@@ -336,6 +345,13 @@ class NodeStore:
             )
             for node in nodes
         ]
+
+    def _kept_nodes(self) -> list[Node] | None:
+        if self._kept is None:
+            return None
+        write, read_at, nodes = self._kept
+        is_fresh = timedelta() <= self._clock() - read_at <= KEPT
+        return nodes if write is self._last_write and is_fresh else None
 
     def is_any_failing(self) -> bool:
         """Whether any node rests, or has failed since its last success."""
@@ -379,16 +395,16 @@ class NodeStore:
         failed, or was given another attempt, since it was read.
         """
         unchanged = {"failed_at": _same(node.failed_at), "trial": _same(node.trial)}
-        return (
-            self._written.update_one({"_id": node.id, **unchanged}, {"$set": {"trial": attempt}}).matched_count == 1
-        )
+        with self._writing() as nodes:
+            return nodes.update_one({"_id": node.id, **unchanged}, {"$set": {"trial": attempt}}).matched_count == 1
 
     @state_change("nodes.forget")
     def forget(self, node: Node) -> bool:
         """Delete the node, unless it has given a sign of life since it was read; returns whether it is gone."""
         # a new node of this name is not drained; first, because nobody would open it after a crash in between
         self._holds.open(node_resource(node.id))
-        self._written.delete_one({"_id": node.id, "heartbeat_at": node.heartbeat_at})
+        with self._writing() as nodes:
+            nodes.delete_one({"_id": node.id, "heartbeat_at": node.heartbeat_at})
         if (found := self.get(node.id)) is None:
             return True
         if found.draining_since is not None:
@@ -417,19 +433,22 @@ class NodeStore:
             "rest_until": now + rest(failures, failure.longest_rest),
         }
         query = {"_id": node.id, "failed_at": _same(node.failed_at)}
-        return self._written.update_one(query, {"$set": changes}).matched_count == 1
+        with self._writing() as nodes:
+            return nodes.update_one(query, {"$set": changes}).matched_count == 1
 
     @state_change("nodes.succeeded")
     def succeeded(self, node: str, began_at: datetime) -> bool:
         """Forget its failures if the last of them was before `began_at`; returns whether there were any."""
         query = {"_id": node, "failed_at": {"$lt": began_at}}
-        return self._written.update_one(query, {"$unset": _FAILURES}).matched_count == 1
+        with self._writing() as nodes:
+            return nodes.update_one(query, {"$unset": _FAILURES}).matched_count == 1
 
     @state_change("nodes.returned")
     def returned(self, node: Node) -> bool:
         """End the rest of a node that has answered a probe; whether it rested. Its failures are remembered."""
         query = {"_id": node.id, "rest_until": _same(node.rest_until)}
-        return self._written.update_one(query, {"$unset": {"rest_until": "", "trial": ""}}).matched_count == 1
+        with self._writing() as nodes:
+            return nodes.update_one(query, {"$unset": {"rest_until": "", "trial": ""}}).matched_count == 1
 
     @state_change("nodes.drain")
     def drain(self, node: str) -> Node | None:
@@ -438,19 +457,20 @@ class NodeStore:
             return None
         # workers that have read the node before this can put nothing there any more
         self._holds.close(node_resource(node))
-        self._written.update_one(
-            {"_id": node, "draining_since": {"$exists": False}}, {"$set": {"draining_since": self._clock()}}
-        )
+        with self._writing() as nodes:
+            nodes.update_one(
+                {"_id": node, "draining_since": {"$exists": False}}, {"$set": {"draining_since": self._clock()}}
+            )
         return self.get(node)
 
     @state_change("nodes.resume")
     def resume(self, node: str) -> Node | None:
         """Undo `drain`, and forget its failures: a node at rest is probed next. `None` if there is no such node."""
-        self._written.update_one({"_id": node}, {"$unset": {"draining_since": "", **_REMEMBERED}})
+        with self._writing() as nodes:
+            nodes.update_one({"_id": node}, {"$unset": {"draining_since": "", **_REMEMBERED}})
         self._holds.open(node_resource(node))
-        self._written.update_one(
-            {"_id": node, "rest_until": {"$exists": True}}, {"$set": {"rest_until": self._clock()}}
-        )
+        with self._writing() as nodes:
+            nodes.update_one({"_id": node, "rest_until": {"$exists": True}}, {"$set": {"rest_until": self._clock()}})
         return self.get(node)
 
 

@@ -170,6 +170,27 @@ def test_looks_in_quick_succession_read_the_nodes_once_and_their_free_slots_each
     assert {found.id for found in nodes.lately() if found.draining_since} == {"n1", "n2"}
 
 
+def test_what_was_written_during_a_look_is_seen_by_the_next(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    platform.heartbeat()
+    moment = platform.clock()
+    nodes = NodeStore(platform.database, lambda: moment)
+    read = nodes._documents.many
+
+    def many(found: Any) -> Any:
+        documents = read(list(found))
+        nodes.drain("n1")
+        return documents
+
+    monkeypatch.setattr(nodes._documents, "many", many)
+    assert [found.draining_since for found in nodes.lately()] == [None]
+    monkeypatch.undo()
+    assert [found.draining_since for found in nodes.lately()] == [
+        moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+    ]
+
+
 def test_a_look_leaves_out_what_has_no_part_in_the_choice_of_a_node(platform: Platform) -> None:
     failing_nodes(platform, range(1))
     platform.heartbeat("n1", alive=(f"{uuid.uuid4().hex}-1",))
