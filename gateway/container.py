@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from gateway.schedules.firing import TargetMarks
     from gateway.schedules.orders import OccurrenceOrders
     from gateway.signals.webhooks import OutgoingCaller
-    from gateway.tracing import Tracing
 
 
 class Closable(Protocol):
@@ -170,32 +169,23 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
 class Container(Builder):
     """The parts that all processes share. No store is connected before a part that needs it is used."""
 
-    #: What the process is called in traces; one without a name makes none.
-    process: str | None = None
-
     def __init__(self, settings: Settings | None = None) -> None:
         super().__init__()
+        self._traces: Closable | None = None
         if settings is not None:
             self.settings = settings
 
-    # --- traces: where they are on, some parts are others that make spans
+    def start_traces(self, process: str) -> None:
+        """Have the process make spans under this name, if traces are on. Called after its last fork."""
+        if (endpoint := self.settings.otel_exporter_otlp_endpoint) is not None:
+            from gateway.tracing import Tracing
 
-    @property
-    def is_traced(self) -> bool:
-        return self.process is not None and self.settings.otel_exporter_otlp_endpoint is not None
+            self[Tracing] = self._traces = Tracing(str(endpoint), f"discoverybot-{process}")
 
-    def build(self, kind: type[Part], **given: Any) -> Part:
-        if self.is_traced:
-            from gateway.tracing import TRACED
-
-            kind = TRACED.get(kind, kind)
-        return super().build(kind, **given)
-
-    @part
-    def tracing(self) -> Tracing:
-        from gateway.tracing import Tracing
-
-        return self.opened(Tracing(str(self.settings.otel_exporter_otlp_endpoint), f"discoverybot-{self.process}"))
+    def end_traces(self) -> None:
+        """Send what is left of them."""
+        if self._traces is not None:
+            self._traces.close()
 
     # --- by name: values whose class is not ours
 

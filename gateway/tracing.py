@@ -1,7 +1,7 @@
 """Traces by OpenTelemetry: the steps of a crawl from its request to its webhooks, and how long each took.
 
-Imported only where traces are on: it needs the extra `discoverybot[otel]`. The container then builds the parts in
-`TRACED` instead of those that they derive from, so a process without traces crosses nothing of this.
+Imported only where traces are on: it needs the extra `discoverybot[otel]`. The steps that have a span are marked with
+`traced` where they are; a process without traces crosses nothing of this.
 
 The spans of a crawl meet by `traceparent` in the job's document. The worker writes the span of an attempt when it has
 the facts, so nothing of this is in a spider's process, or on a node. A job that no request began (a schedule's run, a
@@ -20,7 +20,6 @@ from datetime import datetime
 from importlib.metadata import version
 from typing import Any
 
-from attrs import define
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
@@ -40,6 +39,7 @@ from gateway.jobs.submission import Order, Receipt, Submission
 from gateway.nodes.store import Node
 from gateway.signals.webhooks import Webhooks, host_of, missing
 from gateway.sites.runs import RunOrder, Scraping
+from gateway.traced import Surrounding, surround
 
 #: Seconds that a collector has to take a batch; a batch that it does not take is dropped.
 EXPORT_SECONDS = 3.0
@@ -94,8 +94,8 @@ def _open(span: Span) -> Iterator[Span]:
 
 
 class Tracing:
-    """Makes spans, and sends them from a thread of its own, in batches: a collector that is slow or away costs its
-    spans, and no caller any time. The queue is bounded (`OTEL_BSP_MAX_QUEUE_SIZE`).
+    """Makes the spans of this process, and sends them from a thread of its own, in batches. A collector that is slow
+    or away costs its spans, and no caller any time. The queue is bounded (`OTEL_BSP_MAX_QUEUE_SIZE`).
 
     Made in the process that has the spans, after every fork, because a fork has no such thread. The SDK itself reads
     from `OTEL_…` which traces are kept, what the service is called, and the headers that the collector wants.
@@ -110,9 +110,11 @@ class Tracing:
         self._exporter: SpanExporter = _exporter(endpoint)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("discoverybot")
+        surround(Spans(self).of_steps())
 
     def close(self) -> None:
         """Send what is left, for `PARTING` seconds. What ends after that is dropped."""
+        surround({})
         # the SDK would wait for the collector for half a minute
         parting = threading.Thread(target=self._provider.shutdown, name="last-spans", daemon=True)
         parting.start()
@@ -230,79 +232,66 @@ def _answered(span: Span, scope: Scope, message: Message) -> None:
         span.end()
 
 
-# --- the parts of the platform that make spans
+# --- the steps that `gateway.traced` marks
 
 
-@define(eq=False, repr=False, slots=False, kw_only=True)
-class TracedSubmission(Submission):
-    _tracing: Tracing
+class Spans:
+    """Surrounds each step with its span. A method gets the step, the service that takes it, and its arguments."""
 
-    async def submit(self, order: Order) -> Receipt:
+    def __init__(self, tracing: Tracing) -> None:
+        self._tracing = tracing
+
+    def of_steps(self) -> dict[str, Surrounding]:
+        return {
+            "submit": self._submit,
+            "start_run": self._start_run,
+            "post_to_node": self._post_to_node,
+            "conclude": self._conclude,
+            "settle": self._settle,
+            "call_webhooks": self._call_webhooks,
+            "call_webhook": self._call_webhook,
+        }
+
+    async def _submit(self, step: Surrounding, submission: Submission, order: Order) -> Receipt:
         with self._tracing.step("submit") as span:
-            receipt = await super().submit(order._replace(traceparent=_traceparent(span)))
+            receipt: Receipt = await step(submission, order._replace(traceparent=_traceparent(span)))
             span.set_attributes({"discoverybot.job_id": receipt.job_id, "discoverybot.cached": receipt.cached})
             return receipt
 
-
-@define(eq=False, repr=False, slots=False, kw_only=True)
-class TracedScraping(Scraping):
-    _tracing: Tracing
-
-    def start(self, order: RunOrder) -> Job:
+    def _start_run(self, step: Surrounding, scraping: Scraping, order: RunOrder) -> Job:
         with self._tracing.step("submit", site=order.site) as span:
-            job = super().start(order._replace(traceparent=_traceparent(span)))
+            job: Job = step(scraping, order._replace(traceparent=_traceparent(span)))
             span.set_attribute("discoverybot.job_id", job.id)
             return job
 
-
-@define(eq=False, repr=False, slots=False, kw_only=True)
-class TracedDispatch(Dispatch):
-    _tracing: Tracing
-
-    def _post(self, job: Job, node: Node) -> None:
+    def _post_to_node(self, step: Surrounding, dispatch: Dispatch, job: Job, node: Node) -> None:
         with self._tracing.about(job, "dispatch", SpanKind.CLIENT, attempt=job.attempt, node=node.id):
-            super()._post(job, node)
+            step(dispatch, job, node)
 
-
-@define(eq=False, repr=False, slots=False, kw_only=True)
-class TracedCompletion(Completion):
-    _tracing: Tracing
-
-    def settle(self, job: Job) -> None:
-        if job.settled is False:
-            with self._tracing.about(job, "settle", status=job.status.value):
-                super().settle(job)
-
-    def _concluded(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:
-        super()._concluded(job, attempt, outcome)
+    def _conclude(
+        self, step: Surrounding, completion: Completion, job: Job, attempt: Attempt, outcome: Outcome
+    ) -> None:
+        step(completion, job, attempt, outcome)
         self._tracing.attempt(job, attempt, outcome)
 
+    def _settle(self, step: Surrounding, completion: Completion, job: Job) -> None:
+        if job.settled is False:
+            with self._tracing.about(job, "settle", status=job.status.value):
+                step(completion, job)
 
-@define(eq=False, repr=False, slots=False, kw_only=True)
-class TracedWebhooks(Webhooks):
-    _tracing: Tracing
-
-    async def _call(self, job: Job, end: float) -> dict[str, str]:
+    async def _call_webhooks(self, step: Surrounding, webhooks: Webhooks, job: Job, end: float) -> dict[str, str]:
         with self._tracing.about(job, "webhooks", round=job.webhook_failures + 1, calls=len(missing(job))) as span:
-            failures = await super()._call(job, end)
+            failures: dict[str, str] = await step(webhooks, job, end)
             if failures:
                 _failed(span, f"{len(failures)} did not answer")
             return failures
 
-    async def _post(self, user_id: str, url: str, body: bytes) -> str | None:
+    async def _call_webhook(
+        self, step: Surrounding, webhooks: Webhooks, user_id: str, url: str, body: bytes
+    ) -> str | None:
         # the host alone: the path of many a webhook is its password
         with self._tracing.step("webhook", SpanKind.CLIENT, **{"server.address": host_of(url)}) as span:
-            reason = await super()._post(user_id, url, body)
+            reason: str | None = await step(webhooks, user_id, url, body)
             if reason is not None:
                 _failed(span, "it did not take the call")
             return reason
-
-
-#: By the part whose place it takes.
-TRACED: dict[type[Any], type[Any]] = {
-    Submission: TracedSubmission,
-    Scraping: TracedScraping,
-    Dispatch: TracedDispatch,
-    Completion: TracedCompletion,
-    Webhooks: TracedWebhooks,
-}

@@ -56,6 +56,7 @@ from gateway.nodes.store import Failure, Node, NodeStore
 from gateway.projects.eggs import EggCopies
 from gateway.projects.environment import HandedOver, ProjectEnvironment, ProjectStore
 from gateway.stores.mongo import within
+from gateway.traced import traced
 
 
 def node_spec(job: Job, assignment: Assignment, given: HandedOver) -> NodeSpec:
@@ -334,6 +335,7 @@ class Dispatch:
 
         return NodeStep(f"post {_attempt(job)}", post, failed)
 
+    @traced("post_to_node")
     def _post(self, job: Job, node: Node) -> None:
         """Raises `NodeUnreachableError`, `NodeRefusedError`."""
         if (assignment := job.assignment) is None:

@@ -30,6 +30,7 @@ from gateway.nodes.holds import HoldStore
 from gateway.nodes.store import NodeStore
 from gateway.stores.mongo import mongo_errors
 from gateway.stores.redis import dedupe_key
+from gateway.traced import traced
 
 log = structlog.get_logger()
 
@@ -153,6 +154,7 @@ class Completion:
             self._waker.wake_job(resumed)
         return resumed
 
+    @traced("settle")
     def settle(self, job: Job) -> None:
         """Carry out all consequences of the job's end. The sweeper repeats this until all of them succeed."""
         if job.settled is not False:
@@ -245,7 +247,8 @@ class Completion:
             self._concluded(job, attempt, outcome)
             self._settle_soon(finished)
 
-    def _concluded(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:  # noqa: ARG002 - for who derives
+    @traced("conclude")
+    def _concluded(self, job: Job, attempt: Attempt, _outcome: Outcome) -> None:
         """What came of the attempt is recorded; of all processes that tried, this one did it."""
         self._health.judge(job, attempt)
 

@@ -25,6 +25,7 @@ from gateway.projects.catalog import WorkCheck
 from gateway.schedules.store import ScheduleStore
 from gateway.stores.mongo import mongo_errors
 from gateway.stores.redis import dedupe_key
+from gateway.traced import traced
 
 log = structlog.get_logger()
 Result = TypeVar("Result")
@@ -98,6 +99,7 @@ class Submission:
     _executor: Executor
     _clock: Clock = utc_now
 
+    @traced("submit")
     async def submit(self, order: Order) -> Receipt:
         """Raises `InvalidRequestError`, `ForbiddenAddressError`, `IdempotencyConflictError`, `UnavailableError`; and
         `TooManyError`, unless an existing job answers the request.

@@ -28,6 +28,7 @@ from gateway.jobs.job import Job
 from gateway.jobs.messages import about
 from gateway.jobs.store import DueWebhooks, JobStore
 from gateway.signals.webhook_caller import CALL_SECONDS
+from gateway.traced import traced
 
 log = structlog.get_logger()
 Asked = ParamSpec("Asked")
@@ -223,6 +224,7 @@ class Webhooks:
                 # they are called again once the lease has lapsed
                 log.warning("webhooks_not_recorded", error=str(error), kind=type(error).__name__)
 
+    @traced("call_webhooks")
     async def _call(self, job: Job, end: float) -> dict[str, str]:
         """Call every webhook that has not answered yet; returns the reason of each one that failed."""
         failures = dict.fromkeys(missing(job), "there was no time left to call it")
@@ -241,6 +243,7 @@ class Webhooks:
                 await asyncio.gather(*map(call, list(failures)))
         return failures
 
+    @traced("call_webhook")
     async def _post(self, user_id: str, url: str, body: bytes) -> str | None:
         try:
             return await self._caller.post(user_id, url, body)

@@ -22,6 +22,7 @@ from gateway.sites.crawl import SiteCheck, SiteOrders
 from gateway.sites.site import OPERATOR, Site
 from gateway.sites.store import SiteStore
 from gateway.stores.mongo import mongo_errors
+from gateway.traced import traced
 
 
 class SiteRun(NamedTuple):
@@ -92,6 +93,7 @@ class Scraping:
     _allowed_networks: Sequence[Network] = ()
     _clock: Clock = utc_now
 
+    @traced("start_run")
     def start(self, order: RunOrder) -> Job:
         """The job of the new run, or the earlier job if the idempotency key was used before.
 

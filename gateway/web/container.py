@@ -49,8 +49,6 @@ _AT_START = (KeyRing, RequestCounter, ScrapydPages, Submission, SharedHealth, De
 class GatewayParts(Container):
     """No part waits for a store: one that is away does not keep the gateway from starting."""
 
-    process = "gateway"
-
     def __init__(self, settings: Settings, end: AsyncExitStack) -> None:
         """`end` closes the parts whose closing has to be awaited."""
         super().__init__(settings)
@@ -129,6 +127,8 @@ async def gateway_parts(settings: Settings) -> AsyncIterator[GatewayParts]:
     """The parts, at work; they are closed at the end."""
     async with AsyncExitStack() as end:
         parts = GatewayParts(settings, end)
+        parts.start_traces(GATEWAY)
+        end.callback(parts.end_traces)
         end.callback(parts.close)
         for work in (parts.readiness.watch(), parts.readiness.prepare(), _give_signs_of_life(parts)):
             end.callback(asyncio.create_task(work).cancel)

@@ -53,6 +53,7 @@ class SignOfLife(bootsteps.StartStopStep):
         self._ended = threading.Event()
 
     def start(self, _parent: Any) -> None:
+        self._parts.start_traces(WORKER)
         threading.Thread(target=self._beat, name="sign-of-life", daemon=True).start()
 
     def stop(self, _parent: Any) -> None:
@@ -60,8 +61,7 @@ class SignOfLife(bootsteps.StartStopStep):
         if Webhooks in self._parts:
             # without this, calls under way would go on
             self._parts[Webhooks].close()
-        if self._parts.is_traced:
-            self._parts.tracing.close()
+        self._parts.end_traces()
 
     terminate = stop
 
@@ -246,8 +246,6 @@ class Consumer(consumer.Consumer):
 # --- the application: it sets how messages travel, not what they cause
 class WorkerParts(Container):
     """The parts of a worker or a beat."""
-
-    process = "worker"
 
     @part
     def database(self) -> Database[Document]:

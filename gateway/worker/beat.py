@@ -42,8 +42,8 @@ class MongoScheduler(Scheduler):
 
     def setup_schedule(self) -> None:
         self._parts: Container = self.app.parts
-        self._parts.process = BEAT
         refuse_newer_stores(self._parts.mongo_uri, BEAT)
+        self._parts.start_traces(BEAT)
         self._interval: float = self.app.conf.beat_max_loop_interval
         self._name = process_name(BEAT)
         self._swept_at = self._beat_at = float("-inf")
@@ -73,8 +73,7 @@ class MongoScheduler(Scheduler):
         self._looks.close()
         if Sweeper in self._parts:
             self._parts[Sweeper].close()
-        if self._parts.is_traced:
-            self._parts.tracing.close()
+        self._parts.end_traces()
 
     def is_due(self, entry: ScheduleEntry) -> Any:
         """Whether this beat has to send `entry`, and the seconds until the next look at it."""

@@ -44,7 +44,6 @@ def test_without_an_endpoint_nothing_of_it_is_loaded() -> None:
     code = (
         "import sys, celery_app, gateway.application as web, gateway.web.container\n"
         "web.create_app()\n"
-        "assert not celery_app.app.parts.is_traced\n"
         "print([name for name in sys.modules if name.startswith(('opentelemetry.exporter', 'gateway.tracing'))])"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
