@@ -192,10 +192,11 @@ def spider_infos(project: str, version: str | None) -> list[dict[str, Any]]:
 
     Raises anything that its modules raise.
     """
-    from crawler import scrapy_versions  # noqa: PLC0415 - Scrapy is a second's work, which a bad egg is not worth
-    from crawler.project_guard import project_settings  # noqa: PLC0415 - as above
+    from crawler import private_names, scrapy_versions  # noqa: PLC0415 - Scrapy is a second's work
+    from crawler.project_guard import project_settings  # noqa: PLC0415 - which a bad egg is not worth
 
     scrapy_versions.refuse_older()
+    private_names.refuse_without_private_names()
 
     settings = project_settings()
     scrapy_versions.load_pre_crawler_settings(settings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,13 @@ def python(request: pytest.FixtureRequest) -> ProjectPython:
 @pytest.fixture
 def crawl(start: Start, python: ProjectPython) -> Callable[..., Crawl]:
     return lambda *args, **spec: start(*args, cwd=WALK, python=python, settings=PLAIN, **spec).wait()
+
+
+def test_it_has_the_private_names_that_crawls_need(python: ProjectPython) -> None:
+    code = "from crawler.private_names import refuse_without_private_names as look; look()"
+    env = {**os.environ, "PYTHONPATH": str(python.path)}
+    ran = subprocess.run([*python.command, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_a_crawl_leaves_all_that_the_platform_reads(crawl: Callable[..., Crawl]) -> None:

@@ -1,0 +1,61 @@
+"""Names of Scrapy's and Twisted's that are not public, and that crawls need all the same.
+
+Any release may change them. A project whose Scrapy lacks one is refused when it is deployed, in one line, instead of
+each of its crawls when it comes to the place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import scrapy
+from scrapy.utils.misc import load_object
+
+from crawler.scrapy_versions import HAS_FRONTIER, VERSION, UnknownScrapyError
+
+_SINCE_2_13 = VERSION >= (2, 13)
+_ENGINE = "scrapy.core.engine.ExecutionEngine"
+
+#: Attributes of a class, or of its objects, and what each is for.
+_NEEDED: dict[str, tuple[str, ...]] = {
+    # the frontier: which requests are done, and whether the spider's start is over
+    _ENGINE: ("_handle_downloader_output", "_start", "_slot")
+    if HAS_FRONTIER
+    else ("_slot" if _SINCE_2_13 else "slot",),
+    # the end of a crawl that does not end by itself
+    f"scrapy.core.engine.{'_Slot' if _SINCE_2_13 else 'Slot'}": ("_maybe_fire_closing", "closing", "inprogress"),
+    "scrapy.core.scraper.Scraper": ("_check_if_closing", "slot"),
+    "scrapy.core.scraper.Slot": ("queue", "active", "itemproc_size", "closing"),
+    "scrapy.core.downloader.handlers.DownloadHandlers": ("_handlers",),
+    # the pace of a site, and when a request was sent
+    "scrapy.core.downloader.Downloader": ("_process_queue", "_download", "slots"),
+    # the spider's arguments, and signals
+    "scrapy.crawler.Crawler": ("_create_spider",),
+    "scrapy.crawler.CrawlerProcess": ("_signal_shutdown",),
+    # the egress rule
+    "twisted.web.client.HTTPConnectionPool": ("_factory",),
+}
+
+
+def refuse_without_private_names() -> None:
+    """Raises `UnknownScrapyError` for a Scrapy, or a Twisted, in which a name is gone."""
+    for path, names in _NEEDED.items():
+        try:
+            known = _attributes(load_object(path))
+        except (ImportError, NameError):
+            known = set()
+        if gone := [name for name in names if name not in known]:
+            raise UnknownScrapyError(
+                f"Scrapy {scrapy.__version__} or its Twisted is newer than what this node knows ({path} has no "
+                f"{gone[0]}): pin an older release, or update the platform"
+            )
+
+
+def _attributes(cls: type[Any]) -> set[str]:
+    """Those that its code names: some are there only once an object is made."""
+    known: set[str] = set()
+    for one in cls.__mro__:
+        known.update(vars(one))
+        if code := getattr(vars(one).get("__init__"), "__code__", None):
+            known.update(code.co_names)
+    return known
