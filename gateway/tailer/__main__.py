@@ -28,7 +28,7 @@ from gateway.errors import JobNotFoundError, UnreadableError
 from gateway.jobs.store import JobStore
 from gateway.logging import configure
 from gateway.logs.store import LogStream
-from gateway.process import hide_process
+from gateway.process import hide_process, take_short_turns
 from gateway.settings import Settings, SettingsError
 from gateway.stores.document_format import refuse_newer_stores
 from gateway.stores.mongo import within
@@ -126,9 +126,6 @@ def _has_work(home: Path) -> bool:
 
 #: Seconds that a thread may take to finish its present work.
 STOP_GRACE = 3.0
-#: Seconds a thread may run before another has its turn. A log line passes through four threads on its way to Redis;
-#: at Python's own 5 ms each it would wait behind a batch of items.
-TURN = 0.0005
 #: Seconds that publishing an event may take from shipping to MongoDB while Redis is away.
 ANNOUNCE_TIMEOUT = 0.5
 
@@ -252,7 +249,7 @@ def main() -> int:
         log.error("another_tailer", message=f"a tailer ships {settings.outbox} already; there can be only one")
         return 1
     with lock:
-        sys.setswitchinterval(TURN)
+        take_short_turns()
         _run(TailerParts(settings))
     return 0
 

@@ -22,6 +22,7 @@ from gateway.jobs.dedupe import Dedupe
 from gateway.jobs.submission import Submission
 from gateway.nodes.health import GATEWAY, SIGN_SECONDS, HeartbeatStore, process_name
 from gateway.nodes.scrapyd_pages import ScrapydPages
+from gateway.process import take_short_turns
 from gateway.retention.retention import Deletion
 from gateway.settings import Settings
 from gateway.status.health import Health, SharedHealth
@@ -128,6 +129,7 @@ async def gateway_parts(settings: Settings) -> AsyncIterator[GatewayParts]:
     async with AsyncExitStack() as end:
         parts = GatewayParts(settings, end)
         parts.start_traces(GATEWAY)
+        take_short_turns()
         end.callback(parts.end_traces)
         end.callback(parts.close)
         for work in (parts.readiness.watch(), parts.readiness.prepare(), _give_signs_of_life(parts)):

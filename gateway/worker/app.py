@@ -27,6 +27,7 @@ from gateway.jobs.messages import about_message
 from gateway.jobs.store import JobStore
 from gateway.nodes.health import SIGN_SECONDS, WORKER, HeartbeatStore, process_name
 from gateway.nodes.scrapyd import ScrapydClient
+from gateway.process import take_short_turns
 from gateway.retention.retention import Retention
 from gateway.settings import Settings
 from gateway.signals.webhooks import Webhooks
@@ -54,6 +55,7 @@ class SignOfLife(bootsteps.StartStopStep):
 
     def start(self, _parent: Any) -> None:
         self._parts.start_traces(WORKER)
+        take_short_turns()
         threading.Thread(target=self._beat, name="sign-of-life", daemon=True).start()
 
     def stop(self, _parent: Any) -> None:

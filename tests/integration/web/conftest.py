@@ -32,8 +32,11 @@ Crawl = dict[str, Any]
 
 @contextmanager
 def _serve(settings: Settings) -> Iterator[httpx.Client]:
+    # idle connections stay open for as long as those of a gateway do
     server = uvicorn.Server(
-        uvicorn.Config(create_app(settings), port=0, log_config=None, ws="none", http=BoundedProtocol)
+        uvicorn.Config(
+            create_app(settings), port=0, log_config=None, ws="none", http=BoundedProtocol, timeout_keep_alive=75
+        )
     )
     thread = threading.Thread(target=server.run)
     thread.start()

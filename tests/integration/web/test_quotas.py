@@ -144,7 +144,7 @@ def test_a_refused_request_for_later_leaves_what_was_there_as_it_was(
 
 def test_one_users_later_crawls_leave_room_for_anothers(serve: Serve, settings: Settings) -> None:
     with limited(serve, settings, crawl_user_waiting_max=20, crawl_queue_max=50) as board:
-        at = _ahead(seconds=1)
+        at = _ahead(seconds=6)
         with ThreadPoolExecutor(8) as threads:
             asked = list(threads.map(lambda number: ask(board, str(number), schedule_at=at), range(80)))
         # one that was being inserted may have been counted twice, for a moment
