@@ -6,21 +6,14 @@ A worker that finds no place for a job decides on the reason and writes it down.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from gateway.jobs.job import Requirements, WaitingReason
 from gateway.nodes.store import Node
 
 _SITE = "site:"
 #: Reasons that can change without a look at the job, such as free capacity; a backoff ends by itself.
-PASSING = (
-    WaitingReason.CAPACITY,
-    WaitingReason.NO_NODE,
-    WaitingReason.NO_SUCH_PROJECT,
-    WaitingReason.DISK_FULL,
-    WaitingReason.USER_QUOTA,
-    WaitingReason.BACKOFF,
-)
+PASSING = tuple(one for one in WaitingReason if one not in {WaitingReason.SITE_BUSY, WaitingReason.PREVIOUS_RUN})
 
 
 def why_waits(user_id: str, of_nodes: WaitingReason | None, full: Collection[str]) -> WaitingReason | None:
@@ -34,18 +27,14 @@ def why_waits(user_id: str, of_nodes: WaitingReason | None, full: Collection[str
 def why_no_node(nodes: Sequence[Node], requirements: Requirements) -> WaitingReason:
     """Why none of the nodes that get work now or soon can start a job with these requirements."""
     project, version, render = requirements.project, requirements.version, requirements.render
-    steps: tuple[tuple[Callable[[Node], bool], WaitingReason], ...] = (
-        (lambda node: node.has_code(project, version), WaitingReason.NO_SUCH_PROJECT),
-        (lambda node: node.has_slot(render=render), WaitingReason.CAPACITY),
-        (lambda node: not node.disk_full, WaitingReason.DISK_FULL),
-    )
-    left, reason = list(nodes), WaitingReason.NO_NODE
-    for is_suitable, reason_without in steps:
-        if not left:
-            return reason
-        left, reason = [node for node in left if is_suitable(node)], reason_without
-    # the nodes that are left are only resting
-    return WaitingReason.CAPACITY if left else reason
+    if not nodes:
+        return WaitingReason.NO_NODE
+    able = [node for node in nodes if node.has_code(project, version)]
+    if not able:
+        return WaitingReason.NO_SUCH_PROJECT
+    free = [node for node in able if node.has_slot(render=render)]
+    # of those that are free, one whose disk has space is only resting
+    return WaitingReason.DISK_FULL if free and all(node.disk_full for node in free) else WaitingReason.CAPACITY
 
 
 def why_blocked(exclusive: str) -> WaitingReason:
