@@ -12,7 +12,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
@@ -123,14 +122,8 @@ class Isolation:
         self._after = chosen[-1] if len(chosen) == BATCH else ""
         return {name: things[name] for name in chosen}
 
-    def each(
-        self,
-        things: Iterable[tuple[str, Thing]],
-        see_to: Callable[[Thing], object],
-        put_off: Callable[[Thing, float], object] = lambda _thing, _seconds: None,
-    ) -> None:
-        """See to each of them that is not late, as long as the step has time. One that fails is late, and put off by
-        some seconds.
+    def each(self, things: Iterable[tuple[str, Thing]], see_to: Callable[[Thing], object]) -> None:
+        """See to each of them that is not late, as long as the step has time. One that fails is late.
 
         Raises only what says that MongoDB is away.
         """
@@ -143,11 +136,11 @@ class Isolation:
             try:
                 see_to(thing)
             except Exception as error:  # noqa: BLE001 - nothing that one of them does may keep the others waiting
-                self._failed(name, error, partial(put_off, thing))
+                self._failed(name, error)
             else:
                 self._late.pop(name, None)
 
-    def _failed(self, name: str, error: Exception, put_off: Callable[[float], object]) -> None:
+    def _failed(self, name: str, error: Exception) -> None:
         now, failures = self._clock(), self._late[name].failures + 1 if name in self._late else 1
         seconds = min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(failures - 1, 8))
         self._late = {one: late for one, late in self._late.items() if now - late.until < _REMEMBERED}
@@ -156,11 +149,6 @@ class Isolation:
             raise error
         about = {"exc_info": error} if failures == 1 else {}
         log.warning("left_for_later", step=self._step, name=name, seconds=seconds, error=str(error), **about)
-        try:
-            put_off(seconds)
-        except PyMongoError as refused:
-            if _is_away(refused):
-                raise
 
 
 # --- what several steps need

@@ -25,7 +25,6 @@ from gateway.dispatch.steps import BATCH, Isolation, Shared, Step, Steps
 from gateway.jobs.completion import Completion
 from gateway.jobs.job import FINAL_STATUSES, Attempt, Job, JobStatus
 from gateway.jobs.messages import about
-from gateway.jobs.outcome import CANCELLED
 from gateway.jobs.queries import JobSweeps, JobWithHolds, LiveAttempt
 from gateway.jobs.queue import JobQueue
 from gateway.jobs.store import CANCEL_SECONDS, JobStore
@@ -57,12 +56,6 @@ class _Absence(NamedTuple):
     heartbeats: int
 
 
-class _Nodes(NamedTuple):
-    by_name: Mapping[str, Node]
-    #: Names of those that were watched for long enough to know that they are dead.
-    dead: Collection[str]
-
-
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Sweeper:
     """For any number of nodes and crawls each step needs one or two queries to MongoDB if something differs."""
@@ -85,7 +78,8 @@ class Sweeper:
     _absences: dict[AttemptId, _Absence] = field(init=False, factory=dict)
     #: Where the next look at what jobs wait for goes on.
     _blocked_for: str = field(init=False, default="")
-    _seen_nodes: Shared[_Nodes] = field(init=False)
+    #: All nodes by name, and the names of those that were watched for long enough to know that they are dead.
+    _seen_nodes: Shared[tuple[Mapping[str, Node], Collection[str]]] = field(init=False)
     _seen_holds: Shared[list[Held]] = field(init=False)
     _seen_live: Shared[list[LiveAttempt]] = field(init=False)
 
@@ -113,17 +107,17 @@ class Sweeper:
     def close(self) -> None:
         self._steps.close()
 
-    def _read_nodes(self) -> _Nodes:
+    def _read_nodes(self) -> tuple[Mapping[str, Node], Collection[str]]:
         # their slots have no part in this
-        nodes = self._nodes.all(held=())
-        return _Nodes({node.id: node for node in nodes}, {node.id for node in nodes if self._watch.is_dead(node)})
+        nodes = {node.id: node for node in self._nodes.all(held=())}
+        return nodes, {name for name, node in nodes.items() if self._watch.is_dead(node)}
 
     # --- jobs whose `attend_at` has come
 
     def _decide(self, apart: Isolation) -> None:
         """Decide on ended attempts, settle ended jobs, carry out what was asked for: none of it needs a worker."""
         due = self._jobs.to_attend(self._clock(), DECIDED, apart.late)
-        apart.each(((job.id, job) for job in due), self._attend_to, self._jobs.attended)
+        apart.each(((job.id, job) for job in due), self._attend_to)
 
     def _attend_to(self, job: Job) -> None:
         if job.is_final or (job.current and job.current.exit and job.status is JobStatus.RUNNING):
@@ -132,12 +126,10 @@ class Sweeper:
         elif job.needs_its_node:
             # no worker has asked for it
             self._jobs.attended(job, CANCEL_SECONDS)
-        elif job.stop_reason == "cancel":
-            self._completion.end_waiting(job, CANCELLED)
-        elif job.status is JobStatus.PAUSED:
+        elif job.status is JobStatus.PAUSED and job.stop_reason != "cancel":
             self._completion.look_at_paused(job)
-        elif job.stop_reason == "pause":
-            self._completion.pause(job)
+        elif job.stop_reason:
+            self._completion.stop_waiting(job)
         elif job.status is JobStatus.SCHEDULED and job.held is None:
             # its start time is still to come: the job could not be read for a time
             self._jobs.attended(job, (job.not_before - self._clock()).total_seconds())
@@ -150,7 +142,7 @@ class Sweeper:
         # continue there next time, so that every resource gets its turn
         self._blocked_for = resources[-1] if resources else ""
         free = self._holds.free_of(resources) if resources else ()
-        apart.each(apart.turn({one: one for one in free}).items(), self._completion.admit)
+        apart.each(((one, one) for one in free), self._completion.admit)
 
     # --- attempts that should run and are missing
 
@@ -263,10 +255,11 @@ class Sweeper:
         jobs = self._sweeps.jobs(one.id.job_id for one in first)
         apart.each(jobs.items(), lambda job: self._forgive_if_well(job, failing))
 
-    def _forgive_if_well(self, job: Job, failing: Mapping[str, Node]) -> None:
-        node = failing.get(job.current.node) if job.current else None
-        if node and job.current and _runs(job, job.current, node):
-            self._health.succeeded(node.id, job.current.dispatched_at)
+    def _forgive_if_well(self, job: Job | None, failing: Mapping[str, Node]) -> None:
+        attempt = job.current if job else None
+        node = failing.get(attempt.node) if attempt else None
+        if job and attempt and node and _runs(job, attempt, node):
+            self._health.succeeded(node.id, attempt.dispatched_at)
 
 
 def _runs(job: Job, attempt: Attempt, node: Node) -> bool:

@@ -116,6 +116,12 @@ class Completion:
                 self._settle_soon(finished)
         return finished
 
+    def stop_waiting(self, job: Job) -> Job | None:
+        """Cancel or pause a job that no node has, if it was to be. `None` if it was not, or goes on all the same."""
+        if job.stop_reason == "cancel":
+            return self.end_waiting(job, CANCELLED)
+        return self.pause(job) if job.stop_reason == "pause" else None
+
     def pause(self, job: Job, by: str | None = None) -> Job | None:
         """Pause a job that no node has. It frees its slots, and keeps its site. `None` if it has gone on by now."""
         if attempt := job.current:
