@@ -9,6 +9,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import cache, partial
+from itertools import islice
 from typing import NamedTuple
 
 import structlog
@@ -16,15 +17,13 @@ from attrs import define, field
 from pymongo.errors import PyMongoError
 
 from gateway.clock import VERDICT_SECONDS, Clock, utc_now
-from gateway.contract.crawl import SETTINGS_PROTOCOL, protocol_of
+from gateway.contract.crawl import DEFAULT_PROJECT, SETTINGS_PROTOCOL, protocol_of
 from gateway.contract.outbox import AttemptId, StopReason
 from gateway.contract.reasons import Reason
 from gateway.contract.records import NodeSpec
-from gateway.dispatch import steps
 from gateway.dispatch.fair_queue import FairQueue, NodeChoice, Selection, configured_projects, without_outdated
 from gateway.dispatch.loop import Loop, NodeStep, NodeTasks
-from gateway.dispatch.steps import Isolation, Steps
-from gateway.dispatch.strays import strays
+from gateway.dispatch.steps import BATCH, Isolation, Step, Steps
 from gateway.dispatch.why_jobs_wait import PASSING, why_blocked, why_waits
 from gateway.errors import (
     DiscoveryBotError,
@@ -38,7 +37,7 @@ from gateway.jobs.backoff import backoff
 from gateway.jobs.completion import Completion
 from gateway.jobs.job import Assignment, Job, JobStatus, WaitingReason
 from gateway.jobs.messages import EventPublisher, about, correlation_of
-from gateway.jobs.outcome import CANCELLED, Outcome
+from gateway.jobs.outcome import Outcome
 from gateway.jobs.queries import JobSweeps
 from gateway.jobs.queue import Candidate, JobQueue, Waiting
 from gateway.jobs.store import CANCEL_SECONDS, JobStore
@@ -76,7 +75,7 @@ def node_spec(job: Job, assignment: Assignment, given: HandedOver) -> NodeSpec:
 
 log = structlog.get_logger()
 #: How many jobs are assigned at once.
-BATCH = 64
+ASSIGNED = 64
 #: How many jobs are read at once because their node's answer is missing or their backoff is over; how many of which
 #: something is to be asked of their nodes; and how many that wait, to say why.
 OVERDUE, ASKED, EXPLAINED = 100, 1000, 200
@@ -153,17 +152,15 @@ class Dispatch:
 
     def __attrs_post_init__(self) -> None:
         self._health = NodeHealth(self._nodes, self._clock)
-        self.tasks = NodeTasks(self._scrapyd, PLACES, self._node_failed, self._clock)
         self.loop = Loop(self.look, LOOK_SECONDS)
-        self.tasks.on_end = self.loop.wake
-        often, sometimes = (partial(steps.Step, every=every) for every in (OVERDUE_SECONDS, RECONCILE_SECONDS))
+        self.tasks = NodeTasks(self._scrapyd, PLACES, self._clock, self._node_failed, self.loop.wake)
         self._steps = Steps(
             (
-                often("overdue_jobs", self.see_to_overdue),
-                often("running_jobs", self.see_to_running),
-                sometimes("rested_nodes", self.see_to_nodes),
-                sometimes("superseded_attempts", self.end_superseded),
-                sometimes("hindered_jobs", self.explain_hindered),
+                Step("overdue_jobs", self.see_to_overdue, OVERDUE_SECONDS),
+                Step("running_jobs", self.see_to_running, OVERDUE_SECONDS),
+                Step("rested_nodes", self.see_to_nodes, RECONCILE_SECONDS),
+                Step("superseded_attempts", self.end_superseded, RECONCILE_SECONDS),
+                Step("hindered_jobs", self.explain_hindered, RECONCILE_SECONDS),
             ),
             self._threads,
             self._clock,
@@ -202,7 +199,7 @@ class Dispatch:
         refused = {one.candidate.job_id for one in planned} - jobs.keys()
         left = refused.union(named) - jobs.keys()
         # there may be more; and if some jobs no longer wait, others may go in their place
-        again = len(planned) == BATCH or len(jobs) < len(tried)
+        again = len(planned) == ASSIGNED or len(jobs) < len(tried)
         try:
             again |= self._give_back(planned, tried, taken, jobs)
             if left:
@@ -227,7 +224,7 @@ class Dispatch:
         """Choose jobs and their nodes from what is known now; nothing is written."""
         planned: list[_Planned] = []
         token, until = uuid.uuid4().hex, self._clock() + timedelta(seconds=START_SECONDS)
-        while len(planned) < BATCH and (capacity := choice.capacity()) is not None:
+        while len(planned) < ASSIGNED and (capacity := choice.capacity()) is not None:
             candidate = look.next(capacity)
             if candidate is None:
                 break
@@ -304,8 +301,8 @@ class Dispatch:
             return
         hindered = self._queue.hindered(PASSING, EXPLAINED, self._explained_to)
         self._explained_to = hindered[-1].job_id if len(hindered) == EXPLAINED else ""
-        reasons = {job_id: {job_id: reason} for job_id, reason in self._reasons(hindered, self._choice()).items()}
-        apart.each(apart.turn(reasons).items(), self._note)
+        reasons = self._reasons(hindered, self._choice())
+        apart.each(((job_id, {job_id: reason}) for job_id, reason in reasons.items()), self._note)
 
     def _reasons(self, waiting: Sequence[Waiting], choice: NodeChoice) -> dict[str, WaitingReason]:
         """Why these jobs wait, by id, of those whose reason is another one now."""
@@ -327,11 +324,8 @@ class Dispatch:
                 self._post(job, node)
 
         def failed(error: NodeError) -> None:
-            # it surely has nothing after a first post that was refused, or surely did not arrive; or if it says so
-            may_have_arrived = isinstance(error, NodeUnreachableError) and error.may_have_arrived
-            certain = isinstance(error, NeverTakenError) or (is_first and not may_have_arrived)
             with about(job):
-                self._not_accepted(job, error, certain=certain)
+                self._not_accepted(job, error, is_first=is_first)
 
         return NodeStep(f"post {_attempt(job)}", post, failed)
 
@@ -380,15 +374,17 @@ class Dispatch:
             raise NodeRefusedError(f"node {node.id} does not speak protocol {protocol}, which the crawl needs")
         self._scrapyd.schedule(node.url, node_spec(job, assignment, given), given.env)
 
-    def _not_accepted(self, job: Job, error: NodeError, *, certain: bool) -> None:
-        failures, now = job.dispatch_failures + 1, self._clock()
-        if not certain:
-            again = now + min(backoff(failures), MAX_UNSURE_DELAY)
+    def _not_accepted(self, job: Job, error: NodeError, *, is_first: bool) -> None:
+        failures = job.dispatch_failures + 1
+        may_have_arrived = isinstance(error, NodeUnreachableError) and error.may_have_arrived
+        # it surely has nothing after a first post that was refused, or surely did not arrive; or if it says so
+        if not isinstance(error, NeverTakenError) and (may_have_arrived or not is_first):
+            again = self._clock() + min(backoff(failures), MAX_UNSURE_DELAY)
             self._tell(self._queue.ask_later(job, error.message, again))
             return
         # the node rests now, if it is at fault: another one may have the job at once
-        again = now if error.is_nodes_fault else now + min(backoff(failures), MAX_DELAY)
-        failed = self._release(job, not_before=again, message=error.message, avoid=error.is_nodes_fault)
+        pause = timedelta() if error.is_nodes_fault else min(backoff(failures), MAX_DELAY)
+        failed = self._release(job, pause, error.message, avoid=error.is_nodes_fault)
         if failed is not None and not error.is_nodes_fault and failures >= MAX_DISPATCH_FAILURES:
             message = f"no node took it after {failures} tries: {error.message}"
             self._completion.end_waiting(failed, Outcome(JobStatus.ERROR, Reason.NO_NODE_TOOK_IT, message))
@@ -401,19 +397,18 @@ class Dispatch:
             self._publisher.status(failed)
 
     def _release(
-        self, job: Job, *, not_before: datetime | None = None, message: str | None = None, avoid: bool = False
+        self, job: Job, pause: timedelta = timedelta(), message: str | None = None, *, avoid: bool = False
     ) -> Job | None:
         """The attempt can never start: free its holds, and let the job wait for its next attempt. `None` if the
         assignment is no longer this worker's, or the job was to be stopped: then it is.
         """
-        not_before = not_before or self._clock()
-        released = self._queue.release(job, not_before=not_before, message=message, avoid=avoid)
+        released = self._queue.release(job, not_before=self._clock() + pause, message=message, avoid=avoid)
         if released is None or job.assignment is None:
             return None
         self._completion.free(job, job.assignment.attempt, job.assignment.node)
-        if self._stop_waiting(released) is not None:
+        if self._completion.stop_waiting(released) is not None:
             return None
-        if not_before <= self._clock():
+        if not pause:
             self._queue.requeue([released])
             self.loop.wake()
         return released
@@ -427,49 +422,32 @@ class Dispatch:
     def _see_to(self, job: Job) -> None:
         with about(job):
             if job.assignment is None:
-                self._stop_waiting(job)
+                self._completion.stop_waiting(job)
             elif job.assignment.node not in self.tasks.busy():
                 self._settle(job)
-
-    def _stop_waiting(self, job: Job) -> Job | None:
-        """It was to be cancelled or paused while no node has it. `None` if it was not, or goes on all the same."""
-        if job.stop_reason == "cancel":
-            return self._completion.end_waiting(job, CANCELLED)
-        return self._completion.pause(job) if job.stop_reason == "pause" else None
 
     def _settle(self, found: Job) -> None:
         """Ask the node again for its answer, even if it has no free slot."""
         job = self._queue.take_over(found, uuid.uuid4().hex)
-        if job is None or job.assignment is None:
+        if job is None or (given := job.assignment) is None:
             return
-        node = self._nodes.get(job.assignment.node)
-        if node is not None and self._may_be_asked(job.assignment, str(_attempt(job)), node):
+        now, deadline, node = self._clock(), given.until + CLOCK_MARGIN, self._nodes.get(given.node)
+        if node is not None and not node.is_alive(now, self._dead_after):
+            node = None
+        is_there = node is not None and str(_attempt(job)) in node.present
+        if node and not node.is_resting and _is_meant(given, node) and (is_there or now <= deadline):
             if node.failures:
                 self._nodes.begin_trial(node, str(_attempt(job)))
-                job.assignment.is_trial = True
+                given.is_trial = True
             self.tasks.add(node, self._posting(job, node, is_first=False))
-        elif self._is_late(job.assignment) and not self._may_have(job, node):
-            # the node can no longer start it: the next attempt may go anywhere
+        elif now > deadline and not (node and (is_there or node.heartbeat_at <= deadline)):
+            # the node can no longer start it, and has not said after that time that it did: the next attempt may go
+            # anywhere
             self._tell_if_new(found, self._release(job))
         else:
-            message = f"node {job.assignment.node} cannot be asked now; it may have taken the attempt"
-            later = self._clock() + timedelta(seconds=LATER_SECONDS)
+            message = f"node {given.node} cannot be asked now; it may have taken the attempt"
+            later = now + timedelta(seconds=LATER_SECONDS)
             self._tell_if_new(found, self._queue.ask_later(job, message, later))
-
-    def _may_be_asked(self, assignment: Assignment, attempt: str, node: Node) -> bool:
-        if not node.is_alive(self._clock(), self._dead_after) or node.is_resting or not _is_meant(assignment, node):
-            return False
-        return attempt in node.present or not self._is_late(assignment)
-
-    def _is_late(self, assignment: Assignment) -> bool:
-        return self._clock() > assignment.until + CLOCK_MARGIN
-
-    def _may_have(self, job: Job, node: Node | None) -> bool:
-        """Whether the node is live and may have the attempt; a heartbeat after the deadline can rule that out."""
-        if node is None or job.assignment is None or not node.is_alive(self._clock(), self._dead_after):
-            return False
-        has_reported = node.heartbeat_at > job.assignment.until + CLOCK_MARGIN
-        return not has_reported or str(_attempt(job)) in node.present
 
     def _tell_if_new(self, before: Job, now: Job | None) -> None:
         if now is not None and (now.message, now.assignment is None) != (before.message, before.assignment is None):
@@ -489,11 +467,18 @@ class Dispatch:
                 (self.cancel if job.stop_reason else self.post_again)(job)
 
     def end_superseded(self, _apart: Isolation) -> None:
-        """Stop attempts whose job has gone on without them or no longer exists."""
+        """Stop attempts that live though their job has gone on without them, or no longer exists."""
         nodes = [node for node in self._nodes.all(held=()) if node.is_alive(self._clock(), self._dead_after)]
-        for node, project, attempt in strays(self._sweeps, nodes):
-            log.warning("superseded_attempt", job_id=attempt.job_id, attempt=attempt.attempt, node=node.id)
-            self.stop(node.id, project, attempt)
+        if not any(node.alive for node in nodes):
+            return
+        wanted = {str(one.id) for one in self._sweeps.live_attempts()}
+        unwanted = ((node, AttemptId.parse(name)) for node in nodes for name in node.alive if name not in wanted)
+        found = list(islice(((node, attempt) for node, attempt in unwanted if attempt), BATCH))
+        jobs = self._sweeps.jobs(attempt.job_id for _, attempt in found)
+        for node, attempt in found:
+            for project in _in_vain(node, attempt, jobs):
+                log.warning("superseded_attempt", job_id=attempt.job_id, attempt=attempt.attempt, node=node.id)
+                self._stop(node, project, attempt)
 
     # --- nodes that have failed
 
@@ -502,7 +487,7 @@ class Dispatch:
         now, nodes = self._clock(), self._nodes.lately() if self._nodes.is_any_failing() else []
         for node in nodes:
             if node.is_alive(now, self._dead_after) and self._health.may_be_probed(node, nodes):
-                self.tasks.add(node, NodeStep("probe", lambda node=node: self._health.returned(node)))  # type: ignore[misc]
+                self.tasks.add(node, NodeStep("probe", partial(self._health.returned, node)))
 
     def _node_failed(self, node: Node, error: NodeError, began_at: datetime) -> None:
         is_silent = node.is_resting and isinstance(error, NodeUnreachableError)
@@ -516,15 +501,13 @@ class Dispatch:
         attempt really ended.
         """
         attempt = job.current
-        if attempt is not None and attempt.exit is None:
+        if attempt is not None and attempt.exit is None and (node := self._node(attempt.node)) is not None:
             why = job.stop_reason or "cancel"
-            self.stop(attempt.node, job.spec.project, AttemptId(job.id, attempt.attempt), why)
+            self._stop(node, job.spec.project, AttemptId(job.id, attempt.attempt), why)
 
-    def stop(self, node_id: str, project: str, attempt: AttemptId, why: StopReason = "cancel") -> None:
-        """Ask the node to stop the attempt."""
-        if (node := self._node(node_id)) is not None:
-            call = partial(self._scrapyd.cancel, node.url, project, attempt, why)
-            self.tasks.add(node, NodeStep(f"{why} {attempt}", call))
+    def _stop(self, node: Node, project: str, attempt: AttemptId, why: StopReason = "cancel") -> None:
+        call = partial(self._scrapyd.cancel, node.url, project, attempt, why)
+        self.tasks.add(node, NodeStep(f"{why} {project} {attempt}", call))
 
     def _node(self, name: str) -> Node | None:
         """`None` also if it cannot be read, which whoever reads all nodes says."""
@@ -553,3 +536,17 @@ def _is_meant(assignment: Assignment, node: Node) -> bool:
 
 def _attempt(job: Job) -> AttemptId:
     return AttemptId(job.id, job.attempt)
+
+
+def _in_vain(node: Node, attempt: AttemptId, jobs: Mapping[str, Job | None]) -> Sequence[str]:
+    """The projects under which the node may run an attempt that is not needed; none if it is, or if that is not known
+    because its job cannot be read.
+    """
+    if attempt.job_id not in jobs:
+        # the job was deleted, so it had ended on another node; this node was away for long and does not know that
+        return sorted({DEFAULT_PROJECT, *(egg.project for egg in node.eggs)})
+    if (job := jobs[attempt.job_id]) is None:
+        return ()
+    record = job.attempts.get(str(attempt.attempt))
+    was_lost = record is not None and record.exit is not None and record.exit.lost
+    return [job.spec.project] if attempt.attempt < job.attempt or was_lost else ()

@@ -188,7 +188,7 @@ class EggDelivery:
 
     def __attrs_post_init__(self) -> None:
         # it is not held against the node: it may run crawls all the same
-        self.tasks = NodeTasks(self._scrapyd, PLACES, lambda *_: None, self._clock)
+        self.tasks = NodeTasks(self._scrapyd, PLACES, self._clock)
 
     def bring_soon(self, node_id: str, egg: Egg) -> None:
         """Have it brought after what the node is brought already, and return at once. Not while the node rests."""

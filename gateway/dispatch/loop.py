@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
@@ -20,9 +20,6 @@ from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import Node
 
 log = structlog.get_logger()
-
-#: Seconds before a look that has failed is repeated.
-AGAIN_SECONDS = 0.5
 
 
 @define(eq=False, repr=False, slots=False)
@@ -60,22 +57,16 @@ class Loop:
             raise
 
     def run(self) -> None:
-        """Returns after `close`."""
+        """Returns after `close`. Raises what a look raises; then it is to be called again."""
         while not self._closed.is_set():
             self._asked.wait(self._seconds)
-            try:
-                self.turn()
-            except Exception as error:  # noqa: BLE001 - after any failure the next look may succeed
-                log.warning("look_failed", error=str(error), kind=type(error).__name__)
-                self._closed.wait(AGAIN_SECONDS)
+            self.turn()
 
 
 # --- one task for each node
 
 #: Seconds for which a node that has answered is taken to answer. Later it is asked first.
 FRESH_SECONDS = 1.0
-#: Steps that may wait at a node. A step beyond them is not tried.
-MOST_STEPS = 256
 #: How many nodes that have failed are called at once. They take no place from the others.
 DOUBTED_PLACES = 2
 
@@ -94,7 +85,8 @@ class NodeStep(NamedTuple):
 class _Task:
     def __init__(self, node: Node, step: NodeStep) -> None:
         self.node = node
-        self.steps = deque([step])
+        #: Those that wait, by their names.
+        self.steps = {step.name: step}
         #: When the call that is under way began (monotonic).
         self.since = time.monotonic()
 
@@ -108,17 +100,19 @@ class NodeTasks:
     """
 
     def __init__(
-        self, scrapyd: ScrapydClient, places: int, on_failure: Callable[[Node, NodeError, datetime], object],
+        self,
+        scrapyd: ScrapydClient,
+        places: int,
         clock: Clock,
-    ) -> None:  # fmt: skip
+        on_failure: Callable[[Node, NodeError, datetime], object] = lambda *_: None,
+        on_end: Callable[[], object] = lambda: None,
+    ) -> None:
         """`places`: how many nodes are called at once. `on_failure` is called when a node has failed a call, with the
-        time at which that began.
+        time at which that began; `on_end` at the end of each task.
         """
-        self._scrapyd, self._on_failure, self._clock = scrapyd, on_failure, clock
+        self._scrapyd, self._clock, self._on_failure, self._on_end = scrapyd, clock, on_failure, on_end
         self._places = ThreadPoolExecutor(places, thread_name_prefix="nodes")
         self._doubted_places = ThreadPoolExecutor(DOUBTED_PLACES, thread_name_prefix="doubted-nodes")
-        #: Called at the end of each task.
-        self.on_end: Callable[[], object] = lambda: None
         self._tasks: dict[str, _Task] = {}
         self._changed = threading.Condition()
         #: When each node has answered last (monotonic).
@@ -138,26 +132,18 @@ class NodeTasks:
 
     def add(self, node: Node, step: NodeStep) -> None:
         with self._changed:
-            task = self._tasks.get(node.id)
-            if task is None:
-                begun = self._tasks[node.id] = _Task(node, step)
-            elif any(step.name == other.name for other in task.steps):
+            if task := self._tasks.get(node.id):
+                task.steps.setdefault(step.name, step)
                 return
-            elif len(task.steps) < MOST_STEPS:
-                task.steps.append(step)
-                return
-        if task is None:
-            self._begin(begun)
-        else:
-            self._not_tried(node, [step], f"too much is to be done at node {node.id}")
+            task = self._tasks[node.id] = _Task(node, step)
+        self._begin(task)
 
     def take_back(self, seconds: float) -> None:
         """Give up the steps that wait behind a call that has been under way for longer: others may do them."""
         with self._changed:
             slow = [task for task in self._tasks.values() if time.monotonic() - task.since > seconds]
-            left = [(task.node, _emptied(task)) for task in slow]
-        for node, steps in left:
-            self._not_tried(node, steps, f"node {node.id} has not answered another call for {seconds:g} s")
+        for task in slow:
+            self._give_up(task, f"node {task.node.id} has not answered another call for {seconds:g} s")
 
     def _begin(self, task: _Task) -> None:
         node, began_at = task.node, self._clock()
@@ -176,14 +162,14 @@ class NodeTasks:
         while (step := self._next(task)) is not None:
             if self._carry_out(task, step, self._clock()):
                 self._doubted.discard(task.node.id)
-        self.on_end()
+        self._on_end()
 
     def _next(self, task: _Task) -> NodeStep | None:
         """The next step. Without one the task is over: this is the only place where it ends."""
         with self._changed:
             task.since = time.monotonic()
             if task.steps:
-                return task.steps.popleft()
+                return task.steps.pop(next(iter(task.steps)))
             del self._tasks[task.node.id]
             self._changed.notify_all()
             return None
@@ -200,9 +186,7 @@ class NodeTasks:
                 _try(node, "on_failure", partial(self._on_failure, node, error, began_at))
             _try(node, step.name, partial(step.failed, error))
             if error.is_nodes_fault:
-                with self._changed:
-                    left = _emptied(task)
-                self._not_tried(node, left, error.message)
+                self._give_up(task, error.message)
             return False
         except BaseException as error:  # noqa: BLE001 - the node's other steps must not suffer from it
             log.warning("node_step_failed", node=node.id, step=step.name, error=repr(error))
@@ -210,17 +194,12 @@ class NodeTasks:
         self._answered[node.id] = time.monotonic()
         return True
 
-    @staticmethod
-    def _not_tried(node: Node, steps: Iterable[NodeStep], why: str) -> None:
-        for step in steps:
-            _try(node, step.name, partial(step.failed, NodeUnreachableError(why, may_have_arrived=False)))
-
-
-def _emptied(task: _Task) -> list[NodeStep]:
-    """Its steps that are not begun. The caller has the lock."""
-    left = list(task.steps)
-    task.steps.clear()
-    return left
+    def _give_up(self, task: _Task, why: str) -> None:
+        """Try none of the steps that wait."""
+        with self._changed:
+            left, task.steps = task.steps, {}
+        for step in left.values():
+            _try(task.node, step.name, partial(step.failed, NodeUnreachableError(why, may_have_arrived=False)))
 
 
 def _try(node: Node, name: str, step: Callable[[], object]) -> None:

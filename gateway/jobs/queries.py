@@ -588,15 +588,11 @@ class JobSweeps:
         found = self._jobs.find(wanted, dict.fromkeys(fields, 1)) if wanted["_id"]["$in"] else ()
         return {document["_id"]: job for document, job in self._with_holds.each(found)}
 
-    def jobs(self, job_ids: Iterable[str]) -> dict[str, Job]:
-        """The jobs with these ids that exist and can be read."""
+    def jobs(self, job_ids: Iterable[str]) -> dict[str, Job | None]:
+        """By id, those of the jobs that exist; `None` for one that cannot be read."""
         wanted = list(job_ids)
-        found = self._documents.many(self._jobs.find({"_id": {"$in": wanted}})) if wanted else ()
-        return {job.id: job for job in found}
-
-    def existing(self, job_ids: Iterable[str]) -> set[str]:
-        """The ids of which a job exists."""
-        return {one["_id"] for one in self._jobs.find({"_id": {"$in": list(job_ids)}}, {"_id": 1})}
+        found = self._jobs.find({"_id": {"$in": wanted}}) if wanted else ()
+        return {document["_id"]: job for document, job in self._documents.each(found)}
 
     def running_on(self, node: str) -> list[str]:
         return [one["_id"] for one in self._jobs.find({"status": JobStatus.RUNNING, "node": node}, {"_id": 1})]

@@ -287,7 +287,7 @@ class IdleSlots:
         message = (
             f"{len(look.waiting & first.waiting)} jobs wait though nodes have free slots, and nothing is started"
         )
-        todo = "see `workers`; if one is alive, see its log for `look_failed` and `dispatch_failed`"
+        todo = "see `workers`; if one is alive, see its log for `own_work_failed` and `dispatch_failed`"
         return Check("down", message, todo)
 
     def _waiting(self, nodes: Sequence[Node]) -> list[Job]:
