@@ -253,7 +253,11 @@ class Dispatch:
         wishes = {one.attempt: one.wishes(self._fair.most) for one in planned}
         taken = self._holds.take([wish for group in wishes.values() for wish in group], planned[0].assignment.token)
         lacking = {wish.attempt for group in wishes.values() for wish in group if wish[:2] not in taken}
-        return taken, [one for one in planned if one.attempt not in lacking and self._may_try(one)]
+        may_go = [one for one in planned if one.attempt not in lacking]
+        # a node on probation gets one attempt at a time, until one succeeds
+        return taken, [
+            one for one in may_go if not one.node.failures or self._nodes.begin_trial(one.node, one.attempt)
+        ]
 
     def _give_back(
         self,
@@ -273,10 +277,6 @@ class Dispatch:
             self._holds.give_back([pair for pair in taken if pair[1] not in kept], planned[0].assignment.token)
         hindered = [self._hindered(one, taken) for one in planned if one.candidate.job_id not in assigned]
         return any(hindered)
-
-    def _may_try(self, one: _Planned) -> bool:
-        """A node on probation gets one attempt at a time, until one succeeds."""
-        return not one.node.failures or self._nodes.begin_trial(one.node, one.attempt)
 
     def _hindered(self, one: _Planned, taken: set[tuple[str, str]]) -> bool:
         """The attempt did not get all its holds. If its `exclusive` resource is taken, block the job (true)."""

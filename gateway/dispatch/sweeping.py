@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from datetime import datetime, timedelta
 from functools import partial
-from typing import NamedTuple
 
 import structlog
 from attrs import define, field
@@ -51,11 +50,6 @@ ABSENT_HEARTBEATS = 3
 TAKEN_FOR = timedelta(seconds=15)
 
 
-class _Absence(NamedTuple):
-    heartbeat_at: datetime
-    heartbeats: int
-
-
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Sweeper:
     """For any number of nodes and crawls each step needs one or two queries to MongoDB if something differs."""
@@ -75,7 +69,8 @@ class Sweeper:
     _watch: NodeWatch = field(init=False)
     _health: NodeHealth = field(init=False)
     _steps: Steps = field(init=False)
-    _absences: dict[AttemptId, _Absence] = field(init=False, factory=dict)
+    #: When the heartbeats were that do not contain an attempt that should run.
+    _absences: dict[AttemptId, set[datetime]] = field(init=False, factory=dict)
     #: Where the next look at what jobs wait for goes on.
     _blocked_for: str = field(init=False, default="")
     #: All nodes by name, and the names of those that were watched for long enough to know that they are dead.
@@ -166,15 +161,13 @@ class Sweeper:
         # the attempt may have ended since it was found missing
         if job is None or attempt is None or attempt.attempt != attempt_id.attempt or attempt.exit is not None:
             return
-        node = nodes.get(attempt.node)
-        if node is not None and node.id in dead:
+        if (node := nodes.get(attempt.node)) is None:
+            return
+        if node.id in dead:
             self._declare_lost(job, f"node {node.id} has not been heard of since {node.heartbeat_at:%H:%M:%S} UTC")
-        elif node is not None and self._is_gone(attempt_id, attempt, node):
-            what = (
-                "its files have disappeared from"
-                if attempt.started_at
-                else "it was accepted, but it never arrived at"
-            )
+        elif self._is_gone(attempt_id, attempt, node):
+            never = "it was accepted, but it never arrived at"
+            what = "its files have disappeared from" if attempt.started_at else never
             self._declare_lost(job, f"{what} node {node.id}")
 
     def _is_gone(self, attempt_id: AttemptId, attempt: Attempt, node: Node) -> bool:
@@ -185,14 +178,9 @@ class Sweeper:
             return False
         # the time of its start is not used, because it comes from the node's clock
         began = max(node.beating_since, attempt.dispatched_at)
-        if node.heartbeat_at <= began:
-            self._absences.pop(attempt_id, None)
-            return False
-        absence = self._absences.get(attempt_id, _Absence(began, 0))
-        if absence.heartbeat_at != node.heartbeat_at:
-            absence = _Absence(node.heartbeat_at, absence.heartbeats + 1)
-        self._absences[attempt_id] = absence
-        return absence.heartbeats >= ABSENT_HEARTBEATS
+        heartbeats = {*self._absences.get(attempt_id, ()), node.heartbeat_at}
+        self._absences[attempt_id] = {at for at in heartbeats if at > began}
+        return len(self._absences[attempt_id]) >= ABSENT_HEARTBEATS
 
     def _declare_lost(self, job: Job, message: str) -> None:
         log.warning("attempt_lost", job_id=job.id, attempt=job.attempt, reason=message)

@@ -5,6 +5,7 @@ from datetime import timedelta
 from conftest import DEAD_AFTER, Platform
 from jobs import make_job
 
+from gateway.contract.crawl import Egg
 from gateway.contract.outbox import AttemptId
 from gateway.contract.reasons import Reason
 from gateway.contract.records import ExitReport, Progress, SpiderReport
@@ -199,6 +200,13 @@ def test_an_attempt_that_is_alive_though_its_job_was_deleted_is_cancelled(platfo
     platform.reconcile()
     assert platform.double.cancelled == [f"{job.id}-1"]
     assert platform.double.requests[-1][1]["project"] == "default"
+
+
+def test_an_attempt_of_a_deleted_job_is_cancelled_whatever_project_it_is_of(platform: Platform) -> None:
+    platform.heartbeat(alive=(f"{'d' * 32}-1",), eggs=(Egg("acme", "1"), Egg("zoo", "1")))
+    platform.reconcile()
+    asked = [form["project"] for path, form in platform.double.requests if path == "/cancel.json"]
+    assert asked == ["acme", "default", "zoo"]
 
 
 def test_a_cancellation_that_got_lost_is_sent_again(platform: Platform) -> None:
