@@ -204,8 +204,7 @@ class Dispatch:
             again |= self._give_back(planned, tried, taken, jobs)
             if left:
                 # if a node gave no hold, it is not any more as it was read: full, or drained
-                choice = self._choice(anew=bool(refused))
-                self._note(self._reasons(self._queue.waiting(list(left)), choice))
+                self._note(self._reasons(self._queue.waiting(list(left)), anew=bool(refused)))
         except PyMongoError as error:
             if not jobs:
                 raise
@@ -301,12 +300,14 @@ class Dispatch:
             return
         hindered = self._queue.hindered(PASSING, EXPLAINED, self._explained_to)
         self._explained_to = hindered[-1].job_id if len(hindered) == EXPLAINED else ""
-        reasons = self._reasons(hindered, self._choice())
+        reasons = self._reasons(hindered)
         apart.each(((job_id, {job_id: reason}) for job_id, reason in reasons.items()), self._note)
 
-    def _reasons(self, waiting: Sequence[Waiting], choice: NodeChoice) -> dict[str, WaitingReason]:
+    def _reasons(self, waiting: Sequence[Waiting], *, anew: bool = False) -> dict[str, WaitingReason]:
         """Why these jobs wait, by id, of those whose reason is another one now."""
-        full, of_nodes = self._fair.full() if waiting else set(), cache(choice.reason)
+        if not waiting:
+            return {}
+        full, of_nodes = self._fair.full(), cache(self._choice(anew=anew).reason)
         found = (
             (one, why_waits(one.partition.user_id, of_nodes(one.partition.requirements), full)) for one in waiting
         )
@@ -518,14 +519,13 @@ class Dispatch:
     def post_again(self, job: Job) -> None:
         """The attempt shows no sign of life: post it to its node again. That changes nothing if the node has it."""
         attempt = job.current
-        if attempt is None or attempt.exit is not None or attempt.started_at is not None:
+        node = self._node(attempt.node) if attempt else None
+        if attempt is None or node is None or node.is_resting:
             return
         # keep the first deadline, because the attempt is given up for lost after it
         until = attempt.dispatched_at + timedelta(seconds=START_SECONDS)
-        number, name, instance = attempt.attempt, attempt.node, attempt.instance
-        same = Assignment(attempt=number, node=name, token="", until=until, instance=instance)
-        node = self._node(name)
-        if node is not None and not node.is_resting and _is_meant(same, node):
+        same = Assignment(attempt=attempt.attempt, node=node.id, token="", until=until, instance=attempt.instance)
+        if _is_meant(same, node):
             self.tasks.add(node, NodeStep(f"post {_attempt(job)}", partial(self._hand_over, job, same, node)))
 
 
