@@ -36,7 +36,7 @@ from gateway.errors import (
 from gateway.jobs.backoff import backoff
 from gateway.jobs.completion import Completion
 from gateway.jobs.job import Assignment, Job, JobStatus, WaitingReason
-from gateway.jobs.messages import EventPublisher, about, correlation_of
+from gateway.jobs.messages import EventPublisher, about, correlation_of, status_data
 from gateway.jobs.outcome import Outcome
 from gateway.jobs.queries import JobSweeps
 from gateway.jobs.queue import Candidate, JobQueue, Waiting
@@ -377,11 +377,12 @@ class Dispatch:
 
     def _not_accepted(self, job: Job, error: NodeError, *, is_first: bool) -> None:
         failures = job.dispatch_failures + 1
+        log.warning("dispatch_failed", job_id=job.id, error=error.message, failures=failures)
         may_have_arrived = isinstance(error, NodeUnreachableError) and error.may_have_arrived
         # it surely has nothing after a first post that was refused, or surely did not arrive; or if it says so
         if not isinstance(error, NeverTakenError) and (may_have_arrived or not is_first):
             again = self._clock() + min(backoff(failures), MAX_UNSURE_DELAY)
-            self._tell(self._queue.ask_later(job, error.message, again))
+            self._tell(job, self._queue.ask_later(job, error.message, again))
             return
         # the node rests now, if it is at fault: another one may have the job at once
         pause = timedelta() if error.is_nodes_fault else min(backoff(failures), MAX_DELAY)
@@ -390,12 +391,12 @@ class Dispatch:
             message = f"no node took it after {failures} tries: {error.message}"
             self._completion.end_waiting(failed, Outcome(JobStatus.ERROR, Reason.NO_NODE_TOOK_IT, message))
             return
-        self._tell(failed)
+        self._tell(job, failed)
 
-    def _tell(self, failed: Job | None) -> None:
-        if failed is not None:
-            log.warning("dispatch_failed", job_id=failed.id, error=failed.message, failures=failed.dispatch_failures)
-            self._publisher.status(failed)
+    def _tell(self, before: Job, now: Job | None) -> None:
+        """Publish the job's status if it is another one now for who looks on."""
+        if now is not None and status_data(now) != status_data(before):
+            self._publisher.status(now)
 
     def _release(
         self, job: Job, pause: timedelta = timedelta(), message: str | None = None, *, avoid: bool = False
@@ -444,15 +445,11 @@ class Dispatch:
         elif now > deadline and not (node and (is_there or node.heartbeat_at <= deadline)):
             # the node can no longer start it, and has not said after that time that it did: the next attempt may go
             # anywhere
-            self._tell_if_new(found, self._release(job))
+            self._tell(found, self._release(job))
         else:
             message = f"node {given.node} cannot be asked now; it may have taken the attempt"
             later = now + timedelta(seconds=LATER_SECONDS)
-            self._tell_if_new(found, self._queue.ask_later(job, message, later))
-
-    def _tell_if_new(self, before: Job, now: Job | None) -> None:
-        if now is not None and (now.message, now.assignment is None) != (before.message, before.assignment is None):
-            self._publisher.status(now)
+            self._tell(found, self._queue.ask_later(job, message, later))
 
     # --- attempts of which something is to be asked of their nodes
 
