@@ -42,6 +42,7 @@ from gateway.cli.terminal import (
 )
 from gateway.cli.watching import TerminalLog, follow, log_line
 from gateway.contract.crawl import DEFAULT_PROJECT
+from gateway.jobs.job import NUMBERS
 
 
 def gather_params(
@@ -229,12 +230,7 @@ _TIMES = {one.name for one in TIMING}
 _OPTIONS = (
     argument("words", "[SPIDER] [URL…]", _WORDS, kind=list[str], default=None),
     option("spider", "Which spider; `discoverybot spiders` lists them. Default: seo.", "--spider", "-s"),
-    option("depth", "How many links to follow from a URL; 0: none.", kind=int),
-    option("max_pages", "Stop after this many pages.", kind=int),
-    option("max_items", "Stop after this many items.", kind=int),
-    option("timeout", "Stop after this many seconds.", kind=int),
-    option("max_retries", "How often it is tried again after it failed.", kind=int),
-    option("priority", "Those with a higher one go first, -100 to 100.", kind=int),
+    *(option(name, one.option, kind=int) for name, one in NUMBERS.items()),
     option("tags", "A tag, to find it by; repeatable.", "--tag", kind=list[str]),
     option("min_items", "Expect this many items; with fewer it is partial.", kind=int),
     option("expect", "All that is expected: min_items, max_error_rate, fields.", metavar="JSON|@FILE"),

@@ -14,6 +14,7 @@ from gateway.console.pages import Pages, page
 from gateway.console.parameters import ParameterForm, parameter_form
 from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.errors import JobNotFoundError
+from gateway.jobs.job import ASKED_FIELDS, NUMBERS, ORDER_FIELDS
 from gateway.web.authorisation import Called, needs
 from gateway.web.dependencies import Parts
 from gateway.web.routes.jobs import get_job
@@ -66,6 +67,7 @@ def new_crawl(query: Annotated[CrawlPageQuery, Query()], request: Request, parts
         chosen=chosen,
         spider=spider,
         form=_form(chosen, spider),
+        numbers=NUMBERS,
         texts=texts_of(given),
         waiting=WAITING,
         user_id=query.user_id or caller.user_id or (caller.key.user_id if caller.key else "operator"),
@@ -82,9 +84,8 @@ def _earlier(job_id: str, parts: Parts, caller: Called) -> dict[str, Any]:
         fields = crawl.model_dump(mode="json") if crawl else {}
     else:
         owner = view.user_id
-        fields = view.spec.shown().model_dump(mode="json", exclude={"replaced", "site", "site_rate_limit"})
-        fields |= {"tags": view.tags, "priority": view.priority, "max_retries": view.max_retries}
-        fields["webhooks"] = view.webhooks
+        fields = view.model_dump(mode="json", include=set(ORDER_FIELDS))
+        fields |= view.spec.shown().model_dump(mode="json", include=set(ASKED_FIELDS))
     if not caller.may_see(owner):
         raise JobNotFoundError(job_id)
     return fields
@@ -114,11 +115,7 @@ def _form(chosen: Chosen, spider: SpiderView | None) -> ParameterForm:
 def texts_of(given: dict[str, Any]) -> dict[str, str]:
     """The fields of an earlier crawl as the form's fields show them."""
     expect = given.get("expect") or {}
-    texts = {
-        name: str(given[name])
-        for name in ("depth", "max_pages", "max_items", "timeout", "max_retries", "priority")
-        if given.get(name) is not None
-    }
+    texts = {name: str(given[name]) for name in NUMBERS if given.get(name) is not None}
     texts |= {f"expect.{name}": str(value) for name, value in expect.items() if isinstance(value, int | float)}
     return {
         **texts,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 import orjson
 from markupsafe import Markup, escape
 
 from gateway.clock import to_iso, utc_now
 from gateway.errors import InvalidRequestError
+from gateway.jobs.job import LIMITS
 from gateway.schedules.next_run import Every, parse_interval
 
 #: Controls, and characters that change the direction or the place of the text around them; half surrogate pairs.
@@ -163,6 +165,11 @@ def every_words(interval: str) -> str:
     return "" if seconds % last else f"every {duration(seconds)}"
 
 
+def limits(crawl: Any) -> list[tuple[str, int | None]]:
+    """The numbers that a crawl may be without, each with the words beside it."""
+    return [(one.label, getattr(crawl, name)) for name, one in LIMITS.items()]
+
+
 FILTERS = {
     "every_words": every_words,
     "cron_words": cron_words,
@@ -174,6 +181,7 @@ FILTERS = {
     "size": size,
     "count": count,
     "share": share,
+    "limits": limits,
     "ago": ago,
     "exact": exact,
 }

@@ -19,7 +19,7 @@ from gateway.console.pages import Pages, page
 from gateway.console.parameters import parameter_form
 from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.errors import InvalidRequestError
-from gateway.jobs.job import Job
+from gateway.jobs.job import NUMBERS, Job
 from gateway.jobs.queries import JobFilter, JobQueries
 from gateway.schedules.next_run import parse_time_zone
 from gateway.schedules.schedule import LedgerKind
@@ -314,6 +314,7 @@ def edit_schedule(
         versions=versions.get(chosen.project, []),
         env={"text": "\n".join(f"{name}={value}" for name, value in env.items()), "given": _json(env) if env else ""},
         form=parameter_form(spider.params_schema if spider else None, crawl.get("params", {}), own=is_own),
+        numbers=NUMBERS,
         texts=texts_of(crawl),
         needs_urls=spider is not None and spider.needs_urls,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, BaseModel, Field, model_validator
@@ -192,34 +192,107 @@ class Expect(BaseModel, extra="forbid", frozen=True, strict=True):
 DEFAULT_PROJECT = "default"
 
 
+#: Nodes of an older protocol (`outbox.PROTOCOLS`) know no settings and variables, be they a crawl's or its project's.
+SETTINGS_PROTOCOL = 2
+
+
+class Number(NamedTuple):
+    """A number that a request may leave out. Its field in requests and forms, and its option, are made from this."""
+
+    #: The words beside it in forms and on pages.
+    label: str
+    #: What the help of the command line says.
+    option: str
+    least: int = 1
+    most: int | None = None
+    #: What the API's documentation says.
+    about: str | None = None
+    #: What a form says below it.
+    hint: str | None = None
+    #: Of a request without it; `None`: the spider or the platform decides.
+    default: int | None = None
+
+
+class CrawlField(NamedTuple):
+    """What is declared of a crawl's field, beside its type. All that compares crawls, asks for them, hands them to
+    nodes or shows them reads it here.
+    """
+
+    #: Whether it is part of a crawl's fingerprint: always, unless it is at its default, or never. A field of later
+    #: is no part of it at its default, so that fingerprints from before there was it stay.
+    identity: Literal["always", "given", "never"] = "given"
+    #: The oldest protocol of the nodes that know it: others would leave it out in silence.
+    protocol: int = 1
+    #: Whether requests, edits and views have it. The others come with a site or a version.
+    asked: bool = True
+    number: Number | None = None
+
+
+_FIRST = CrawlField("always")
+
+
 class CrawlSpec(BaseModel, frozen=True, extra="forbid"):
     """The work itself: everything that changes what a crawl fetches or yields."""
 
-    project: str = DEFAULT_PROJECT
+    project: Annotated[str, _FIRST] = DEFAULT_PROJECT
     #: Version of the project's egg; every attempt runs this one. `None` for our own project.
-    version: str | None = None
+    version: Annotated[str | None, _FIRST] = None
     #: How often that version has been replaced by another egg; absent for its first one. So the same request is
     #: another one after it.
-    replaced: int | None = None
-    spider: str
-    start_urls: tuple[str, ...]
+    replaced: Annotated[int | None, CrawlField(asked=False)] = None
+    spider: Annotated[str, _FIRST]
+    start_urls: Annotated[tuple[str, ...], _FIRST]
     #: 0 is the start URLs alone; `None` leaves it to the spider.
-    depth: int | None = None
-    params: dict[str, Any] = Field(default_factory=dict)
-    max_pages: int | None = None
-    max_items: int | None = None
+    depth: Annotated[
+        int | None,
+        _FIRST._replace(
+            number=Number(
+                "Depth",
+                "How many links to follow from a URL; 0: none.",
+                least=0,
+                most=1000,
+                about="How many links to follow from a start URL; 0: only the start URLs.",
+                hint="Links to follow from a start URL; 0: only the start URLs.",
+            )
+        ),
+    ] = None
+    params: Annotated[dict[str, Any], _FIRST] = Field(default_factory=dict)
+    max_pages: Annotated[
+        int | None, _FIRST._replace(number=Number("Pages at most", "Stop after this many pages."))
+    ] = None
+    max_items: Annotated[
+        int | None,
+        _FIRST._replace(
+            number=Number(
+                "Items at most", "Stop after this many items.", about="The crawl ends after this many items."
+            )
+        ),
+    ] = None
     #: Seconds a single attempt may take.
-    timeout: int = 3600
-    ignore_cache: bool = False
-    fetch: FetchOptions | None = None
-    expect: Expect | None = None
+    timeout: Annotated[
+        int,
+        _FIRST._replace(
+            number=Number(
+                "Seconds at most",
+                "Stop after this many seconds.",
+                most=7 * 24 * 3600,
+                about="The most seconds that one attempt may take, up to `JOB_MAX_TIMEOUT`; `JOB_TIMEOUT` by default"
+                ", or what the project's `CLOSESPIDER_TIMEOUT` takes, if that is longer.",
+            )
+        ),
+    ] = 3600
+    # it says how to find the answer, not what the work is
+    ignore_cache: Annotated[bool, CrawlField("never")] = False
+    fetch: Annotated[FetchOptions | None, _FIRST] = None
+    expect: Annotated[Expect | None, CrawlField(protocol=SETTINGS_PROTOCOL)] = None
     #: Settings of Scrapy, over those of the project (`gateway/contract/environment.py` says which).
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: Annotated[dict[str, Any], CrawlField(protocol=SETTINGS_PROTOCOL)] = Field(default_factory=dict)
     #: Variables of the spider's environment, over those of the project.
-    env: dict[str, str] = Field(default_factory=dict, repr=False)
+    env: Annotated[dict[str, str], CrawlField(protocol=SETTINGS_PROTOCOL)] = Field(default_factory=dict, repr=False)
     #: Set by a run of a site only: the site whose rate limit this crawl shares with all its other crawls.
-    site: str | None = None
-    site_rate_limit: str | None = None
+    site: Annotated[str | None, CrawlField("always", asked=False)] = None
+    # it comes with the site
+    site_rate_limit: Annotated[str | None, CrawlField("never", asked=False)] = None
 
     @property
     def renders(self) -> bool:
@@ -232,17 +305,23 @@ class CrawlSpec(BaseModel, frozen=True, extra="forbid"):
         return self.model_copy(update={"fetch": fetch, "env": dict.fromkeys(self.env, MASK)})
 
 
-#: Nodes of an older protocol (`outbox.PROTOCOLS`) know no settings and variables, be they a crawl's or its project's.
-SETTINGS_PROTOCOL = 2
-#: Fields of a spec that nodes of protocol 1 do not know: they would leave them out in silence.
-_SINCE_2 = ("settings", "env", "expect")
+def fields_of(model: type[BaseModel]) -> dict[str, CrawlField]:
+    """What is declared of its fields, by their names, in their order."""
+    return {
+        name: next((one for one in field.metadata if isinstance(one, CrawlField)), CrawlField())
+        for name, field in model.model_fields.items()
+    }
+
+
+SPEC_FIELDS = fields_of(CrawlSpec)
+_LATER = {name: one.protocol for name, one in SPEC_FIELDS.items() if one.protocol > 1}
 
 
 def protocol_of(spec: CrawlSpec) -> int:
     """The oldest protocol (`outbox.PROTOCOLS`) of nodes that can do all that the crawl itself asks for. What its
     project gives it may need a newer one.
     """
-    return SETTINGS_PROTOCOL if any(getattr(spec, name) for name in _SINCE_2) else 1
+    return max((protocol for name, protocol in _LATER.items() if getattr(spec, name)), default=1)
 
 
 #: In an egg: what it depends on. `REQUIREMENTS_ON_TOP` counts where the first is not there.

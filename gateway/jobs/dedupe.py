@@ -20,19 +20,12 @@ import redis.asyncio
 from pydantic import BaseModel
 from w3lib.url import canonicalize_url, safe_url_string
 
-from gateway.contract.crawl import CrawlSpec
+from gateway.contract.crawl import SPEC_FIELDS, CrawlSpec
 from gateway.crash_points import state_change
 from gateway.errors import InvalidRequestError
 
-#: Fields of a spec that do not change the work: one says how to find the answer, the other comes with the site.
-_NO_IDENTITY = frozenset({"ignore_cache", "site_rate_limit"})
-#: Fields that are part of each fingerprint, also without a value: those that there were at first.
-_ALWAYS = frozenset(
-    {
-        *("project", "version", "spider", "start_urls", "depth", "params"),
-        *("max_pages", "max_items", "timeout", "fetch", "site"),
-    }
-)
+_IDENTITY = {name: field.identity for name, field in SPEC_FIELDS.items() if field.identity != "never"}
+_DEFAULTS = {name: field.get_default(call_default_factory=True) for name, field in CrawlSpec.model_fields.items()}
 
 
 def fingerprint(user_id: str, spec: CrawlSpec, *, when: dict[str, str] | None = None) -> str:
@@ -41,13 +34,16 @@ def fingerprint(user_id: str, spec: CrawlSpec, *, when: dict[str, str] | None = 
 
     Raises `InvalidRequestError` for values that JSON or MongoDB cannot hold.
     """
-    given = {name: getattr(spec, name) for name in CrawlSpec.model_fields if name not in _NO_IDENTITY}
+    given = {name: getattr(spec, name) for name in _IDENTITY}
     given["start_urls"] = sorted({_canonical(url) for url in spec.start_urls})
     identity = {
         "user": user_id,
         "when": when,
-        # a field of later joins only if it is given: so the fingerprints of jobs from before there was it stay
-        **{name: _plain(value) for name, value in given.items() if value or name in _ALWAYS},
+        **{
+            name: _plain(value)
+            for name, value in given.items()
+            if _IDENTITY[name] == "always" or value != _DEFAULTS[name]
+        },
     }
     try:
         text = orjson.dumps(identity, option=orjson.OPT_SORT_KEYS)

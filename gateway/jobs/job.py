@@ -14,7 +14,16 @@ from urllib.parse import quote, unquote
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from gateway.contract.crawl import DEFAULT_PROJECT, SETTINGS_PROTOCOL, CrawlSpec, protocol_of
+from gateway.contract.crawl import (
+    DEFAULT_PROJECT,
+    SETTINGS_PROTOCOL,
+    SPEC_FIELDS,
+    CrawlField,
+    CrawlSpec,
+    Number,
+    fields_of,
+    protocol_of,
+)
 from gateway.contract.outbox import StopReason
 from gateway.contract.reasons import Reason, reason_of
 from gateway.contract.records import ExitReport, Progress
@@ -301,10 +310,34 @@ class CrawlOrder(BaseModel, extra="forbid", frozen=True):
     """What is to be crawled. It does not say who asks for it, nor when it runs."""
 
     spec: CrawlSpec
-    priority: int = 0
+    max_retries: Annotated[
+        int,
+        CrawlField(
+            number=Number(
+                "Retries after failures",
+                "How often it is tried again after it failed.",
+                least=0,
+                most=20,
+                about="The most retries after failures; `MAX_RETRIES` by default.",
+            )
+        ),
+    ] = 3
+    priority: Annotated[
+        int,
+        CrawlField(
+            number=Number(
+                "Priority",
+                "Those with a higher one go first, -100 to 100.",
+                least=-100,
+                most=100,
+                about="Jobs with a higher priority go first.",
+                hint="Higher goes first.",
+                default=0,
+            )
+        ),
+    ] = 0
     tags: tuple[str, ...] = ()
     webhooks: tuple[str, ...] = ()
-    max_retries: int = 3
 
     def with_spec(self, spec: CrawlSpec) -> Self:
         return self.model_copy(update={"spec": spec})
@@ -313,6 +346,17 @@ class CrawlOrder(BaseModel, extra="forbid", frozen=True):
         tags, webhooks = list(self.tags), list(self.webhooks)
         # `dict(self)` would look for a method `keys` in every base class: it takes as long as all the rest of a job
         return {**vars(self), "tags": tags, "webhooks": webhooks, "render": self.spec.renders or None}
+
+
+#: The fields of an order but for its `spec`, and all that a request may say of a crawl.
+ORDER_FIELDS = {name: field for name, field in fields_of(CrawlOrder).items() if name != "spec"}
+ASKED_FIELDS = {name: field for name, field in {**SPEC_FIELDS, **ORDER_FIELDS}.items() if field.asked}
+#: Those that are numbers.
+NUMBERS = {name: field.number for name, field in ASKED_FIELDS.items() if field.number}
+#: The numbers that a crawl may be without.
+LIMITS = {
+    name: one for name, one in NUMBERS.items() if name in SPEC_FIELDS and CrawlSpec.model_fields[name].default is None
+}
 
 
 class JobFacts(BaseModel, populate_by_name=True):

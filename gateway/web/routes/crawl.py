@@ -9,9 +9,9 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Header, Query, Request, Response
 
 from gateway.access.keys import Caller, Scope
-from gateway.contract.crawl import DEFAULT_PROJECT, CrawlSpec, Expect, FetchOptions
+from gateway.contract.crawl import DEFAULT_PROJECT, SPEC_FIELDS, CrawlSpec, Expect, FetchOptions
 from gateway.errors import InvalidRequestError
-from gateway.jobs.job import CrawlOrder
+from gateway.jobs.job import ASKED_FIELDS, ORDER_FIELDS, CrawlOrder
 from gateway.jobs.submission import Order, Submission
 from gateway.projects.catalog import SpiderCatalog, project_name
 from gateway.projects.time_limits import TimeLimits, check_timeout
@@ -33,9 +33,8 @@ Wishes = TypeVar("Wishes", FetchOptions, Expect)
 _WHEN = set(When._fields)
 _TIMING = {"interval", "timezone", "jitter", "ends_at"}
 _SCHEDULE = {"name", "overlap", "catch_up", "max_runs"}
-_ORDER = CrawlOrder.model_fields.keys() - {"spec"}
-#: What a request may say of the work; the rest comes with a site or a version.
-_SPEC = CrawlSpec.model_fields.keys() - {"site", "site_rate_limit", "replaced"}
+#: What a request may say of the work, and of how it is done.
+_SPEC, _ORDER = ASKED_FIELDS.keys() & SPEC_FIELDS, ORDER_FIELDS.keys()
 
 
 async def order_of(body: CrawlRequest, query: CrawlQuery, caller: Caller, parts: GatewayParts) -> Order:

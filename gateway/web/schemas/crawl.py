@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, create_model, field_validator
 from pydantic.config import JsonDict
 
 from gateway.contract.crawl import Expect, FetchOptions
+from gateway.jobs.job import LIMITS, NUMBERS
 from gateway.schedules.schedule import CatchUp, Overlap
 from gateway.web.schemas.types import (
     Body,
@@ -78,7 +79,6 @@ class OptionalTiming(TimingFields):
 
 MAX_START_URLS = 1000
 _MOST = 100_000_000
-_WEEK = 7 * 24 * 3600
 _DEPLOYED: JsonDict = {
     "user_id": "abc123",
     "project": "shop",
@@ -129,12 +129,22 @@ StartUrls = Annotated[
 ]
 
 
-class WorkFields(Body, strict=True):
-    """What a crawl does, apart from its spider and its start URLs. All fields are optional."""
+def _number(name: str) -> Any:
+    one = NUMBERS[name]
+    return Field(default=one.default, ge=one.least, le=one.most or _MOST, description=one.about)
 
-    depth: int | None = Field(
-        default=None, ge=0, le=1000, description="How many links to follow from a start URL; 0: only the start URLs."
-    )
+
+if TYPE_CHECKING:
+    _Limits = Body
+else:
+    _Limits = create_model("_Limits", __base__=Body, **{name: (int | None, _number(name)) for name in LIMITS})
+
+
+class WorkFields(_Limits, strict=True):
+    """What a crawl does, apart from its spider and its start URLs. All fields are optional. Those that the crawl
+    itself may be without are made from what `CrawlSpec` declares.
+    """
+
     ignore_cache: bool = Field(
         default=False,
         description="Make a new job, and fetch its pages without the HTTP cache. Runs of a schedule never use it.",
@@ -142,20 +152,10 @@ class WorkFields(Body, strict=True):
     params: Params = Field(
         default_factory=dict, description="The spider's parameters, which are checked against its schema."
     )
-    priority: int = Field(default=0, ge=-100, le=100, description="Jobs with a higher priority go first.")
+    priority: int = _number("priority")
     tags: list[Tag] = Field(default_factory=list, max_length=20)
-    max_pages: int | None = Field(default=None, ge=1, le=_MOST)
-    max_items: int | None = Field(default=None, ge=1, le=_MOST, description="The crawl ends after this many items.")
-    timeout: int | None = Field(
-        default=None,
-        ge=1,
-        le=_WEEK,
-        description="The most seconds that one attempt may take, up to `JOB_MAX_TIMEOUT`; `JOB_TIMEOUT` by default, "
-        "or what the project's `CLOSESPIDER_TIMEOUT` takes, if that is longer.",
-    )
-    max_retries: int | None = Field(
-        default=None, ge=0, le=20, description="The most retries after failures; `MAX_RETRIES` by default."
-    )
+    timeout: int | None = _number("timeout")
+    max_retries: int | None = _number("max_retries")
     project: Name | None = Field(
         default=None,
         description="The project of the spider; by default the platform's own, or the only one that has the spider.",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.config import JsonDict
 
-from gateway.contract.crawl import Expect, FetchOptions
+from gateway.contract.crawl import CrawlSpec, Expect
 from gateway.contract.records import Progress
-from gateway.jobs.job import CrawlOrder, Job, JobStatus
+from gateway.jobs.job import ASKED_FIELDS, CrawlOrder, Job, JobStatus
 from gateway.schedules.next_run import OccurrenceTime, parse_time_zone
 from gateway.schedules.schedule import CatchUp, LedgerEntry, LedgerKind, Overlap, Schedule, ScheduleState
 from gateway.schedules.store import ScheduleFilter
@@ -77,33 +77,24 @@ SHOWN_URLS = 10
 _MINUTE = timedelta(minutes=1)
 
 
-class CrawlView(BaseModel):
+if TYPE_CHECKING:
+    _Asked = BaseModel
+else:
+    _TYPES = {**CrawlSpec.model_fields, **CrawlOrder.model_fields}
+    _Asked = create_model("_Asked", **{name: (_TYPES[name].annotation, ...) for name in ASKED_FIELDS})
+
+
+class CrawlView(_Asked):
     """What each run does."""
 
-    project: str
     version: str | None = Field(description="Null: each run uses the latest version at its time.")
-    spider: str
-    start_urls: list[str]
-    depth: int | None
-    params: dict[str, Any]
-    max_pages: int | None
-    max_items: int | None
-    timeout: int
-    ignore_cache: bool
-    fetch: FetchOptions | None
     expect: Expect | None = Field(description="It must find this; a crawl with less is `partial`.")
-    settings: dict[str, Any]
     env: dict[str, str] = Field(description="Without the values.")
-    priority: int
-    tags: list[str]
-    webhooks: list[str]
-    max_retries: int
 
     @classmethod
     def of(cls, order: CrawlOrder) -> CrawlView:
-        shown = order.spec.shown()
-        spec = shown.model_dump(exclude={"fetch", "site", "site_rate_limit"})
-        return cls(**spec, **order.model_dump(exclude={"spec"}), fetch=shown.fetch)
+        fields = {**dict(order), **dict(order.spec.shown())}
+        return cls(**{name: fields[name] for name in ASKED_FIELDS})
 
 
 class ScheduleSummary(BaseModel, json_schema_extra={"examples": [_SUMMARY]}):

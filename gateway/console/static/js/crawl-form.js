@@ -158,7 +158,8 @@ function showAs(chip) {
 }
 
 function showSame(body) {
-  const request = { origin: location.origin, path: form.dataset.api.split(" ")[1], body, withKey: "withKey" in form.dataset };
+  const options = Object.fromEntries([...form.querySelectorAll("[data-option]")].map(({ name, dataset }) => [name, dataset.option]));
+  const request = { origin: location.origin, path: form.dataset.api.split(" ")[1], body, options, withKey: "withKey" in form.dataset };
   const { text, without } = { curl: () => ({ text: curl(request) }), python: () => ({ text: python(request) }), cli: () => commandLine(request) }[kind]();
   place("same").textContent = text;
   place("same-note").hidden = !without?.length;

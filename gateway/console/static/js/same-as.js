@@ -45,18 +45,17 @@ function literal(value, margin = "") {
 
 /** Fields that have an option of the same meaning, with its name. */
 const OPTIONS = {
-  project: "--project", version: "--version", user_id: "--user", depth: "--depth", max_pages: "--max-pages",
-  max_items: "--max-items", timeout: "--timeout", max_retries: "--max-retries", priority: "--priority",
-  schedule_at: "--at", timezone: "--timezone", jitter: "--jitter", overlap: "--overlap", ends_at: "--until",
-  max_runs: "--max-runs",
+  project: "--project", version: "--version", user_id: "--user", schedule_at: "--at", timezone: "--timezone",
+  jitter: "--jitter", overlap: "--overlap", ends_at: "--until", max_runs: "--max-runs",
 };
 
-/** Our command line; `without` names the fields that it has no option for. */
-export function commandLine({ origin, body }) {
+/** Our command line; `options`: more of them; `without` names the fields that it has no option for. */
+export function commandLine({ origin, body, options }) {
+  const known = { ...OPTIONS, ...options };
   const words = [`discoverybot crawl ${word(body.spider ?? "")}`, ...(body.start_urls ?? []).map(word)];
   const without = [];
   for (const [name, value] of Object.entries(body)) {
-    if (name in OPTIONS) words.push(`${OPTIONS[name]}=${word(String(value))}`);
+    if (name in known) words.push(`${known[name]}=${word(String(value))}`);
     else if (name === "interval") words.push(interval(value));
     else if (name === "tags") words.push(...value.map((tag) => `--tag=${word(tag)}`));
     else if (name === "ignore_cache") words.push(...(value ? ["--ignore-cache"] : []));

@@ -6,12 +6,8 @@ import { h } from "./text.js";
 import "./when-fields.js";
 
 const PAUSE_MS = 350;
-// What a preview takes of the form: what is not here has no part in whether it would be refused.
-const ASKED = [
-  "spider", "project", "version", "env", "fetch", "ignore_cache", "start_urls", "params", "depth", "max_pages", "max_items", "timeout", "max_retries", "priority", "tags", "interval",
-  "timezone", "schedule_at", "ends_at", "jitter", "overlap", "catch_up", "max_runs",
-  "expect", "settings",
-];
+// What a preview does not take of the form: it has no part in whether the change would be refused.
+const NOT_ASKED = ["rev", "name", "webhooks"];
 const SPIDERS = ["spider", "project", "version"];
 const form = document.getElementById("schedule");
 const touched = new Set();
@@ -77,7 +73,7 @@ async function preview() {
 }
 
 function asked(body) {
-  return Object.fromEntries(ASKED.filter((name) => body[name] != null).map((name) => [name, body[name]]));
+  return Object.fromEntries(Object.entries(body).filter(([name, value]) => value != null && !NOT_ASKED.includes(name)));
 }
 
 function say(element) {
