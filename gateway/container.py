@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from gateway.projects.environment import SecretBox
     from gateway.retention.retention import Keep
     from gateway.schedules.firing import TargetMarks
-    from gateway.schedules.orders import OccurrenceOrders
+    from gateway.schedules.orders import RunOrders
     from gateway.signals.webhooks import OutgoingCaller
 
 
@@ -372,7 +372,7 @@ class Container(Builder):
     # --- schedules
 
     @part
-    def occurrence_orders(self) -> OccurrenceOrders:
+    def occurrence_orders(self) -> RunOrders:
         """Orders for schedules of crawls and for schedules of sites."""
         from gateway.schedules.orders import AllOrders
         from gateway.sites.crawl import SiteOrders

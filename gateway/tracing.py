@@ -35,10 +35,10 @@ from gateway.dispatch.dispatcher import Dispatch
 from gateway.jobs.completion import Completion
 from gateway.jobs.job import Attempt, Job, JobStatus
 from gateway.jobs.outcome import Outcome
-from gateway.jobs.submission import Order, Receipt, Submission
+from gateway.jobs.submission import Receipt, RequestedCrawl, Submission
 from gateway.nodes.store import Node
 from gateway.signals.webhooks import Webhooks, host_of, missing
-from gateway.sites.runs import RunOrder, Scraping
+from gateway.sites.runs import RequestedRun, Scraping
 from gateway.traced import Surrounding, surround
 
 #: Seconds that a collector has to take a batch; a batch that it does not take is dropped.
@@ -252,15 +252,15 @@ class Spans:
             "call_webhook": self._call_webhook,
         }
 
-    async def _submit(self, step: Surrounding, submission: Submission, order: Order) -> Receipt:
+    async def _submit(self, step: Surrounding, submission: Submission, order: RequestedCrawl) -> Receipt:
         with self._tracing.step("submit") as span:
-            receipt: Receipt = await step(submission, order._replace(traceparent=_traceparent(span)))
+            receipt: Receipt = await step(submission, order._replace(by=order.by._replace(traceparent=_traceparent(span))))
             span.set_attributes({"discoverybot.job_id": receipt.job_id, "discoverybot.cached": receipt.cached})
             return receipt
 
-    def _start_run(self, step: Surrounding, scraping: Scraping, order: RunOrder) -> Job:
+    def _start_run(self, step: Surrounding, scraping: Scraping, order: RequestedRun) -> Job:
         with self._tracing.step("submit", site=order.site) as span:
-            job: Job = step(scraping, order._replace(traceparent=_traceparent(span)))
+            job: Job = step(scraping, order._replace(by=order.by._replace(traceparent=_traceparent(span))))
             span.set_attribute("discoverybot.job_id", job.id)
             return job
 

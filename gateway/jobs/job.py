@@ -348,6 +348,28 @@ class CrawlOrder(BaseModel, extra="forbid", frozen=True):
         return {**vars(self), "tags": tags, "webhooks": webhooks, "render": self.spec.renders or None}
 
 
+class Requester(NamedTuple):
+    """Who asks for a job, and by which request."""
+
+    user_id: str
+    idempotency_key: str | None = None
+    correlation_id: str | None = None
+    traceparent: str | None = None
+
+    @property
+    def unique_idempotency_key(self) -> str | None:
+        """It contains the user, because two users may choose the same key."""
+        return f"{self.user_id}:{self.idempotency_key}" if self.idempotency_key else None
+
+    def job_fields(self) -> dict[str, Any]:
+        """But for the user."""
+        return {
+            "idempotency_key": self.unique_idempotency_key,
+            "correlation_id": self.correlation_id,
+            "traceparent": self.traceparent,
+        }
+
+
 #: The fields of an order but for its `spec`, and all that a request may say of a crawl.
 ORDER_FIELDS = {name: field for name, field in fields_of(CrawlOrder).items() if name != "spec"}
 ASKED_FIELDS = {name: field for name, field in {**SPEC_FIELDS, **ORDER_FIELDS}.items() if field.asked}

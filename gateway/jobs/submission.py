@@ -18,7 +18,7 @@ from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import DEFAULT_PROJECT, CrawlSpec
 from gateway.jobs.admission import Admission
 from gateway.jobs.dedupe import Dedupe, Entry, fingerprint
-from gateway.jobs.job import GOOD_STATUSES, CrawlOrder, Job, new_job_id
+from gateway.jobs.job import GOOD_STATUSES, CrawlOrder, Job, Requester, new_job_id
 from gateway.jobs.messages import ENQUEUE_CRAWL, Waker
 from gateway.jobs.store import JobStore
 from gateway.projects.catalog import WorkCheck
@@ -36,16 +36,17 @@ _MAX_ROUNDS = 20
 _FEW_URLS = 50
 
 
-class Order(NamedTuple):
-    """A checked request for one immediate crawl."""
+class RequestedCrawl(NamedTuple):
+    """A checked request for one crawl."""
 
-    user_id: str
+    by: Requester
     crawl: CrawlOrder
-    idempotency_key: str | None = None
-    correlation_id: str | None = None
-    traceparent: str | None = None
     #: The request named no version: `spec` has the one that was the latest at that moment.
     pinned: bool = False
+
+    @property
+    def user_id(self) -> str:
+        return self.by.user_id
 
     @property
     def spec(self) -> CrawlSpec:
@@ -55,13 +56,12 @@ class Order(NamedTuple):
     def webhook_url(self) -> str | None:
         return self.crawl.webhooks[0] if self.crawl.webhooks else None
 
+    def with_request(self, idempotency_key: str | None, correlation_id: str | None) -> Self:
+        by = self.by._replace(idempotency_key=idempotency_key, correlation_id=correlation_id)
+        return self._replace(by=by)
+
     def with_spec(self, spec: CrawlSpec) -> Self:
         return self._replace(crawl=self.crawl.with_spec(spec))
-
-    @property
-    def unique_idempotency_key(self) -> str | None:
-        """It contains the user, because two users may choose the same key."""
-        return f"{self.user_id}:{self.idempotency_key}" if self.idempotency_key else None
 
     def to_job(self, identity: str, now: datetime, **origin: Any) -> Job:
         """`identity` is the request's fingerprint."""
@@ -71,9 +71,7 @@ class Order(NamedTuple):
             identity,
             now,
             live_key=identity,
-            idempotency_key=self.unique_idempotency_key,
-            correlation_id=self.correlation_id,
-            traceparent=self.traceparent,
+            **self.by.job_fields(),
             **origin,
         )
 
@@ -100,13 +98,13 @@ class Submission:
     _clock: Clock = utc_now
 
     @traced("submit")
-    async def submit(self, order: Order) -> Receipt:
+    async def submit(self, order: RequestedCrawl) -> Receipt:
         """Raises `InvalidRequestError`, `ForbiddenAddressError`, `IdempotencyConflictError`, `UnavailableError`; and
         `TooManyError`, unless an existing job answers the request.
         """
         order, identity, key = await self._identify(order)
         mine = Entry(new_job_id(), int(self._clock().timestamp() * 1000), confirmed=False)
-        if order.idempotency_key and (known := await self._run(self._find_idempotent, order, identity)):
+        if order.by.idempotency_key and (known := await self._run(self._find_idempotent, order, identity)):
             return known
         if order.spec.ignore_cache:
             return await self._submit_fresh(order, identity, key, mine)
@@ -123,7 +121,7 @@ class Submission:
         # another request that helped may have been the one that inserted it: it is new all the same
         return Receipt(mine.job_id, cached=False) if receipt.job_id == mine.job_id else receipt
 
-    async def look(self, order: Order) -> Receipt | None:
+    async def look(self, order: RequestedCrawl) -> Receipt | None:
         """The existing job that would answer the order now; `None` if there would be a new one. Nothing is claimed or
         written. Raises what `submit` raises before it looks for a job.
         """
@@ -136,7 +134,7 @@ class Submission:
             return claimed
         return await self._run(self._find_twin, identity) or claimed
 
-    async def _identify(self, order: Order) -> tuple[Order, str, str]:
+    async def _identify(self, order: RequestedCrawl) -> tuple[RequestedCrawl, str, str]:
         """The checked order with its exact version, its fingerprint, and its key in Redis."""
         compute = self._inline if len(order.spec.start_urls) <= _FEW_URLS else self._run
         await compute(self._check.addresses, order.spec, order.crawl.webhooks)
@@ -144,7 +142,7 @@ class Submission:
         identity = await compute(fingerprint, order.user_id, order.spec)
         return order, identity, dedupe_key(order.user_id, order.spec.spider, identity)
 
-    async def _pin(self, order: Order) -> Order:
+    async def _pin(self, order: RequestedCrawl) -> RequestedCrawl:
         if order.spec.project == DEFAULT_PROJECT:
             # there is nothing to look up, so no thread is needed, and nothing changes
             self._check.pin(order.spec)
@@ -152,14 +150,14 @@ class Submission:
         spec = await self._run(self._check.pin, order.spec)
         return order.with_spec(spec)._replace(pinned=order.spec.version is None)
 
-    async def _submit_fresh(self, order: Order, identity: str, key: str, mine: Entry) -> Receipt:
+    async def _submit_fresh(self, order: RequestedCrawl, identity: str, key: str, mine: Entry) -> Receipt:
         receipt = await self._run(self._materialise, order, identity, mine)
         if not receipt.cached:
             await self._dedupe.overwrite(key, mine._replace(confirmed=True))
         return receipt
 
     async def _materialise_claimed(
-        self, order: Order, identity: str, key: str, claimed: Entry, *, helping: bool
+        self, order: RequestedCrawl, identity: str, key: str, claimed: Entry, *, helping: bool
     ) -> Receipt:
         """Insert the document that the key names. The request that claimed the key may have died before doing so."""
         try:
@@ -186,7 +184,7 @@ class Submission:
             return False
         return job.status in GOOD_STATUSES or not (job.is_final or job.cancel_requested_at)
 
-    def _materialise(self, order: Order, identity: str, entry: Entry) -> Receipt:
+    def _materialise(self, order: RequestedCrawl, identity: str, entry: Entry) -> Receipt:
         """Find or insert the one job for this request: the job that `entry` names, or the one with the live key."""
         with mongo_errors():
             self._check.means(order.spec)
@@ -198,7 +196,7 @@ class Submission:
                     return receipt
         raise errors.ConflictError("the same crawl is being started and ended over and over; ask again")
 
-    def _insert(self, order: Order, identity: str, entry: Entry) -> Receipt | None:
+    def _insert(self, order: RequestedCrawl, identity: str, entry: Entry) -> Receipt | None:
         try:
             with self._admission.room(order.user_id):
                 if order.spec.ignore_cache:
@@ -227,14 +225,14 @@ class Submission:
         log.info("crawl_accepted", job_id=job_id, task_id=job_id, status="pending")
         return Receipt(job_id, cached=False)
 
-    def _find_present(self, order: Order, identity: str, entry: Entry) -> Receipt | None:
+    def _find_present(self, order: RequestedCrawl, identity: str, entry: Entry) -> Receipt | None:
         """An existing job that answers the request, although no further job is admitted."""
         with suppress(errors.JobNotFoundError):
             if self._jobs.get(entry.job_id).fingerprint == identity:
                 return self._joined(order, entry.job_id, _moment(entry))
         return self._join(order, identity)
 
-    def _join(self, order: Order, identity: str) -> Receipt | None:
+    def _join(self, order: RequestedCrawl, identity: str) -> Receipt | None:
         twin = None if order.spec.ignore_cache else self._jobs.find_live(identity)
         return self._joined(order, twin.id, twin.created_at) if twin else None
 
@@ -243,13 +241,13 @@ class Submission:
             twin = self._jobs.find_live(identity)
         return Receipt(twin.id, cached=True, cached_at=twin.created_at) if twin else None
 
-    def _joined(self, order: Order, job_id: str, since: datetime) -> Receipt:
+    def _joined(self, order: RequestedCrawl, job_id: str, since: datetime) -> Receipt:
         if order.webhook_url:
             self._jobs.add_webhook(job_id, order.webhook_url)
         return Receipt(job_id, cached=True, cached_at=since)
 
-    def _find_idempotent(self, order: Order, identity: str) -> Receipt | None:
-        key = order.unique_idempotency_key
+    def _find_idempotent(self, order: RequestedCrawl, identity: str) -> Receipt | None:
+        key = order.by.unique_idempotency_key
         if key is None:
             return None
         with mongo_errors():
@@ -266,7 +264,7 @@ class Submission:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
 
 
-def _was_asked_by(job: Job, order: Order) -> bool:
+def _was_asked_by(job: Job, order: RequestedCrawl) -> bool:
     """Whether it is the same request, repeated after the project was deployed again."""
     version = job.spec.version if order.pinned else order.spec.version
     then = order.spec.model_copy(update={"version": version, "replaced": job.spec.replaced})

@@ -22,7 +22,7 @@ from gateway.projects.catalog import WorkCheck, unpinned
 from gateway.schedules.firing import Promotion
 from gateway.schedules.next_run import LAST_YEAR, check_timing, first
 from gateway.schedules.occurrences import OccurrenceStore, ending
-from gateway.schedules.orders import NOTHING_TO_RUN, OccurrenceOrder, OccurrenceOrders, job_by_hand
+from gateway.schedules.orders import NOTHING_TO_RUN, RunOrder, RunOrders, job_by_hand
 from gateway.schedules.schedule import Overlap, Schedule, ScheduleState, Timing
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.stores.mongo import Document, mongo_errors
@@ -41,7 +41,7 @@ class ScheduleEdits:
     _ledger: LedgerStore
     _jobs: JobStore
     _promotion: Promotion
-    _orders: OccurrenceOrders
+    _orders: RunOrders
     _admission: Admission | None = None
     _clock: Clock = utc_now
 
@@ -119,7 +119,7 @@ class ScheduleEdits:
             # the schedule has changed, and the run was removed because of that
         raise errors.ConflictError("the schedule is being changed over and over; ask again")
 
-    def _may_run(self, schedule_id: str) -> tuple[Schedule, OccurrenceOrder]:
+    def _may_run(self, schedule_id: str) -> tuple[Schedule, RunOrder]:
         schedule = self._schedules.get(schedule_id)
         if schedule.state is ScheduleState.ENDED:
             raise errors.ScheduleEndedError(_ended(schedule))

@@ -28,8 +28,8 @@ from gateway.schedules.occurrences import (
 )
 from gateway.schedules.orders import (
     NOTHING_TO_RUN,
-    OccurrenceOrder,
-    OccurrenceOrders,
+    RunOrder,
+    RunOrders,
     is_by_hand,
     occurrence_job,
     orders_of,
@@ -84,7 +84,7 @@ class Promotion:
     _schedules: ScheduleStore
     _occurrences: OccurrenceStore
     _ledger: LedgerStore
-    _orders: OccurrenceOrders
+    _orders: RunOrders
     _waker: Waker
     _targets: TargetMarks | None = None
     _clock: Clock = utc_now
@@ -273,7 +273,7 @@ class Scheduling:
     _schedules: ScheduleStore
     _occurrences: OccurrenceStore
     _promotion: Promotion
-    _orders: OccurrenceOrders
+    _orders: RunOrders
     _waker: Waker
     _admission: Admission | None = None
     _clock: Clock = utc_now
@@ -399,7 +399,7 @@ class Scheduling:
 
 
 def _decided(
-    schedule: Schedule, order: OccurrenceOrder | None, before: EarlierRun | None, look: Look | None, now: datetime
+    schedule: Schedule, order: RunOrder | None, before: EarlierRun | None, look: Look | None, now: datetime
 ) -> Job:
     if schedule.next_at is None or schedule.next_run is None:
         raise ValueError("it is due, but has no occurrence to come")
@@ -437,7 +437,7 @@ def _is_before(run: EarlierRun, schedule: Schedule) -> bool:
     return run.held_by == schedule.rev and run.job_id != own
 
 
-def _why_not(order: OccurrenceOrder | None, before: EarlierRun | None) -> str | None:
+def _why_not(order: RunOrder | None, before: EarlierRun | None) -> str | None:
     if order is None:
         return NOTHING_TO_RUN
     if order.skip:

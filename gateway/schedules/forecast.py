@@ -23,7 +23,7 @@ from gateway.jobs.admission import Admission
 from gateway.jobs.job import Job, JobStatus, WaitingReason
 from gateway.jobs.queries import JobQueries
 from gateway.jobs.store import JobStore
-from gateway.jobs.submission import Order, Submission
+from gateway.jobs.submission import RequestedCrawl, Submission
 from gateway.nodes.store import NodeStore
 from gateway.projects.catalog import WorkCheck
 from gateway.projects.environment import ProjectStore
@@ -62,7 +62,7 @@ class Forecast(NamedTuple):
     #: Why the request would be refused; empty if it would be accepted.
     refusals: list[_Refusal]
     #: The order with the version that it would get.
-    order: Order
+    order: RequestedCrawl
     known: Known | None = None
     #: `None` unless a new job would begin now.
     place: ForecastPlace | None = None
@@ -85,7 +85,7 @@ class Forecasts:
     _dead_after: timedelta
     _clock: Clock = utc_now
 
-    async def of(self, order: Order, when: When | None) -> Forecast:
+    async def of(self, order: RequestedCrawl, when: When | None) -> Forecast:
         """`when` is `None` for a crawl that would begin now. Raises `UnavailableError`."""
         pinned, refusals = await self._run(self._looked_through, order)
         if not refusals and (forecast := await self._answered(order, pinned, when)):
@@ -96,7 +96,7 @@ class Forecasts:
         place = None if refusals else await self._run(self._place, pinned)
         return Forecast(refusals, pinned, place=place)
 
-    def _looked_through(self, order: Order) -> tuple[Order, list[_Refusal]]:
+    def _looked_through(self, order: RequestedCrawl) -> tuple[RequestedCrawl, list[_Refusal]]:
         """What even a repeated request must be: its addresses, its project and its version are right."""
         refusals = [*_refusals(*self._check.address_checks(order.spec, order.crawl.webhooks))]
         try:
@@ -104,7 +104,7 @@ class Forecasts:
         except errors.InvalidRequestError as error:
             return order, [*refusals, error]
 
-    async def _answered(self, order: Order, pinned: Order, when: When | None) -> Forecast | None:
+    async def _answered(self, order: RequestedCrawl, pinned: RequestedCrawl, when: When | None) -> Forecast | None:
         """The forecast if an existing job or schedule answers."""
         if when is None:
             receipt = await self._submission.look(order)
@@ -125,7 +125,7 @@ class Forecasts:
             return _known_job(self._jobs.get(job_id))
         return None
 
-    def _refused_as_new(self, pinned: Order, when: When | None) -> list[_Refusal]:
+    def _refused_as_new(self, pinned: RequestedCrawl, when: When | None) -> list[_Refusal]:
         times = self._schedules.time_checks(when) if when else ()
         checks: list[Callable[[], object]] = [*times, lambda: self._check.means(pinned.spec)]
         if when is None:
@@ -135,7 +135,7 @@ class Forecasts:
         with mongo_errors():
             return [*_refusals(*checks)]
 
-    def _place(self, pinned: Order) -> ForecastPlace:
+    def _place(self, pinned: RequestedCrawl) -> ForecastPlace:
         """As the dispatcher would find the job, if it looked now."""
         job = pinned.to_job("", self._clock())
         with mongo_errors():

@@ -21,7 +21,9 @@ from gateway.stores.broker import current_correlation
 log = structlog.get_logger()
 
 
-class OccurrenceOrder(NamedTuple):
+class RunOrder(NamedTuple):
+    """What one run of a schedule, a site or a target is, be it for an occurrence or by hand."""
+
     crawl: CrawlOrder
     #: Only one of the jobs with the same text here runs at a time.
     exclusive: str | None = None
@@ -44,18 +46,18 @@ class OccurrenceOrder(NamedTuple):
 
 
 #: The content of an occurrence's job that does not run.
-NOTHING = OccurrenceOrder(CrawlOrder(spec=CrawlSpec(spider="none", start_urls=())))
+NOTHING = RunOrder(CrawlOrder(spec=CrawlSpec(spider="none", start_urls=())))
 
 
-class OccurrenceOrders(Protocol):
-    def orders(self, schedules: Sequence[Schedule]) -> Mapping[str, OccurrenceOrder]:
+class RunOrders(Protocol):
+    def orders(self, schedules: Sequence[Schedule]) -> Mapping[str, RunOrder]:
         """By the schedules' ids. A schedule that is missing has nothing to run."""
 
 
 class CrawlOrders:
     """The orders of schedules that themselves say what they run."""
 
-    def orders(self, schedules: Sequence[Schedule]) -> dict[str, OccurrenceOrder]:
+    def orders(self, schedules: Sequence[Schedule]) -> dict[str, RunOrder]:
         return {one.id: _order(one, one.crawl) for one in schedules if one.crawl}
 
 
@@ -66,15 +68,15 @@ class AllOrders:
     so that all its attempts run the same one, even after another deployment.
     """
 
-    _sites: OccurrenceOrders
+    _sites: RunOrders
     _catalog: SpiderCatalog
 
-    def orders(self, schedules: Sequence[Schedule]) -> dict[str, OccurrenceOrder]:
+    def orders(self, schedules: Sequence[Schedule]) -> dict[str, RunOrder]:
         crawls = {name: self._pinned(order) for name, order in CrawlOrders().orders(schedules).items()}
         of_sites = [schedule for schedule in schedules if schedule.site]
         return {**crawls, **(self._sites.orders(of_sites) if of_sites else {})}
 
-    def _pinned(self, order: OccurrenceOrder) -> OccurrenceOrder:
+    def _pinned(self, order: RunOrder) -> RunOrder:
         try:
             return order._replace(crawl=order.crawl.with_spec(self._catalog.pin(order.crawl.spec)))
         except InvalidRequestError as error:
@@ -82,7 +84,7 @@ class AllOrders:
             return order._replace(skip=order.skip or error.message)
 
 
-def orders_of(orders: OccurrenceOrders, schedules: Sequence[Schedule]) -> Mapping[str, OccurrenceOrder]:
+def orders_of(orders: RunOrders, schedules: Sequence[Schedule]) -> Mapping[str, RunOrder]:
     """The same, but a schedule whose order cannot be made only skips its own occurrence; those of the other
     schedules run.
     """
@@ -94,7 +96,7 @@ def orders_of(orders: OccurrenceOrders, schedules: Sequence[Schedule]) -> Mappin
         return {schedule.id: order for schedule in schedules if (order := _order_of(orders, schedule))}
 
 
-def _order_of(orders: OccurrenceOrders, schedule: Schedule) -> OccurrenceOrder | None:
+def _order_of(orders: RunOrders, schedule: Schedule) -> RunOrder | None:
     try:
         return orders.orders([schedule]).get(schedule.id)
     except PyMongoError:
@@ -104,9 +106,9 @@ def _order_of(orders: OccurrenceOrders, schedule: Schedule) -> OccurrenceOrder |
         return NOTHING._replace(skip=f"what it runs could not be determined ({type(error).__name__})")
 
 
-def _order(schedule: Schedule, crawl: CrawlOrder) -> OccurrenceOrder:
+def _order(schedule: Schedule, crawl: CrawlOrder) -> RunOrder:
     exclusive = f"schedule:{schedule.id}" if schedule.overlap is Overlap.QUEUE else None
-    return OccurrenceOrder(crawl, exclusive)
+    return RunOrder(crawl, exclusive)
 
 
 # --- the job of an occurrence: it is made when the occurrence is due, and made again if its schedule changes before
@@ -116,7 +118,7 @@ NOTHING_TO_RUN = "there is nothing to run: its site or target is gone"
 
 
 def occurrence_job(
-    schedule: Schedule, order: OccurrenceOrder | None, occurrence: Occurrence, fate: Decision, now: datetime
+    schedule: Schedule, order: RunOrder | None, occurrence: Occurrence, fate: Decision, now: datetime
 ) -> Job:
     """A held job: no worker runs it before its schedule is advanced past the occurrence."""
     job_id = occurrence_id(schedule.id, occurrence.at)
@@ -133,7 +135,7 @@ def occurrence_job(
     )
 
 
-def job_by_hand(schedule: Schedule, order: OccurrenceOrder, now: datetime) -> Job:
+def job_by_hand(schedule: Schedule, order: RunOrder, now: datetime) -> Job:
     """A run that a client asks for now. It is held as if it had an occurrence, so that a change of the schedule that
     comes first also applies to it. It belongs to no occurrence, and the ledger does not contain it. If runs must not
     overlap, there is one such job at a time, even if several clients ask at once.
@@ -156,7 +158,7 @@ def is_by_hand(job: Job) -> bool:
     return job.noted is None
 
 
-def refreshed(job: Job, occurrence: Occurrence, schedule: Schedule, order: OccurrenceOrder | None) -> Job:
+def refreshed(job: Job, occurrence: Occurrence, schedule: Schedule, order: RunOrder | None) -> Job:
     """The job with the content of the schedule's present revision. It is skipped if that has nothing to run."""
     skip = NOTHING_TO_RUN if order is None else order.skip
     new = occurrence.model_copy(update={"rev": schedule.rev})

@@ -20,7 +20,7 @@ from gateway.jobs.admission import Admission
 from gateway.jobs.dedupe import fingerprint
 from gateway.jobs.job import Job, JobStatus, new_job_id
 from gateway.jobs.store import JobStore
-from gateway.jobs.submission import Order
+from gateway.jobs.submission import RequestedCrawl
 from gateway.projects.catalog import WorkCheck, unpinned
 from gateway.schedules.edits import ScheduleChanges, check_ahead, when_identity
 from gateway.schedules.next_run import check_timing, first
@@ -81,7 +81,7 @@ class ScheduleSubmission:
     _admission: Admission
     _clock: Clock = utc_now
 
-    def submit(self, order: Order, when: When) -> ScheduleReceipt:
+    def submit(self, order: RequestedCrawl, when: When) -> ScheduleReceipt:
         """Raises `InvalidRequestError`, `ForbiddenAddressError`, `IdempotencyConflictError`, `UnavailableError`; and
         `TooManyError`, unless an existing job or schedule answers the request.
         """
@@ -105,7 +105,7 @@ class ScheduleSubmission:
                     continue
         raise errors.ConflictError("the same crawl is being scheduled and ended over and over; ask again")
 
-    def look(self, order: Order, when: When) -> ScheduleReceipt | None:
+    def look(self, order: RequestedCrawl, when: When) -> ScheduleReceipt | None:
         """The existing job or schedule that would answer the order now. Nothing is written. Raises what `submit`
         raises before it looks for one.
         """
@@ -128,7 +128,7 @@ class ScheduleSubmission:
         require = admission.require_room_for_schedule if when.interval else admission.require_room_for_later
         require(user_id)
 
-    def _identify(self, order: Order, when: When) -> tuple[Order, CrawlSpec, str]:
+    def _identify(self, order: RequestedCrawl, when: When) -> tuple[RequestedCrawl, CrawlSpec, str]:
         """The checked order, its work with the exact version of now, and its fingerprint."""
         self._check.addresses(order.spec, order.crawl.webhooks)
         pinned = self._check.pin(order.spec)
@@ -139,7 +139,7 @@ class ScheduleSubmission:
 
     # --- existing jobs and schedules
 
-    def _known(self, order: Order, when: When, identity: str) -> ScheduleReceipt | None:
+    def _known(self, order: RequestedCrawl, when: When, identity: str) -> ScheduleReceipt | None:
         if known := self._find_idempotent(order, identity):
             with suppress(errors.ScheduleEndedError, errors.ScheduleNotFoundError):
                 known = self._join(known, order.webhook_url)
@@ -153,14 +153,14 @@ class ScheduleSubmission:
             # it has just ended or was deleted, so it does not answer the request
             return None
 
-    def _find_twin(self, order: Order, when: When, identity: str) -> Schedule | Job | None:
+    def _find_twin(self, order: RequestedCrawl, when: When, identity: str) -> Schedule | Job | None:
         return None if order.spec.ignore_cache else self._store(when).find_live(identity)
 
     def _store(self, when: When) -> ScheduleStore | JobStore:
         return self._schedules if when.interval else self._jobs
 
-    def _find_idempotent(self, order: Order, identity: str) -> Schedule | Job | None:
-        key = order.unique_idempotency_key
+    def _find_idempotent(self, order: RequestedCrawl, identity: str) -> Schedule | Job | None:
+        key = order.by.unique_idempotency_key
         if key is None:
             return None
         known = self._schedules.find_idempotent(key) or self._jobs.find_idempotent(key)
@@ -183,7 +183,7 @@ class ScheduleSubmission:
             check()
         self._check.means(pinned)
 
-    def _insert(self, order: Order, when: When, identity: str) -> Schedule | Job:
+    def _insert(self, order: RequestedCrawl, when: When, identity: str) -> Schedule | Job:
         now = self._clock()
         timing = when.timing(now)
         if timing is None:
@@ -212,7 +212,7 @@ def _identity(when: When) -> dict[str, str]:
     return {"schedule_at": to_iso(when.schedule_at)} if when.schedule_at else {}
 
 
-def _schedule(order: Order, when: When, timing: Timing, identity: str, now: datetime) -> Schedule:
+def _schedule(order: RequestedCrawl, when: When, timing: Timing, identity: str, now: datetime) -> Schedule:
     schedule_id = new_job_id()
     coming = first(schedule_id, timing, now)
     if coming is None:
@@ -231,7 +231,7 @@ def _schedule(order: Order, when: When, timing: Timing, identity: str, now: date
         next_run=coming.due,
         fingerprint=identity,
         live_key=identity,
-        idempotency_key=order.unique_idempotency_key,
+        idempotency_key=order.by.unique_idempotency_key,
         created_at=now,
         updated_at=now,
     )

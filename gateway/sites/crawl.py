@@ -15,7 +15,7 @@ from gateway.errors import InvalidRequestError, SiteDisabledError, StartingError
 from gateway.jobs.job import CrawlOrder, TargetRun, Trigger
 from gateway.projects.catalog import SpiderCatalog, check_fetch
 from gateway.schedules.next_run import check_timing
-from gateway.schedules.orders import OccurrenceOrder
+from gateway.schedules.orders import RunOrder
 from gateway.schedules.schedule import Overlap, Schedule, Timing
 from gateway.sites.site import FIELD, JOBS_SPIDER, KEYWORDS, LOCATION, PAGE, SELECTORS, SearchUrl, Site, Target
 from gateway.sites.store import SiteStore, TargetStore
@@ -241,7 +241,7 @@ class SiteOrders:
     #: Seconds that one attempt may take.
     _job_timeout: int
 
-    def orders(self, schedules: Sequence[Schedule]) -> dict[str, OccurrenceOrder]:
+    def orders(self, schedules: Sequence[Schedule]) -> dict[str, RunOrder]:
         """By the schedules' ids, with two queries. Schedules whose site or target is gone are left out."""
         targets = self._targets.identified(schedule.target for schedule in schedules if schedule.target)
         sites = self._sites.named(schedule.site for schedule in schedules if schedule.site)
@@ -261,7 +261,7 @@ class SiteOrders:
         location: str | None = None,
         results_wanted: int | None = None,
         is_remote: bool | None = None,
-    ) -> OccurrenceOrder:
+    ) -> RunOrder:
         """The order for a run that a client asks for. Words that are `None` default to those of the site's own runs.
 
         Raises `SiteDisabledError`, and `InvalidRequestError`, which names the field of `POST /jobs/scrape`.
@@ -273,22 +273,22 @@ class SiteOrders:
         search = SiteSearch(words[KEYWORDS], words[LOCATION], results_wanted, is_remote)
         return self._order(site, search, Trigger.MANUAL)
 
-    def _scheduled(self, schedule: Schedule, site: Site, target: Target | None) -> OccurrenceOrder:
+    def _scheduled(self, schedule: Schedule, site: Site, target: Target | None) -> RunOrder:
         words = target.words if target else site.words
         search = SiteSearch.of_target(target) if target else SiteSearch.of_words(words or {})
         try:
             _refuse_run(site, words)
             order = self._order(site, search, Trigger.SCHEDULED)
         except (InvalidRequestError, SiteDisabledError, StartingError) as error:
-            order = OccurrenceOrder(CrawlOrder(spec=site_crawl(site, search, self._job_timeout)), skip=error.message)
+            order = RunOrder(CrawlOrder(spec=site_crawl(site, search, self._job_timeout)), skip=error.message)
         if not order.exclusive and schedule.overlap is Overlap.QUEUE:
             order = order._replace(exclusive=f"schedule:{schedule.id}")
         return order._replace(target=_target_run(site, target)) if target else order
 
-    def _order(self, site: Site, search: SiteSearch, trigger: Trigger) -> OccurrenceOrder:
+    def _order(self, site: Site, search: SiteSearch, trigger: Trigger) -> RunOrder:
         """Raises `InvalidRequestError` if the egg that it needs does not exist."""
         spec = self._catalog.pin(site_crawl(site, search, self._job_timeout))
-        return OccurrenceOrder(
+        return RunOrder(
             CrawlOrder(spec=spec, max_retries=site.max_retries),
             exclusive=None if site.allow_overlap else f"site:{site.name}",
             trigger=trigger,

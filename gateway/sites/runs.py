@@ -13,13 +13,13 @@ from gateway import errors
 from gateway.clock import Clock, utc_now
 from gateway.contract.public_address import Network, check_url
 from gateway.jobs.admission import Admission
-from gateway.jobs.job import Job, job_id_of, run_id_of
+from gateway.jobs.job import Job, Requester, job_id_of, run_id_of
 from gateway.jobs.messages import Waker
 from gateway.jobs.store import JobStore
 from gateway.projects.catalog import WorkCheck
-from gateway.schedules.orders import OccurrenceOrder
+from gateway.schedules.orders import RunOrder
 from gateway.sites.crawl import SiteCheck, SiteOrders
-from gateway.sites.site import OPERATOR, Site
+from gateway.sites.site import Site
 from gateway.sites.store import SiteStore
 from gateway.stores.mongo import mongo_errors
 from gateway.traced import traced
@@ -64,9 +64,10 @@ log = structlog.get_logger()
 _ASKED = frozenset({"search_term", "location"})
 
 
-class RunOrder(NamedTuple):
+class RequestedRun(NamedTuple):
     """A request for one run of a site."""
 
+    by: Requester
     site: str
     #: `None`: the words of the site's own runs.
     search_term: str | None = None
@@ -75,10 +76,6 @@ class RunOrder(NamedTuple):
     results_wanted: int | None = None
     #: Its values replace those of the site's own payload.
     payload: dict[str, Any] = {}  # noqa: RUF012 - never written to
-    user_id: str = OPERATOR
-    idempotency_key: str | None = None
-    correlation_id: str | None = None
-    traceparent: str | None = None
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
@@ -94,7 +91,7 @@ class Scraping:
     _clock: Clock = utc_now
 
     @traced("start_run")
-    def start(self, order: RunOrder) -> Job:
+    def start(self, order: RequestedRun) -> Job:
         """The job of the new run, or the earlier job if the idempotency key was used before.
 
         Raises `SiteNotFoundError`, `SiteDisabledError`, `InvalidRequestError`, `ForbiddenAddressError`,
@@ -116,7 +113,7 @@ class Scraping:
             log.info("run_asked_for", job_id=job.id, run_id=run_id_of(job), site_name=order.site)
             return job
 
-    def _site(self, order: RunOrder) -> Site:
+    def _site(self, order: RequestedRun) -> Site:
         try:
             site = self._sites.get(order.site)
         except errors.SiteNotFoundError as error:
@@ -127,18 +124,12 @@ class Scraping:
             self._site_check.check(site)
         return site
 
-    def _job(self, order: RunOrder, site: Site) -> Job:
+    def _job(self, order: RequestedRun, site: Site) -> Job:
         made = self._made(order, site)
-        return made.to_job(
-            order.user_id,
-            self._clock(),
-            # no live key: two runs with the same search are two runs, one after the other
-            idempotency_key=f"{order.user_id}:{order.idempotency_key}" if order.idempotency_key else None,
-            correlation_id=order.correlation_id,
-            traceparent=order.traceparent,
-        )
+        # no live key: two runs with the same search are two runs, one after the other
+        return made.to_job(order.by.user_id, self._clock(), **order.by.job_fields())
 
-    def _made(self, order: RunOrder, site: Site) -> OccurrenceOrder:
+    def _made(self, order: RequestedRun, site: Site) -> RunOrder:
         """Make the order and find all errors now that a worker would otherwise find later."""
         try:
             made = self._orders.manual(

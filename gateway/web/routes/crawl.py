@@ -11,8 +11,8 @@ from fastapi import Header, Query, Request, Response
 from gateway.access.keys import Caller, Scope
 from gateway.contract.crawl import DEFAULT_PROJECT, SPEC_FIELDS, CrawlSpec, Expect, FetchOptions
 from gateway.errors import InvalidRequestError
-from gateway.jobs.job import ASKED_FIELDS, ORDER_FIELDS, CrawlOrder
-from gateway.jobs.submission import Order, Submission
+from gateway.jobs.job import ASKED_FIELDS, ORDER_FIELDS, CrawlOrder, Requester
+from gateway.jobs.submission import RequestedCrawl, Submission
 from gateway.projects.catalog import SpiderCatalog, project_name
 from gateway.projects.time_limits import TimeLimits, check_timeout
 from gateway.schedules.edits import Change
@@ -37,7 +37,7 @@ _SCHEDULE = {"name", "overlap", "catch_up", "max_runs"}
 _SPEC, _ORDER = ASKED_FIELDS.keys() & SPEC_FIELDS, ORDER_FIELDS.keys()
 
 
-async def order_of(body: CrawlRequest, query: CrawlQuery, caller: Caller, parts: GatewayParts) -> Order:
+async def order_of(body: CrawlRequest, query: CrawlQuery, caller: Caller, parts: GatewayParts) -> RequestedCrawl:
     """Raises `NotYourUserError`, `InvalidRequestError`, `StartingError`, `UnavailableError`."""
     user_id, settings = caller.asking(body.user_id), parts.settings
     asked = {name: getattr(body, name) for name in _SPEC} | {
@@ -56,7 +56,7 @@ async def order_of(body: CrawlRequest, query: CrawlQuery, caller: Caller, parts:
         webhooks=(body.webhook_url,) if body.webhook_url else (),
         max_retries=settings.max_retries if body.max_retries is None else body.max_retries,
     )
-    return Order(user_id, crawl)
+    return RequestedCrawl(Requester(user_id), crawl)
 
 
 async def _timed(spec: CrawlSpec, asked: int | None, parts: GatewayParts) -> CrawlSpec:
@@ -180,7 +180,7 @@ async def crawl(
     if streams:
         parts.answers.take()
     order = await order_of(body, query, caller, parts)
-    order = order._replace(idempotency_key=idempotency_key or None, correlation_id=request_id)
+    order = order.with_request(idempotency_key or None, request_id)
     when = when_of(body)
     answer = await (_now(parts, order) if when is None else _later(parts, order, when))
     if streams:
@@ -213,12 +213,12 @@ async def preview_crawl(
     return CrawlPreview.of(forecast, when, parts.settings.crawl_cache_ttl, parts.clock())
 
 
-async def _now(parts: GatewayParts, order: Order) -> CrawlReceipt:
+async def _now(parts: GatewayParts, order: RequestedCrawl) -> CrawlReceipt:
     receipt = await parts[Submission].submit(order)
     return CrawlReceipt.of(receipt.job_id, cached=receipt.cached, cached_at=receipt.cached_at)
 
 
-async def _later(parts: GatewayParts, order: Order, when: When) -> CrawlReceipt:
+async def _later(parts: GatewayParts, order: RequestedCrawl, when: When) -> CrawlReceipt:
     found, cached = receipt = await parts.threads.run(parts[ScheduleSubmission].submit, order, when)
     return CrawlReceipt.of(
         found.id,

@@ -79,7 +79,7 @@ async def create_schedule(
 ) -> ScheduleView:
     """As `POST /crawl` with an `interval`, but answered with the schedule."""
     order = await order_of(body, query, caller, parts)
-    order = order._replace(idempotency_key=idempotency_key or None, correlation_id=request_id)
+    order = order.with_request(idempotency_key or None, request_id)
     when = when_of(body) or When()
     found, cached = await parts.threads.run(parts[ScheduleSubmission].submit, order, when)
     if cached:

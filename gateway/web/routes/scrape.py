@@ -13,8 +13,8 @@ from gateway.access.keys import Scope
 from gateway.contract.records import Progress
 from gateway.errors import InvalidRequestError, RunGoesOnError
 from gateway.items.items import ItemStore, JsonFormat
-from gateway.jobs.job import RUN_STATUSES, Job, RunStatus, Trigger, run_id_of
-from gateway.sites.runs import RunOrder, RunRecords, Scraping, SiteRun
+from gateway.jobs.job import RUN_STATUSES, Job, Requester, RunStatus, Trigger, run_id_of
+from gateway.sites.runs import RequestedRun, RunRecords, Scraping, SiteRun
 from gateway.sites.site import OPERATOR
 from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
@@ -78,8 +78,9 @@ class ScrapeRequest(BaseModel, extra="forbid", strict=True, json_schema_extra={"
     )
     user_id: UserId = Field(default=OPERATOR, description="The user who asks; by default the user of the key.")
 
-    def to_order(self, **more: Any) -> RunOrder:
-        return RunOrder(site=self.site_name, **self.model_dump(exclude={"site_name"}), **more)
+    def requested(self, **more: Any) -> RequestedRun:
+        by = Requester(self.user_id, **more)
+        return RequestedRun(by, self.site_name, **self.model_dump(exclude={"site_name", "user_id"}))
 
 
 class ScrapeQuery(QueryModel):
@@ -232,7 +233,7 @@ async def scrape(
     if query.mode == "sync":
         parts.answers.take()
         body = _small(body)
-    order = body.to_order(idempotency_key=idempotency_key or None, correlation_id=request_id)
+    order = body.requested(idempotency_key=idempotency_key or None, correlation_id=request_id)
     job = await parts.threads.run(parts[Scraping].start, order)
     if query.mode == "sync":
         return await _results(parts, job, body.results_wanted or MAX_SYNC_RESULTS)

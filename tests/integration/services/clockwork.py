@@ -18,7 +18,7 @@ from gateway.schedules.edits import ScheduleEdits
 from gateway.schedules.firing import Promotion, Scheduling
 from gateway.schedules.next_run import first
 from gateway.schedules.occurrences import OccurrenceStore
-from gateway.schedules.orders import CrawlOrders, OccurrenceOrder
+from gateway.schedules.orders import CrawlOrders, RunOrder
 from gateway.schedules.schedule import LedgerKind, Schedule, Timing
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.stores.documents import reader
@@ -37,7 +37,7 @@ class Orders:
         self.gone = False
         self.bad: str | None = None
 
-    def orders(self, schedules: Sequence[Schedule]) -> dict[str, OccurrenceOrder]:
+    def orders(self, schedules: Sequence[Schedule]) -> dict[str, RunOrder]:
         if self.bad in {schedule.id for schedule in schedules}:
             raise ValueError("a site that cannot be read")
         if self.gone:

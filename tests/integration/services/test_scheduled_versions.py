@@ -13,16 +13,16 @@ from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec
 from gateway.contract.records import SpiderInfo
 from gateway.jobs.admission import Admission, WaitingStore
-from gateway.jobs.job import CrawlOrder, Job
+from gateway.jobs.job import CrawlOrder, Job, Requester
 from gateway.jobs.store import JobStore
-from gateway.jobs.submission import Order
+from gateway.jobs.submission import RequestedCrawl
 from gateway.nodes.store import NodeStore
 from gateway.projects.catalog import SpiderCatalog, WorkCheck
 from gateway.projects.eggs import SpiderStore
 from gateway.projects.environment import ProjectEnvironment, ProjectStore, SecretBox
 from gateway.projects.versions import VersionStore
 from gateway.schedules.edits import ScheduleChanges
-from gateway.schedules.orders import AllOrders, CrawlOrders, OccurrenceOrder
+from gateway.schedules.orders import AllOrders, CrawlOrders, RunOrder
 from gateway.schedules.schedule import Schedule
 from gateway.schedules.store import ScheduleStore
 from gateway.schedules.submission import ScheduleSubmission, When
@@ -45,9 +45,9 @@ class Shop(SimpleNamespace):
 
     def ask(self, when: When, version: str | None = None) -> Schedule | Job:
         spec = CrawlSpec(project="shop", version=version, spider="offers", start_urls=("https://site.example/",))
-        return self.submission.submit(Order("ada", CrawlOrder(spec=spec)), when).found
+        return self.submission.submit(RequestedCrawl(Requester("ada"), CrawlOrder(spec=spec)), when).found
 
-    def occurrence(self, schedule: Schedule | Job) -> OccurrenceOrder:
+    def occurrence(self, schedule: Schedule | Job) -> RunOrder:
         assert isinstance(schedule, Schedule)
         return AllOrders(CrawlOrders(), self.catalog).orders([schedule])[schedule.id]
 

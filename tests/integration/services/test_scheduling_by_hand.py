@@ -14,7 +14,7 @@ from gateway.errors import ConflictError
 from gateway.jobs.job import Job, JobStatus, Trigger
 from gateway.jobs.outcome import Outcome
 from gateway.schedules.occurrences import EarlierRun
-from gateway.schedules.orders import OccurrenceOrder, job_by_hand
+from gateway.schedules.orders import RunOrder, job_by_hand
 from gateway.schedules.schedule import LedgerKind, Overlap, Schedule
 
 HALF_HOUR = timedelta(minutes=30)
@@ -37,8 +37,8 @@ def page(job: Job) -> str:
     return job.spec.start_urls[0].rpartition("/")[2]
 
 
-def order() -> OccurrenceOrder:
-    return OccurrenceOrder(crawl(), trigger=Trigger.MANUAL)
+def order() -> RunOrder:
+    return RunOrder(crawl(), trigger=Trigger.MANUAL)
 
 
 def half_hourly(schedule: Schedule) -> dict[str, object]:

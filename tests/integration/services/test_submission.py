@@ -22,10 +22,10 @@ from gateway.errors import (
 from gateway.jobs.admission import Admission, Quotas, WaitingStore
 from gateway.jobs.completion import Cancellation
 from gateway.jobs.dedupe import Dedupe, DedupeRelease, Entry, fingerprint
-from gateway.jobs.job import CrawlOrder, Job, JobStatus, new_job_id
+from gateway.jobs.job import CrawlOrder, Job, JobStatus, Requester, new_job_id
 from gateway.jobs.outcome import CANCELLED, Outcome
 from gateway.jobs.rerun import Resubmission
-from gateway.jobs.submission import Order, Receipt, Submission
+from gateway.jobs.submission import Receipt, RequestedCrawl, Submission
 from gateway.projects.catalog import SpiderCatalog, WorkCheck
 from gateway.projects.eggs import SpiderStore
 from gateway.projects.versions import VersionStore
@@ -40,10 +40,11 @@ SCHEMA = {
 }
 
 
-def order(**fields: Any) -> Order:
+def order(**fields: Any) -> RequestedCrawl:
     spec = {"spider": "seo", "start_urls": ("https://site.example/",), **fields.pop("spec", {})}
     asked = {name: fields.pop(name) for name in CrawlOrder.model_fields if name in fields}
-    return Order(fields.pop("user_id", "ada"), CrawlOrder(spec=CrawlSpec(**spec), **asked), **fields)
+    by = Requester(fields.pop("user_id", "ada"), **fields)
+    return RequestedCrawl(by, CrawlOrder(spec=CrawlSpec(**spec), **asked))
 
 
 def running(platform: Platform, job_id: str) -> Job:
@@ -52,7 +53,7 @@ def running(platform: Platform, job_id: str) -> Job:
     return platform.jobs.get(job_id)
 
 
-def key_of(one: Order) -> str:
+def key_of(one: RequestedCrawl) -> str:
     return dedupe_key(one.user_id, one.spec.spider, fingerprint(one.user_id, one.spec))
 
 
@@ -352,7 +353,7 @@ async def test_a_repeat_after_a_retry_is_answered_with_the_new_job(
 # --- simultaneous requests
 
 
-async def together(submission: Submission, *orders: Order) -> list[Receipt | BaseException]:
+async def together(submission: Submission, *orders: RequestedCrawl) -> list[Receipt | BaseException]:
     return await asyncio.gather(*map(submission.submit, orders), return_exceptions=True)
 
 
@@ -360,7 +361,7 @@ def without_redis(submission: Submission) -> None:
     submission._dedupe = Dedupe(connect_async("redis://127.0.0.1:1/0"), ttl=60)
 
 
-def page(number: int, **fields: Any) -> Order:
+def page(number: int, **fields: Any) -> RequestedCrawl:
     return order(spec={"start_urls": (f"https://site.example/{number}",), **fields.pop("spec", {})}, **fields)
 
 
