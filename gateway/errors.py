@@ -318,9 +318,11 @@ class NodeError(DiscoveryBotError):
 class NodeRefusedError(NodeError):
     """The node answered, and said no: the job was certainly not started by this call."""
 
-    def __init__(self, message: str, *, is_nodes_fault: bool = False) -> None:
+    def __init__(self, message: str, *, is_nodes_fault: bool = False, reason: str | None = None) -> None:
         super().__init__(message)
         self.is_nodes_fault = is_nodes_fault
+        #: The code that the node gives, of whatever version it is.
+        self.reason = reason
 
 
 class StillInstallingError(NodeRefusedError):

@@ -6,12 +6,14 @@ import sqlite3
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from twisted.logger import Logger
 
 from gateway.clock import utc_now
 from gateway.contract import outbox, records
 from gateway.contract.outbox import AttemptId, Fault, HostileFileError
+from gateway.contract.reasons import Reason
 from gateway.contract.records import ExitReport, SpiderReport
 from gateway.crash_points import state_change
 from gateway.errors import DiscoveryBotError, StillInstallingError
@@ -62,6 +64,10 @@ class NodeUnfitError(DiscoveryBotError):
 
     code = "node_unfit"
 
+    def __init__(self, message: str, reason: Reason | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+
 
 class InstallingError(NodeUnfitError):
     """It goes on installing what an egg depends on."""
@@ -76,12 +82,15 @@ def fault_of(error: BaseException | None) -> Fault:
     return "node" if isinstance(error, NodeUnfitError | OSError | MemoryError | sqlite3.Error) else "job"
 
 
-def write_refusal(
-    folder: Path, attempt: AttemptId, why: str, *, fault: Fault | None = None, stopped_by: str | None = None
-) -> None:
-    """The exit report of an attempt that was never started. Raises `OSError`."""
-    number, ended_at = attempt.attempt, utc_now()
-    write_exit(folder, ExitReport(attempt=number, ended_at=ended_at, refused=why, fault=fault, stopped_by=stopped_by))
+def reason_behind(error: BaseException | None) -> Reason | None:
+    """Why, as a code, where the error knows one."""
+    reason = getattr(error, "reason", None)
+    return reason if isinstance(reason, Reason) else None
+
+
+def write_refusal(folder: Path, attempt: AttemptId, why: str, **facts: Any) -> None:
+    """The exit report of an attempt that was never started; `facts` are further fields of it. Raises `OSError`."""
+    write_exit(folder, ExitReport(attempt=attempt.attempt, ended_at=utc_now(), refused=why, **facts))
 
 
 def with_account(folder: Path, report: ExitReport) -> ExitReport:

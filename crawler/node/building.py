@@ -41,6 +41,7 @@ from crawler.node.projects import EggError
 from crawler.node.pythons import BROUGHT, DOWNLOAD, FOUND, OLDEST, Python, choose, own, refused
 from gateway.contract.crawl import MAX_REQUIREMENTS
 from gateway.contract.outbox import open_lock, read_file, remove_tree
+from gateway.contract.reasons import Reason
 from gateway.contract.requirements import (
     CHOOSE,
     OLDEST_SCRAPY,
@@ -106,6 +107,8 @@ class BuildAnswer(BaseModel):
     #: What is wrong with the requirements, or with this node.
     problem: str | None = None
     unfit: str | None = None
+    #: Why, as a code.
+    reason: Reason | None = None
 
 
 # --- what requirements may say
@@ -134,14 +137,16 @@ def conditions_of(path: Path) -> Conditions:
     try:
         return read_conditions(text)
     except ValueError as error:
-        raise EggError(f"requirements.txt: exclude-newer is no date like 2024-10-22: {error}") from None
+        raise EggError(
+            Reason.REQUIREMENTS_REFUSED, f"requirements.txt: exclude-newer is no date like 2024-10-22: {error}"
+        ) from None
 
 
 def _text_of(path: Path) -> str:
     try:
         return read_file(path, MAX_REQUIREMENTS).decode("utf-8-sig")
     except ValueError:
-        raise EggError("requirements.txt is not UTF-8 text of at most 2 MiB") from None
+        raise EggError(Reason.REQUIREMENTS_REFUSED, "requirements.txt is not UTF-8 text of at most 2 MiB") from None
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -170,20 +175,24 @@ def _is_known_index(line: str, plan: BuildPlan) -> bool:
 def _check(line: str, number: int, plan: BuildPlan) -> None:
     where = f"requirements.txt, line {number}: {line.split(' --hash', maxsplit=1)[0][:200]!r}"
     if line.startswith("-"):
-        raise EggError(f"{where} is an option: {_advice(line)}")
+        raise EggError(Reason.REQUIREMENTS_REFUSED, f"{where} is an option: {_advice(line)}")
     try:
         url = _requirement(line).url
     except InvalidRequirement:
         raise EggError(
+            Reason.REQUIREMENTS_REFUSED,
             f"{where} is no requirement like 'itemloaders>=1.3': put a path's modules beside scrapy.cfg and leave "
-            "the line out; write 'name @ URL' for a mere URL"
+            "the line out; write 'name @ URL' for a mere URL",
         ) from None
     if url is not None and _MISLEADING.search(unquote(url)):
-        raise EggError(f"{where} has a URL with a backslash, '..' or a variable: write it out")
+        raise EggError(
+            Reason.REQUIREMENTS_REFUSED, f"{where} has a URL with a backslash, '..' or a variable: write it out"
+        )
     if url is not None and not url.removeprefix("git+").startswith(plan.sources or ("\0",)):
         raise EggError(
+            Reason.REQUIREMENTS_REFUSED,
             f"{where} comes from a place that the node does not allow; its operator can (PROJECT_SOURCES=https://, "
-            "or the beginning of that URL, and PROJECT_BUILD_SOURCES=true if it is to be built)"
+            "or the beginning of that URL, and PROJECT_BUILD_SOURCES=true if it is to be built)",
         )
 
 
@@ -439,8 +448,9 @@ def _fill(way: Way, content: Path, uv: Uv) -> None:
     shutil.copy(work / "resolved.txt", work / "new" / _LOCK_FILE)
     if (size := _make_read_only(venv)) > uv.plan.most_bytes:
         raise EggError(
+            Reason.INSTALL_LIMIT,
             f"its requirements take {size >> 20} MiB; {uv.plan.most_bytes >> 20} are allowed: leave out what crawls "
-            "do not need, or have the node's operator allow more (PROJECT_MAX_INSTALLED_BYTES)"
+            "do not need, or have the node's operator allow more (PROJECT_MAX_INSTALLED_BYTES)",
         )
 
 
@@ -621,9 +631,11 @@ class Uv:
                 raise OSError(errno.ENOSPC, text)
             if built := re.search(_BUILDING, text):
                 raise EggError(
-                    f"{failed}: {self._remedy_of_build(built['name'])}. Its last words: {_last_words(said)}"
+                    Reason.BUILD_FAILED,
+                    f"{failed}: {self._remedy_of_build(built['name'])}. Its last words: {_last_words(said)}",
                 )
-            raise EggError(f"{failed}: {_remedy(text)}{words[:_MOST_TOLD]}")
+            reason, remedy = _remedy(text)
+            raise EggError(reason, f"{failed}: {remedy}{words[:_MOST_TOLD]}")
 
     def _remedy_of_build(self, requirement: str) -> str:
         """What to do about what has no wheel for this Python, and cannot be built."""
@@ -700,14 +712,16 @@ def _last_words(said: list[str]) -> str:
 
 
 _UNREACHED = "this node does not reach an index or a repository: look whether it may, and deploy again when it does"
-#: What to do, by what uv says; the first that fits. What it has found stands in the place of the name.
+#: Why, and what to do, by what uv says; the first that fits. What it has found stands in the place of the name.
 _REMEDIES = (
     (
         r"Git operation failed",
+        Reason.INDEX_UNREACHABLE,
         "the node cannot fetch a git source: let its user reach that repository, or ask for a release of an index",
     ),
     (
         r"building from source is disabled|has no (?:usable )?wheels|--no-build",
+        Reason.REQUIREMENTS_UNMET,
         (
             "the node may not build what has no wheel: its operator can allow it with PROJECT_BUILD_SOURCES=true, or "
             "give it wheels with PROJECT_WHEELS"
@@ -715,30 +729,34 @@ _REMEDIES = (
     ),
     (
         r"(?P<name>[\w.-]+) was not found in the (?:package registry|provided)",
+        Reason.REQUIREMENTS_UNMET,
         "the node's index has no {name}: leave it out, or ask for what it is called there",
     ),
     (
         r"there is no version of (?P<name>\S+) and you require",
+        Reason.REQUIREMENTS_UNMET,
         "the node's index has no {name}: ask for a release that it has",
     ),
-    (r"Hash mismatch", "what the node's index has is not what was locked: lock it anew"),
+    (r"Hash mismatch", Reason.REQUIREMENTS_UNMET, "what the node's index has is not what was locked: lock it anew"),
     (
         r"current Python version \((?P<name>\S+)\) does not satisfy",
+        Reason.PYTHON_MISSING,
         "with Python {name} they cannot be met: say which one the project needs (requires-python in pyproject.toml)",
     ),
     (
         r"unsatisfiable",
+        Reason.REQUIREMENTS_UNMET,
         "change one of those that the resolver names, or deploy with --as-of and a day on which they could be met",
     ),
 )
 
 
-def _remedy(said: str) -> str:
-    """What to do about it, before uv's own words; empty where only those help."""
-    for words, remedy in _REMEDIES:
+def _remedy(said: str) -> tuple[Reason, str]:
+    """Why, and what to do about it, before uv's own words; empty where only those help."""
+    for words, reason, remedy in _REMEDIES:
         if found := re.search(words, said):
-            return f"{remedy.format(**found.groupdict())}. The resolver says: "
-    return ""
+            return reason, f"{remedy.format(**found.groupdict())}. The resolver says: "
+    return Reason.REQUIREMENTS_UNMET, ""
 
 
 class _Watch:
@@ -763,8 +781,9 @@ class _Watch:
             if time.monotonic() > self._end:
                 self._stop(
                     EggError(
+                        Reason.INSTALL_LIMIT,
                         f"its requirements could not be installed within {self._plan.seconds:g} s: deploy it again, "
-                        "or have the node's operator allow more (PROJECT_BUILD_SECONDS)"
+                        "or have the node's operator allow more (PROJECT_BUILD_SECONDS)",
                     )
                 )
             elif shutil.disk_usage(self._plan.folder).free < self._plan.keep_free:
@@ -821,6 +840,13 @@ def _clear_cache(folder: Path) -> None:
 
 # --- the process
 
+#: Why this node cannot, by the number of the error.
+_UNFIT = {
+    errno.ENOSPC: Reason.DISK_FULL,
+    errno.EHOSTUNREACH: Reason.INDEX_UNREACHABLE,
+    errno.ESRCH: Reason.NODE_SHUT_DOWN,
+}
+
 
 def main() -> None:
     os.umask(0o022)
@@ -830,11 +856,11 @@ def main() -> None:
     try:
         answer = BuildAnswer(venv=build(plan, log))
     except EggError as error:
-        answer = BuildAnswer(problem=str(error))
+        answer = BuildAnswer(problem=str(error), reason=error.reason)
     except OSError as error:
         if error.errno == errno.ENOSPC:
             _clear_cache(plan.folder)
-        answer = BuildAnswer(unfit=error.strerror or str(error))
+        answer = BuildAnswer(unfit=error.strerror or str(error), reason=_UNFIT.get(error.errno or 0))
     log.say(answer.problem or answer.unfit or "the environment is ready")
     sys.stdout.write(answer.model_dump_json())
 

@@ -19,6 +19,7 @@ from crawler.node.projects import ProjectCode, is_project_name, takes_our_names
 from crawler.node.renamed import renamed_runtime
 from crawler.node.unpacking import UNPACKED
 from gateway.contract.outbox import read_file, write_atomically
+from gateway.contract.reasons import Reason
 from gateway.contract.records import SpiderInfo
 from gateway.crash_points import state_change
 
@@ -32,7 +33,11 @@ _VERSION = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,99}")
 
 
 class EggMissingError(LookupError):
-    """The version that the job is to run is not on this node."""
+    """The version that the job is to run is not on this node, or cannot be run there; `reason` as far as known."""
+
+    def __init__(self, message: str, reason: Reason | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class EggStorage(FilesystemEggStorage):
@@ -171,8 +176,8 @@ class EggContents:
     def __init__(self, storage: EggStorage) -> None:
         self._storage = storage
         self._known: dict[Path, Contents] = {}
-        #: By project and version: why it could not be looked at.
-        self.problems: dict[tuple[str, str], str] = {}
+        #: By project and version: why it could not be looked at, in words and as a code.
+        self.problems: dict[tuple[str, str], tuple[str, Reason | None]] = {}
 
     def get(self, project: str, version: str) -> Contents | None:
         """What is in the egg as it is now; `None` if it has not been looked at, or is not unpacked (any more)."""
@@ -195,8 +200,10 @@ class EggContents:
             return ProjectCode()
         contents = self.get(project, wanted)
         if contents is None:
-            why = self.problems.get((project, wanted), "it is not unpacked yet")
-            raise EggMissingError(f"version '{wanted}' of project '{project}' cannot be run on this node: {why}")
+            why, reason = self.problems.get((project, wanted), ("it is not unpacked yet", None))
+            raise EggMissingError(
+                f"version '{wanted}' of project '{project}' cannot be run on this node: {why}", reason
+            )
         egg, venv = self._storage.unpacked / contents.folder, self.venv(contents)
         return self._storage.code(egg, venv)._replace(spider_module=contents.module_of(spider))
 

@@ -15,7 +15,6 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scrapyd.exceptions import RunnerError
 from twisted.internet.base import DelayedCall
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
@@ -33,6 +32,7 @@ from crawler.node.spawn import (
     COMMAND_TIMEOUT,
     MAX_COMPLAINT,
     MAX_OUTPUT,
+    CommandError,
     ProcessUsage,
     SpawnedProcess,
     ended_reason,
@@ -43,6 +43,7 @@ from crawler.node.spawn import (
 from crawler.node.started_mark import StartedMark, read_mark
 from crawler.node.zygote import MAX_FRAME
 from gateway.contract.outbox import Fault, is_locked, open_file
+from gateway.contract.reasons import Reason
 from gateway.process import CAN_MIND
 
 log = Logger()
@@ -395,7 +396,7 @@ def _connect(ours: socket.socket, protocol: Protocol) -> None:
 class ForkedListing(Protocol):
     """A fork that lists spiders: `command`, in `folder` if that is not where Scrapyd was started.
 
-    `result` is what it has written once it has ended, or `RunnerError` if it was killed. Whatever it has started may
+    `result` is what it has written once it has ended, or `CommandError` if it was killed. Whatever it has started may
     go on to hold its output: that is nothing to wait for, and its minder ends it.
     """
 
@@ -413,14 +414,14 @@ class ForkedListing(Protocol):
         self.account = account
         self._written = bytearray()
         self._pid: int | None = None
-        self._killed: str | None = None
+        self._killed: CommandError | None = None
         self._is_over = False
         late = f"it took longer than {COMMAND_TIMEOUT:g} seconds"
-        self._timer: DelayedCall = reactor.callLater(COMMAND_TIMEOUT, self.kill, late)
+        self._timer: DelayedCall = reactor.callLater(COMMAND_TIMEOUT, self.kill, late, Reason.TIME_LIMIT)
 
-    def kill(self, why: str = "stopped") -> None:
+    def kill(self, why: str = "stopped", reason: Reason = Reason.PROCESS_CRASHED) -> None:
         """End it, and what it has started in its group."""
-        self._killed = self._killed or why
+        self._killed = self._killed or CommandError(why, reason)
         if self._pid is not None:
             with suppress(ProcessLookupError):
                 self.account.kill_group(self._pid)
@@ -443,7 +444,7 @@ class ForkedListing(Protocol):
         if self._killed is None:
             self.result.callback(bytes(self._written))
         else:
-            self.result.errback(RunnerError(self._killed))
+            self.result.errback(self._killed)
 
     def forked(self, pid: int) -> None:
         self._pid = pid

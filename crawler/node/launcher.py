@@ -19,7 +19,7 @@ from twisted.logger import Logger
 
 from crawler.frontier.journal import CONTINUES, find_attempt_to_continue
 from crawler.node.accounts import TEMPORARY, Account, Accounts
-from crawler.node.attempt_files import NodeUnfitError, fault_of, write_refusal
+from crawler.node.attempt_files import NodeUnfitError, fault_of, reason_behind, write_refusal
 from crawler.node.config import NodeConfig, NodeEnvironment
 from crawler.node.fork import ForkServer, Start, WarmVenvs, room_for_warm
 from crawler.node.projects import OWN_PROJECT, ProjectCode
@@ -29,7 +29,7 @@ from crawler.node.spider_lists import spider_lists
 from crawler.node.spider_process import AttemptProcess, CrawlProcess, Orphan, find_orphans, limits_of
 from crawler.node.started_mark import StartedMark
 from gateway.clock import time_of_node, utc_now
-from gateway.contract.outbox import LOG, SPEC, AttemptId, Fault, attempt_dir, read_file, whole_text
+from gateway.contract.outbox import LOG, SPEC, AttemptId, attempt_dir, read_file, whole_text
 from gateway.contract.records import NodeSpec, read_record
 from gateway.crash_points import state_change
 
@@ -150,7 +150,9 @@ class NodeLauncher(Launcher):
             return self._start(message, attempt, slot, folder, mark, variables)
         except Exception as error:  # noqa: BLE001 - every reason not to start it is the attempt's outcome
             log.failure("cannot start {attempt}", attempt=str(attempt))
-            _refuse(folder, attempt, mark, f"spawn_failed: {error}", fault_of(error))
+            _refuse(
+                folder, attempt, mark, f"spawn_failed: {error}", fault=fault_of(error), reason=reason_behind(error)
+            )
             return False
 
     def _start(  # noqa: PLR0917 - one call, right above
@@ -164,7 +166,7 @@ class NodeLauncher(Launcher):
     ) -> bool:
         project, spider, spec = message["_project"], message["_spider"], _spec_in(folder)
         if spec.not_after < time_of_node(self.settings.node_dir):
-            _refuse(folder, attempt, mark, "stale", "node")
+            _refuse(folder, attempt, mark, "stale", fault="node")
             return False
         code = self._code(message)
         account = self.accounts.of(project)
@@ -270,9 +272,9 @@ def _has_variables(folder: Path) -> bool:
     return spec is not None and spec.has_env
 
 
-def _refuse(folder: Path, attempt: AttemptId, mark: StartedMark, why: str, fault: Fault) -> None:
+def _refuse(folder: Path, attempt: AttemptId, mark: StartedMark, why: str, **facts: Any) -> None:
     try:
-        write_refusal(folder, attempt, why, fault=fault)
+        write_refusal(folder, attempt, why, **facts)
     finally:
         mark.release()
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from crawler.node import projects
 from crawler.node.missing import advice_on_missing
 from gateway.contract.param_formats import RESERVED_PARAMS
+from gateway.contract.reasons import Reason
 from gateway.contract.variable_names import refused_variable
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def list_egg(path: Path, project: str, version: str | None) -> dict[str, Any]:
         projects.check_names(projects.read_egg(path))
         return {"spiders": _import_spiders(projects.activate(path), project, version)}
     except projects.EggError as error:
-        return {"problem": str(error)}
+        return {"problem": str(error), "reason": error.reason}
 
 
 def _import_spiders(egg: projects.UnpackedEgg, project: str, version: str | None) -> list[dict[str, Any]]:
@@ -64,10 +65,11 @@ def _import_spiders(egg: projects.UnpackedEgg, project: str, version: str | None
     try:
         infos = spider_infos(project, version)
     except BaseException as error:
-        raise projects.EggError(f"it cannot be imported: {_explain(error, egg)}") from error
+        raise projects.EggError(Reason.NOT_IMPORTABLE, f"it cannot be imported: {_explain(error, egg)}") from error
     if not infos:
         raise projects.EggError(
-            "it has no spiders: look at SPIDER_MODULES in its settings, and at packages in its setup.py"
+            Reason.SPIDER_MISSING,
+            "it has no spiders: look at SPIDER_MODULES in its settings, and at packages in its setup.py",
         )
     return infos
 

@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from gateway.contract.outbox import read_file
+from gateway.contract.reasons import Reason
 
 #: The project of the working directory's scrapy.cfg, which has no egg.
 OWN_PROJECT = "default"
@@ -58,7 +59,11 @@ _MODULE = re.compile(r"(?P<name>\w+)(?:\.[\w.-]+)?\.(?:py|pyc|so|pyd)")
 
 
 class EggError(Exception):
-    """The egg cannot be run here; the message says why and what to do about it."""
+    """The egg cannot be run here: `reason` says why to programs, the message says it to people, and what to do."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class UnpackedEgg(NamedTuple):
@@ -76,7 +81,7 @@ def read_egg(path: Path) -> UnpackedEgg:
     try:
         top = _top(path)
     except OSError as error:
-        raise EggError(f"the egg cannot be read: {error.strerror}") from None
+        raise EggError(Reason.EGG_UNREADABLE, f"the egg cannot be read: {error.strerror}") from None
     return UnpackedEgg(path, _settings_module(path, sorted(filter(_INFO.fullmatch, top))), _packages(top))
 
 
@@ -90,8 +95,9 @@ def check_names(egg: UnpackedEgg) -> None:
     package = egg.settings_module.partition(".")[0]
     if package not in OWN_PACKAGES and (where := _elsewhere(package)):
         raise EggError(
+            Reason.PACKAGE_TAKEN,
             f"its package '{package}' is on this node already ({where}), which would be imported instead: rename it, "
-            "or remove the other"
+            "or remove the other",
         )
 
 
@@ -132,8 +138,9 @@ def _settings_module(path: Path, infos: Iterable[str]) -> str:
         if module := parser.get("scrapy", "settings", fallback="").partition("[")[0].strip():
             return module
     raise EggError(
+        Reason.EGG_UNREADABLE,
         "it does not say where its settings are: deploy it with scrapyd-deploy, or give its setup.py "
-        "entry_points={'scrapy': ['settings = <package>.settings']}"
+        "entry_points={'scrapy': ['settings = <package>.settings']}",
     )
 
 

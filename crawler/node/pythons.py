@@ -17,6 +17,7 @@ from packaging.version import InvalidVersion, Version
 from uv import find_uv_bin
 
 from crawler.node.projects import EggError
+from gateway.contract.reasons import Reason
 from gateway.contract.requirements import Conditions
 
 #: What our part of a crawl needs.
@@ -64,7 +65,9 @@ def _range(text: str) -> SpecifierSet:
     try:
         return SpecifierSet(text)
     except InvalidSpecifier:
-        raise EggError(f"it asks for Python {text[:200]!r}, which is no range of versions") from None
+        raise EggError(
+            Reason.REQUIREMENTS_REFUSED, f"it asks for Python {text[:200]!r}, which is no range of versions"
+        ) from None
 
 
 def _preferred(text: str) -> SpecifierSet | None:
@@ -85,11 +88,13 @@ def refused(said: Conditions, allowed: Iterable[str], folder: Path) -> EggError:
     text = f"it asks for Python {wanted}, and this node has Python {names}"
     if not any(wanted.contains(f"3.{minor}.{patch}") for minor in range(OLDEST.minor, 100) for patch in (0, 99)):
         return EggError(
-            f"{text}; crawls need Python {OLDEST} or later: raise requires-python or lock it for that one"
+            Reason.PYTHON_MISSING,
+            f"{text}; crawls need Python {OLDEST} or later: raise requires-python or lock it for that one",
         )
     return EggError(
+        Reason.PYTHON_MISSING,
         f"{text}: install one that fits on the node's machine (or let it bring one: PROJECT_PYTHONS=found,download), "
-        "or lock the project for one that is there"
+        "or lock the project for one that is there",
     )
 
 

@@ -30,6 +30,7 @@ from crawler.node.accounts import Account, KeptAccount
 from crawler.node.reactor import reactor
 from crawler.node.zygote import VARIABLES_FD
 from gateway.contract.outbox import open_file
+from gateway.contract.reasons import Reason
 
 log = Logger()
 
@@ -175,8 +176,16 @@ MAX_OUTPUT = 8 << 20
 MAX_COMPLAINT = 64 << 10
 
 
+class CommandError(RunnerError):
+    """It did not do what it was to do; `reason` says why, as a code."""
+
+    def __init__(self, message: str, reason: Reason = Reason.PROCESS_CRASHED) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class Command(ProcessProtocol):
-    """`python -m <args>`; `result` is its stdout, or `RunnerError` with what it said instead."""
+    """`python -m <args>`; `result` is its stdout, or `CommandError` with what it said instead."""
 
     def __init__(self, account: Account, seconds: float = COMMAND_TIMEOUT) -> None:
         self.account = account
@@ -186,7 +195,7 @@ class Command(ProcessProtocol):
         self.started: Deferred[int] = Deferred()
         self._out = bytearray()
         self._err = bytearray()
-        self._killed: str | None = None
+        self._killed: CommandError | None = None
 
     @classmethod
     def start(
@@ -209,7 +218,8 @@ class Command(ProcessProtocol):
         return command
 
     def connectionMade(self) -> None:  # noqa: N802 - Twisted's name
-        self._timer = reactor.callLater(self._seconds, self.kill, f"it took longer than {self._seconds:g} seconds")
+        late = f"it took longer than {self._seconds:g} seconds"
+        self._timer = reactor.callLater(self._seconds, self.kill, late, Reason.TIME_LIMIT)
         self.started.callback(self.transport.pid)  # type: ignore[union-attr]  # a process's transport
 
     @property
@@ -226,9 +236,9 @@ class Command(ProcessProtocol):
         self._err += data
         del self._err[:-MAX_COMPLAINT]
 
-    def kill(self, why: str = "stopped") -> None:
+    def kill(self, why: str = "stopped", reason: Reason = Reason.PROCESS_CRASHED) -> None:
         """End it, and what it has started if it leads a process group."""
-        self._killed = self._killed or why
+        self._killed = self._killed or CommandError(why, reason)
         pid: int | None = self.transport.pid  # type: ignore[union-attr]  # a process's transport, and there is one
         if pid is not None:
             self.account.kill_group(pid)
@@ -252,8 +262,8 @@ class Command(ProcessProtocol):
         if reason.check(ProcessDone) and self._killed is None:
             self.result.callback(bytes(self._out))
         else:
-            said: Any = self._killed or self._err.decode("utf-8", "replace").strip() or reason.getErrorMessage()
-            self.result.errback(RunnerError(said))
+            said: Any = self._err.decode("utf-8", "replace").strip() or reason.getErrorMessage()
+            self.result.errback(self._killed or CommandError(said))
 
 
 class _Kept:

@@ -30,19 +30,20 @@ from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
 from crawler.node.accounts import Account, Accounts
-from crawler.node.attempt_files import InstallingError, NodeUnfitError
+from crawler.node.attempt_files import InstallingError, NodeUnfitError, reason_behind
 from crawler.node.config import NodeConfig, allowed
 from crawler.node.eggs import EggContents, EggStorage, stored_version
 from crawler.node.fork import NOTHING_TOLD, ForkedListing, ForkServer
 from crawler.node.listing import MEMORY
 from crawler.node.projects import OWN_PROJECT, ProjectCode
 from crawler.node.reactor import reactor
-from crawler.node.spawn import COMMAND_TIMEOUT, Command
+from crawler.node.spawn import COMMAND_TIMEOUT, Command, CommandError
 from crawler.node.spider_process import AttemptLimits, LimitWatch
 from crawler.node.unpacking import Holds, prepare, take_away
 from crawler.node.venvs import KEPT_UNUSED, WAIT, Venvs, requirements_of
 from crawler.render.browser import find_chromium, write_browser_file
 from gateway.contract.outbox import CATALOG, CLOCK, DEPLOYED, NOTED, is_there, remove_tree, write_atomically
+from gateway.contract.reasons import Reason
 from gateway.contract.records import Deployments, NotedDeployment, SpiderInfo, read_record
 from gateway.crash_points import state_change
 
@@ -66,8 +67,9 @@ class Listing(BaseModel):
     """What is known of one project, or of one version of an egg; the answer of `crawler/node/listing.py`."""
 
     spiders: list[SpiderInfo] = []
-    #: Why it cannot be run.
+    #: Why it cannot be run, in words and as a code.
     problem: str | None = None
+    reason: Reason | None = None
     #: Where the egg lies unpacked, and what it depends on; Scrapyd knows it better than the process that lists.
     egg: Path | None = None
     venv: Path | None = None
@@ -85,6 +87,7 @@ class _Unpacked(BaseModel):
     #: What is wrong with the egg, or with this node.
     problem: str | None = None
     unfit: str | None = None
+    reason: Reason | None = None
 
 
 class SpiderLists(Service):
@@ -132,7 +135,7 @@ class SpiderLists(Service):
             self._retry.cancel()
         self._venvs.stop()
         for command in list(self._running):
-            command.kill("Scrapyd is shut down")
+            command.kill("Scrapyd is shut down", Reason.NODE_SHUT_DOWN)
 
     @property
     def _accounts(self) -> Accounts:
@@ -177,9 +180,9 @@ class SpiderLists(Service):
         args = [_UNPACKER, str(egg), str(self._eggs.unpacked), str(keep_free)]
         unpacked = _Unpacked.model_validate_json(await self._run(args, allowed(), None, _OWN))
         if unpacked.unfit is not None:
-            raise NodeUnfitError(f"it cannot be unpacked: {unpacked.unfit}")
+            raise NodeUnfitError(f"it cannot be unpacked: {unpacked.unfit}", unpacked.reason)
         if unpacked.folder is None:
-            return Listing(problem=unpacked.problem or "it cannot be unpacked")
+            return Listing(problem=unpacked.problem or "it cannot be unpacked", reason=unpacked.reason)
         venv = None
         self._venvs.forget(project, version)
         self._awaited.pop(unpacked.folder, None)
@@ -190,7 +193,8 @@ class SpiderLists(Service):
                 self._awaited[unpacked.folder] = time.monotonic()
                 raise
             if built.venv is None:
-                return Listing(problem=built.problem or "what it depends on cannot be installed")
+                problem = built.problem or "what it depends on cannot be installed"
+                return Listing(problem=problem, reason=built.reason)
             venv = built.venv
             await self._compile(unpacked.folder, venv)
         account = self._accounts.of(project)
@@ -329,12 +333,12 @@ class SpiderLists(Service):
                 egg = self._eggs.path(project, version)
                 listing = await self.examine(egg, project, version, fresh=False, within=None)
             except (RunnerError, NodeUnfitError) as error:
-                listing = Listing(problem=str(error))
+                listing = Listing(problem=str(error), reason=reason_behind(error))
             known = self._contents.get(project, version)
             if known is not None:  # of another egg, deployed meanwhile
                 return known.spiders
             if listing.problem:
-                self._contents.problems[project, version] = listing.problem
+                self._contents.problems[project, version] = listing.problem, listing.reason
                 raise RunnerError(listing.problem)
             self.deployed(project, version, listing)
         return listing.spiders
@@ -370,12 +374,12 @@ class SpiderLists(Service):
                 return Listing.model_validate_json(output)
             # one that was forked of what is warm may be wrong for that alone
             if forks is not self._launcher.warm and listing.started.called:
-                raise RunnerError(listing.problem)
+                raise CommandError(listing.problem)
         output = await self._run([code.module(self._lister)], env, folder, account, code.python)
         try:
             return Listing.model_validate_json(output)
         except ValueError:
-            raise RunnerError(NOTHING_TOLD) from None
+            raise CommandError(NOTHING_TOLD) from None
 
     @property
     def _launcher(self) -> Any:
@@ -394,21 +398,21 @@ class SpiderLists(Service):
 
     def _fork(self, forks: ForkServer, listing: ForkedListing) -> Deferred[bytes]:
         if not self.running:
-            raise RunnerError("Scrapyd is shut down")
+            raise CommandError("Scrapyd is shut down", Reason.NODE_SHUT_DOWN)
         if not forks.list_spiders(listing):
             return succeed(b"")
         return self._bounded(listing)
 
     def _bounded(self, process: Command | ForkedListing) -> Deferred[bytes]:
         """Its result, and its end once it is at one of the limits of a crawl."""
-        words = {
-            "timeout": f"it took longer than {COMMAND_TIMEOUT:g} seconds",
-            "memory": f"it took more memory than {self._settings.crawl_memory_limit >> 20} MiB (CRAWL_MEMORY_LIMIT)",
-            "processes": f"it had more than {self._settings.crawl_max_processes} processes (CRAWL_MAX_PROCESSES)",
-        }
         memory, processes = self._settings.crawl_memory_limit, self._settings.crawl_max_processes
+        words = {
+            "timeout": (f"it took longer than {COMMAND_TIMEOUT:g} seconds", Reason.TIME_LIMIT),
+            "memory": (f"it took more memory than {memory >> 20} MiB (CRAWL_MEMORY_LIMIT)", Reason.MEMORY_LIMIT),
+            "processes": (f"it had more than {processes} processes (CRAWL_MAX_PROCESSES)", Reason.PROCESS_LIMIT),
+        }
         limits = AttemptLimits(COMMAND_TIMEOUT, memory=memory, processes=processes)
-        watch = LimitWatch(limits, process.account, lambda limit: process.kill(words[limit]))
+        watch = LimitWatch(limits, process.account, lambda limit: process.kill(*words[limit]))
         process.started.addCallback(watch.start)
         self._running.add(process)
         return process.result.addBoth(self._ended, process, watch)
@@ -438,7 +442,7 @@ class SpiderLists(Service):
         self, args: list[str], env: dict[str, str], folder: Path | None, account: Account, python: str
     ) -> Deferred[bytes]:
         if not self.running:
-            raise RunnerError("Scrapyd is shut down")
+            raise CommandError("Scrapyd is shut down", Reason.NODE_SHUT_DOWN)
         return self._bounded(Command.start(args, env, account, folder, python=python))
 
     def _ended(self, result: Any, process: Command | ForkedListing, watch: LimitWatch) -> Any:

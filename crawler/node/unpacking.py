@@ -37,7 +37,8 @@ from typing import BinaryIO
 from uuid import uuid4
 
 from crawler.node.projects import EggError, ProjectCode
-from gateway.contract.outbox import CODE, HostileFileError, is_locked, read_file, remove_tree, write_atomically
+from gateway.contract.outbox import CODE, FULL, HostileFileError, is_locked, read_file, remove_tree, write_atomically
+from gateway.contract.reasons import Reason
 from gateway.crash_points import state_change
 
 #: Beside the folder of the eggs: that of their contents.
@@ -185,9 +186,11 @@ def unpack(file: BinaryIO, folder: Path, keep_free: int = 0) -> None:
                 size = _extract(archive, member, folder.joinpath(*parts), room, free)
                 room, free = room - size, free - size
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
-        raise EggError(f"it has two files in one place: {_relative(error.filename, folder)}") from None
+        raise EggError(
+            Reason.EGG_UNREADABLE, f"it has two files in one place: {_relative(error.filename, folder)}"
+        ) from None
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, OverflowError) as error:
-        raise EggError(f"the egg cannot be read: {error}") from None
+        raise EggError(Reason.EGG_UNREADABLE, f"the egg cannot be read: {error}") from None
 
 
 def _parts(member: zipfile.ZipInfo) -> tuple[str, ...]:
@@ -195,12 +198,17 @@ def _parts(member: zipfile.ZipInfo) -> tuple[str, ...]:
     name = member.filename
     kind = stat.S_IFMT(member.external_attr >> 16)
     if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:
-        raise EggError(f"{name[:_LONGEST_NAME]!r} in it is a link or a device: put the file itself into the egg")
+        raise EggError(
+            Reason.EGG_UNREADABLE,
+            f"{name[:_LONGEST_NAME]!r} in it is a link or a device: put the file itself into the egg",
+        )
     parts = tuple(name.removesuffix("/").split("/"))
     if {"", ".", ".."}.intersection(parts) or "\\" in name:
-        raise EggError(f"the name {name[:_LONGEST_NAME]!r} in it leads out of its folder")
+        raise EggError(Reason.EGG_UNREADABLE, f"the name {name[:_LONGEST_NAME]!r} in it leads out of its folder")
     if len(parts) > _DEEPEST or max(map(len, map(os.fsencode, parts))) > _LONGEST_NAME:
-        raise EggError(f"the name {name[:_LONGEST_NAME]!r} in it is too long, or lies too deep")
+        raise EggError(
+            Reason.EGG_UNREADABLE, f"the name {name[:_LONGEST_NAME]!r} in it is too long, or lies too deep"
+        )
     return parts
 
 
@@ -209,7 +217,9 @@ def _check_number(every: Iterable[tuple[str, ...]]) -> None:
     for parts in every:
         entries.update(parts[:depth] for depth in range(1, len(parts) + 1))
         if len(entries) > MOST_ENTRIES:
-            raise EggError(f"it has more than {MOST_ENTRIES} files and folders: leave data out of the egg")
+            raise EggError(
+                Reason.EGG_TOO_LARGE, f"it has more than {MOST_ENTRIES} files and folders: leave data out of the egg"
+            )
 
 
 def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, room: int, free: int) -> int:
@@ -218,7 +228,10 @@ def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, ro
         target.mkdir(parents=True, exist_ok=True)
         return 0
     if member.compress_type not in _METHODS:
-        raise EggError(f"{member.filename!r} in it is compressed in a way that eggs do not use: deflate it")
+        raise EggError(
+            Reason.EGG_UNREADABLE,
+            f"{member.filename!r} in it is compressed in a way that eggs do not use: deflate it",
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444)
     written = 0
@@ -226,7 +239,10 @@ def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, ro
         while piece := source.read(_PIECE):
             written += len(piece)
             if written > room:
-                raise EggError(f"it is larger than {MOST_BYTES >> 20} MiB when unpacked: leave data out of the egg")
+                raise EggError(
+                    Reason.EGG_TOO_LARGE,
+                    f"it is larger than {MOST_BYTES >> 20} MiB when unpacked: leave data out of the egg",
+                )
             if written > free:
                 raise OSError(errno.ENOSPC, "the disk of this node is nearly full")
             file.write(piece)
@@ -274,11 +290,12 @@ def main() -> None:
         egg, folder, keep_free = sys.argv[1:]
         answer = {"folder": str(place(Path(egg), Path(folder), keep_free=int(keep_free)))}
     except MemoryError:
-        answer = {"problem": "it takes too much memory to unpack"}
+        answer = {"problem": "it takes too much memory to unpack", "reason": Reason.EGG_TOO_LARGE}
     except EggError as error:
-        answer = {"problem": str(error)}
+        answer = {"problem": str(error), "reason": error.reason}
     except OSError as error:
-        answer = {"unfit": error.strerror or str(error)}
+        full = {"reason": Reason.DISK_FULL} if error.errno in FULL else {}
+        answer = {"unfit": error.strerror or str(error), **full}
     sys.stdout.write(json.dumps(answer))
 
 

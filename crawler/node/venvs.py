@@ -21,7 +21,7 @@ from twisted.logger import Logger
 
 import crawler
 import gateway
-from crawler.node.attempt_files import InstallingError, NodeUnfitError
+from crawler.node.attempt_files import InstallingError, NodeUnfitError, reason_behind
 from crawler.node.building import (
     BUILD_LOG,
     INCOMING,
@@ -35,10 +35,11 @@ from crawler.node.building import (
 )
 from crawler.node.projects import RUNTIME
 from crawler.node.reactor import reactor
-from crawler.node.spawn import Command
+from crawler.node.spawn import Command, CommandError
 from crawler.node.unpacking import prepare, take_away
 from gateway.contract.crawl import MAX_REQUIREMENTS, REQUIREMENTS, REQUIREMENTS_ON_TOP
 from gateway.contract.outbox import read_file
+from gateway.contract.reasons import Reason
 from gateway.settings import ScrapydSettings
 
 log = Logger()
@@ -109,7 +110,8 @@ class Build:
             self._waiting.remove(waiter)
             raise InstallingError(
                 f"what it depends on is still being installed after {seconds:g} s, which goes on: "
-                "deploy it again to see how that ends"
+                "deploy it again to see how that ends",
+                Reason.STILL_INSTALLING,
             ) from None
 
 
@@ -144,7 +146,7 @@ class Venvs:
     def stop(self) -> None:
         self._is_stopped = True
         for command in list(self._commands):
-            command.kill("Scrapyd is shut down")
+            command.kill("Scrapyd is shut down", Reason.NODE_SHUT_DOWN)
 
     async def build(
         self, requirements: Path, project: str, version: str, *, fresh: bool, within: float | None
@@ -164,7 +166,7 @@ class Venvs:
             del self._of[old]
         answer = await going_on.wait(within)
         if answer.unfit is not None:
-            raise NodeUnfitError(f"what it depends on cannot be installed here: {answer.unfit}")
+            raise NodeUnfitError(f"what it depends on cannot be installed here: {answer.unfit}", answer.reason)
         return answer
 
     def _told_now(self, asked: bytes) -> Build | None:
@@ -184,8 +186,11 @@ class Venvs:
         """How the installation for this version has gone; it runs in `venv`, if it has one."""
         build = self._of.get((project, version))
         if build is not None and (build.answer is None or build.answer.venv is None or venv is None):
-            message = build.answer and (build.answer.problem or build.answer.unfit)
-            return {"state": build.state, "log": build.log, "message": message, "packages": []}
+            answer = build.answer or BuildAnswer()
+            message = answer.problem or answer.unfit
+            return {
+                "state": build.state, "log": build.log, "message": message, "reason": answer.reason, "packages": [],
+            }  # fmt: skip
         if venv is None:
             return {"state": "none", "log": "", "message": None, "packages": []}
         return {"state": "ready", "log": _log_of(venv), "message": None, "packages": sorted(_packages(venv))}
@@ -204,8 +209,8 @@ class Venvs:
             requirements.touch(mode=0o600)  # a URL in it may have a password
             requirements.write_bytes(content)
             answer = await self._turn.run(self._run, build, requirements, fresh)
-        except RunnerError:  # its words are the log
-            answer = BuildAnswer(unfit="the installation was interrupted")
+        except RunnerError as error:  # its words are the log
+            answer = BuildAnswer(unfit="the installation was interrupted", reason=reason_behind(error))
         except (OSError, ValueError) as error:
             answer = BuildAnswer(unfit=str(error))
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
@@ -225,7 +230,7 @@ class Venvs:
 
     def _run(self, build: Build, requirements: Path, fresh: bool) -> Any:  # noqa: FBT001 - by position, from above
         if self._is_stopped:
-            raise RunnerError("Scrapyd is shut down")
+            raise CommandError("Scrapyd is shut down", Reason.NODE_SHUT_DOWN)
         plan = self._plan(requirements, fresh=fresh)
         env = {name: os.environ[name] for name in (*PASSED_ON, "LANG", OF_TESTS) if name in os.environ}
         # its own limit comes first, and says more

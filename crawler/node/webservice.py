@@ -26,7 +26,7 @@ from twisted.web import error, http
 from twisted.web.server import NOT_DONE_YET, Request
 
 from crawler.node.accounts import Account
-from crawler.node.attempt_files import NodeUnfitError, fault_of, write_refusal
+from crawler.node.attempt_files import NodeUnfitError, fault_of, reason_behind, write_refusal
 from crawler.node.eggs import stored_version
 from crawler.node.launcher import NodeLauncher
 from crawler.node.projects import OWN_PROJECT, canonical, is_project_name
@@ -38,6 +38,7 @@ from gateway.clock import time_of_node, utc_now
 from gateway.contract import outbox
 from gateway.contract.environment import MAX_HANDED_BYTES, MAX_VARIABLES, check_variables
 from gateway.contract.outbox import AttemptId, StopReason
+from gateway.contract.reasons import Reason
 from gateway.contract.records import NodeSpec
 from gateway.crash_points import state_change
 from gateway.errors import DiscoveryBotError, InvalidRequestError
@@ -51,9 +52,17 @@ _MAX_ARGUMENT = 100_000
 _VARIABLES = TypeAdapter(dict[str, str])
 
 
-def refuse(message: str) -> NoReturn:
+class RefusalError(error.Error):
     """Scrapyd's way of saying no."""
-    raise error.Error(code=http.OK, message=message.encode())
+
+    def __init__(self, message: str, reason: Reason | None) -> None:
+        super().__init__(code=http.OK, message=message.encode())
+        self.reason = reason
+
+
+def refuse(message: str, reason: Reason | None = None) -> NoReturn:
+    """`reason` says the same as a code."""
+    raise RefusalError(message, reason)
 
 
 class AsyncService(webservice.WsResource):
@@ -86,6 +95,8 @@ class AsyncService(webservice.WsResource):
     def _failed(self, failure: Failure) -> dict[str, Any]:
         problem = failure.value
         said = {"status": "error", "fault": fault_of(problem)}
+        if reason := reason_behind(problem):
+            said["reason"] = reason
         if isinstance(problem, error.Error):
             return {**said, "message": (problem.message or b"").decode()}
         if isinstance(problem, DiscoveryBotError):
@@ -296,7 +307,7 @@ class AddVersion(AsyncService):
             project = canonical(project, self.root.poller.queues)
             _require_names(project, version)
             if not zipfile.is_zipfile(staged):
-                refuse("egg is not a ZIP file (if using curl, use egg=@path not egg=path)")
+                refuse("egg is not a ZIP file (if using curl, use egg=@path not egg=path)", Reason.EGG_UNREADABLE)
             with lists.examining():
                 listing = await self._examine(staged, project, version, _seconds(form.field("wait", "")))
                 storage.put_staged(staged, project, version)
@@ -321,10 +332,11 @@ class AddVersion(AsyncService):
         try:
             listing = await spider_lists(self.root.app).examine(staged, project, version, within=wait)
         except RunnerError as error:
-            refuse(f"the egg of '{project}' is refused: {_last_line(str(error))}")
-        lists = spider_lists(self.root.app)
-        if problem := listing.problem or lists.too_much(project, version, listing.spiders):
-            refuse(f"the egg of '{project}' is refused: {problem}")
+            refuse(f"the egg of '{project}' is refused: {_last_line(str(error))}", reason_behind(error))
+        if listing.problem:
+            refuse(f"the egg of '{project}' is refused: {listing.problem}", listing.reason)
+        if problem := spider_lists(self.root.app).too_much(project, version, listing.spiders):
+            refuse(f"the egg of '{project}' is refused: {problem}", Reason.TOO_MANY_SPIDERS)
         return listing
 
 
@@ -461,9 +473,10 @@ class Intake:
     def _require_room(self) -> None:
         free = shutil.disk_usage(self._outbox).free
         if free < self._min_free_bytes:
-            raise NodeUnfitError(f"the disk of this node is nearly full: {free >> 20} MiB are free")
+            raise NodeUnfitError(f"the disk of this node is nearly full: {free >> 20} MiB are free", Reason.DISK_FULL)
         if (inodes := outbox.free_inodes(self._outbox)) < self._min_free_inodes:
-            raise NodeUnfitError(f"the disk of this node is nearly full: {inodes} more files can be made there")
+            more = f"the disk of this node is nearly full: {inodes} more files can be made there"
+            raise NodeUnfitError(more, Reason.DISK_FULL)
 
     def withdraw(self, project: str, job: str, why: StopReason = "cancel") -> bool:
         """Take a job out of the queue; whether it was there. One of our attempts will not be launched any more."""

@@ -124,6 +124,8 @@ def deploy(
             answer = _deployed(Api(gateway_url(url)), project or name, version, egg, needs)
     except ApiError as error:
         nodes = error.detail.get("nodes", ()) if isinstance(error.detail, dict) else ()
+        if as_json and nodes:
+            print_json({"nodes": nodes})
         if as_json or len({node["message"] for node in nodes}) <= 1:
             raise
         # each node's reason is told once

@@ -1,4 +1,5 @@
-"""Why an attempt, and with it a job, ended as it did: one code for each cause, whatever the message says of it.
+"""Why an attempt, and with it a job, ended as it did, and why a node has not taken an egg: one code for each cause,
+independent of the message.
 
 `docs/troubleshooting.md` has a paragraph for each. Codes are stored and shown: none is renamed, and what is read may
 be one of a newer version.
@@ -70,6 +71,24 @@ class Reason(StrEnum):
     NODE_SHUT_DOWN = "node_shut_down"
     PROCESS_KILLED = "process_killed"
     DISK_FULL = "disk_full"
+    NODE_UNREACHABLE = "node_unreachable"
+    #: It does not accept the platform's password or address.
+    NODE_REFUSES = "node_refuses"
+    # --- an egg, and what it depends on
+    EGG_UNREADABLE = "egg_unreadable"
+    EGG_TOO_LARGE = "egg_too_large"
+    #: The node has a package of the same name.
+    PACKAGE_TAKEN = "package_taken"
+    #: There is no room for their descriptions.
+    TOO_MANY_SPIDERS = "too_many_spiders"
+    REQUIREMENTS_REFUSED = "requirements_refused"
+    REQUIREMENTS_UNMET = "requirements_unmet"
+    BUILD_FAILED = "build_failed"
+    #: The installation took more time or room than the node allows.
+    INSTALL_LIMIT = "install_limit"
+    PYTHON_MISSING = "python_missing"
+    INDEX_UNREACHABLE = "index_unreachable"
+    STILL_INSTALLING = "still_installing"
 
 
 def reason_of(code: str | None) -> Reason | None:

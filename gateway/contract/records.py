@@ -118,6 +118,8 @@ class ExitReport(_Record):
     refused: str | None = None
     #: Whose fault that was; nodes of older versions do not say.
     fault: Fault | None = None
+    #: And why, as one of the codes of `reasons.py`, if there is one.
+    reason: str | None = None
     #: Its end was not seen: its lock was free and there was no exit report.
     lost: bool = False
     #: Why its items, or its log, are incomplete: what the tailer found instead of the file. Only the tailer sets

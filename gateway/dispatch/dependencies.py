@@ -14,8 +14,9 @@ from pydantic import BaseModel, ValidationError
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import MAX_REQUIREMENTS, REQUIREMENTS, Egg
+from gateway.contract.reasons import Reason, reason_of
 from gateway.errors import ConflictError, InvalidRequestError, NodeError, VersionNotFoundError
-from gateway.nodes.scrapyd import ScrapydClient
+from gateway.nodes.scrapyd import ScrapydClient, why_not_taken
 from gateway.nodes.store import Node, NodeStore
 from gateway.projects.eggs import EggStore
 from gateway.stores.mongo import mongo_errors
@@ -32,7 +33,7 @@ def put_requirements(egg: Path, requirements: bytes) -> None:
     if len(requirements) > MAX_REQUIREMENTS:
         raise InvalidRequestError("requirements", f"is larger than {MAX_REQUIREMENTS >> 20} MiB")
     if not zipfile.is_zipfile(egg):  # to which it would be put at the end of any file
-        raise InvalidRequestError("egg", "is not an egg: it is not a ZIP file")
+        raise not_an_egg("it is not a ZIP file")
     try:
         requirements.decode()
     except UnicodeDecodeError:
@@ -45,7 +46,12 @@ def put_requirements(egg: Path, requirements: bytes) -> None:
             # of no time: the same egg with the same requirements is the same, and is not unpacked and compiled again
             archive.writestr(zipfile.ZipInfo(REQUIREMENTS), requirements, zipfile.ZIP_DEFLATED)
     except (zipfile.BadZipFile, RuntimeError, ValueError, OverflowError, struct.error) as error:
-        raise InvalidRequestError("egg", f"is not an egg: the ZIP file cannot be read ({error})") from None
+        raise not_an_egg(f"the ZIP file cannot be read ({error})") from None
+
+
+def not_an_egg(why: str) -> InvalidRequestError:
+    detail = {"field": "egg", "reason": Reason.EGG_UNREADABLE}
+    return InvalidRequestError("egg", f"is not an egg: {why}", detail=detail)
 
 
 class _Said(BaseModel):
@@ -53,6 +59,7 @@ class _Said(BaseModel):
 
     state: Literal["none", "building", "ready", "failed"]
     message: str | None = None
+    reason: str | None = None
     packages: tuple[str, ...] = ()
     log: str = ""
 
@@ -66,6 +73,8 @@ class NodeDependencies(NamedTuple):
     state: str
     #: Why it failed, or the node does not answer.
     message: str | None = None
+    #: The same as a code.
+    reason: Reason | None = None
     #: What is installed, as `name==version`.
     packages: tuple[str, ...] = ()
     log: str = ""
@@ -102,9 +111,10 @@ class Dependencies:
         try:
             said = self._scrapyd.dependencies(node.url, egg)
         except NodeError as error:
-            return NodeDependencies(node.id, "unknown", error.message)
+            return NodeDependencies(node.id, "unknown", error.message, why_not_taken(error))
         try:
             answer = _Said.model_validate(said)
         except ValidationError:
             return NodeDependencies(node.id, "unknown", "its answer is of another release")
-        return NodeDependencies(node.id, answer.state, answer.message, answer.packages, answer.log)
+        reason = reason_of(answer.reason)
+        return NodeDependencies(node.id, answer.state, answer.message, reason, answer.packages, answer.log)

@@ -14,7 +14,9 @@ from attrs import define
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import DEFAULT_PROJECT, Egg
+from gateway.contract.reasons import Reason
 from gateway.contract.records import SpiderInfo
+from gateway.dispatch.dependencies import not_an_egg
 from gateway.dispatch.egg_delivery import EggNeeds
 from gateway.errors import (
     ConflictError,
@@ -24,7 +26,7 @@ from gateway.errors import (
     VersionNotFoundError,
 )
 from gateway.jobs.messages import EventPublisher
-from gateway.nodes.scrapyd import ScrapydClient
+from gateway.nodes.scrapyd import ScrapydClient, why_not_taken
 from gateway.nodes.store import Node, NodeStore
 from gateway.projects.catalog import project_name
 from gateway.projects.eggs import Content, EggCopies, EggStore
@@ -44,8 +46,9 @@ class NodeAnswer(NamedTuple):
     accepted: bool
     #: How many spiders the egg has; 0 if the node did not accept it.
     spiders: int = 0
-    #: Why the node did not accept the egg.
+    #: Why the node did not accept the egg, in words and as a code; older nodes give none.
     message: str | None = None
+    reason: Reason | None = None
     #: The node has read the egg and refused it.
     refused: bool = False
     #: It goes on installing what the egg depends on.
@@ -59,6 +62,7 @@ class NodeAnswer(NamedTuple):
             node,
             accepted=False,
             message=error.message,
+            reason=why_not_taken(error),
             refused=not error.is_nodes_fault,
             installing=isinstance(error, StillInstallingError),
         )
@@ -151,7 +155,7 @@ def check_egg(project: str, egg: Path) -> None:
     if project_name(project) == DEFAULT_PROJECT:
         raise InvalidRequestError("project", f"{project!r} is the platform's own project: deploy under another name")
     if not zipfile.is_zipfile(egg):
-        raise InvalidRequestError("egg", "is not an egg: it is not a ZIP file")
+        raise not_an_egg("it is not a ZIP file")
 
 
 def are_installing(answers: Sequence[NodeAnswer]) -> bool:

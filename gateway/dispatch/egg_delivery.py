@@ -16,6 +16,7 @@ from pymongo.database import Database
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import DEFAULT_PROJECT, Egg
+from gateway.contract.reasons import Reason
 from gateway.crash_points import state_change
 from gateway.dispatch.fair_queue import NodeChoice, configured_projects, without_outdated
 from gateway.dispatch.loop import NodeStep, NodeTasks
@@ -23,7 +24,7 @@ from gateway.errors import NodeError, NodeRefusedError, NodeUnreachableError, St
 from gateway.jobs.job import Job, Requirements
 from gateway.jobs.messages import EventPublisher
 from gateway.jobs.queue import FREE_TO_START, Capacity, JobDocuments, JobQueue, change
-from gateway.nodes.scrapyd import ScrapydClient
+from gateway.nodes.scrapyd import ScrapydClient, why_not_taken
 from gateway.nodes.store import Node, NodeStore
 from gateway.projects.eggs import Content, EggCopies, EggCopy, EggDamagedError, EggStore, KeptEgg
 from gateway.projects.environment import ProjectStore
@@ -77,8 +78,10 @@ class EggNeeds:
                 yield EggNeed(Egg(requirements.project, requirements.version), requirements.render, protocol)
 
     @state_change("egg_needs.tell")
-    def tell(self, egg: Egg, message: str, limit: int) -> list[Job]:
-        """Set the message of jobs that wait for this egg. Returns the jobs whose message changed, up to `limit`."""
+    def tell(self, egg: Egg, message: str, limit: int, reason: Reason | None = None) -> list[Job]:
+        """Set the message of jobs that wait for this egg, and its code. Returns the jobs whose message changed, up to
+        `limit`.
+        """
         # those of protocol 1 surround those of newer ones
         alike = (Requirements(egg.project, egg.version, render) for render in (False, True))
         partitions: list[Document] = [{"lane": {"$gt": str(one), "$lt": one.end}} for one in alike]
@@ -86,13 +89,15 @@ class EggNeeds:
         for partition in partitions:
             query = {**FREE_TO_START, **partition, "message": {"$ne": message}}
             for found in list(self._jobs.find(query, {"_id": 1}, limit=limit - len(updated))):
-                updated += self._change_message({**query, "_id": found["_id"]}, message)
+                updated += self._change_message({**query, "_id": found["_id"]}, message, reason)
             if len(updated) >= limit:
                 break
         return updated
 
-    def _change_message(self, query: Document, message: str) -> list[Job]:
-        job = self._documents.find_one_and_update(query, change(self._clock(), {"message": message}))
+    def _change_message(self, query: Document, message: str, reason: Reason | None) -> list[Job]:
+        said = {"message": message, **({"reason": reason} if reason else {})}
+        update = change(self._clock(), said, unset=() if reason else ("reason",))
+        job = self._documents.find_one_and_update(query, update)
         return [job] if job else []
 
 
@@ -252,7 +257,7 @@ class EggDelivery:
         log.warning("egg_not_taken", **facts, refused=refused, error=error.message, again_in=pause.total_seconds())
         if sha256 is not None:
             what = "installs what the egg depends on" if goes_on else f"did not take the egg: {error.message}"
-            self._tell(copy.egg, f"node {copy.node} {what}")
+            self._tell(copy.egg, f"node {copy.node} {what}", why_not_taken(error))
 
     def _damaged(self, kept: KeptEgg, copy: EggCopy, error: EggDamagedError) -> None:
         sha256 = kept.content.sha256 if kept.content else None
@@ -263,6 +268,6 @@ class EggDelivery:
         self._eggs.lose(kept)
         self._tell(kept.egg, f"the stored egg is damaged: deploy {copy.project} {copy.version} again")
 
-    def _tell(self, egg: Egg, message: str) -> None:
-        for job in self._needs.tell(egg, message, TOLD):
+    def _tell(self, egg: Egg, message: str, reason: Reason | None = None) -> None:
+        for job in self._needs.tell(egg, message, TOLD, reason):
             self._publisher.status(job)

@@ -221,15 +221,33 @@ _ENDED: dict[Reason, Advice] = {
         (Remedy("See what it did last", Place.LOG), _AGAIN),
         "docs/reference/limits.md#standing-still",
     ),
-    Reason.NOT_STARTED: Advice(
-        "The node could not begin it.",
-        (_NODES, _AGAIN),
-        "docs/troubleshooting.md#a-node-is-resting-or-quarantined",
+    **dict.fromkeys(
+        (Reason.NOT_STARTED, Reason.NO_NODE_TOOK_IT, Reason.NODE_UNREACHABLE, Reason.NODE_REFUSES),
+        Advice(
+            "The node could not begin it.",
+            (_NODES, _AGAIN),
+            "docs/troubleshooting.md#a-node-is-resting-or-quarantined",
+        ),
     ),
-    Reason.NO_NODE_TOOK_IT: Advice(
-        "The node could not begin it.",
-        (_NODES, _AGAIN),
-        "docs/troubleshooting.md#a-node-is-resting-or-quarantined",
+    **dict.fromkeys(
+        (
+            Reason.EGG_UNREADABLE,
+            Reason.EGG_TOO_LARGE,
+            Reason.PACKAGE_TAKEN,
+            Reason.TOO_MANY_SPIDERS,
+            Reason.REQUIREMENTS_REFUSED,
+            Reason.REQUIREMENTS_UNMET,
+            Reason.BUILD_FAILED,
+            Reason.INSTALL_LIMIT,
+            Reason.PYTHON_MISSING,
+            Reason.INDEX_UNREACHABLE,
+            Reason.STILL_INSTALLING,
+        ),
+        Advice(
+            "The node could not get its project ready.",
+            (Remedy("See what its version depends on", Place.PROJECT), _NODES, _AGAIN),
+            "docs/troubleshooting.md#deploy-is-refused",
+        ),
     ),
     Reason.DISK_FULL: Advice(
         "The node's disk is full.", (_NODES, _AGAIN), "docs/troubleshooting.md#the-disk-is-full"

@@ -139,7 +139,8 @@ def _never_ran(exit_report: ExitReport) -> Outcome | None:
     if exit_report.refused is None:
         return None
     # retryable: a stale attempt is the platform's fault, a failed spawn may be the machine's
-    return _failed(Reason.NOT_STARTED, f"the node did not start it ({exit_report.refused})", exit_report)
+    reason = reason_of(exit_report.reason) or Reason.NOT_STARTED
+    return _failed(reason, f"the node did not start it ({exit_report.refused})", exit_report)
 
 
 def _was_to_pause(exit_report: ExitReport) -> Outcome | None:

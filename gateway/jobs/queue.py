@@ -331,7 +331,9 @@ class JobQueue:
             changes["avoid"] = avoiding(job, job.assignment.node)
         increment = "dispatch_failures" if failed and not avoid else None
         query, step = {"_id": job.id, **_by(job.assignment)}, self._backoff(message) if failed else None
-        return self._change(query, changes, unset=("assignment",), increment=increment, step=step)
+        # the code belongs to the message that was there before
+        unset = ("assignment", "reason") if failed else ("assignment",)
+        return self._change(query, changes, unset=unset, increment=increment, step=step)
 
     @state_change("jobs.ask_later")
     def ask_later(self, job: Job, message: str, at: datetime) -> Job | None:
@@ -341,7 +343,8 @@ class JobQueue:
         changes = {"message": message, "attend_at": at, "waiting_reason": WaitingReason.BACKOFF}
         # asked every few seconds, it would push out all other steps
         step = None if job.waiting_reason is WaitingReason.BACKOFF else self._backoff(message)
-        return self._change({"_id": job.id, **_by(job.assignment)}, changes, increment="dispatch_failures", step=step)
+        query = {"_id": job.id, **_by(job.assignment)}
+        return self._change(query, changes, unset=("reason",), increment="dispatch_failures", step=step)
 
     def _backoff(self, message: str | None) -> PastStep:
         return PastStep(at=self._clock(), kind=StepKind.WAITS, reason=WaitingReason.BACKOFF, message=message)

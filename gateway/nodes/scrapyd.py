@@ -18,8 +18,9 @@ from pydantic import TypeAdapter, ValidationError
 from gateway.clock import VERDICT_SECONDS, remaining
 from gateway.contract.crawl import Egg
 from gateway.contract.outbox import BY_PLATFORM, AttemptId, StopReason
+from gateway.contract.reasons import Reason, reason_of
 from gateway.contract.records import NodeSpec, SpiderInfo
-from gateway.errors import NodeRefusedError, NodeShutError, NodeUnreachableError, StillInstallingError
+from gateway.errors import NodeError, NodeRefusedError, NodeShutError, NodeUnreachableError, StillInstallingError
 
 #: Seconds that a call may take in all, from looking up the node's name to the end of its answer.
 CALL_SECONDS = 8.0
@@ -223,8 +224,24 @@ def understood(url: str, status: int, content: bytes) -> dict[str, Any]:
         message = str(answer.get("message", "refused without a reason"))[:_MAX_MESSAGE]
         if answer.get("code") == StillInstallingError.code:
             raise StillInstallingError(message)
-        raise NodeRefusedError(message, is_nodes_fault=answer.get("fault") == "node")
+        reason = answer.get("reason")
+        raise NodeRefusedError(
+            message, is_nodes_fault=answer.get("fault") == "node", reason=reason if isinstance(reason, str) else None
+        )
     return answer
+
+
+_REASONS = (
+    (StillInstallingError, Reason.STILL_INSTALLING),
+    (NodeShutError, Reason.NODE_REFUSES),
+    (NodeUnreachableError, Reason.NODE_UNREACHABLE),
+)
+
+
+def why_not_taken(error: NodeError) -> Reason | None:
+    """Why the node has not done as asked, as a code; `None` if the node is too old to say."""
+    said = reason_of(error.reason) if isinstance(error, NodeRefusedError) else None
+    return said or next((reason for kind, reason in _REASONS if isinstance(error, kind)), None)
 
 
 def _infos(told: Any, egg: Egg) -> tuple[SpiderInfo, ...]:

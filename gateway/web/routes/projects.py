@@ -23,6 +23,7 @@ from starlette.responses import JSONResponse
 
 from gateway.access.keys import Scope
 from gateway.contract.crawl import MAX_REQUIREMENTS, Egg
+from gateway.contract.reasons import Reason
 from gateway.contract.records import SpiderInfo
 from gateway.dispatch.dependencies import Dependencies, put_requirements
 from gateway.dispatch.deployment import Deployment, Undeployment, are_installing
@@ -68,14 +69,20 @@ _DEPLOYED: JsonDict = {
     "project": "shop",
     "version": "1.4",
     "spiders": 1,
-    "nodes": [{"node": "n1", "accepted": True, "spiders": 1, "message": None}],
+    "nodes": [{"node": "n1", "accepted": True, "spiders": 1, "message": None, "reason": None}],
 }
 _INSTALLING: JsonDict = {
     "project": "shop",
     "version": "1.4",
     "dependencies_url": "/projects/shop/versions/1.4/dependencies",
     "nodes": [
-        {"node": "n1", "accepted": False, "spiders": 0, "message": "what it depends on is still being installed"}
+        {
+            "node": "n1",
+            "accepted": False,
+            "spiders": 0,
+            "message": "what it depends on is still being installed",
+            "reason": "still_installing",
+        }
     ],
 }
 _DEPENDENCIES: JsonDict = {
@@ -86,6 +93,7 @@ _DEPENDENCIES: JsonDict = {
             "node": "n1",
             "state": "ready",
             "message": None,
+            "reason": None,
             "packages": ["itemloaders==1.3.2", "scrapy==2.14.1"],
             "log": "resolving the requirements\nInstalled 42 packages in 90ms\n",
         }
@@ -200,6 +208,10 @@ class NodeAnswerView(BaseModel):
     accepted: bool
     spiders: int = Field(description="The number of spiders in the egg.")
     message: str | None = Field(description="Why the node did not take the egg.")
+    reason: Reason | None = Field(
+        default=None,
+        description="The same as a code, which docs/troubleshooting.md explains. Nodes of older releases give none.",
+    )
 
 
 class NodeRemovalView(BaseModel):
@@ -243,6 +255,10 @@ class NodeDependenciesView(BaseModel):
         "does not answer, or not in a way that is understood."
     )
     message: str | None = Field(description="Why it failed, or why the node cannot say it.")
+    reason: Reason | None = Field(
+        default=None,
+        description="The same as a code, which docs/troubleshooting.md explains. Nodes of older releases give none.",
+    )
     packages: list[str] = Field(description="What is installed, as `name==version`.")
     log: str = Field(description="What the installer has said so far.")
 
@@ -379,8 +395,8 @@ async def add_version(
     `building`, and send the same again, which is answered with what came of it.
 
     A version that exists is replaced on all nodes. If a node refuses the egg, or no node could be reached, the answer
-    is an error whose `detail.nodes` has the answer of each node; it is safe to repeat the call. After the answer, the
-    next `POST /crawl` that names no version runs this one, on every node.
+    is an error whose `detail.nodes` has each node's answer and its `reason`; it is safe to repeat the call. After the
+    answer, the next `POST /crawl` that names no version runs this one, on every node.
     """
     with TemporaryDirectory(prefix="discoverybot-egg-") as folder:
         egg = Path(folder, "upload.egg")

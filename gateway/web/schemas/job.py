@@ -82,8 +82,8 @@ class JobStatusView(BaseModel):
     pause_requested_at: Timestamp | None = Field(description="Null again once the job is resumed.")
     expires_at: Timestamp | None = Field(description="When a paused job is cancelled if nobody resumes it.")
     reason: Reason | None = Field(
-        description="Why it ended so, or why its last attempt did: a code. docs/troubleshooting.md explains each. "
-        "Null while nothing has ended, and for jobs of releases that had none."
+        description="Why it ended so, why its last attempt did, or why no node could take its egg: a code. "
+        "docs/troubleshooting.md explains each. Null while nothing has ended, and for jobs of releases that had none."
     )
     message: str | None = Field(description="The same in words; they may change from release to release.")
     dead: bool = Field(description="Whether it is a dead letter: it failed and has no retries left.")

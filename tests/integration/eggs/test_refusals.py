@@ -137,11 +137,21 @@ REFUSED: dict[str, tuple[bytes, tuple[str, ...]]] = {
 }
 
 
+#: The codes of those that can be imported as far as they go.
+REASONS = {
+    "a package that the node has from elsewhere": "package_taken",
+    "a settings file that kills the process": "process_crashed",
+    "no entry point": "egg_unreadable",
+    "no spiders": "spider_missing",
+    "no egg": "egg_unreadable",
+}
+
+
 @pytest.mark.parametrize("what", REFUSED)
 def test_it_is_refused_and_not_stored(node: EggNode, what: str) -> None:
     content, words = REFUSED[what]
     answer = node.deploy("refused", "1.0", content)
-    assert answer["status"] == "error"
+    assert (answer["status"], answer["reason"]) == ("error", REASONS.get(what, "not_importable"))
     assert all(word in answer["message"] for word in words), answer["message"]
     assert len(answer["message"]) < 700
     assert "\n" not in answer["message"]
@@ -176,6 +186,7 @@ def test_what_is_said_of_one_project_leaves_room_for_others(node: EggNode) -> No
     os.truncate(said, MOST_OF_A_PROJECT)
     refused = node.deploy("large", "2", teller("2"))
     assert "all its versions" in refused["message"]
+    assert refused["reason"] == "too_many_spiders"
     assert node.deploy("small", "1", teller("1", "small"))["status"] == "ok"
     assert node.deploy("large", "1", teller("1"))["status"] == "ok"
     assert node.deploy("large", "2", teller("2"))["status"] == "ok"

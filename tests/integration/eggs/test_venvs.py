@@ -16,6 +16,8 @@ import pytest
 from eggs import egg, source
 from wheels import write_wheel, write_wheels_of_node
 
+from gateway.contract.outbox import remove_tree
+
 from .conftest import Crawl, EggNode, new_node
 
 SPIDER = """
@@ -120,33 +122,36 @@ def test_two_projects_whose_pins_contradict_run_side_by_side(node: EggNode) -> N
 def test_a_conflict_is_told_in_the_resolvers_words_and_the_old_version_stays(node: EggNode) -> None:
     deploy(node, "painter", "colour==1.0")
     answer = deployed(node, "painter", "paint==1.0\ncolour==2.0\n", "2.0")
-    assert answer["status"] == "error"
+    assert (answer["status"], answer["reason"]) == ("error", "requirements_unmet")
     assert "colour<2. And because you require colour==2.0" in answer["message"]
-    assert "unsatisfiable" in dependencies(node, "painter", "2.0")["log"]
-    assert dependencies(node, "painter", "2.0")["state"] == "failed"
+    failed = dependencies(node, "painter", "2.0")
+    assert "unsatisfiable" in failed["log"]
+    assert (failed["state"], failed["reason"]) == ("failed", "requirements_unmet")
     assert told(node.ended(node.run("teller", project="painter")))["colour"] == "red"
 
 
 @pytest.mark.parametrize(
-    ("requirements", "why"),
+    ("requirements", "why", "reason"),
     [
-        ("scrapy==2.5.1\n", "you require scrapy>=2.11,<2.12"),
+        ("scrapy==2.5.1\n", "you require scrapy>=2.11,<2.12", "requirements_unmet"),
         (
             "colour\n--index-url https://example.com/simple\n",
             "line 2: '--index-url https://example.com/simple' is",
+            "requirements_refused",
         ),
-        ("-r base.txt", "write the other file's lines into this one"),
-        ("colour @ https://example.com/colour-1.0-py3-none-any.whl", "PROJECT_SOURCES"),
-        ("colour \\\n  ==1.0 # and\n./local", "line 3: './local' is no requirement"),
-        ("nowhere", "nowhere was not found"),
-        ("colour==1.0 --hash=sha256:" + "0" * 64, "Hash mismatch"),
+        ("-r base.txt", "write the other file's lines into this one", "requirements_refused"),
+        ("colour @ https://example.com/colour-1.0-py3-none-any.whl", "PROJECT_SOURCES", "requirements_refused"),
+        ("colour \\\n  ==1.0 # and\n./local", "line 3: './local' is no requirement", "requirements_refused"),
+        ("# requires-python: >=3.99\ncolour", "asks for Python >=3.99", "python_missing"),
+        ("nowhere", "nowhere was not found", "requirements_unmet"),
+        ("colour==1.0 --hash=sha256:" + "0" * 64, "Hash mismatch", "requirements_unmet"),
     ],
 )
 def test_requirements_that_cannot_be_met_are_refused_with_the_reason(
-    node: EggNode, requirements: str, why: str
+    node: EggNode, requirements: str, why: str, reason: str
 ) -> None:
     answer = deployed(node, "refused", requirements)
-    assert answer["status"] == "error"
+    assert (answer["status"], answer["reason"]) == ("error", reason)
     assert why in answer["message"]
     assert "refused" not in node.client.get("/listprojects.json").json()["projects"]
 
@@ -217,6 +222,20 @@ def test_a_node_that_starts_again_runs_what_was_installed_without_asking_for_any
         node.end()
         node.start()
         assert told(node.ended(node.run("teller", project="red")))["colour"] == "red"
+    finally:
+        away.rename(wheels)
+
+
+def test_an_attempt_says_why_what_it_needs_can_no_longer_be_installed(node: EggNode, wheels: Path) -> None:
+    deploy(node, "blue", "colour==2.0")
+    away = wheels.rename(wheels.with_name("away"))
+    try:
+        node.end()
+        remove_tree(node.home / "node/venvs")
+        node.start()
+        refused = node.ended(node.run("teller", project="blue")).exit
+        assert "version '1.0' of project 'blue' cannot be run on this node" in refused["refused"]
+        assert refused["reason"] == "requirements_unmet"
     finally:
         away.rename(wheels)
 

@@ -58,7 +58,7 @@ class NodeDouble:
 ARRIVES = {"ok", "lost", "hang"}
 WELL = b'{"status": "ok"}'
 _ANSWERS = {
-    "refuse": b'{"status": "error", "fault": "job", "message": "no such spider"}',
+    "refuse": b'{"status": "error", "fault": "job", "message": "no such spider", "reason": "spider_missing"}',
     "full": b'{"status": "error", "fault": "node", "message": "OSError: [Errno 24] Too many open files"}',
     "broken": b"oops",
     "packed": gzip.compress(b'{"status": "ok"}'),

@@ -16,6 +16,7 @@ from stores import embedded_mongo
 
 from gateway.contract.crawl import CrawlSpec, Egg, Expect
 from gateway.contract.outbox import PROTOCOLS
+from gateway.contract.reasons import Reason
 from gateway.dispatch.egg_delivery import BATCH, EggDelivery, EggNeeds, EggWatch
 from gateway.jobs.job import Job
 from gateway.jobs.messages import EventPublisher
@@ -158,7 +159,9 @@ def test_a_node_that_refuses_is_left_alone_for_longer_each_time_and_another_is_t
     job = eggs.job()
     eggs.platform.double.mode = "refuse"
     eggs.delivery.bring("large", EGG)
-    assert eggs.platform.jobs.get(job.id).message == "node large did not take the egg: no such spider"
+    waiting = eggs.platform.jobs.get(job.id)
+    assert waiting.message == "node large did not take the egg: no such spider"
+    assert waiting.reason is Reason.SPIDER_MISSING
     eggs.platform.ahead += timedelta(seconds=21)
     eggs.node("large", slots=3)
     eggs.node("small", slots=1)

@@ -111,7 +111,7 @@ def test_an_egg_goes_to_every_living_node_and_its_spiders_can_be_asked_for(
     living(n1=url, n2=url)
     answer = post(door, egg())
     assert answer.status_code == 200, answer.text
-    accepted = {"accepted": True, "spiders": 1, "message": None}
+    accepted = {"accepted": True, "spiders": 1, "message": None, "reason": None}
     assert answer.json() == {
         "project": "shop",
         "version": "1.4",
@@ -231,7 +231,7 @@ def test_an_egg_that_every_node_refuses_is_the_callers_fault(
     error = answer.json()["error"]
     assert (answer.status_code, error["detail"]["field"]) == (422, "egg")
     assert "pandas_of_nowhere" in error["message"]
-    assert [said["node"] for said in error["detail"]["nodes"]] == ["n1"]
+    assert [(said["node"], said["reason"]) for said in error["detail"]["nodes"]] == [("n1", "not_importable")]
 
 
 def test_a_node_that_cannot_be_asked_is_told_of_and_brought_the_egg_later(
@@ -244,6 +244,7 @@ def test_a_node_that_cannot_be_asked_is_told_of_and_brought_the_egg_later(
     n1, n2 = answer.json()["nodes"]
     assert (n1["accepted"], n2["accepted"]) == (True, False)
     assert n2["message"].startswith("nobody answers at http://127.0.0.1:1")
+    assert (n1["reason"], n2["reason"]) == (None, "node_unreachable")
     kept = eggs.get(Egg("half", "1.4"))
     assert kept is not None
     assert kept.content is not None

@@ -19,6 +19,7 @@ from crawler.node import building
 from crawler.node.building import CACHE, RENDERER, BuildPlan, Log, Uv, build, has_python, read_requirements
 from crawler.node.projects import EggError
 from crawler.node.pythons import _others, own
+from gateway.contract.reasons import Reason
 from gateway.contract.requirements import is_too_old
 
 
@@ -340,27 +341,52 @@ def test_an_index_that_fails_is_not_the_projects_fault(tmp_path: Path, words: st
 
 
 @pytest.mark.parametrize(
-    ("words", "remedy"),
+    ("words", "reason", "remedy"),
     [
-        ("Failed to download and build `x` cause: Git operation failed", "let its user reach that repository"),
+        (
+            "Failed to download and build `x` cause: Git operation failed",
+            Reason.INDEX_UNREACHABLE,
+            "let its user reach that repository",
+        ),
         (
             "Failed to build `x==1.0` cause: The build backend returned an error",
+            Reason.BUILD_FAILED,
             "x==1.0 cannot be built on this node",
         ),
-        ("x has no wheels because building from source is disabled", "PROJECT_BUILD_SOURCES=true"),
-        ("Because x was not found in the package registry and you require x", "index has no x: leave it out"),
-        ("Because there is no version of x==0.1 and you require x==0.1", "index has no x==0.1: ask for a release"),
+        (
+            "x has no wheels because building from source is disabled",
+            Reason.REQUIREMENTS_UNMET,
+            "PROJECT_BUILD_SOURCES=true",
+        ),
+        (
+            "Because x was not found in the package registry and you require x",
+            Reason.REQUIREMENTS_UNMET,
+            "index has no x: leave it out",
+        ),
+        (
+            "Because there is no version of x==0.1 and you require x==0.1",
+            Reason.REQUIREMENTS_UNMET,
+            "index has no x==0.1: ask for a release",
+        ),
         (
             "Because the current Python version (3.11.7) does not satisfy Python>=3.12",
+            Reason.PYTHON_MISSING,
             "With Python 3.11.7|requires-python",
         ),
-        ("And because you require y==2, your requirements are unsatisfiable.", "--as-of and a day"),
+        (
+            "And because you require y==2, your requirements are unsatisfiable.",
+            Reason.REQUIREMENTS_UNMET,
+            "--as-of and a day",
+        ),
     ],
 )
-def test_what_to_do_is_said_before_the_resolvers_own_words(tmp_path: Path, words: str, remedy: str) -> None:
+def test_what_to_do_is_said_before_the_resolvers_own_words(
+    tmp_path: Path, words: str, reason: Reason, remedy: str
+) -> None:
     uv = Uv(plan_for(tmp_path, ""), tmp_path, Log())
-    with pytest.raises(EggError, match=remedy):
+    with pytest.raises(EggError, match=remedy) as caught:
         uv.run([sys.executable, "-c", f"raise SystemExit({'error: ' + words!r})"], "failed")
+    assert caught.value.reason is reason
 
 
 def test_the_cache_is_not_emptied_while_a_build_uses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import zipfile
@@ -228,6 +229,17 @@ def test_what_all_nodes_say_is_told_once(gateway: StandIn, run: Run, project: Pa
     gateway.says("POST /projects/shop/versions", Answer(422, {"error": error, "request_id": "1"}))
     done = run("deploy", str(project))
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{NONE_DECLARED}error: {why}\n")
+
+
+def test_a_script_reads_each_nodes_reason_though_the_egg_is_refused(
+    gateway: StandIn, run: Run, project: Path
+) -> None:
+    nodes = [{**node("n1", "No module named 'pandas'"), "reason": "not_importable"}]
+    detail = {"field": "egg", "nodes": nodes}
+    error = {"code": "invalid_request", "message": "egg: No module named 'pandas'", "detail": detail}
+    gateway.says("POST /projects/shop/versions", Answer(422, {"error": error, "request_id": "1"}))
+    done = run("deploy", str(project), "--json")
+    assert (done.returncode, json.loads(done.stdout)) == (2, {"nodes": nodes})
 
 
 GIT = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}

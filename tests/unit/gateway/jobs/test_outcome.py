@@ -74,6 +74,14 @@ def ended(spider: SpiderReport | None = None, **facts: object) -> ExitReport:
         (ended(None, exit_code=None, lost=True), JobStatus.ERROR, Reason.PROCESS_KILLED, True),
         (ended(report(), exit_code=None, lost=True), JobStatus.FINISHED, Reason.COMPLETED, False),
         (ended(None, exit_code=None, refused="stale"), JobStatus.ERROR, Reason.NOT_STARTED, True),
+        (
+            ended(None, exit_code=None, refused="spawn_failed: …", reason="build_failed"),
+            JobStatus.ERROR,
+            Reason.BUILD_FAILED,
+            True,
+        ),
+        # of a node that is newer than this process
+        (ended(None, exit_code=None, refused="…", reason="of_later"), JobStatus.ERROR, Reason.NOT_STARTED, True),
         (ended(None), JobStatus.ERROR, Reason.PROCESS_CRASHED, True),
     ],
 )
