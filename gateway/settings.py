@@ -57,6 +57,8 @@ NODE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 #: Variables with these prefixes are ours; one that is no setting is a spelling mistake. (`NODE_` would include
 #: Node.js's own variables.)
 OUR_PREFIXES = ("CRAWL_", "GATEWAY_", "DISCOVERYBOT_", "HTTP_CACHE_", "SCRAPYD_")
+#: In the environment of a stack's gateway: what begins a line that it writes for people. A quiet stack shows it.
+NOTICE = "DISCOVERYBOT_NOTICE"
 #: Ours too, but read without these settings: by Scrapyd itself, by the processes that a test will kill, by a spider.
 OUTSIDE_SETTINGS = frozenset(
     {
@@ -75,6 +77,7 @@ OUTSIDE_SETTINGS = frozenset(
         "DISCOVERYBOT_PROJECTS_PYTHON",
         "DISCOVERYBOT_BUILD",
         "DISCOVERYBOT_KEEPER",
+        NOTICE,
         "DISCOVERYBOT_SECRETS",  # the folder of settings that are files
         "DISCOVERYBOT_URL",  # where the CLI finds the gateway
         "DISCOVERYBOT_KEY",  # and the key that it shows there

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import secrets
 import signal
 import subprocess
 import sys
@@ -27,8 +28,8 @@ _NOT_SHOWN = frozenset({"color_message"})
 #: How Twisted, and so Scrapyd, begins a line: its own time, and the logger's name, with the level if it is one of the
 #: newer loggers.
 _TWISTED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} (\[[^\]#]*(?:#(?P<level>\w+))?\])")
-#: What the gateway prints when it makes the first key. It is printed only once, so it is shown even when quiet.
-_FIRST_KEY = re.compile(r"The first key, for admins|    db_first_")
+#: Begins a line that is shown even when quiet (`NOTICE`). Nobody knows it who could only have his words in a log.
+MARK = f"{secrets.token_hex(8)} "
 _RESET = "\x1b[0m"
 #: What a terminal obeys. It is made visible, because the lines of a log repeat what others have sent.
 _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -63,8 +64,9 @@ class StackLog:
 
     def line(self, name: str, text: str) -> None:
         """A line that the process `name` wrote."""
-        if self._quiet and not _FIRST_KEY.match(text):
+        if self._quiet and not text.startswith(MARK):
             return
+        text = text.removeprefix(MARK)
         twisted = _TWISTED.match(text)
         if twisted and twisted["level"] == "debug" and not self._debug:
             return
@@ -208,5 +210,5 @@ class Child:
 
     def _take(self, line: bytes) -> None:
         text = line.decode("utf-8", "replace").rstrip("\r")
-        self.tail.append(text)
+        self.tail.append(text.removeprefix(MARK))
         self._log.line(self.process.name, text)

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 import embedded
-from embedded.stack.child import StackLog
+from embedded.stack.child import MARK, StackLog
 from embedded.stack.ports import LOOPBACK, PortPicker, PortTakenError, cannot_bind, demand
 from embedded.stack.process import Process, User, healthy, http_answers
 from embedded.stack.state import FILE, AlreadyRunningError, StackState, make_private, only_stack
@@ -29,7 +29,7 @@ from embedded.stack.stores import (
 )
 from embedded.stack.supervisor import PATIENCE, STOP_SECONDS, Supervisor
 from embedded.stack.zygote import StackZygote, warm_zygote
-from gateway.settings import ScrapydSettings, Settings, SettingsError, kept_secret
+from gateway.settings import NOTICE, ScrapydSettings, Settings, SettingsError, kept_secret
 
 # --- the process table, in the order of starting
 
@@ -165,7 +165,7 @@ def _all_processes(plan: StackPlan) -> list[Process]:
         # without Scrapyd it would send the first crawls to a node that cannot be reached yet, which then rests
         Process("worker", (*celery, "worker"), env, (*needs, "scrapyd"), forkable=True),
         Process("beat", (*celery, "beat"), env, needs, forkable=True),
-        Process("gateway", (python, "-m", "gateway.web"), env, needs,
+        Process("gateway", (python, "-m", "gateway.web"), {**env, NOTICE: MARK}, needs,
                 probe=http_answers(f"{plan.gateway_url}/health/live"), death_signal=signal.SIGTERM, forkable=True),
     ]  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 import threading
@@ -14,7 +15,7 @@ from gateway import logging
 from gateway.access.key_store import KeyIssue
 from gateway.container import Container
 from gateway.errors import UnavailableError
-from gateway.settings import Settings, SettingsError
+from gateway.settings import NOTICE, Settings, SettingsError
 from gateway.stores.document_format import refuse_newer_stores
 from gateway.stores.mongo import mongo_errors
 from gateway.web.http_protocol import BoundedProtocol, raise_handle_limit
@@ -78,7 +79,8 @@ def _saw_to_first_key(settings: Settings) -> bool:
     except UnavailableError:
         return False
     if first is not None:
-        sys.stdout.write(f"\nThe first key, for admins. It is shown only once:\n\n    {first.token}\n\n")
+        lines = ("", "The first key, for admins. It is shown only once:", "", f"    {first.token}", "")
+        sys.stdout.writelines(f"{os.environ.get(NOTICE, '') if line else ''}{line}\n" for line in lines)
         sys.stdout.flush()
     return True
 

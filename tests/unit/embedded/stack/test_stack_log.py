@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from embedded.stack.child import StackLog
+from embedded.stack.child import MARK, StackLog
 
 
 class Terminal(io.StringIO):
@@ -60,10 +60,13 @@ def test_colour_is_for_terminals_and_for_those_who_want_it(monkeypatch: pytest.M
     assert "\x1b[" not in _logged("tick", Terminal())
 
 
-def test_the_first_key_is_shown_however_quiet_it_is() -> None:
-    for text in ("The first key, for admins. It is shown only once:", f"    db_first_{'0' * 48}"):
-        assert text in _logged(text, io.StringIO(), quiet=True)
-    assert "db_first" not in _logged("told of db_first_", io.StringIO(), quiet=True)
+def test_what_is_for_people_is_shown_however_quiet_it_is() -> None:
+    text = f"    db_first_{'0' * 48}"
+    shown = _logged(f"{MARK}{text}", io.StringIO(), quiet=True)
+    assert text in shown
+    assert MARK not in shown
+    assert MARK not in _logged(f"{MARK}{text}", io.StringIO())
+    assert text not in _logged(text, io.StringIO(), quiet=True)
 
 
 def test_what_others_have_sent_is_shown_and_not_obeyed() -> None:
