@@ -116,9 +116,9 @@ class AsyncService(webservice.WsResource):
 
     def require_project(self, project: str, version: str | None = None) -> None:
         if project not in self.root.poller.queues:
-            refuse(f"project '{project}' not found")
+            refuse(f"project '{project}' not found", Reason.PROJECT_MISSING)
         if version and not self._has(project, version):
-            refuse(f"version '{version}' not found")
+            refuse(f"version '{version}' not found", Reason.PROJECT_MISSING)
 
     def _has(self, project: str, version: str) -> bool:
         try:
@@ -178,7 +178,7 @@ class Schedule(AsyncService):
         except RunnerError:
             known = True  # the project is broken: its own log is where that is said best
         if not known:
-            refuse(f"spider '{queued.spider}' not found")
+            refuse(f"spider '{queued.spider}' not found", Reason.SPIDER_MISSING)
         self._intake().take(attempt, project, spec, queued, env)
 
     def _require_instance(self, spec: NodeSpec) -> None:
@@ -192,7 +192,7 @@ class Schedule(AsyncService):
 
     async def _queue_job(self, project: str, queued: Queued, settings: list[str], arguments: dict[str, str]) -> None:
         if not await spider_lists(self.root.app).has(project, queued.version, queued.spider):
-            refuse(f"spider '{queued.spider}' not found")
+            refuse(f"spider '{queued.spider}' not found", Reason.SPIDER_MISSING)
         if queued.version:
             arguments["_version"] = queued.version
         self._schedule(project, queued, dict(text.split("=", 1) for text in settings), arguments)
@@ -204,18 +204,15 @@ class Schedule(AsyncService):
         )
 
 
-class Cancel(webservice.WsResource):
+class Cancel(AsyncService):
     """`cancel.json`: pending, running, or left running by a Scrapyd that was killed. Asked politely, then killed."""
 
     @param("project")
     @param("job")
     @param("signal", required=False, default="INT")
     @param("why", required=False, default="cancel")
-    def render_POST(  # noqa: N802 - Twisted's name
-        self, _request: Request, project: str, job: str, signal: str, why: str
-    ) -> dict[str, str | None]:
-        if project not in self.root.poller.queues:
-            refuse(f"project '{project}' not found")
+    async def answer(self, _request: Request, project: str, job: str, signal: str, why: str) -> dict[str, Any]:
+        self.require_project(project)
         number, reason = _signal_number(signal), _stop_reason(why)
         launcher = self.root.launcher
         running = [p for p in launcher.processes.values() if (p.project, p.job) == (project, job)]
@@ -238,7 +235,7 @@ class Withdraw(webservice.WsResource):
     @param("job")
     def render_POST(self, _request: Request, project: str, job: str) -> dict[str, bool]:  # noqa: N802 - as above
         if project not in self.root.poller.queues:
-            refuse(f"project '{project}' not found")
+            refuse(f"project '{project}' not found", Reason.PROJECT_MISSING)
         if (attempt := AttemptId.parse(job)) is None:
             refuse("job is not an attempt of a job")
         return {"taken": Intake(self.root.launcher, self.root.poller.queues).was_taken(project, attempt)}

@@ -74,6 +74,8 @@ class Reason(StrEnum):
     NODE_UNREACHABLE = "node_unreachable"
     #: It does not accept the platform's password or address.
     NODE_REFUSES = "node_refuses"
+    #: The node has no such project, or no such version of it.
+    PROJECT_MISSING = "project_missing"
     # --- an egg, and what it depends on
     EGG_UNREADABLE = "egg_unreadable"
     EGG_TOO_LARGE = "egg_too_large"

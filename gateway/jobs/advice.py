@@ -234,6 +234,7 @@ _ENDED: dict[Reason, Advice] = {
             Reason.EGG_UNREADABLE,
             Reason.EGG_TOO_LARGE,
             Reason.PACKAGE_TAKEN,
+            Reason.PROJECT_MISSING,
             Reason.TOO_MANY_SPIDERS,
             Reason.REQUIREMENTS_REFUSED,
             Reason.REQUIREMENTS_UNMET,

@@ -17,6 +17,7 @@ import httpx
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from gateway.contract.reasons import Reason
 from gateway.contract.written_files import passive_type
 from gateway.errors import NodeError, NodeRefusedError, NodeShutError, NodeUnreachableError, NotFoundError
 from gateway.nodes.scrapyd import CALL_SECONDS, PLAINLY, authorities, content_of, understood
@@ -79,8 +80,8 @@ class ScrapydPages:
         except (httpx.HTTPError, TimeoutError) as error:
             raise NodeUnreachableError("the node's answer cannot be read") from error
         except NodeRefusedError as error:
-            if error.message.endswith("not found"):
-                # Scrapyd answers this with 200; only the message says it
+            if error.reason == Reason.PROJECT_MISSING:
+                # Scrapyd answers this with 200
                 raise NotFoundError(error.message) from error
             raise
         finally:

@@ -99,6 +99,21 @@ _DEPENDENCIES: JsonDict = {
         }
     ],
 }
+_FAILED: JsonDict = {
+    "project": "shop",
+    "version": "1.5",
+    "nodes": [
+        {
+            "node": "n1",
+            "state": "failed",
+            "message": "the requirements cannot be met: the node's index has no itemloader: leave it out, or ask for "
+            "what it is called there",
+            "reason": "requirements_unmet",
+            "packages": [],
+            "log": "resolving the requirements\n",
+        }
+    ],
+}
 _PROJECT: JsonDict = {"name": "shop", "latest": "1.4", "previous": "1.3", "versions": ["1.3", "1.4"]}
 _KEPT: JsonDict = {
     "version": "1.4",
@@ -263,7 +278,7 @@ class NodeDependenciesView(BaseModel):
     log: str = Field(description="What the installer has said so far.")
 
 
-class DependenciesView(BaseModel, json_schema_extra={"examples": [_DEPENDENCIES]}):
+class DependenciesView(BaseModel, json_schema_extra={"examples": [_DEPENDENCIES, _FAILED]}):
     """What one version depends on, and whether each living node has it."""
 
     project: str

@@ -131,7 +131,8 @@ def test_what_is_deleted_is_told_at_once_and_what_waited_for_it_says_why_it_fail
     assert node.ask("delproject", project="gone")["status"] == "ok"
     assert versions(node, "gone") == {}
     assert node.ask("delproject", project="gone")["message"] == "project 'gone' not found"
-    assert node.post(node.spec("teller", project="gone"))["message"] == "project 'gone' not found"
+    for answer in (node.post(node.spec("teller", project="gone")), node.ask("cancel", project="gone", job="one")):
+        assert (answer["message"], answer["reason"]) == ("project 'gone' not found", "project_missing")
 
 
 def test_an_attempt_whose_version_was_deleted_while_it_waited_says_so(node: EggNode) -> None:

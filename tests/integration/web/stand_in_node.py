@@ -81,7 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not self._note():
             return
         if b"project=nowhere" in self.node.asked[-1][3]:
-            self._answer(200, b'{"status": "error", "message": "project \'nowhere\' not found"}')
+            self._answer(200, b'{"status": "error", "reason": "project_missing", "message": "nobody knows nowhere"}')
         else:
             self._answer(200, b'{"status": "ok", "prevstate": "running"}')
 
