@@ -214,8 +214,8 @@ class Number(NamedTuple):
 
 
 class CrawlField(NamedTuple):
-    """What is declared of a crawl's field, beside its type. All that compares crawls, asks for them, hands them to
-    nodes or shows them reads it here.
+    """What is declared of a crawl's field beside its type and, for a number, its words. All that compares crawls,
+    asks for them, hands them to nodes or shows them reads it here.
     """
 
     #: Whether it is part of a crawl's fingerprint: always, unless it is at its default, or never. A field of later
@@ -225,7 +225,6 @@ class CrawlField(NamedTuple):
     protocol: int = 1
     #: Whether requests, edits and views have it. The others come with a site or a version.
     asked: bool = True
-    number: Number | None = None
 
 
 _FIRST = CrawlField("always")
@@ -245,40 +244,33 @@ class CrawlSpec(BaseModel, frozen=True, extra="forbid"):
     #: 0 is the start URLs alone; `None` leaves it to the spider.
     depth: Annotated[
         int | None,
-        _FIRST._replace(
-            number=Number(
-                "Depth",
-                "How many links to follow from a URL; 0: none.",
-                least=0,
-                most=1000,
-                about="How many links to follow from a start URL; 0: only the start URLs.",
-                hint="Links to follow from a start URL; 0: only the start URLs.",
-            )
+        _FIRST,
+        Number(
+            "Depth",
+            "How many links to follow from a URL; 0: none.",
+            least=0,
+            most=1000,
+            about="How many links to follow from a start URL; 0: only the start URLs.",
+            hint="Links to follow from a start URL; 0: only the start URLs.",
         ),
     ] = None
     params: Annotated[dict[str, Any], _FIRST] = Field(default_factory=dict)
-    max_pages: Annotated[
-        int | None, _FIRST._replace(number=Number("Pages at most", "Stop after this many pages."))
-    ] = None
+    max_pages: Annotated[int | None, _FIRST, Number("Pages at most", "Stop after this many pages.")] = None
     max_items: Annotated[
         int | None,
-        _FIRST._replace(
-            number=Number(
-                "Items at most", "Stop after this many items.", about="The crawl ends after this many items."
-            )
-        ),
+        _FIRST,
+        Number("Items at most", "Stop after this many items.", about="The crawl ends after this many items."),
     ] = None
     #: Seconds a single attempt may take.
     timeout: Annotated[
         int,
-        _FIRST._replace(
-            number=Number(
-                "Seconds at most",
-                "Stop after this many seconds.",
-                most=7 * 24 * 3600,
-                about="The most seconds that one attempt may take, up to `JOB_MAX_TIMEOUT`; `JOB_TIMEOUT` by default"
-                ", or what the project's `CLOSESPIDER_TIMEOUT` takes, if that is longer.",
-            )
+        _FIRST,
+        Number(
+            "Seconds at most",
+            "Stop after this many seconds.",
+            most=7 * 24 * 3600,
+            about="The most seconds that one attempt may take, up to `JOB_MAX_TIMEOUT`; `JOB_TIMEOUT` by default"
+            ", or what the project's `CLOSESPIDER_TIMEOUT` takes, if that is longer.",
         ),
     ] = 3600
     # it says how to find the answer, not what the work is
@@ -313,15 +305,27 @@ def fields_of(model: type[BaseModel]) -> dict[str, CrawlField]:
     }
 
 
+def numbers_of(model: type[BaseModel]) -> dict[str, Number]:
+    """The same of those that are numbers to ask for."""
+    fields = model.model_fields.items()
+    return {name: one for name, field in fields for one in field.metadata if isinstance(one, Number)}
+
+
 SPEC_FIELDS = fields_of(CrawlSpec)
+_DEFAULTS = {name: field.get_default(call_default_factory=True) for name, field in CrawlSpec.model_fields.items()}
 _LATER = {name: one.protocol for name, one in SPEC_FIELDS.items() if one.protocol > 1}
+
+
+def is_given(spec: CrawlSpec, name: str) -> bool:
+    """Whether the field is not at its default."""
+    return bool(getattr(spec, name) != _DEFAULTS[name])
 
 
 def protocol_of(spec: CrawlSpec) -> int:
     """The oldest protocol (`outbox.PROTOCOLS`) of nodes that can do all that the crawl itself asks for. What its
     project gives it may need a newer one.
     """
-    return max((protocol for name, protocol in _LATER.items() if getattr(spec, name)), default=1)
+    return max((protocol for name, protocol in _LATER.items() if is_given(spec, name)), default=1)
 
 
 #: In an egg: what it depends on. `REQUIREMENTS_ON_TOP` counts where the first is not there.

@@ -20,12 +20,11 @@ import redis.asyncio
 from pydantic import BaseModel
 from w3lib.url import canonicalize_url, safe_url_string
 
-from gateway.contract.crawl import SPEC_FIELDS, CrawlSpec
+from gateway.contract.crawl import SPEC_FIELDS, CrawlSpec, is_given
 from gateway.crash_points import state_change
 from gateway.errors import InvalidRequestError
 
 _IDENTITY = {name: field.identity for name, field in SPEC_FIELDS.items() if field.identity != "never"}
-_DEFAULTS = {name: field.get_default(call_default_factory=True) for name, field in CrawlSpec.model_fields.items()}
 
 
 def fingerprint(user_id: str, spec: CrawlSpec, *, when: dict[str, str] | None = None) -> str:
@@ -42,7 +41,7 @@ def fingerprint(user_id: str, spec: CrawlSpec, *, when: dict[str, str] | None = 
         **{
             name: _plain(value)
             for name, value in given.items()
-            if _IDENTITY[name] == "always" or value != _DEFAULTS[name]
+            if _IDENTITY[name] == "always" or is_given(spec, name)
         },
     }
     try:

@@ -18,10 +18,10 @@ from gateway.contract.crawl import (
     DEFAULT_PROJECT,
     SETTINGS_PROTOCOL,
     SPEC_FIELDS,
-    CrawlField,
     CrawlSpec,
     Number,
     fields_of,
+    numbers_of,
     protocol_of,
 )
 from gateway.contract.outbox import StopReason
@@ -312,28 +312,24 @@ class CrawlOrder(BaseModel, extra="forbid", frozen=True):
     spec: CrawlSpec
     max_retries: Annotated[
         int,
-        CrawlField(
-            number=Number(
-                "Retries after failures",
-                "How often it is tried again after it failed.",
-                least=0,
-                most=20,
-                about="The most retries after failures; `MAX_RETRIES` by default.",
-            )
+        Number(
+            "Retries after failures",
+            "How often it is tried again after it failed.",
+            least=0,
+            most=20,
+            about="The most retries after failures; `MAX_RETRIES` by default.",
         ),
     ] = 3
     priority: Annotated[
         int,
-        CrawlField(
-            number=Number(
-                "Priority",
-                "Those with a higher one go first, -100 to 100.",
-                least=-100,
-                most=100,
-                about="Jobs with a higher priority go first.",
-                hint="Higher goes first.",
-                default=0,
-            )
+        Number(
+            "Priority",
+            "Those with a higher one go first, -100 to 100.",
+            least=-100,
+            most=100,
+            about="Jobs with a higher priority go first.",
+            hint="Higher goes first.",
+            default=0,
         ),
     ] = 0
     tags: tuple[str, ...] = ()
@@ -374,7 +370,7 @@ class Requester(NamedTuple):
 ORDER_FIELDS = {name: field for name, field in fields_of(CrawlOrder).items() if name != "spec"}
 ASKED_FIELDS = {name: field for name, field in {**SPEC_FIELDS, **ORDER_FIELDS}.items() if field.asked}
 #: Those that are numbers.
-NUMBERS = {name: field.number for name, field in ASKED_FIELDS.items() if field.number}
+NUMBERS = {**numbers_of(CrawlSpec), **numbers_of(CrawlOrder)}
 #: The numbers that a crawl may be without.
 LIMITS = {
     name: one for name, one in NUMBERS.items() if name in SPEC_FIELDS and CrawlSpec.model_fields[name].default is None
