@@ -254,13 +254,16 @@ class Spans:
 
     async def _submit(self, step: Surrounding, submission: Submission, order: RequestedCrawl) -> Receipt:
         with self._tracing.step("submit") as span:
-            receipt: Receipt = await step(submission, order._replace(by=order.by._replace(traceparent=_traceparent(span))))
+            receipt: Receipt = await step(
+                submission, order._replace(by=order.by._replace(traceparent=_traceparent(span)))
+            )
             span.set_attributes({"discoverybot.job_id": receipt.job_id, "discoverybot.cached": receipt.cached})
             return receipt
 
     def _start_run(self, step: Surrounding, scraping: Scraping, order: RequestedRun) -> Job:
         with self._tracing.step("submit", site=order.site) as span:
-            job: Job = step(scraping, order._replace(by=order.by._replace(traceparent=_traceparent(span))))
+            by = order.by._replace(traceparent=_traceparent(span))
+            job: Job = step(scraping, order._replace(by=by))
             span.set_attribute("discoverybot.job_id", job.id)
             return job
 
