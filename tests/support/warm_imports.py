@@ -17,7 +17,9 @@ for stream in (sys.stdout, sys.stderr):
 
 # httpx imports its transport with the first client; of Scrapyd this is what imports no reactor
 _lately = ("httpcore", "scrapyd.__main__", "scrapyd.app")
+# what each fork asks for before it becomes anything, pytest with it
+_first = ("warm",)
 with importlib.import_module("gateway.process").importing_for_forks():
-    for module in ("gateway.cli.main", *importlib.import_module("embedded.stack.up").IMPORTS, *_lately):
+    for module in ("gateway.cli.main", *importlib.import_module("embedded.stack.up").IMPORTS, *_lately, *_first):
         importlib.import_module(module)
     importlib.import_module("crawler.node.runner").preload()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import orjson
@@ -29,9 +29,11 @@ MakePlay = Callable[..., Play]
 
 
 @pytest.fixture
-def database(shared_database: Database[Document]) -> Database[Document]:
+def database(shared_database: Database[Document]) -> Iterator[Database[Document]]:
     """Of this test alone: mongomock does not follow a list's projection."""
-    return shared_database.client[f"overview_{uuid.uuid4().hex}"]
+    database = shared_database.client[f"overview_{uuid.uuid4().hex}"]
+    yield database
+    database.client.drop_database(database.name)
 
 
 async def news(listener: Listener, name: str, job_id: str) -> dict[str, object]:

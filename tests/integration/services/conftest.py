@@ -240,6 +240,8 @@ def database(mongo_uri: str) -> Iterator[Any]:
     database = connect_mongo(mongo_uri).client[uuid.uuid4().hex]
     ensure_indexes(database)
     yield database
+    # a server with the tables of a thousand databases needs many times as long to make the next one
+    database.client.drop_database(database.name)
     database.client.close()
 
 

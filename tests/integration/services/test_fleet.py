@@ -59,6 +59,7 @@ def database(mongo_uri: str, asked: Asked) -> Iterator[Any]:
         database = client[uuid.uuid4().hex]
         ensure_indexes(database)
         yield database
+        client.drop_database(database.name)
 
 
 def failing_nodes(platform: Platform, numbers: range) -> None:
