@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import re
 import signal
@@ -10,14 +11,17 @@ import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 import httpx
 import pytest
+import warm
 from machine import missing
 from stack import ROOT, START_TIMEOUT, Stack, wait_until
 from stores import embedded_mongo, free_port, valkey_server
+from warm import WarmProcess
 
 #: As `discoverybot up` starts them.
 _CELERY = ("celery", "--quiet", "-A", "celery_app")
@@ -68,6 +72,8 @@ def last_release(folder: Path) -> Release:
     metadata = folder / f"discoverybot-{found['version']}.dist-info" / "METADATA"
     metadata.parent.mkdir()
     metadata.write_text(f"Metadata-Version: 2.4\nName: discoverybot\nVersion: {found['version']}\n")
+    # else each of its processes, which start at once, would do so
+    compileall.compile_dir(folder, maxlevels=20, quiet=2, workers=1)
     return Release(found["version"], folder)
 
 
@@ -91,7 +97,7 @@ class Part(Stack):
         ports = {"GATEWAY_PORT": str(free_port()), "SCRAPYD_PORT": str(free_port())}
         own = {"DISCOVERYBOT_HOME": str(home), "NODE_NAME": home.name, "PYTHONUNBUFFERED": "1"}
         self._environment = {**os.environ, **variables, **own, **ports}
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes: dict[str, subprocess.Popen[bytes] | WarmProcess] = {}
         self.http = httpx.Client(timeout=30, limits=httpx.Limits(keepalive_expiry=None), trust_env=False)
 
     @property
@@ -103,13 +109,20 @@ class Part(Stack):
 
     def start(self, release: Release, *names: str) -> None:
         """Returns at once, see `wait_until_ready`."""
-        environment = {**self._environment, "PYTHONPATH": str(release.tree)}
         for name in names:
-            with (self.home / f"{name}.log").open("ab") as log:
-                self._processes[name] = subprocess.Popen(
-                    (sys.executable, "-m", *_PROCESSES[name]), cwd=release.tree, env=environment,
-                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                )  # fmt: skip
+            begin = self._forked if release is TODAY else partial(self._started, release)
+            self._processes[name] = begin(*_PROCESSES[name], log=self.home / f"{name}.log")
+
+    def _forked(self, module: str, *arguments: str, log: Path) -> WarmProcess:
+        return warm.start(f"{module}.__main__", *arguments, env=self._environment, cwd=ROOT, stdout=log)
+
+    def _started(self, release: Release, *command: str, log: Path) -> subprocess.Popen[bytes]:
+        environment = {**self._environment, "PYTHONPATH": str(release.tree)}
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                (sys.executable, "-m", *command), cwd=release.tree, env=environment,
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+            )  # fmt: skip
 
     def stop(self, *names: str) -> None:
         """As a roll-out stops them: all those, or the named ones."""

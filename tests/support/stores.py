@@ -17,7 +17,9 @@ from typing import Self
 import httpx
 import pymongo
 import redis
+import warm
 from pymongo.errors import PyMongoError
+from warm import WarmProcess
 
 from embedded.stack.ports import is_free
 
@@ -28,35 +30,47 @@ START_TIMEOUT = 60.0
 REAL_BACKENDS = ["embedded", *(["external"] if os.environ.get("MONGO_TEST_URI") else [])]
 
 
+#: Starts a server, whose output is appended to the file.
+Begin = Callable[[Path], "subprocess.Popen[bytes] | WarmProcess"]
+
+
+def _command(*command: str) -> Begin:
+    def begin(log: Path) -> subprocess.Popen[bytes]:
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+
+    return begin
+
+
 class StoreProcess(str):
     """The URL of a store that a test may freeze, stop, kill and start again at the same place."""
 
-    __slots__ = ("_answers", "_command", "_log", "_process")
+    __slots__ = ("_answers", "_begin", "_log", "_process")
 
     @classmethod
-    def at(cls, url: str, command: Sequence[str], answers: Callable[[], object], log: Path) -> Self:
+    def at(cls, url: str, begin: Begin | Sequence[str], answers: Callable[[], object], log: Path) -> Self:
+        """Started by a function or a command."""
         store = cls(url)
-        store._command = command
+        store._begin = begin if callable(begin) else _command(*begin)
         store._answers = answers
         store._log = log
         store._process = None
         return store
 
-    _command: Sequence[str]
+    _begin: Begin
     _answers: Callable[[], object]
     _log: Path
-    _process: subprocess.Popen[bytes] | None
+    _process: subprocess.Popen[bytes] | WarmProcess | None
 
     def start(self) -> None:
         """Returns once it answers."""
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
+        self._process = self._begin(self._log)
         deadline = time.monotonic() + START_TIMEOUT
         while not self._is_ready():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError(f"{self._command[0]} did not start:\n{self._log.read_text()}")
+                raise AssertionError(f"what serves {self} did not start:\n{self._log.read_text()}")
             time.sleep(0.02)
 
     def stop(self, signum: int = signal.SIGTERM) -> None:
@@ -133,8 +147,11 @@ def embedded_mongo(tmp: Path, *, password_file: Path | None = None) -> Iterator[
 
     place = ("--path", str(tmp / "mongo.sqlite"), "--host", "127.0.0.1", "--port", str(port))
     password = ("--password-file", str(password_file)) if password_file else ()
-    command = (sys.executable, "-m", "embedded.mongo", *place, *password)
-    yield from _running(StoreProcess.at(url, command, answers, tmp / "mongo.log"))
+
+    def begin(log: Path) -> WarmProcess:
+        return warm.start("embedded.mongo.__main__", *place, *password, env=os.environ, cwd=ROOT, stdout=log)
+
+    yield from _running(StoreProcess.at(url, begin, answers, tmp / "mongo.log"))
 
 
 @contextmanager

@@ -16,7 +16,7 @@ for stream in (sys.stdout, sys.stderr):
     stream.reconfigure(encoding="utf-8")  # type: ignore[union-attr]  # as the interpreter has made them
 
 # httpx imports its transport with the first client; of Scrapyd this is what imports no reactor
-_lately = ("httpcore", "scrapyd.__main__", "scrapyd.app")
+_lately = ("httpcore", "scrapyd.__main__", "scrapyd.app", "embedded.mongo.__main__")
 # what each fork asks for before it becomes anything, pytest with it
 _first = ("warm",)
 with importlib.import_module("gateway.process").importing_for_forks():
