@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(420)]
 
 #: Crawls of other users meanwhile.
 OTHERS = full_or_short(40, 6)
-#: Receivers that are slow; both are more than are called at once.
-SLOW = (8, 50) if FULL else (8,)
+#: Receivers that are slow: as many as are called at once, and more.
+SLOW = (USER_ROUNDS, 50) if FULL else (USER_ROUNDS + 4,)
 #: Kills of the worker with calls under way, which are repeated once their lease has lapsed.
 KILLS = full_or_short(1, 0)
 #: Seconds within which such a crawl is to start; and its receiver is told after its end.

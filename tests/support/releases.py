@@ -73,7 +73,8 @@ def last_release(folder: Path) -> Release:
     metadata.parent.mkdir()
     metadata.write_text(f"Metadata-Version: 2.4\nName: discoverybot\nVersion: {found['version']}\n")
     # else each of its processes, which start at once, would do so
-    compileall.compile_dir(folder, maxlevels=20, quiet=2, workers=1)
+    for package in ("crawler", "embedded", "gateway"):
+        compileall.compile_dir(folder / package, quiet=2)
     return Release(found["version"], folder)
 
 
