@@ -115,7 +115,10 @@ def _installed(allowed: list[str], folder: Path) -> Iterator[Python]:
     if FOUND in allowed:
         # pyenv has them in no other place than its own
         pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-        places += [*map(str, sorted(pyenv.glob("versions/*/bin"))), os.environ.get("PATH", os.defpath)]
+        places += map(str, sorted(pyenv.glob("versions/*/bin")))
+        # its stand-ins for them each take a shell to name the one that is chosen
+        path = os.environ.get("PATH", os.defpath).split(os.pathsep)
+        places += [place for place in path if Path(place) != pyenv / "shims"]
     if not places:
         return
     kinds = [] if FOUND in allowed else ["--no-managed-python"]
