@@ -23,7 +23,7 @@ from sites.server import Site, html
 from stack import FINAL, ROOT, Stack, running_stack, wait_until
 
 CRAWLS = full_or_short(50, 20)
-RANDOM_KILLS = full_or_short(20, 8)
+RANDOM_KILLS = full_or_short(20, 5)
 VICTIMS = ("gateway", "worker", "tailer", "beat", "scrapyd")
 
 #: Crash points that this load cannot reach, and where they are tried instead: in these files of `tests/integration`,

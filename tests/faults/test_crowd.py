@@ -19,7 +19,7 @@ from fault_table import FULL, full_or_short, record
 from sites.server import Site
 from stack import Stack, running_stack
 
-CRAWLS = full_or_short(10_000, 40)
+CRAWLS = full_or_short(10_000, 24)
 #: Seconds in which they are asked for; not more of them may be accepted than can run in the time there is.
 RUSH = full_or_short(60, 0)
 QUEUE_MAX = full_or_short(300, 0)

@@ -24,7 +24,7 @@ from nodes import spiders
 from sites.server import Reply, Site, links
 from stack import FINAL, Stack, running_stack, wait_until
 
-KILLS, PAGES, CRAWLS = (200, 2000, 40) if FULL else (8, 250, 3)
+KILLS, PAGES, CRAWLS = (200, 2000, 40) if FULL else (5, 250, 3)
 #: Crawls at a time.
 SLOTS = 4
 #: Of five kills three are of spiders.

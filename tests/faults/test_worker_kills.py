@@ -16,7 +16,7 @@ from worker_kills import kill_workers
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(420)]
 
 TIMES = full_or_short(10, 1)
-KILLS = full_or_short(20, 3)
+KILLS = full_or_short(20, 2)
 
 
 def test_a_gateway_that_dies_before_it_wakes_anybody_has_accepted_the_crawl(

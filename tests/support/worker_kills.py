@@ -7,10 +7,11 @@ import sys
 import time
 
 from crawl_verifier import CrawlVerifier
+from fault_table import full_or_short
 from stack import Stack
 
 #: Crawls that are asked for before each kill, and that wait or run when it comes.
-LOAD = 12
+LOAD = full_or_short(12, 6)
 #: Seconds between the last of them and the kill: long enough for some to be in the midst of being dispatched.
 PAUSE = 0.3
 
