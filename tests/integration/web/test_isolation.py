@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
+from described import APP, DOCUMENT
 from fastapi.routing import iter_route_contexts
 from integration.web.board import Board, Serve, open_board
 from jobs import make_job
 
 from gateway.access.key_store import KeyIssue, KeyStore
 from gateway.access.keys import Scope
-from gateway.application import create_app, scopes_of
+from gateway.application import scopes_of
 from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec
 from gateway.contract.outbox import AttemptId
@@ -27,8 +28,6 @@ from gateway.web.authentication import is_page
 from gateway.web.authorisation import _MARK
 from gateway.web.routes.jobs import not_a_job
 
-APP = create_app(Settings())
-DOCUMENT: dict[str, Any] = APP.openapi()
 SCOPES = scopes_of(APP.routes)
 ROUTES = sorted(
     [

@@ -6,11 +6,8 @@ import re
 from typing import Any
 
 import pytest
+from described import DOCUMENT
 
-from gateway.application import create_app
-from gateway.settings import Settings
-
-DOCUMENT: dict[str, Any] = create_app(Settings()).openapi()
 OPERATIONS = [
     pytest.param(path, operation, id=f"{method} {path}")
     for path, methods in DOCUMENT["paths"].items()
