@@ -250,31 +250,30 @@ def test_crawls_begin_while_the_broker_takes_no_message(
     assert max(waited) < BEGUN_WITHIN, waited
 
 
-def test_a_worker_without_a_free_thread_comes_through_a_broker_that_is_killed_and_one_that_hangs(
-    rabbit: RabbitMQ, producer: Celery, tmp_path: Path
+def test_a_worker_without_a_free_thread_comes_through_a_broker_that_hangs_and_one_that_is_killed(
+    verifier: CrawlVerifier, stack: Stack, rabbit: RabbitMQ, producer: Celery, tmp_path: Path
 ) -> None:
+    """And those that start while it is away wait for it."""
     with BusyWorker(rabbit.url, producer.conf.task_default_queue, tmp_path).running() as worker:
-        worker.check_works()
-        time.sleep(SETTLED)
-        worker.finish_during(rabbit.away())
         worker.check_works()
         worker.finish_during(rabbit.frozen(), unnoticed=True)
         worker.check_works()
-
-
-def test_who_starts_while_the_broker_is_away_waits_for_it(
-    verifier: CrawlVerifier, stack: Stack, rabbit: RabbitMQ
-) -> None:
-    time.sleep(SETTLED)
-    rabbit.stop()
-    before = stack.ready["pids"]
-    for name in ("worker", "beat"):
-        stack.kill(name)
-    for name in ("worker", "beat"):
-        stack.wait_for_another(name, before[name])
-    verifier.begin(3)
-    rabbit.start()
+        time.sleep(SETTLED)
+        worker.finish_during(_away_for_those_who_start(verifier, stack, rabbit))
+        worker.check_works()
     verifier.check_each_once()
+
+
+@contextmanager
+def _away_for_those_who_start(verifier: CrawlVerifier, stack: Stack, rabbit: RabbitMQ) -> Iterator[None]:
+    with rabbit.away():
+        before = stack.ready["pids"]
+        for name in ("worker", "beat"):
+            stack.kill(name)
+        for name in ("worker", "beat"):
+            stack.wait_for_another(name, before[name])
+        verifier.begin(3)
+        yield
 
 
 @contextmanager
