@@ -19,14 +19,19 @@ class Tab(NamedTuple):
     asked: list[str]
 
 
+def options() -> list[str]:
+    """Of its command line."""
+    # nothing here is drawn in three dimensions, for which a process of its own would do a processor's work
+    plain = ["--disable-gpu", "--disable-software-rasterizer"]
+    # its sandbox refuses to run as root
+    return [*plain, "--no-sandbox"] if os.geteuid() == 0 else plain
+
+
 @asynccontextmanager
 async def new_tab() -> AsyncIterator[Tab]:
     chromium = find_headless_chromium()
     async with async_playwright() as playwright:
-        # Chromium's sandbox refuses to run as root
-        browser = await playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox"] if os.geteuid() == 0 else []
-        )
+        browser = await playwright.chromium.launch(executable_path=chromium, args=options())
         tab = Tab(await browser.new_page(), [], [])
         tab.page.on("console", lambda said: tab.complaints.append(said.text) if said.type != "log" else None)
         tab.page.on("pageerror", lambda error: tab.complaints.append(str(error)))

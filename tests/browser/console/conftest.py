@@ -7,7 +7,6 @@ run on one loop, because a browser belongs to its loop.
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from browser.chromium import options
 from browser.console.platform import Console, opened
 from browser.console.tabs import DESK, Axe, OpenTab, Tab, check
 from integration.web.conftest import serve, settings
@@ -54,9 +54,7 @@ def locked(serve: Any, settings: Settings, request: pytest.FixtureRequest) -> It
 async def chromium() -> AsyncIterator[Browser]:
     program = find_headless_chromium()
     async with async_playwright() as playwright:
-        # Chromium's sandbox refuses to run as root
-        options = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = await playwright.chromium.launch(executable_path=program, args=options)
+        browser = await playwright.chromium.launch(executable_path=program, args=options())
         yield browser
         await browser.close()
 
