@@ -254,9 +254,8 @@ class Spans:
 
     async def _submit(self, step: Surrounding, submission: Submission, order: RequestedCrawl) -> Receipt:
         with self._tracing.step("submit") as span:
-            receipt: Receipt = await step(
-                submission, order._replace(by=order.by._replace(traceparent=_traceparent(span)))
-            )
+            by = order.by._replace(traceparent=_traceparent(span))
+            receipt: Receipt = await step(submission, order._replace(by=by))
             span.set_attributes({"discoverybot.job_id": receipt.job_id, "discoverybot.cached": receipt.cached})
             return receipt
 
