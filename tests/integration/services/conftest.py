@@ -87,11 +87,12 @@ class DrivenDispatch(Dispatch):
 
 
 class Platform:
-    """Services on real stores, with a clock that a test can turn and a waker that remembers."""
+    """Services on real stores, with a clock that a test can turn and a waker that remembers. The database has its
+    indexes.
+    """
 
     def __init__(self, redis_url: str, double: NodeDouble, database: Any, *, running_max: int = 0) -> None:
         self.database = database
-        self.prepare()
         self.double = double
         self.ahead = timedelta()
         self.woken: list[tuple[Any, ...]] = []
@@ -129,10 +130,6 @@ class Platform:
             holds=self.holds, logs=LogStore(self.database), dead_after=DEAD_AFTER, clock=self.clock,
             monotonic=self.monotonic, threads=AtOnce(),
         )  # fmt: skip
-
-    def prepare(self) -> None:
-        """What a database needs that nobody has used before."""
-        ensure_indexes(self.database)
 
     def node_client(self) -> ScrapydClient:
         return ScrapydClient("discoverybot", "secret")

@@ -34,10 +34,7 @@ SCRAPYD = ScrapydClient("discoverybot", "secret")
 
 
 class PlatformAtHand(Platform):
-    """Starts in a moment, on a database that is ready."""
-
-    def prepare(self) -> None:
-        """Nothing is left to do."""
+    """Starts in a moment."""
 
     def node_client(self) -> ScrapydClient:
         return SCRAPYD

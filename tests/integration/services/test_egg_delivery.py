@@ -21,6 +21,7 @@ from gateway.dispatch.egg_delivery import BATCH, EggDelivery, EggNeeds, EggWatch
 from gateway.jobs.job import Job
 from gateway.jobs.messages import EventPublisher
 from gateway.projects.eggs import EggCopies, EggStore
+from gateway.stores.indexes import ensure_indexes
 from gateway.stores.mongo import connect
 
 EGG = Egg("shop", "1.0")
@@ -84,6 +85,7 @@ def mongo_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def eggs(mongo_uri: str, redis_url: str, double: NodeDouble, tmp_path: Path) -> Iterator[Eggs]:
     database = connect(mongo_uri)
     database.client.drop_database(database.name)
+    ensure_indexes(database)
     platform = Platform(redis_url, double, database)
     platform.redis.flushall()
     yield Eggs(platform, tmp_path)
