@@ -27,6 +27,8 @@ from typing import NamedTuple
 import hosts
 import pytest
 
+from embedded.stack.parent_death import die_with_parent
+
 ROOT = Path(__file__).parents[2]
 #: Seconds that one may take that is to come to an end.
 _PATIENCE = 120
@@ -185,6 +187,10 @@ def _fork_server() -> ForkServerContext:
 
 
 def _become(told: Told) -> None:
+    # a run of tests that is ended from outside leaves no platform behind to keep the machine busy: the warm process
+    # ends once nobody has this descriptor any more
+    os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
+    die_with_parent(os.getppid(), signal.SIGTERM)
     os.setsid()
     if told.network.exists():  # on Linux
         hosts.enter(told.network)
