@@ -20,7 +20,11 @@ const READERS = {
   number: (text) => Number(text),
   boolean: (text) => text === "true",
   json: (text) => JSON.parse(text),
-  lines: (text) => text.split("\n").map((line) => line.trim()).filter(Boolean),
+  lines: (text) =>
+    text
+      .split("\n")
+      .map((line) => line.trim())
+      .filter(Boolean),
   pairs: (text) => pairs(text, jsonOrText),
   texts: (text) => pairs(text, String),
   time: (text) => new Date(text).toISOString(),
@@ -45,7 +49,13 @@ const NOT = { json: "JSON", pairs: "name=value in each line", texts: "name=value
 export function bodyOf(form) {
   const body = empty();
   for (const field of form.elements) {
-    if (!field.name || field.matches(":disabled") || field.type === "file" || (field.type === "radio" && !field.checked)) continue;
+    if (
+      !field.name ||
+      field.matches(":disabled") ||
+      field.type === "file" ||
+      (field.type === "radio" && !field.checked)
+    )
+      continue;
     const value = valueOf(field);
     if (value !== undefined && !isDefault(field, value)) put(body, field.name, value);
   }
@@ -53,18 +63,23 @@ export function bodyOf(form) {
 }
 
 function valueOf(field) {
-  if (field.type === "checkbox") return field.dataset.type === "boolean" ? field.checked : field.checked ? field.value : undefined;
-  if (field.multiple) return [...field.selectedOptions].map(({ value }) => (field.dataset.type === "json" ? JSON.parse(value) : value));
+  if (field.type === "checkbox")
+    return field.dataset.type === "boolean" ? field.checked : field.checked ? field.value : undefined;
+  if (field.multiple)
+    return [...field.selectedOptions].map(({ value }) => (field.dataset.type === "json" ? JSON.parse(value) : value));
   const text = field.value;
   if (text.trim() === "") return field.dataset.empty && JSON.parse(field.dataset.empty);
   try {
     return (READERS[field.dataset.type] ?? String)(text);
   } catch {
-    throw Object.assign(new Error(`is not ${NOT[field.dataset.type] ?? `a ${field.dataset.type}`}`), { field: field.name });
+    throw Object.assign(new Error(`is not ${NOT[field.dataset.type] ?? `a ${field.dataset.type}`}`), {
+      field: field.name,
+    });
   }
 }
 
-const isDefault = ({ dataset }, value) => dataset.default && JSON.stringify(value) === JSON.stringify(JSON.parse(dataset.default));
+const isDefault = ({ dataset }, value) =>
+  dataset.default && JSON.stringify(value) === JSON.stringify(JSON.parse(dataset.default));
 
 /** Spiders choose names of fields: an object that is made from names inherits nothing, and so none of them is special. */
 const empty = () => Object.create(null);
@@ -72,7 +87,8 @@ const empty = () => Object.create(null);
 /** What stands behind the first dot is one name: a parameter may be called `a.b`. */
 function put(body, field, value) {
   const [, first, name] = field.match(/^([^.]*)\.?(.*)$/s);
-  if (first === "__proto__" || name === "__proto__") throw Object.assign(new Error("cannot have this name"), { field });
+  if (first === "__proto__" || name === "__proto__")
+    throw Object.assign(new Error("cannot have this name"), { field });
   const values = name ? (body[first] ??= empty()) : body;
   const last = name || first;
   values[last] = Object.hasOwn(values, last) && !Array.isArray(value) ? [values[last], value].flat() : value;
@@ -156,7 +172,10 @@ export function tell(form, error) {
   const placed = mark(form, problems);
   form.querySelector('[aria-invalid="true"]')?.focus();
   if (placed.length && placed.length === problems.length) return;
-  const words = shown(error instanceof TypeError ? "The gateway does not answer. Is it running?" : error.message, 2000);
+  const words = shown(
+    error instanceof TypeError ? "The gateway does not answer. Is it running?" : error.message,
+    2000,
+  );
   const alert = form.querySelector(':scope [role="alert"]');
   if (!alert) {
     toast(words, "bad");
@@ -170,7 +189,9 @@ export function tell(form, error) {
 export const mark = (form, problems) => problems.filter((problem) => tellField(form, problem));
 
 function tellField(form, { field, message }) {
-  const named = [...form.elements].filter((one) => one.name && (one.name === field || field?.startsWith(`${one.name}.`)));
+  const named = [...form.elements].filter(
+    (one) => one.name && (one.name === field || field?.startsWith(`${one.name}.`)),
+  );
   // `params.a` is the matter of the field of that name, and else of `params`
   const input = named.sort((one, other) => other.name.length - one.name.length)[0];
   if (!input) return false;
@@ -186,7 +207,10 @@ function tellField(form, { field, message }) {
 export function clearProblems(form) {
   for (const words of form.querySelectorAll("[data-problem]")) {
     for (const input of form.querySelectorAll(`[aria-describedby~="${CSS.escape(words.id)}"]`)) {
-      const left = input.getAttribute("aria-describedby").split(" ").filter((id) => id !== words.id);
+      const left = input
+        .getAttribute("aria-describedby")
+        .split(" ")
+        .filter((id) => id !== words.id);
       if (left.length) input.setAttribute("aria-describedby", left.join(" "));
       else input.removeAttribute("aria-describedby");
       input.removeAttribute("aria-invalid");

@@ -5,7 +5,11 @@ import { count, h, shown } from "./text.js";
 // what is done, its past, and what it means for a job
 const ACTS = {
   cancel: ["Cancel", "cancelled", "Waiting jobs end at once, running ones are asked to stop."],
-  retry: ["Retry", "run again", "Each ended job runs again as a new job. One that was retried this way before is left out."],
+  retry: [
+    "Retry",
+    "run again",
+    "Each ended job runs again as a new job. One that was retried this way before is left out.",
+  ],
   delete: ["Delete", "deleted", "Ended jobs are removed with their items, files and logs. This cannot be undone."],
   requeue: ["Requeue", "requeued", "Each runs again as a new job, and leaves this list."],
   dismiss: ["Dismiss", "dismissed", "They leave this list. The jobs, their items and logs stay."],
@@ -17,7 +21,10 @@ const NOT_ENDED = [LIVE, "has not ended", "have not ended"];
 const ONLY_JUST = ["has only just ended", "have only just ended"];
 // which jobs an act leaves out: by their status; and the others
 const LEFT_OUT = {
-  cancel: [[FINAL, "has ended", "have ended"], ["is being cancelled already", "are being cancelled already"]],
+  cancel: [
+    [FINAL, "has ended", "have ended"],
+    ["is being cancelled already", "are being cancelled already"],
+  ],
   retry: [NOT_ENDED, ONLY_JUST],
   delete: [NOT_ENDED, ONLY_JUST],
 };
@@ -34,11 +41,29 @@ class Bulk {
     this.words = h("p", { role: "status" }, "Counting…");
     this.bar = h("progress", { hidden: true, "aria-label": "Done" });
     this.list = h("ul", { hidden: true, "aria-label": "Refused jobs" });
-    this.go = h("button", { class: `button ${action === "delete" ? "danger" : "primary"}`, type: "button", hidden: true, onclick: () => this.run() });
+    this.go = h("button", {
+      class: `button ${action === "delete" ? "danger" : "primary"}`,
+      type: "button",
+      hidden: true,
+      onclick: () => this.run(),
+    });
     this.close = h("button", { class: "button", type: "button", onclick: () => this.dialog.close() }, "Close");
     const title = h("h2", { id: "bulk-title" }, `${this.verb} all that match`);
     const buttons = h("div", { class: "buttons" }, this.close, this.go);
-    this.dialog = h("dialog", { "aria-labelledby": "bulk-title" }, h("div", { class: "bulk" }, title, this.words, h("p", { class: "muted" }, this.means), this.bar, this.list, buttons));
+    this.dialog = h(
+      "dialog",
+      { "aria-labelledby": "bulk-title" },
+      h(
+        "div",
+        { class: "bulk" },
+        title,
+        this.words,
+        h("p", { class: "muted" }, this.means),
+        this.bar,
+        this.list,
+        buttons,
+      ),
+    );
     this.dialog.addEventListener("close", () => this.end());
   }
 
@@ -74,7 +99,8 @@ class Bulk {
 
   offered(matched, { total, why }) {
     if (!matched) return `No job that matches can be ${this.past}${why ? `: ${why}` : ""}.`;
-    if (!why) return `${jobs(matched)} ${matched === 1 ? "matches" : "match"}: ${said(this.filter) || "all there are"}.`;
+    if (!why)
+      return `${jobs(matched)} ${matched === 1 ? "matches" : "match"}: ${said(this.filter) || "all there are"}.`;
     const some = total ? `${count(matched)} of these ${jobs(total)}` : jobs(matched);
     return `${some} can be ${this.past}: ${why}.${said(this.filter) && ` Filter: ${said(this.filter)}.`}`;
   }
@@ -87,8 +113,14 @@ class Bulk {
     const all = await counted(this.filter);
     if (!all.is_exact) return { why: `those are left out that ${byStatus[1]}` };
     const unfit = wanted.length ? (await counted({ ...this.filter, status: wanted })).count : 0;
-    const parts = [[unfit, byStatus], [all.count - matched - unfit, others]].filter(([number]) => number > 0);
-    return { total: all.count, why: parts.map(([number, words]) => `${count(number)} ${words[number === 1 ? 0 : 1]}`).join(", ") };
+    const parts = [
+      [unfit, byStatus],
+      [all.count - matched - unfit, others],
+    ].filter(([number]) => number > 0);
+    return {
+      total: all.count,
+      why: parts.map(([number, words]) => `${count(number)} ${words[number === 1 ? 0 : 1]}`).join(", "),
+    };
   }
 
   call(more) {
@@ -115,7 +147,11 @@ class Bulk {
   async work() {
     do {
       this.say("…");
-      const report = await this.call({ expect: this.matched, as_of: this.asOf, ...(this.after && { after: this.after }) });
+      const report = await this.call({
+        expect: this.matched,
+        as_of: this.asOf,
+        ...(this.after && { after: this.after }),
+      });
       this.done += report.done;
       this.refused += report.refused;
       this.note(report.refusals);
@@ -143,7 +179,9 @@ class Bulk {
 
   note(refusals) {
     for (const { job_id: id, message } of refusals.slice(0, 20 - this.list.children.length)) {
-      this.list.append(h("li", {}, h("a", { href: `/console/jobs/${id}` }, id.slice(0, 8)), ` ${shown(message, 300)}`));
+      this.list.append(
+        h("li", {}, h("a", { href: `/console/jobs/${id}` }, id.slice(0, 8)), ` ${shown(message, 300)}`),
+      );
     }
     this.list.hidden = !this.list.children.length;
   }
@@ -156,5 +194,8 @@ const counted = (filter) => api("GET /jobs/count", { query: filter });
 /** The filter in words; empty if all jobs match. */
 function said(filter) {
   const given = Object.entries(filter).filter(([, value]) => value != null);
-  return shown(given.map(([name, value]) => `${name.replaceAll("_", " ")} ${[value].flat().join(" or ")}`).join(", "), 400);
+  return shown(
+    given.map(([name, value]) => `${name.replaceAll("_", " ")} ${[value].flat().join(" or ")}`).join(", "),
+    400,
+  );
 }

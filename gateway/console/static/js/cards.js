@@ -7,7 +7,8 @@ function label() {
     const columns = [...table.tHead.rows[0].cells];
     // some name no main column: it is the first then
     const lead = columns.find((column) => column.matches(".fill")) ?? columns[0];
-    for (const row of table.tBodies[0].rows) columns.forEach((column, at) => row.cells[at] && mark(row.cells[at], column, column === lead));
+    for (const row of table.tBodies[0].rows)
+      columns.forEach((column, at) => row.cells[at] && mark(row.cells[at], column, column === lead));
   }
 }
 

@@ -12,7 +12,10 @@ const UNREADABLE = "Correct the field that cannot be read: then the same request
 const form = document.getElementById("crawl");
 const place = (id) => document.getElementById(id);
 const touched = new Set();
-let waiting, underWay, kind = "curl", exists = false;
+let waiting,
+  underWay,
+  kind = "curl",
+  exists = false;
 
 if (form) {
   form.addEventListener("input", ({ target }) => changed(target));
@@ -22,7 +25,10 @@ if (form) {
     underWay?.abort();
   });
   form.addEventListener("focusout", ({ target }) => target.value && touched.add(target.name));
-  form.addEventListener("change", ({ target }) => ["spider", "project", "version"].includes(target.name) && showSpider());
+  form.addEventListener(
+    "change",
+    ({ target }) => ["spider", "project", "version"].includes(target.name) && showSpider(),
+  );
   form.addEventListener("crawl-asked", ({ detail }) => goTo(detail));
   for (const chip of form.querySelectorAll("[data-same]")) chip.addEventListener("click", () => showAs(chip));
   place("copy").addEventListener("click", copy);
@@ -84,7 +90,14 @@ function refused(error) {
     return;
   }
   const found = error.detail?.problems ?? [{ field: error.field, message: error.message }];
-  say(refusal(found.map(({ field, message }) => ({ message: field && !message.startsWith(field) ? `${field}: ${message}` : message }))), "");
+  say(
+    refusal(
+      found.map(({ field, message }) => ({
+        message: field && !message.startsWith(field) ? `${field}: ${message}` : message,
+      })),
+    ),
+    "",
+  );
   showFaults(found);
 }
 
@@ -99,19 +112,29 @@ function say(elements, verdict) {
 /** Beside fields that the user has been at; the others are not finished. */
 function showFaults(found) {
   clearProblems(form);
-  mark(form, found.filter(({ field }) => field && [...touched].some((name) => field === name || field.startsWith(`${name}.`))));
+  mark(
+    form,
+    found.filter(({ field }) => field && [...touched].some((name) => field === name || field.startsWith(`${name}.`))),
+  );
 }
 
 // --- the spider
 
 async function showSpider() {
-  const values = Object.fromEntries(["spider", "project", "version"].map((name) => [name, form.elements[name]?.value || null]));
+  const values = Object.fromEntries(
+    ["spider", "project", "version"].map((name) => [name, form.elements[name]?.value || null]),
+  );
   const here = new URLSearchParams(location.search);
   const url = address("/console/crawl", { ...values, from: here.get("from"), user_id: here.get("user_id") });
   const page = await latestPageAt(url);
   if (!page) return;
-  const typed = new Map([...form.elements].filter((field) => touched.has(field.name) && field.name.startsWith("params")).map((field) => [field.name, field]));
-  for (const id of ["about", "version-field", "parameters", "spiders"]) place(id).replaceWith(document.adoptNode(page.getElementById(id)));
+  const typed = new Map(
+    [...form.elements]
+      .filter((field) => touched.has(field.name) && field.name.startsWith("params"))
+      .map((field) => [field.name, field]),
+  );
+  for (const id of ["about", "version-field", "parameters", "spiders"])
+    place(id).replaceWith(document.adoptNode(page.getElementById(id)));
   for (const [name, old] of typed) {
     const field = form.elements[name];
     if (field?.type === old.type) [field.value, field.checked] = [old.value, old.checked];
@@ -130,7 +153,10 @@ async function search(text) {
     const query = { q: text || null, project: form.elements.project.value || null, limit: 50 };
     const { spiders } = await api("GET /spiders", { query }).catch(() => ({ spiders: [] }));
     const names = new Map(spiders.map((one) => [one.name, one.project]));
-    if (names.size) place("spiders").replaceChildren(...[...names].map(([name, project]) => h("option", { value: name }, shown(project, 60))));
+    if (names.size)
+      place("spiders").replaceChildren(
+        ...[...names].map(([name, project]) => h("option", { value: name }, shown(project, 60))),
+      );
   }, PAUSE_MS);
 }
 
@@ -158,12 +184,26 @@ function showAs(chip) {
 }
 
 function showSame(body) {
-  const options = Object.fromEntries([...form.querySelectorAll("[data-option]")].map(({ name, dataset }) => [name, dataset.option]));
-  const request = { origin: location.origin, path: form.dataset.api.split(" ")[1], body, options, withKey: "withKey" in form.dataset };
-  const { text, without } = { curl: () => ({ text: curl(request) }), python: () => ({ text: python(request) }), cli: () => commandLine(request) }[kind]();
+  const options = Object.fromEntries(
+    [...form.querySelectorAll("[data-option]")].map(({ name, dataset }) => [name, dataset.option]),
+  );
+  const request = {
+    origin: location.origin,
+    path: form.dataset.api.split(" ")[1],
+    body,
+    options,
+    withKey: "withKey" in form.dataset,
+  };
+  const { text, without } = {
+    curl: () => ({ text: curl(request) }),
+    python: () => ({ text: python(request) }),
+    cli: () => commandLine(request),
+  }[kind]();
   place("same").textContent = text;
   place("same-note").hidden = !without?.length;
-  place("same-note").textContent = without?.length ? `The command line has no option for: ${without.join(", ")}.` : "";
+  place("same-note").textContent = without?.length
+    ? `The command line has no option for: ${without.join(", ")}.`
+    : "";
 }
 
 async function copy() {

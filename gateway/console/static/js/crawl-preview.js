@@ -7,26 +7,42 @@ const waits = JSON.parse(document.getElementById("crawl")?.dataset.waiting ?? "{
 
 export const refusal = (found) => [verdict("bad", "It would be refused"), problems(found)];
 
-const verdict = (kind, words) => h("p", { class: "verdict", "data-kind": kind }, icon({ good: "ok", warn: "info", bad: "warn" }[kind]), h("span", {}, words));
+const verdict = (kind, words) =>
+  h(
+    "p",
+    { class: "verdict", "data-kind": kind },
+    icon({ good: "ok", warn: "info", bad: "warn" }[kind]),
+    h("span", {}, words),
+  );
 
 /** Elements that say what would happen. */
 export function preview(seen) {
   if (!seen.accepted) return refusal(seen.problems);
   const parts = seen.answer.cached ? existing(seen.answer) : fresh(seen);
-  if (seen.runs.length) parts.push(h("h3", {}, seen.runs.length > 1 ? `The next ${seen.runs.length} runs` : "The run"), runs(seen.runs, zoneOf(seen)));
-  if (seen.schedule?.jitter && !seen.answer.cached) parts.push(h("p", { class: "muted small" }, "Each run is moved a little, by the jitter."));
+  if (seen.runs.length)
+    parts.push(
+      h("h3", {}, seen.runs.length > 1 ? `The next ${seen.runs.length} runs` : "The run"),
+      runs(seen.runs, zoneOf(seen)),
+    );
+  if (seen.schedule?.jitter && !seen.answer.cached)
+    parts.push(h("p", { class: "muted small" }, "Each run is moved a little, by the jitter."));
   return [...parts, defaults(seen.crawl)];
 }
 
 /** One line of it. */
 export function verdictOf(seen) {
   if (!seen.accepted) return `It would be refused: ${shown(seen.problems[0].message, 160)}`;
-  if (seen.answer.cached) return `${seen.answer.scheduled ? "This schedule" : "This crawl"} exists already, and will be shown.`;
+  if (seen.answer.cached)
+    return `${seen.answer.scheduled ? "This schedule" : "This crawl"} exists already, and will be shown.`;
   return seen.answer.scheduled ? "" : place(seen.place);
 }
 
 export function problems(found) {
-  return h("ul", { class: "list" }, found.map((one) => h("li", {}, prose(one.message))));
+  return h(
+    "ul",
+    { class: "list" },
+    found.map((one) => h("li", {}, prose(one.message))),
+  );
 }
 
 function existing({ job_id: id, status, cached_at: since, scheduled }) {
@@ -34,19 +50,32 @@ function existing({ job_id: id, status, cached_at: since, scheduled }) {
   const link = h("a", { href: `/console/${path}/${encodeURIComponent(id)}` }, id.slice(0, 8));
   return [
     verdict("warn", scheduled ? "The same is scheduled already" : "The same crawl exists already"),
-    h("p", {}, "You will get ", link, `, which is ${status} and was asked for `, time(since), ". Tick “Crawl again” for a new one."),
+    h(
+      "p",
+      {},
+      "You will get ",
+      link,
+      `, which is ${status} and was asked for `,
+      time(since),
+      ". Tick “Crawl again” for a new one.",
+    ),
   ];
 }
 
 function fresh({ answer, place: where }) {
   if (answer.scheduled) return [verdict("good", "It will be scheduled")];
-  return where.waiting_reason ? [verdict("warn", "It will wait for its turn"), h("p", {}, place(where))] : [verdict("good", place(where))];
+  return where.waiting_reason
+    ? [verdict("warn", "It will wait for its turn"), h("p", {}, place(where))]
+    : [verdict("good", place(where))];
 }
 
 function place({ node, waiting_reason: reason, queue_position: position }) {
   const ahead = position > 1 ? `${position - 1} ${position === 2 ? "crawl" : "crawls"}` : "";
   const goes = position === 2 ? "goes" : "go";
-  if (!reason) return ahead ? `It starts on ${shown(node, 60)}, after ${ahead} that ${goes} first.` : `It starts at once, on ${shown(node, 60)}.`;
+  if (!reason)
+    return ahead
+      ? `It starts on ${shown(node, 60)}, after ${ahead} that ${goes} first.`
+      : `It starts at once, on ${shown(node, 60)}.`;
   return `It ${waits[reason] ?? `waits: ${reason}`}.${ahead && ` ${ahead} ${goes} first.`}`;
 }
 
@@ -54,7 +83,19 @@ const zoneOf = (seen) => (seen.schedule.interval ? seen.schedule.timezone : null
 
 /** Coming runs in their zone, or in the user's own; changes of the clock are marked. */
 export function runs(coming, zone) {
-  return h("ol", { class: "runs" }, coming.map((run) => h("li", {}, h("time", { datetime: run.due }, zone ? local(run.local) : local(inUsersZone(run.due))), " ", clock(run))));
+  return h(
+    "ol",
+    { class: "runs" },
+    coming.map((run) =>
+      h(
+        "li",
+        {},
+        h("time", { datetime: run.due }, zone ? local(run.local) : local(inUsersZone(run.due))),
+        " ",
+        clock(run),
+      ),
+    ),
+  );
 }
 
 const DAYS = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
@@ -75,13 +116,32 @@ function inUsersZone(iso) {
 
 export function clock({ clocks_moved_minutes: moved }) {
   if (!moved) return "";
-  return h("span", { class: "clock" }, `clocks go ${moved > 0 ? "forward" : "back"} ${duration(Math.abs(moved) * 60)} before this run`);
+  return h(
+    "span",
+    { class: "clock" },
+    `clocks go ${moved > 0 ? "forward" : "back"} ${duration(Math.abs(moved) * 60)} before this run`,
+  );
 }
 
 function defaults(crawl) {
   const facts = [
-    ["Project", crawl.project], ["Version", crawl.version], ["Seconds at most", crawl.timeout], ["Retries", crawl.max_retries],
-    ["Depth", crawl.depth ?? "as the spider has it"], ["Pages at most", crawl.max_pages ?? "no limit"],
+    ["Project", crawl.project],
+    ["Version", crawl.version],
+    ["Seconds at most", crawl.timeout],
+    ["Retries", crawl.max_retries],
+    ["Depth", crawl.depth ?? "as the spider has it"],
+    ["Pages at most", crawl.max_pages ?? "no limit"],
   ];
-  return h("details", {}, h("summary", {}, "With these defaults"), h("dl", { class: "facts" }, facts.filter(([, value]) => value != null).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, shown(value))))));
+  return h(
+    "details",
+    {},
+    h("summary", {}, "With these defaults"),
+    h(
+      "dl",
+      { class: "facts" },
+      facts
+        .filter(([, value]) => value != null)
+        .map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, shown(value)))),
+    ),
+  );
 }

@@ -127,12 +127,28 @@ class DataTable extends HTMLElement {
     this.#earlier = this.#button("Earlier records", () => this.#loadEarlier());
     this.#more = this.#button("More records", () => this.#loadMore());
     this.#problem = h("div", { class: "problem", role: "alert", hidden: true });
-    const attributes = { class: "scroll data-box", role: "region", "aria-label": this.getAttribute("label"), tabindex: "0" };
+    const attributes = {
+      class: "scroll data-box",
+      role: "region",
+      "aria-label": this.getAttribute("label"),
+      tabindex: "0",
+    };
     this.#box = h("div", attributes, this.#earlier, this.#table, h("div", { class: "data-end" }, this.#more));
     this.#said = h("p", { class: "muted small", role: "status" });
-    this.#drawer = new Drawer((by) => this.#neighbour(by), (name) => this.#columns.get(name)?.kind === "time");
+    this.#drawer = new Drawer(
+      (by) => this.#neighbour(by),
+      (name) => this.#columns.get(name)?.kind === "time",
+    );
     this.#news = this.#button("Show what is new", () => this.#restart());
-    this.#bar = h("div", { class: "row data-bar" }, this.#searchField(), this.#said, this.#news, this.#columnMenu(), this.#downloads());
+    this.#bar = h(
+      "div",
+      { class: "row data-bar" },
+      this.#searchField(),
+      this.#said,
+      this.#news,
+      this.#columnMenu(),
+      this.#downloads(),
+    );
     this.append(this.#bar, this.#problem, this.#box, this.#drawer.element);
     this.#table.addEventListener("keydown", (event) => this.#step(event));
     this.#drawer.element.addEventListener("close", () => this.#rowButton(this.#current)?.focus());
@@ -146,7 +162,18 @@ class DataTable extends HTMLElement {
     this.#end.observe(this.#more);
   }
 
-  #empty; #head; #table; #earlier; #more; #problem; #box; #said; #drawer; #bar; #end; #news;
+  #empty;
+  #head;
+  #table;
+  #earlier;
+  #more;
+  #problem;
+  #box;
+  #said;
+  #drawer;
+  #bar;
+  #end;
+  #news;
 
   #button(words, act) {
     return h("button", { class: "button small", type: "button", hidden: true, onclick: act }, words);
@@ -155,7 +182,13 @@ class DataTable extends HTMLElement {
   #searchField() {
     if (!this.hasAttribute("search")) return null;
     const label = this.getAttribute("search") || "Search";
-    const field = h("input", { type: "search", "aria-label": label, placeholder: label, maxlength: "200", value: this.#asked("q") });
+    const field = h("input", {
+      type: "search",
+      "aria-label": label,
+      placeholder: label,
+      maxlength: "200",
+      value: this.#asked("q"),
+    });
     let typing;
     field.addEventListener("input", () => {
       clearTimeout(typing);
@@ -168,7 +201,13 @@ class DataTable extends HTMLElement {
     this.#list = h("div", { class: "data-columns" });
     const all = this.#plainButton("All", () => this.#choose([...this.#columns.keys()]));
     const usual = this.#plainButton("Usual", () => this.#choose(undefined));
-    const panel = h("fieldset", { class: "panel" }, h("legend", {}, "Columns"), h("div", { class: "row" }, all, usual), this.#list);
+    const panel = h(
+      "fieldset",
+      { class: "panel" },
+      h("legend", {}, "Columns"),
+      h("div", { class: "row" }, all, usual),
+      this.#list,
+    );
     const menu = dropdown("filter", "Columns", panel);
     if (this.hasAttribute("fields")) menu.addEventListener("toggle", () => this.#askFields(), { once: true });
     return menu;
@@ -197,7 +236,9 @@ class DataTable extends HTMLElement {
       if (this.hasAttribute("picks")) asShown.fields = this.#chosen.filter((name) => !name.includes(",")).join(",");
       const links = (words, query) => [
         h("p", { class: "muted small" }, words),
-        ...formats.map((format) => h("a", { href: this.#address({ ...query, format }), download: true }, format.toUpperCase())),
+        ...formats.map((format) =>
+          h("a", { href: this.#address({ ...query, format }), download: true }, format.toUpperCase()),
+        ),
       ];
       panel.replaceChildren(...links("All", {}), ...links("As shown", asShown));
     });
@@ -226,7 +267,10 @@ class DataTable extends HTMLElement {
   }
 
   #usual() {
-    return [...this.#columns.values()].filter((column) => !column.hidden).slice(0, FIRST_COLUMNS).map((column) => column.name);
+    return [...this.#columns.values()]
+      .filter((column) => !column.hidden)
+      .slice(0, FIRST_COLUMNS)
+      .map((column) => column.name);
   }
 
   /** Choose columns by their names; the usual ones if there are none. */
@@ -263,9 +307,17 @@ class DataTable extends HTMLElement {
   }
 
   #drawHead() {
-    const numbered = h("th", { scope: "col", class: "number" }, h("span", { class: "visually-hidden" }, "Record"), "#");
+    const numbered = h(
+      "th",
+      { scope: "col", class: "number" },
+      h("span", { class: "visually-hidden" }, "Record"),
+      "#",
+    );
     const focused = [...this.#head.children].findIndex((heading) => heading.contains(document.activeElement));
-    this.#head.replaceChildren(numbered, ...this.#chosen.map((name) => this.#heading(this.#columns.get(name) ?? { label: name, sorts: [] })));
+    this.#head.replaceChildren(
+      numbered,
+      ...this.#chosen.map((name) => this.#heading(this.#columns.get(name) ?? { label: name, sorts: [] })),
+    );
     this.#head.children[focused]?.querySelector("button")?.focus({ preventScroll: true });
   }
 
@@ -301,7 +353,9 @@ class DataTable extends HTMLElement {
   // --- what is asked for: it is in the address, so that a link leads to the same
 
   #asked(name) {
-    return new URLSearchParams(location.search).get(name) ?? (name === "sort" ? this.getAttribute("order") : null) ?? "";
+    return (
+      new URLSearchParams(location.search).get(name) ?? (name === "sort" ? this.getAttribute("order") : null) ?? ""
+    );
   }
 
   #note(name, values) {
@@ -321,7 +375,10 @@ class DataTable extends HTMLElement {
   #address(query) {
     const [path, own] = this.getAttribute("src").split("?");
     const given = new URLSearchParams(own);
-    return address(path, { ...Object.fromEntries([...given.keys()].map((name) => [name, given.getAll(name)])), ...query });
+    return address(path, {
+      ...Object.fromEntries([...given.keys()].map((name) => [name, given.getAll(name)])),
+      ...query,
+    });
   }
 
   // --- reading
@@ -361,7 +418,11 @@ class DataTable extends HTMLElement {
     const text = await answer.text();
     if (!after) this.#top = text;
     const told = parse(text);
-    return { records: told[this.getAttribute("rows")], next: told.next, searched: Number(answer.headers.get("X-Searched") ?? 0) };
+    return {
+      records: told[this.getAttribute("rows")],
+      next: told.next,
+      searched: Number(answer.headers.get("X-Searched") ?? 0),
+    };
   }
 
   get #last() {
@@ -448,11 +509,21 @@ class DataTable extends HTMLElement {
 
   /** Once in a while, if there may be more. */
   async #look() {
-    if (!this.hasAttribute("live") || document.hidden || this.#coming || this.#isLooking || performance.now() < this.#notBefore) return;
+    if (
+      !this.hasAttribute("live") ||
+      document.hidden ||
+      this.#coming ||
+      this.#isLooking ||
+      performance.now() < this.#notBefore
+    )
+      return;
     const sort = this.#asked("sort");
     const began = performance.now();
     this.#isLooking = true;
-    const isRead = await (sort && sort !== this.getAttribute("grows") ? this.#lookBetween() : this.#lookBehind()).catch(() => false);
+    const isRead = await (sort && sort !== this.getAttribute("grows")
+      ? this.#lookBetween()
+      : this.#lookBehind()
+    ).catch(() => false);
     this.#isLooking = false;
     this.#notBefore = performance.now() + (performance.now() - began) / LOOKING;
     if (isRead && this.getAttribute("live") === "last") this.removeAttribute("live");
@@ -475,7 +546,8 @@ class DataTable extends HTMLElement {
     const added = now.slice(records.length);
     this.#window.set(number, { body, records: now });
     this.#discover(added);
-    if (body.rows.length < now.length) body.append(...added.map((one, place) => this.#row(number, records.length + place, one)));
+    if (body.rows.length < now.length)
+      body.append(...added.map((one, place) => this.#row(number, records.length + place, one)));
     this.#sayWhatThereIs();
     return true;
   }
@@ -519,7 +591,9 @@ class DataTable extends HTMLElement {
     const total = this.getAttribute("total");
     if (q && this.hasAttribute("search")) {
       const of = isAll ? "all" : count(this.#pages.searched);
-      return last ? `${count(last)} found in ${of} that were looked at` : `Nothing found in ${of} that were looked at`;
+      return last
+        ? `${count(last)} found in ${of} that were looked at`
+        : `Nothing found in ${of} that were looked at`;
     }
     const known = isAll ? last : Math.max(Number(total ?? 0), last);
     const all = isAll || total ? count(known) : `${count(last)} or more`;

@@ -12,7 +12,12 @@ const READ_MS = 15_000;
 const APART = 0.9;
 /** Parts of the page that say where the job stands. */
 const PARTS = ["job-status", "job-actions", "job-state", "job-life", "job-wait", "tab-said", "tab-nothing"];
-const CLASSES = [["2xx", "--good"], ["3xx", "--accent"], ["4xx", "--warn"], ["5xx", "--bad"]];
+const CLASSES = [
+  ["2xx", "--good"],
+  ["3xx", "--accent"],
+  ["4xx", "--warn"],
+  ["5xx", "--bad"],
+];
 const ENDS = {
   queue: "its queue is empty",
   max_pages: "it has as many pages as it may",
@@ -37,15 +42,37 @@ function draw() {
   const card = document.getElementById("job-curves");
   card.hidden = !curves.some(({ at }) => at.length > 1);
   if (card.hidden) return;
-  charts.pace.show(lines([["pages", "completed_pages"], ["items", "items_count"]], rate));
-  charts.queue.show(lines([["queued", queued], ["done", done]], value));
-  charts.answers.show(lines(CLASSES.map(([name, colour]) => [name, `answered_${name}`, colour]), rate));
+  charts.pace.show(
+    lines(
+      [
+        ["pages", "completed_pages"],
+        ["items", "items_count"],
+      ],
+      rate,
+    ),
+  );
+  charts.queue.show(
+    lines(
+      [
+        ["queued", queued],
+        ["done", done],
+      ],
+      value,
+    ),
+  );
+  charts.answers.show(
+    lines(
+      CLASSES.map(([name, colour]) => [name, `answered_${name}`, colour]),
+      rate,
+    ),
+  );
   charts.errors.show(lines([["errors", "errors_count", "--bad"]], value));
 }
 
 const done = (curve, place) => curve.completed_pages[place] + curve.errors_count[place];
 /** What the crawl has left behind at its end waits no more. */
-const queued = (curve, place) => (isEnd(curve, place) ? 0 : Math.max(0, curve.requested_pages[place] - done(curve, place)));
+const queued = (curve, place) =>
+  isEnd(curve, place) ? 0 : Math.max(0, curve.requested_pages[place] - done(curve, place));
 const isEnd = (curve, place) => !("live" in page.dataset) && curve === curves.at(-1) && place === curve.at.length - 1;
 const value = (of, curve, place) => (typeof of === "string" ? curve[of][place] : of(curve, place));
 
@@ -59,10 +86,24 @@ function rate(of, curve, place) {
 /** All attempts one after the other, with a gap between them. */
 function lines(wanted, how) {
   const whole = curves.filter(({ at }) => at.length);
-  const joined = (of, gap) => whole.flatMap((curve, number) => [...(number ? [gap(curve)] : []), ...curve.at.map((_, place) => of(curve, place))]);
+  const joined = (of, gap) =>
+    whole.flatMap((curve, number) => [
+      ...(number ? [gap(curve)] : []),
+      ...curve.at.map((_, place) => of(curve, place)),
+    ]);
   return {
-    at: joined((curve, place) => curve.at[place], (curve) => curve.at[0] - 0.001),
-    lines: wanted.map(([name, of, colour]) => ({ name, colour, values: joined((curve, place) => how(of, curve, place), () => null) })),
+    at: joined(
+      (curve, place) => curve.at[place],
+      (curve) => curve.at[0] - 0.001,
+    ),
+    lines: wanted.map(([name, of, colour]) => ({
+      name,
+      colour,
+      values: joined(
+        (curve, place) => how(of, curve, place),
+        () => null,
+      ),
+    })),
   };
 }
 
@@ -72,10 +113,18 @@ function tell(estimate) {
   place.hidden = !estimate;
   if (!estimate) return;
   const left = duration((Date.parse(estimate.at) - Date.now()) / 1000);
-  const begins = estimate.reckoned_by === "timeout" ? "Its queue does not say when it ends: at the latest in" : "At this pace it ends in about";
+  const begins =
+    estimate.reckoned_by === "timeout"
+      ? "Its queue does not say when it ends: at the latest in"
+      : "At this pace it ends in about";
   const pace = `${count(estimate.queued)} requests wait or are under way; ${count(estimate.done_per_s)} a second end, ${count(estimate.found_per_s)} are new.`;
   const moment = h("time", { datetime: estimate.at, "data-exact": true }, exact(new Date(estimate.at)));
-  place.replaceChildren(`${begins} ${left} (`, moment, `), when ${ENDS[estimate.reckoned_by]}. `, h("span", { class: "muted" }, pace));
+  place.replaceChildren(
+    `${begins} ${left} (`,
+    moment,
+    `), when ${ENDS[estimate.reckoned_by]}. `,
+    h("span", { class: "muted" }, pace),
+  );
 }
 
 // --- while it lives
@@ -97,8 +146,10 @@ function add(counts) {
   }
   const [curve, now] = [curves.at(-1), Date.now() / 1000];
   // a page that nobody sees reads its curves anew once it is seen
-  if (document.hidden || !curve?.at.length || now - curve.at.at(-1) < APART || counts.answered_2xx === undefined) return;
-  for (const [name, values] of Object.entries(curve)) if (Array.isArray(values) && name !== "at") values.push(counts[name]);
+  if (document.hidden || !curve?.at.length || now - curve.at.at(-1) < APART || counts.answered_2xx === undefined)
+    return;
+  for (const [name, values] of Object.entries(curve))
+    if (Array.isArray(values) && name !== "at") values.push(counts[name]);
   curve.at.push(now);
   draw();
 }
@@ -106,7 +157,8 @@ function add(counts) {
 /** For how long it runs. */
 function tick() {
   const place = page.querySelector("#job-state [data-since]");
-  if (place && !document.hidden) place.textContent = duration(Math.round((Date.now() - Date.parse(place.dataset.since)) / 1000));
+  if (place && !document.hidden)
+    place.textContent = duration(Math.round((Date.now() - Date.parse(place.dataset.since)) / 1000));
 }
 
 let renewing;

@@ -52,7 +52,10 @@ for (const input of form.querySelectorAll("[data-time]")) {
 }
 
 document.addEventListener("scatter:brush", ({ detail: { since, until } }) => {
-  for (const [name, date] of [["started_since", since], ["started_until", until]]) {
+  for (const [name, date] of [
+    ["started_since", since],
+    ["started_until", until],
+  ]) {
     form.elements[name].value = date.toISOString();
     form.querySelector(`[data-time="${name}"]`).value = local(date);
   }
@@ -112,5 +115,10 @@ document.addEventListener("htmx:after:swap", sayCount);
 sayCount();
 if (!isDeadLetters) {
   // the filter by user may change, the user as whom an admin looks not
-  followRows({ user: document.body.dataset.user, onStranger: lookForNews, onChange: lookForNews, onGap: lookForNews });
+  followRows({
+    user: document.body.dataset.user,
+    onStranger: lookForNews,
+    onChange: lookForNews,
+    onGap: lookForNews,
+  });
 }

@@ -39,7 +39,8 @@ class LineChart extends HTMLElement {
   }
 
   show(data) {
-    const isSame = this.#plot && data.lines.map(({ name }) => name).join() === this.#data.lines.map(({ name }) => name).join();
+    const isSame =
+      this.#plot && data.lines.map(({ name }) => name).join() === this.#data.lines.map(({ name }) => name).join();
     this.#data = data;
     if (!this.isConnected) return;
     if (isSame) this.#plot.setData([data.at, ...data.lines.map(({ values }) => values)]);
@@ -51,35 +52,83 @@ class LineChart extends HTMLElement {
   #build() {
     const label = this.getAttribute("label") ?? "";
     this.#legend = h("ul", { class: "legend" });
-    this.#slider = h("div", { class: "plot", role: "slider", tabindex: "0", "aria-label": `${label}, value by value`, "aria-valuemin": "0", "aria-valuemax": "0", "aria-valuenow": "0", onkeydown: (event) => this.#move(event) });
-    this.#table = h("div", { class: "values scroll", tabindex: "0", role: "region", "aria-label": `${label}, as a table`, hidden: true });
-    const button = h("button", { type: "button", class: "button quiet small", "aria-expanded": "false", "aria-label": `${label} as a table`, onclick: () => this.#toggle(button) }, "Table");
-    this.append(h("div", { class: "chart-head" }, h("span", { class: "chart-title" }, label), button, this.#legend), this.#slider, this.#table);
+    this.#slider = h("div", {
+      class: "plot",
+      role: "slider",
+      tabindex: "0",
+      "aria-label": `${label}, value by value`,
+      "aria-valuemin": "0",
+      "aria-valuemax": "0",
+      "aria-valuenow": "0",
+      onkeydown: (event) => this.#move(event),
+    });
+    this.#table = h("div", {
+      class: "values scroll",
+      tabindex: "0",
+      role: "region",
+      "aria-label": `${label}, as a table`,
+      hidden: true,
+    });
+    const button = h(
+      "button",
+      {
+        type: "button",
+        class: "button quiet small",
+        "aria-expanded": "false",
+        "aria-label": `${label} as a table`,
+        onclick: () => this.#toggle(button),
+      },
+      "Table",
+    );
+    this.append(
+      h("div", { class: "chart-head" }, h("span", { class: "chart-title" }, label), button, this.#legend),
+      this.#slider,
+      this.#table,
+    );
   }
 
   #draw() {
     this.#plot?.destroy();
     const { at, lines } = this.#data;
     const colour = (name) => getComputedStyle(this).getPropertyValue(name).trim();
-    const axis = { stroke: () => colour("--muted"), font: `11px ${colour("--sans")}`, grid: { stroke: () => colour("--line"), width: 1 }, ticks: { show: false } };
+    const axis = {
+      stroke: () => colour("--muted"),
+      font: `11px ${colour("--sans")}`,
+      grid: { stroke: () => colour("--line"), width: 1 },
+      ticks: { show: false },
+    };
     const together = this.getAttribute("together");
     const options = {
       width: Math.max(120, this.#slider.clientWidth),
       height: HEIGHT,
       legend: { show: false },
-      cursor: { y: false, drag: { x: false }, points: { size: 6 }, sync: together ? { key: together, setSeries: false } : undefined },
+      cursor: {
+        y: false,
+        drag: { x: false },
+        points: { size: 6 },
+        sync: together ? { key: together, setSeries: false } : undefined,
+      },
       scales: { y: { range: (_, low, high) => [Math.min(0, low), high > 0 ? high * 1.05 : 1] } },
       axes: [
-        { ...axis, grid: { show: false }, size: 22, space: 64, values: (_, ticks) => ticks.map((tick) => short(tick, ticks)) },
+        {
+          ...axis,
+          grid: { show: false },
+          size: 22,
+          space: 64,
+          values: (_, ticks) => ticks.map((tick) => short(tick, ticks)),
+        },
         { ...axis, size: 46, space: 32, values: (_, ticks) => ticks.map(brief) },
       ],
-      series: [{}, ...lines.map((line, number) => ({
-        label: line.name,
-        stroke: () => colour(line.colour ?? COLOURS[number]),
-        dash: STROKES[number],
-        width: 1.5,
-        points: { show: at.length < 3, size: 5 },
-      }))],
+      series: [
+        {},
+        ...lines.map((line, number) => ({
+          label: line.name,
+          stroke: () => colour(line.colour ?? COLOURS[number]),
+          dash: STROKES[number],
+          width: 1.5,
+          points: { show: at.length < 3, size: 5 },
+        })),
+      ],
       hooks: { setCursor: [(plot) => this.#point(plot.cursor.idx)] },
     };
     this.#plot = new uPlot(options, [at, ...lines.map(({ values }) => values)], this.#slider);
@@ -94,7 +143,14 @@ class LineChart extends HTMLElement {
     svg.setAttribute("class", "stroke");
     svg.setAttribute("viewBox", "0 0 20 4");
     svg.setAttribute("aria-hidden", "true");
-    for (const [name, value] of Object.entries({ x1: 0, x2: 20, y1: 2, y2: 2, "stroke-dasharray": STROKES[number].join(" ") })) stroke.setAttribute(name, value);
+    for (const [name, value] of Object.entries({
+      x1: 0,
+      x2: 20,
+      y1: 2,
+      y2: 2,
+      "stroke-dasharray": STROKES[number].join(" "),
+    }))
+      stroke.setAttribute(name, value);
     svg.append(stroke);
     svg.style.color = `var(${line.colour ?? COLOURS[number]})`;
     return h("li", {}, svg, h("span", {}, line.name), h("b", {}, ""));
@@ -120,7 +176,12 @@ class LineChart extends HTMLElement {
     });
     this.#slider.setAttribute("aria-valuemax", Math.max(0, at.length - 1));
     this.#slider.setAttribute("aria-valuenow", Math.max(0, place));
-    this.#slider.setAttribute("aria-valuetext", place < 0 ? "no values yet" : `${clock(at[place])}: ${lines.map((line) => `${line.name} ${this.#said(line.values[place])}`).join(", ")}`);
+    this.#slider.setAttribute(
+      "aria-valuetext",
+      place < 0
+        ? "no values yet"
+        : `${clock(at[place])}: ${lines.map((line) => `${line.name} ${this.#said(line.values[place])}`).join(", ")}`,
+    );
   }
 
   #said(value) {
@@ -132,7 +193,16 @@ class LineChart extends HTMLElement {
   #move(event) {
     const last = this.#data.at.length - 1;
     const now = this.#place ?? last;
-    const steps = { ArrowRight: now + 1, ArrowUp: now + 1, ArrowLeft: now - 1, ArrowDown: now - 1, PageUp: now + 10, PageDown: now - 10, Home: 0, End: last };
+    const steps = {
+      ArrowRight: now + 1,
+      ArrowUp: now + 1,
+      ArrowLeft: now - 1,
+      ArrowDown: now - 1,
+      PageUp: now + 10,
+      PageDown: now - 10,
+      Home: 0,
+      End: last,
+    };
     if (!(event.key in steps) || last < 0) return;
     event.preventDefault();
     const place = Math.max(0, Math.min(last, steps[event.key]));
@@ -148,14 +218,27 @@ class LineChart extends HTMLElement {
 
   #fill() {
     const { at, lines } = this.#data;
-    const head = h("tr", {}, h("th", { scope: "col" }, "Time"), lines.map(({ name }) => h("th", { scope: "col", class: "number" }, name)));
-    const rows = at.map((time, place) => h("tr", {}, h("td", {}, clock(time)), lines.map(({ values }) => h("td", { class: "number" }, this.#said(values[place])))));
+    const head = h(
+      "tr",
+      {},
+      h("th", { scope: "col" }, "Time"),
+      lines.map(({ name }) => h("th", { scope: "col", class: "number" }, name)),
+    );
+    const rows = at.map((time, place) =>
+      h(
+        "tr",
+        {},
+        h("td", {}, clock(time)),
+        lines.map(({ values }) => h("td", { class: "number" }, this.#said(values[place]))),
+      ),
+    );
     this.#table.replaceChildren(h("table", { class: "table" }, h("thead", {}, head), h("tbody", {}, rows)));
   }
 }
 
 const clock = (seconds) => CLOCK.format(seconds * 1000);
-const short = (tick, ticks) => (ticks.length > 1 && ticks[1] - ticks[0] >= 60 ? clock(tick).slice(0, 5) : clock(tick));
+const short = (tick, ticks) =>
+  ticks.length > 1 && ticks[1] - ticks[0] >= 60 ? clock(tick).slice(0, 5) : clock(tick);
 const BRIEF = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const brief = (tick) => BRIEF.format(tick);
 

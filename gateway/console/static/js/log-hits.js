@@ -42,7 +42,8 @@ export class LogHits {
 
   /** A line has come. Returns whether it is a hit more; what comes during the search is in its last answer. */
   add({ msg, logger = "", level, id, start }) {
-    if (!this.isWhole || !`[${logger}] ${level}: ${msg}`.toLowerCase().includes(this.text.toLowerCase())) return false;
+    if (!this.isWhole || !`[${logger}] ${level}: ${msg}`.toLowerCase().includes(this.text.toLowerCase()))
+      return false;
     const [attempt, end] = position(id);
     if (compare([attempt, end], position(this.#end)) <= 0) return false;
     const last = this.#segments.at(-1);
@@ -62,7 +63,10 @@ export class LogHits {
     if (!this.lines || this.lines <= hits.length) return hits;
     const last = hits.at(-1);
     const others = this.#segments.filter(([attempt, , end, number]) => number && compare([attempt, end], last) > 0);
-    return [...hits, ...others.map(([attempt, start, end]) => [attempt, compare([attempt, start], last) < 0 ? last[1] : start, end])];
+    return [
+      ...hits,
+      ...others.map(([attempt, start, end]) => [attempt, compare([attempt, start], last) < 0 ? last[1] : start, end]),
+    ];
   }
 
   /** The number of the first hit at or after a place, or of the first of all. */

@@ -2,7 +2,12 @@
 import { count, h, shown } from "./text.js";
 
 const LONGEST = 2000;
-const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3 });
+const CLOCK = new Intl.DateTimeFormat("en-GB", {
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+  fractionalSecondDigits: 3,
+});
 const times = new Map();
 
 /** `09:00:01.250` in the user's zone. The same second comes often. */
@@ -55,7 +60,11 @@ function blank(kind) {
     "div",
     { class: kind === "cont" ? "log-row log-cont" : "log-row", role: "row" },
     h("span", { class: "log-time", role: "cell" }, link),
-    h("span", { class: "log-level", role: "cell" }, kind === "cont" ? h("span", { class: "visually-hidden" }, level) : level),
+    h(
+      "span",
+      { class: "log-level", role: "cell" },
+      kind === "cont" ? h("span", { class: "visually-hidden" }, level) : level,
+    ),
     h("span", { class: "log-logger", role: "cell" }, button),
     cell,
   );
@@ -92,7 +101,11 @@ function set(element, name, value) {
 const note = (words) => h("div", { class: "log-row log-note", role: "row" }, h("span", { role: "cell" }, words));
 
 const whole = (length) =>
-  h("button", { type: "button", class: "button small quiet", tabindex: -1, "data-whole": true }, `Show all ${count(length)} characters`);
+  h(
+    "button",
+    { type: "button", class: "button small quiet", tabindex: -1, "data-whole": true },
+    `Show all ${count(length)} characters`,
+  );
 
 /** The pieces of `words`, with `<mark>` around each `text`. */
 function marked(words, text) {
@@ -109,9 +122,14 @@ function marked(words, text) {
 
 /** A dialog with a long text. */
 export function showText(title, text) {
-  const close = h("button", { type: "button", class: "button", autofocus: true, onclick: () => dialog.close() }, "Close");
+  const close = h(
+    "button",
+    { type: "button", class: "button", autofocus: true, onclick: () => dialog.close() },
+    "Close",
+  );
   const dialog = h(
-    "dialog", { class: "log-whole", "aria-label": title, onclose: () => dialog.remove() },
+    "dialog",
+    { class: "log-whole", "aria-label": title, onclose: () => dialog.remove() },
     h("div", { class: "card-head" }, h("h2", {}, title), close),
     h("pre", { tabindex: 0, "aria-label": "The whole line" }, shown(text, Infinity)),
   );

@@ -22,17 +22,28 @@ export class LogSearch {
     this.#filter = filter;
     this.#on = on;
     this.input = h("input", {
-      type: "search", id: "log-search", "aria-label": "Search the whole log", placeholder: "Search the whole log",
-      autocomplete: "off", spellcheck: "false", maxlength: 200,
+      type: "search",
+      id: "log-search",
+      "aria-label": "Search the whole log",
+      placeholder: "Search the whole log",
+      autocomplete: "off",
+      spellcheck: "false",
+      maxlength: 200,
       oninput: () => this.#soon(),
       onkeydown: (event) => this.#key(event),
     });
     this.told = h("output", { for: "log-search", class: "log-hits small", "aria-live": "polite" });
     const button = (words, name, act) =>
-      h("button", { type: "button", class: "button small quiet", "aria-label": words, title: words, onclick: act }, icon(name));
+      h(
+        "button",
+        { type: "button", class: "button small quiet", "aria-label": words, title: words, onclick: act },
+        icon(name),
+      );
     this.element = h(
-      "div", { class: "log-search", role: "search", hidden: true },
-      this.input, this.told,
+      "div",
+      { class: "log-search", role: "search", hidden: true },
+      this.input,
+      this.told,
       button("Previous (Shift+Enter)", "up-arrow", () => this.step(-1)),
       button("Next (Enter)", "down-arrow", () => this.step(1)),
       button("Close (Escape)", "close", () => this.close()),

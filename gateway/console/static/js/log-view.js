@@ -80,31 +80,71 @@ class LogView extends HTMLElement {
 
   #build() {
     const parts = this.#parts;
-    parts.levels = h("div", { class: "row", role: "group", "aria-label": "Level" }, LEVELS.map((level) => this.#chip(level)));
-    parts.logger = h("select", { "aria-label": "Logger", onchange: ({ target }) => this.#filter({ logger: target.value || null }) });
+    parts.levels = h(
+      "div",
+      { class: "row", role: "group", "aria-label": "Level" },
+      LEVELS.map((level) => this.#chip(level)),
+    );
+    parts.logger = h("select", {
+      "aria-label": "Logger",
+      onchange: ({ target }) => this.#filter({ logger: target.value || null }),
+    });
     parts.error = this.#button("First error", "next", () => this.#firstError(), { "data-key": "e" });
     parts.wrap = this.#button("Wrap", "wrap", () => this.#wrap(), { "aria-pressed": "true", "data-key": "w" });
-    parts.follow = this.#button("Follow", "down-arrow", () => this.#setFollowing(!this.#isFollowing), { "aria-pressed": "true", "data-key": "f" });
-    parts.find = this.#button("Search", "search", () => this.#search.open(), { title: "Ctrl+F, or /", "data-key": "/", "data-key-too": "Ctrl F", "data-key-words": "Search in the log" });
+    parts.follow = this.#button("Follow", "down-arrow", () => this.#setFollowing(!this.#isFollowing), {
+      "aria-pressed": "true",
+      "data-key": "f",
+    });
+    parts.find = this.#button("Search", "search", () => this.#search.open(), {
+      title: "Ctrl+F, or /",
+      "data-key": "/",
+      "data-key-too": "Ctrl F",
+      "data-key-words": "Search in the log",
+    });
     parts.state = h("span", { class: "log-state small muted", role: "status" });
     parts.box = h("div", { class: "log-box", tabindex: 0, role: "table", "aria-label": "Log" });
     parts.marks = h("canvas", { class: "log-marks", "aria-hidden": "true" });
     parts.none = h("p", { class: "log-none", hidden: true }, "No line is of this level and logger.");
-    parts.new = h("button", { type: "button", class: "button primary small log-new", hidden: true, onclick: () => this.#setFollowing(true) });
+    parts.new = h("button", {
+      type: "button",
+      class: "button primary small log-new",
+      hidden: true,
+      onclick: () => this.#setFollowing(true),
+    });
     parts.announced = h("p", { class: "visually-hidden", role: "status" });
     this.replaceChildren(
-      h("div", { class: "log-bar row" }, parts.levels, parts.logger, parts.error, parts.wrap, parts.follow, parts.find, this.#downloads(), parts.state),
+      h(
+        "div",
+        { class: "log-bar row" },
+        parts.levels,
+        parts.logger,
+        parts.error,
+        parts.wrap,
+        parts.follow,
+        parts.find,
+        this.#downloads(),
+        parts.state,
+      ),
       this.#search.element,
       h("div", { class: "log-frame" }, parts.box, parts.marks, parts.none, parts.new),
       parts.announced,
     );
-    this.#view = new VirtualRows(parts.box, (number, element) => this.#draw(number, element), (where) => this.#scrolled(where));
+    this.#view = new VirtualRows(
+      parts.box,
+      (number, element) => this.#draw(number, element),
+      (where) => this.#scrolled(where),
+    );
     this.#view.layer.setAttribute("role", "rowgroup");
     parts.box.addEventListener("click", (event) => this.#clicked(event));
   }
 
   #button(words, name, act, attributes = {}) {
-    return h("button", { type: "button", class: "button small", onclick: act, ...attributes }, icon(name), h("span", {}, words));
+    return h(
+      "button",
+      { type: "button", class: "button small", onclick: act, ...attributes },
+      icon(name),
+      h("span", {}, words),
+    );
   }
 
   #chip(level) {
@@ -114,10 +154,19 @@ class LogView extends HTMLElement {
 
   #downloads() {
     const link = (words, title, filter) =>
-      h("button", { type: "button", class: "button small quiet", title, onclick: () => this.#download(filter()) }, icon("download"), h("span", {}, words));
+      h(
+        "button",
+        { type: "button", class: "button small quiet", title, onclick: () => this.#download(filter()) },
+        icon("download"),
+        h("span", {}, words),
+      );
     return [
       link("Download", "Download the whole log", () => ({})),
-      (this.#parts.some = link("Download shown", "Download the lines of this level and logger", () => this.#rows.filter)),
+      (this.#parts.some = link(
+        "Download shown",
+        "Download the lines of this level and logger",
+        () => this.#rows.filter,
+      )),
     ];
   }
 
@@ -134,7 +183,9 @@ class LogView extends HTMLElement {
       await this.#rows.load(given);
     } catch (error) {
       if (given.level || given.logger) return this.#load({}); // of an address that somebody has typed
-      this.#parts.box.replaceChildren(h("p", { class: "problem", role: "alert" }, `The log cannot be read: ${error.message}`));
+      this.#parts.box.replaceChildren(
+        h("p", { class: "problem", role: "alert" }, `The log cannot be read: ${error.message}`),
+      );
       return undefined;
     }
     return this.#openLink();
@@ -172,11 +223,14 @@ class LogView extends HTMLElement {
   #paintSoon() {
     const quiet = performance.now() - this.#painted;
     const pace = this.#rows.count - this.#view.count > RUSH_LINES ? RUSH : PACE;
-    this.#painting ??= setTimeout(() => {
-      this.#painting = undefined;
-      this.#painted = performance.now();
-      this.#paint();
-    }, Math.max(0, pace - quiet));
+    this.#painting ??= setTimeout(
+      () => {
+        this.#painting = undefined;
+        this.#painted = performance.now();
+        this.#paint();
+      },
+      Math.max(0, pace - quiet),
+    );
   }
 
   #paint() {
@@ -257,7 +311,10 @@ class LogView extends HTMLElement {
     if (chosen && !names.includes(chosen)) names.unshift(chosen);
     if (select.dataset.names !== names.join("\n")) {
       select.dataset.names = names.join("\n");
-      select.replaceChildren(h("option", { value: "" }, "All loggers"), ...names.map((name) => h("option", { value: name }, shown(name, 60))));
+      select.replaceChildren(
+        h("option", { value: "" }, "All loggers"),
+        ...names.map((name) => h("option", { value: name }, shown(name, 60))),
+      );
     }
     if (select.value !== chosen) select.value = chosen;
   }
@@ -293,7 +350,9 @@ class LogView extends HTMLElement {
     if (!POSITION.test(id)) return;
     const query = { from: `${position(id)[0]}-${Math.max(0, position(id)[1] - 1)}`, to: id, limit: 1 };
     if (Object.keys(this.#rows.filter).length) {
-      const there = await api(`GET /jobs/${this.#job}/logs/search`, { query: { ...this.#rows.filter, ...query } }).catch(() => ({}));
+      const there = await api(`GET /jobs/${this.#job}/logs/search`, {
+        query: { ...this.#rows.filter, ...query },
+      }).catch(() => ({}));
       if (!there.lines) await this.#filter({ level: null, logger: null });
     }
     await this.#goTo(id);
@@ -333,10 +392,18 @@ class LogView extends HTMLElement {
 
   #key(event) {
     if (event.defaultPrevented || document.querySelector("dialog[open]")) return;
-    const isFind = (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "f" && event.target !== this.#search.input;
+    const isFind =
+      (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "f" && event.target !== this.#search.input;
     if (isFind) this.#search.open();
     else if (event.key === "Escape" && this.#search.isOpen) this.#search.close();
-    else if (event.target !== this.#parts.box || event.ctrlKey || event.altKey || event.metaKey || !this.#act(event.key)) return;
+    else if (
+      event.target !== this.#parts.box ||
+      event.ctrlKey ||
+      event.altKey ||
+      event.metaKey ||
+      !this.#act(event.key)
+    )
+      return;
     event.preventDefault();
     event.stopPropagation();
   }
@@ -390,7 +457,8 @@ class LogView extends HTMLElement {
     if (!found.length && marks.dataset.marks === "0") return;
     const ratio = devicePixelRatio;
     const [width, height] = [8, box.clientHeight];
-    if (marks.width !== width * ratio || marks.height !== height * ratio) [marks.width, marks.height] = [width * ratio, height * ratio];
+    if (marks.width !== width * ratio || marks.height !== height * ratio)
+      [marks.width, marks.height] = [width * ratio, height * ratio];
     const pen = marks.getContext("2d");
     pen.clearRect(0, 0, marks.width, marks.height);
     pen.fillStyle = getComputedStyle(this).getPropertyValue("--accent");
@@ -399,7 +467,12 @@ class LogView extends HTMLElement {
       // a hit is named by where its line ends
       const top = this.#rows.share([attempt, end ? start : start - 1]);
       const bottom = end ? this.#rows.share([attempt, end]) : top;
-      pen.fillRect(0, Math.min(Math.floor(top * marks.height), marks.height - thin), marks.width, Math.max(thin, (bottom - top) * marks.height));
+      pen.fillRect(
+        0,
+        Math.min(Math.floor(top * marks.height), marks.height - thin),
+        marks.width,
+        Math.max(thin, (bottom - top) * marks.height),
+      );
     }
     marks.dataset.marks = found.length;
   }

@@ -11,8 +11,12 @@ let known;
 /** Spiders and sites are asked for once per page. */
 function things() {
   known ??= Promise.all([
-    api("GET /spiders", { query: { limit: 1000 } }).then((answer) => answer.spiders.filter((one) => one.latest)).catch(() => []),
-    api("GET /jobs/sites").then((answer) => answer.sites).catch(() => []),
+    api("GET /spiders", { query: { limit: 1000 } })
+      .then((answer) => answer.spiders.filter((one) => one.latest))
+      .catch(() => []),
+    api("GET /jobs/sites")
+      .then((answer) => answer.sites)
+      .catch(() => []),
   ]);
   return known;
 }
@@ -26,9 +30,15 @@ function link(path, query = {}) {
 
 /** What the page itself offers: its places, and the buttons beside its heading. */
 function offered() {
-  const places = [...document.querySelectorAll("#menu a")].slice(1).map((one) => choice("Go to", one.textContent.trim(), () => one.click(), one.dataset.key));
-  const buttons = [...document.querySelectorAll("main .head .actions :is(a, button), main [data-offered], #menu .foot button")];
-  const acts = buttons.filter((one) => !one.disabled).map((one) => choice("Do", one.textContent.trim(), () => one.click(), one.dataset.key));
+  const places = [...document.querySelectorAll("#menu a")]
+    .slice(1)
+    .map((one) => choice("Go to", one.textContent.trim(), () => one.click(), one.dataset.key));
+  const buttons = [
+    ...document.querySelectorAll("main .head .actions :is(a, button), main [data-offered], #menu .foot button"),
+  ];
+  const acts = buttons
+    .filter((one) => !one.disabled)
+    .map((one) => choice("Do", one.textContent.trim(), () => one.click(), one.dataset.key));
   return [...acts, ...places];
 }
 
@@ -39,12 +49,25 @@ async function found(text, signal) {
   const wanted = text.trim().toLowerCase();
   const matches = (one) => wanted.split(/\s+/).every((part) => one.words.toLowerCase().includes(part));
   if (!wanted) return offered();
-  const [[spiders, sites], schedules, jobs] = await Promise.all([things(), schedulesWith(text.trim(), signal), jobsWith(text.trim(), signal)]);
+  const [[spiders, sites], schedules, jobs] = await Promise.all([
+    things(),
+    schedulesWith(text.trim(), signal),
+    jobsWith(text.trim(), signal),
+  ]);
   const ofSpiders = spiders.map((one) =>
-    choice("Crawl with", one.name, goTo(link("/console/crawl", { project: one.project, spider: one.name })), one.project),
+    choice(
+      "Crawl with",
+      one.name,
+      goTo(link("/console/crawl", { project: one.project, spider: one.name })),
+      one.project,
+    ),
   );
-  const pagesOfSites = sites.map((one) => choice("Site", one.site_name, goTo(link(`/console/sites/${encodeURIComponent(one.site_name)}`))));
-  const ofSites = sites.map((one) => choice("Runs of the site", one.site_name, goTo(link("/console/jobs", { site: one.site_name }))));
+  const pagesOfSites = sites.map((one) =>
+    choice("Site", one.site_name, goTo(link(`/console/sites/${encodeURIComponent(one.site_name)}`))),
+  );
+  const ofSites = sites.map((one) =>
+    choice("Runs of the site", one.site_name, goTo(link("/console/jobs", { site: one.site_name }))),
+  );
   return [
     ...offered().filter(matches),
     ...ofSpiders.filter(matches).slice(0, MOST),
@@ -56,16 +79,30 @@ async function found(text, signal) {
 }
 
 async function schedulesWith(text, signal) {
-  const page = await api("GET /schedules", { query: { q: text, limit: MOST, user_id: user() }, signal }).catch(() => ({ schedules: [] }));
+  const page = await api("GET /schedules", { query: { q: text, limit: MOST, user_id: user() }, signal }).catch(
+    () => ({ schedules: [] }),
+  );
   return page.schedules.map((one) =>
-    choice("Schedule", one.name ?? [one.spider ?? one.site, one.start_urls[0]].join(" "), goTo(link(`/console/schedules/${one.schedule_id}`)), one.interval),
+    choice(
+      "Schedule",
+      one.name ?? [one.spider ?? one.site, one.start_urls[0]].join(" "),
+      goTo(link(`/console/schedules/${one.schedule_id}`)),
+      one.interval,
+    ),
   );
 }
 
 async function jobsWith(text, signal) {
-  const page = await api("GET /jobs", { query: { q: text, limit: MOST, user_id: user() }, signal }).catch(() => ({ jobs: [] }));
+  const page = await api("GET /jobs", { query: { q: text, limit: MOST, user_id: user() }, signal }).catch(() => ({
+    jobs: [],
+  }));
   const jobs = page.jobs.map((job) =>
-    choice("Job", `${job.spider} ${job.start_urls[0] ?? ""}`, goTo(link(`/console/jobs/${job.job_id}`)), `${job.status}, ${job.job_id.slice(0, 8)}`),
+    choice(
+      "Job",
+      `${job.spider} ${job.start_urls[0] ?? ""}`,
+      goTo(link(`/console/jobs/${job.job_id}`)),
+      `${job.status}, ${job.job_id.slice(0, 8)}`,
+    ),
   );
   if (!jobs.length && JOB_ID.test(text)) jobs.push(choice("Job", text, goTo(link(`/console/jobs/${text}`))));
   const all = choice("Search", `all jobs for “${shown(text, 60)}”`, goTo(link("/console/jobs", { q: text })));
@@ -76,10 +113,24 @@ export function open() {
   const list = h("ul", { role: "listbox", id: "palette-list", "aria-label": "Found" });
   const said = h("p", { class: "visually-hidden", role: "status" });
   const input = h("input", {
-    type: "text", role: "combobox", "aria-label": "Search jobs, spiders, sites and pages", "aria-controls": "palette-list",
-    "aria-expanded": "true", "aria-autocomplete": "list", autocomplete: "off", spellcheck: "false", placeholder: "Jobs, spiders, sites, pages, actions", maxlength: 200,
+    type: "text",
+    role: "combobox",
+    "aria-label": "Search jobs, spiders, sites and pages",
+    "aria-controls": "palette-list",
+    "aria-expanded": "true",
+    "aria-autocomplete": "list",
+    autocomplete: "off",
+    spellcheck: "false",
+    placeholder: "Jobs, spiders, sites, pages, actions",
+    maxlength: 200,
   });
-  const dialog = h("dialog", { class: "palette", "aria-label": "Search, or go to" }, h("div", { class: "palette-field" }, icon("search"), input), list, said);
+  const dialog = h(
+    "dialog",
+    { class: "palette", "aria-label": "Search, or go to" },
+    h("div", { class: "palette-field" }, icon("search"), input),
+    list,
+    said,
+  );
   const state = { choices: [], of: undefined, at: 0, asking: undefined, timer: undefined };
 
   const draw = (choices, text) => {

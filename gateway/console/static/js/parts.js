@@ -11,7 +11,12 @@ let last = Promise.resolve();
 export function renewPart(part, address = () => location.href, { push = false } = {}) {
   const load = () => {
     const from = address();
-    return window.htmx.ajax("GET", from, { target: part, select: part, swap: "outerHTML", ...(push && { push: from }) });
+    return window.htmx.ajax("GET", from, {
+      target: part,
+      select: part,
+      swap: "outerHTML",
+      ...(push && { push: from }),
+    });
   };
   last = last.then(load, load);
 }

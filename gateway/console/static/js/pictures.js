@@ -13,8 +13,17 @@ function showLarge(picture, address) {
   const name = picture.alt;
   const large = h("img", { src: picture.src, alt: name });
   const close = h("button", { class: "button", autofocus: true }, "Close");
-  const buttons = h("form", { method: "dialog", class: "buttons" }, h("a", { class: "button", href: address, download: true }, "Download"), close);
-  const dialog = h("dialog", { class: "large", "aria-label": name }, h("div", { class: "dialog" }, large, h("p", {}, h("bdi", {}, name)), buttons));
+  const buttons = h(
+    "form",
+    { method: "dialog", class: "buttons" },
+    h("a", { class: "button", href: address, download: true }, "Download"),
+    close,
+  );
+  const dialog = h(
+    "dialog",
+    { class: "large", "aria-label": name },
+    h("div", { class: "dialog" }, large, h("p", {}, h("bdi", {}, name)), buttons),
+  );
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);
   dialog.showModal();

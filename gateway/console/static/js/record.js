@@ -21,7 +21,9 @@ const isRaw = (value) => JSON.isRawJSON?.(value) ?? false;
 export function parse(text) {
   if (!JSON.rawJSON) return JSON.parse(text);
   return JSON.parse(text, (_, value, { source }) =>
-    typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value) ? JSON.rawJSON(source) : value,
+    typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value)
+      ? JSON.rawJSON(source)
+      : value,
   );
 }
 
@@ -109,7 +111,8 @@ export function tree(value, depth = 0, isTime = () => false) {
   const more = h("button", { class: "button small", type: "button" });
   let done = 0;
   const add = () => {
-    for (const [name, one] of entries.slice(done, done + ENTRIES)) list.append(branch(name, one, depth, isTime(name)));
+    for (const [name, one] of entries.slice(done, done + ENTRIES))
+      list.append(branch(name, one, depth, isTime(name)));
     done += ENTRIES;
     more.textContent = `${count(entries.length - done)} more`;
     more.hidden = done >= entries.length;
@@ -159,18 +162,30 @@ export class Drawer {
     this.#step = step;
     this.#isTime = isTime;
     const button = (name, words, act) => {
-      const made = h("button", { class: "button quiet small", type: "button", "aria-label": words, title: words }, icon(name));
+      const made = h(
+        "button",
+        { class: "button quiet small", type: "button", "aria-label": words, title: words },
+        icon(name),
+      );
       made.addEventListener("click", act);
       return made;
     };
-    const copy = h("button", { class: "button small", type: "button", "aria-live": "polite" }, icon("copy"), "Copy as JSON");
+    const copy = h(
+      "button",
+      { class: "button small", type: "button", "aria-live": "polite" },
+      icon("copy"),
+      "Copy as JSON",
+    );
     copy.addEventListener("click", async () => {
       const done = await copied(JSON.stringify(this.#record, null, 2), this.#dialog);
       copy.lastChild.data = done ? "Copied" : "Not copied: this browser forbids it";
       setTimeout(() => (copy.lastChild.data = "Copy as JSON"), 3000);
     });
     const close = button("close", "Close", () => this.#dialog.close());
-    const steps = [button("previous", "Previous record", () => this.#go(-1)), button("next", "Next record", () => this.#go(1))];
+    const steps = [
+      button("previous", "Previous record", () => this.#go(-1)),
+      button("next", "Next record", () => this.#go(1)),
+    ];
     const head = h("div", { class: "drawer-head" }, this.#title, ...steps, copy, close);
     this.#dialog = h("dialog", { class: "drawer", "aria-labelledby": "drawer-title" }, head, this.#content);
     this.#dialog.addEventListener("click", (event) => event.target === this.#dialog && this.#dialog.close());

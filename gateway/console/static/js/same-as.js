@@ -1,11 +1,14 @@
 // A request as other programs make it: for a shell with curl, for our command line, and in Python with httpx.
 
 // Controls, and characters that change the direction or the place of the text around them.
-const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+const INVISIBLE =
+  /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
 
 /** JSON whose invisible characters are escapes. */
 export const json = (value, indent) =>
-  JSON.stringify(value, null, indent).replace(INVISIBLE, (found) => (found === "\n" ? found : `\\u${found.charCodeAt(0).toString(16).padStart(4, "0")}`));
+  JSON.stringify(value, null, indent).replace(INVISIBLE, (found) =>
+    found === "\n" ? found : `\\u${found.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
 
 /** A word of a POSIX shell. */
 export const word = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`);
@@ -25,7 +28,13 @@ export function python({ origin, path, body, withKey }) {
     lines.unshift("import os", "");
     lines.push(`    headers={"Authorization": f"Bearer {os.environ['DISCOVERYBOT_KEY']}"},`);
   }
-  lines.push(`    json=${literal(body, "    ")},`, "    timeout=30,", ")", "answer.raise_for_status()", "print(answer.text)");
+  lines.push(
+    `    json=${literal(body, "    ")},`,
+    "    timeout=30,",
+    ")",
+    "answer.raise_for_status()",
+    "print(answer.text)",
+  );
   return lines.join("\n");
 }
 
@@ -45,8 +54,15 @@ function literal(value, margin = "") {
 
 /** Fields that have an option of the same meaning, with its name. */
 const OPTIONS = {
-  project: "--project", version: "--version", user_id: "--user", schedule_at: "--at", timezone: "--timezone",
-  jitter: "--jitter", overlap: "--overlap", ends_at: "--until", max_runs: "--max-runs",
+  project: "--project",
+  version: "--version",
+  user_id: "--user",
+  schedule_at: "--at",
+  timezone: "--timezone",
+  jitter: "--jitter",
+  overlap: "--overlap",
+  ends_at: "--until",
+  max_runs: "--max-runs",
 };
 
 /** Our command line; `options`: more of them; `without` names the fields that it has no option for. */
@@ -73,4 +89,5 @@ function interval(text) {
   return every ? `--every=${word(every[1])}` : `--cron=${word(text)}`;
 }
 
-const pairs = (option, values, spelled) => Object.entries(values).map(([name, value]) => `${option}=${word(`${name}=${spelled(value)}`)}`);
+const pairs = (option, values, spelled) =>
+  Object.entries(values).map(([name, value]) => `${option}=${word(`${name}=${spelled(value)}`)}`);

@@ -34,20 +34,32 @@ class SavedViews extends HTMLElement {
     const links = views.map((view) =>
       h(
         "a",
-        { class: "chip", href: `${this.dataset.path}?${view.query}`, "aria-current": view === current ? "page" : null },
+        {
+          class: "chip",
+          href: `${this.dataset.path}?${view.query}`,
+          "aria-current": view === current ? "page" : null,
+        },
         shown(view.name, 40),
         view.name === first ? h("span", { class: "muted" }, "first") : null,
       ),
     );
-    const buttons = current ? this.ofCurrent(current, first) : here() ? [button("Save this view…", () => this.save())] : [];
+    const buttons = current
+      ? this.ofCurrent(current, first)
+      : here()
+        ? [button("Save this view…", () => this.save())]
+        : [];
     this.replaceChildren(...links, ...buttons);
   }
 
   ofCurrent(view, first) {
     const isFirst = view.name === first;
     return [
-      button(isFirst ? "No longer open first" : "Open first", () => this.change((kept) => (kept.first = isFirst ? null : view.name))),
-      button("Remove view", () => this.change((kept) => (kept.views = kept.views.filter((one) => one.name !== view.name)))),
+      button(isFirst ? "No longer open first" : "Open first", () =>
+        this.change((kept) => (kept.first = isFirst ? null : view.name)),
+      ),
+      button("Remove view", () =>
+        this.change((kept) => (kept.views = kept.views.filter((one) => one.name !== view.name))),
+      ),
     ];
   }
 
@@ -73,7 +85,12 @@ class SavedViews extends HTMLElement {
         h("div", { class: "field" }, h("label", { for: "view-name" }, "Name"), input),
         h("div", { class: "field tick" }, first, h("label", { for: "view-first" }, "Open the list of jobs with it")),
         h("p", { class: "muted small" }, "It is kept in this browser. To share it, send its address."),
-        h("div", { class: "buttons" }, h("button", { class: "button", type: "button", onclick: () => dialog.close() }, "Cancel"), h("button", { class: "button primary", value: "save" }, "Save")),
+        h(
+          "div",
+          { class: "buttons" },
+          h("button", { class: "button", type: "button", onclick: () => dialog.close() }, "Cancel"),
+          h("button", { class: "button primary", value: "save" }, "Save"),
+        ),
       ),
     );
     dialog.addEventListener("close", () => {

@@ -36,7 +36,8 @@ async function showSpider() {
   if (!page) return;
   const { value } = form.elements.start_urls;
   const typed = [...form.elements].filter(({ name }) => touched.has(name) && name.startsWith("params"));
-  for (const id of ["version-field", "parameters", "spiders"]) document.getElementById(id).replaceWith(document.adoptNode(page.getElementById(id)));
+  for (const id of ["version-field", "parameters", "spiders"])
+    document.getElementById(id).replaceWith(document.adoptNode(page.getElementById(id)));
   form.elements.start_urls.value = value;
   for (const old of typed) {
     const field = form.elements[old.name];
@@ -53,7 +54,10 @@ async function look() {
   const found = missing ? [missing] : await preview();
   if (!found) return;
   clearProblems(form);
-  mark(form, found.filter(({ field }) => field && [...touched].some((name) => field === name || field.startsWith(`${name}.`))));
+  mark(
+    form,
+    found.filter(({ field }) => field && [...touched].some((name) => field === name || field.startsWith(`${name}.`))),
+  );
 }
 
 /** Says the runs to come, and returns what is wrong; undefined if something else is asked for meanwhile. */
@@ -67,13 +71,21 @@ async function preview() {
   } catch (error) {
     if (error.name === "AbortError") return undefined;
     const found = error.detail?.problems ?? [{ field: error.field, message: error.message }];
-    say(problems(found.map(({ field, message }) => ({ message: field && !message.startsWith(field) ? `${field}: ${message}` : message }))));
+    say(
+      problems(
+        found.map(({ field, message }) => ({
+          message: field && !message.startsWith(field) ? `${field}: ${message}` : message,
+        })),
+      ),
+    );
     return found;
   }
 }
 
 function asked(body) {
-  return Object.fromEntries(Object.entries(body).filter(([name, value]) => value != null && !NOT_ASKED.includes(name)));
+  return Object.fromEntries(
+    Object.entries(body).filter(([name, value]) => value != null && !NOT_ASKED.includes(name)),
+  );
 }
 
 function say(element) {

@@ -40,7 +40,8 @@ function press(key, now) {
 }
 
 /** Whether the last key only makes sense after the one before it. */
-const isWithin = ([first, second]) => second !== undefined && document.querySelector(`[data-key^="${CSS.escape(first)} "]`) !== null;
+const isWithin = ([first, second]) =>
+  second !== undefined && document.querySelector(`[data-key^="${CSS.escape(first)} "]`) !== null;
 
 function named(keys) {
   const selector = `[data-key="${CSS.escape(keys)}"]:not(:disabled)`;
@@ -48,7 +49,8 @@ function named(keys) {
 }
 
 /** A field that has just gone with its dialog has the focus for a moment more. */
-const isTyping = (element) => element instanceof Element && element.matches(FIELDS) && !element.matches(BUTTONS) && element.checkVisibility();
+const isTyping = (element) =>
+  element instanceof Element && element.matches(FIELDS) && !element.matches(BUTTONS) && element.checkVisibility();
 
 function areOff() {
   try {
@@ -66,7 +68,9 @@ function openPalette() {
 function listKeys() {
   const here = [...document.querySelectorAll("main [data-key]")];
   const taken = new Set(here.map(({ dataset }) => dataset.key));
-  const everywhere = [...document.querySelectorAll("body > :not(main) [data-key]")].filter(({ dataset }) => !taken.has(dataset.key));
+  const everywhere = [...document.querySelectorAll("body > :not(main) [data-key]")].filter(
+    ({ dataset }) => !taken.has(dataset.key),
+  );
   const off = h("input", { type: "checkbox", id: "keys-on", onchange: () => switchKeys(off.checked) });
   off.checked = !areOff();
   const dialog = h(
@@ -78,7 +82,12 @@ function listKeys() {
       h("h2", { id: "keys-title" }, "Shortcuts"),
       keys("On this page", here),
       keys("Everywhere", everywhere, line("Ctrl K", "Search, or go to a page")),
-      h("div", { class: "field tick" }, off, h("label", { for: "keys-on" }, "Single keys do this (Ctrl K always does)")),
+      h(
+        "div",
+        { class: "field tick" },
+        off,
+        h("label", { for: "keys-on" }, "Single keys do this (Ctrl K always does)"),
+      ),
       h("div", { class: "buttons" }, h("button", { class: "button", autofocus: true }, "Close")),
     ),
   );
@@ -94,10 +103,13 @@ function keys(title, elements, more) {
   return h("section", {}, h("h3", {}, title), h("dl", {}, more, ...rows));
 }
 
-const line = (names, words) => h("div", {}, h("dt", {}, ...names.split(" ").flatMap((key) => [h("kbd", {}, key), " "])), h("dd", {}, words));
+const line = (names, words) =>
+  h("div", {}, h("dt", {}, ...names.split(" ").flatMap((key) => [h("kbd", {}, key), " "])), h("dd", {}, words));
 
 const wordsOf = (element) =>
-  element.dataset.keyWords ?? element.getAttribute("aria-label") ?? (element.textContent.trim() || element.labels?.[0]?.textContent.trim() || "");
+  element.dataset.keyWords ??
+  element.getAttribute("aria-label") ??
+  (element.textContent.trim() || element.labels?.[0]?.textContent.trim() || "");
 
 function switchKeys(on) {
   try {

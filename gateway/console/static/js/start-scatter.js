@@ -14,10 +14,28 @@ const NEAR = 12;
 const APART = 16;
 const WORDS = 84;
 const DRAG = 5;
-const TICKS = [[0.1, "0.1 s"], [1, "1 s"], [10, "10 s"], [60, "1 min"], [600, "10 min"], [3600, "1 h"], [36_000, "10 h"], [86_400, "1 d"], [864_000, "10 d"]];
+const TICKS = [
+  [0.1, "0.1 s"],
+  [1, "1 s"],
+  [10, "10 s"],
+  [60, "1 min"],
+  [600, "10 min"],
+  [3600, "1 h"],
+  [36_000, "10 h"],
+  [86_400, "1 d"],
+  [864_000, "10 d"],
+];
 const STEPS = [1, 5, 15, 60, 300, 900, 3600, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000, 31_536_000];
 const MOST_STEPS = 8;
-const COLOURS = { finished: "--good", partial: "--warn", error: "--bad", cancelled: "--calm", running: "--accent", paused: "--warn", pending: "--wait" };
+const COLOURS = {
+  finished: "--good",
+  partial: "--warn",
+  error: "--bad",
+  cancelled: "--calm",
+  running: "--accent",
+  paused: "--warn",
+  pending: "--wait",
+};
 
 class StartScatter extends HTMLElement {
   connectedCallback() {
@@ -65,14 +83,21 @@ class StartScatter extends HTMLElement {
     for (const { status: name } of this.points) counts.set(name, (counts.get(name) ?? 0) + 1);
     const words = [...counts].map(([name, number]) => `${count(number)} ${name}`);
     const kind = isSample ? "a sample of " : "";
-    this.canvas.setAttribute("aria-label", `Starts and durations of ${kind}${count(this.points.length)} jobs: ${words.join(", ")}`);
+    this.canvas.setAttribute(
+      "aria-label",
+      `Starts and durations of ${kind}${count(this.points.length)} jobs: ${words.join(", ")}`,
+    );
     if (!this.points.length) {
       this.legend.textContent = "No job that matches has started.";
       return;
     }
     this.legend.replaceChildren(
       ...[...counts].map(([name, number]) => h("span", {}, status(name), ` ${count(number)}`)),
-      h("span", {}, `${isSample ? "A sample. " : ""}Start and duration. Drag over a time to see the jobs that started then.`),
+      h(
+        "span",
+        {},
+        `${isSample ? "A sample. " : ""}Start and duration. Drag over a time to see the jobs that started then.`,
+      ),
     );
   }
 
@@ -96,7 +121,9 @@ class StartScatter extends HTMLElement {
   scale() {
     const starts = this.points.map((point) => point.start);
     const lengths = this.points.map((point) => point.seconds);
-    const [first, last] = starts.length ? [Math.min(...starts), Math.max(...starts)] : [Date.now() - 3_600_000, Date.now()];
+    const [first, last] = starts.length
+      ? [Math.min(...starts), Math.max(...starts)]
+      : [Date.now() - 3_600_000, Date.now()];
     const pad = Math.max((last - first) * 0.02, 1000);
     this.times = [first - pad, last + pad];
     this.lengths = [Math.log(Math.min(1, ...lengths)), Math.log(Math.max(60, ...lengths) * 1.3)];
@@ -109,7 +136,11 @@ class StartScatter extends HTMLElement {
 
   y(seconds) {
     const [low, high] = this.lengths;
-    return this.frame.height - EDGE.bottom - ((Math.log(seconds) - low) / (high - low)) * (this.frame.height - EDGE.top - EDGE.bottom);
+    return (
+      this.frame.height -
+      EDGE.bottom -
+      ((Math.log(seconds) - low) / (high - low)) * (this.frame.height - EDGE.top - EDGE.bottom)
+    );
   }
 
   timeAt(x) {
@@ -133,7 +164,10 @@ class StartScatter extends HTMLElement {
       pen.fillText(words, EDGE.left - 6, y);
     }
     pen.textAlign = "center";
-    for (const [time, words] of marks(...this.times, Math.max(2, Math.min(MOST_STEPS, Math.floor(this.frame.width / 110))))) {
+    for (const [time, words] of marks(
+      ...this.times,
+      Math.max(2, Math.min(MOST_STEPS, Math.floor(this.frame.width / 110))),
+    )) {
       const x = this.x(time);
       line(pen, x, EDGE.top, x, this.frame.height - EDGE.bottom);
       const inside = Math.min(Math.max(x, WORDS / 2), this.frame.width - WORDS / 2);
@@ -254,8 +288,19 @@ function shape(pen, name, x, y, style) {
 function* marks(first, last, most) {
   const step = (STEPS.find((one) => (last - first) / (one * 1000) <= most) ?? STEPS.at(-1)) * 1000;
   const zone = new Date(first).getTimezoneOffset() * 60_000;
-  const format = new Intl.DateTimeFormat("en-GB", step < 86_400_000 ? { hour: "2-digit", minute: "2-digit", ...(step < 60_000 && { second: "2-digit" }), ...(last - first > 86_400_000 && { day: "numeric", month: "short" }) } : { day: "numeric", month: "short" });
-  for (let time = Math.ceil((first - zone) / step) * step + zone; time < last; time += step) yield [time, format.format(time)];
+  const format = new Intl.DateTimeFormat(
+    "en-GB",
+    step < 86_400_000
+      ? {
+          hour: "2-digit",
+          minute: "2-digit",
+          ...(step < 60_000 && { second: "2-digit" }),
+          ...(last - first > 86_400_000 && { day: "numeric", month: "short" }),
+        }
+      : { day: "numeric", month: "short" },
+  );
+  for (let time = Math.ceil((first - zone) / step) * step + zone; time < last; time += step)
+    yield [time, format.format(time)];
 }
 
 customElements.define("start-scatter", StartScatter);

@@ -132,7 +132,8 @@ class Stream {
     const key = this.#path.startsWith("/events") && job ? `${kind} ${job}` : kind;
     this.#latest.delete(key); // so that the newest one comes last
     this.#latest.set(key, event);
-    if (this.#latest.size > MOST_KEPT) this.#latest.delete([...this.#latest.keys()].find((one) => one !== "snapshot"));
+    if (this.#latest.size > MOST_KEPT)
+      this.#latest.delete([...this.#latest.keys()].find((one) => one !== "snapshot"));
   }
 
   #flush() {
@@ -186,7 +187,9 @@ export class Hub {
   }
 
   #balance() {
-    const streams = [...this.#streams.values()].sort((a, b) => b.rank - a.rank || b.isOpen - a.isOpen || a.since - b.since);
+    const streams = [...this.#streams.values()].sort(
+      (a, b) => b.rank - a.rank || b.isOpen - a.isOpen || a.since - b.since,
+    );
     for (const stream of streams.slice(MOST_OPEN)) stream.rest();
     for (const stream of streams.slice(0, MOST_OPEN)) stream.wake();
     this.#turn ??= setTimeout(() => this.#takeTurns(), TURN);

@@ -44,7 +44,12 @@ export function icon(name) {
 /** The address of a symbol of `icons.svg`. */
 export const symbol = (name) => `${new URL("../icons.svg", import.meta.url).pathname}#${name}`;
 
-const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+const UNITS = [
+  [86400, "d"],
+  [3600, "h"],
+  [60, "min"],
+  [1, "s"],
+];
 
 /** `2 h 5 min`, from seconds. */
 export function duration(value) {

@@ -24,6 +24,7 @@ if (kept) {
 }
 document.addEventListener("htmx:response:error", (event) => {
   const { response } = event.detail.ctx;
-  if (response.status !== 401) toast(`This part could not be loaded (${response.status}). Load the page again.`, "bad");
+  if (response.status !== 401)
+    toast(`This part could not be loaded (${response.status}). Load the page again.`, "bad");
 });
 document.addEventListener("htmx:error", () => toast("The gateway does not answer. Is it running?", "bad"));

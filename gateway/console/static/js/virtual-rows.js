@@ -144,7 +144,8 @@ export class VirtualRows {
     this.#walk();
     if (this.#isStuck) [this.#first, this.#above] = [Math.max(0, this.#count - 1), 0];
     let from = Math.max(0, this.#first - SPARE - Math.max(0, Math.ceil(-this.#above / ROW)));
-    if (this.#isStuck || this.#first + needed >= this.#count) from = Math.max(0, Math.min(from, this.#count - needed - SPARE));
+    if (this.#isStuck || this.#first + needed >= this.#count)
+      from = Math.max(0, Math.min(from, this.#count - needed - SPARE));
     const to = Math.min(this.#count, Math.max(this.#first, from) + needed + SPARE);
     this.#fill(from, to);
     this.#place(from, to, height);
@@ -154,7 +155,8 @@ export class VirtualRows {
   #walk() {
     this.#first = Math.min(this.#first, Math.max(0, this.#count));
     while (this.#above < 0 && this.#first > 0) this.#above += this.#heightOf(--this.#first);
-    while (this.#first < this.#count - 1 && this.#above >= this.#heightOf(this.#first)) this.#above -= this.#heightOf(this.#first++);
+    while (this.#first < this.#count - 1 && this.#above >= this.#heightOf(this.#first))
+      this.#above -= this.#heightOf(this.#first++);
     if (this.#first === 0 && this.#above < 0) this.#above = 0;
   }
 

@@ -27,7 +27,10 @@ class WhenFields extends HTMLElement {
   /** What is still to be filled in, as a fault of its field; undefined if nothing is. */
   get missing() {
     if (!this.isAgain || this.fields.interval.value.trim()) return undefined;
-    return { field: "interval", message: "Fill in the interval: a cron expression such as `0 9 * * *`, which is every day at 9:00." };
+    return {
+      field: "interval",
+      message: "Fill in the interval: a cron expression such as `0 9 * * *`, which is every day at 9:00.",
+    };
   }
 
   /** Choose what an interval says, if it is one of those that a form can write. */
