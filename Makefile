@@ -1,7 +1,7 @@
 # All you need is Python 3.11 or later and make: uv, and all else, comes from PyPI into this folder.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up demo quick test faults check bench bench-long docs fmt screenshots release clean
+.PHONY: help up demo quick test faults check scripts bench bench-long docs fmt screenshots release clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -11,6 +11,9 @@ STAMP := .venv/.synced
 HELM := v3.22.0
 #: A Python with the oldest Scrapy that projects may pin, for tests.
 OLDEST := .tools/scrapy-oldest/.synced
+#: What checks the console's scripts; the browser gets none of it.
+NPM := .tools/javascript
+CONSOLE := gateway/console
 
 # uv on PATH if it is 0.9 or later, else one of our own
 define find-uv
@@ -61,6 +64,16 @@ check: $(STAMP) ## Lint, formatting, types, import rules, spelling
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/typos
+	@$(MAKE) --no-print-directory scripts
+
+# on Debian's root node is installed by now for the tests anyway; at a desk without it the rest is still worth a check
+scripts: ## Lint, formatting and types of the console's scripts; needs Node.js with npm
+	@command -v node >/dev/null && command -v npm >/dev/null || tests/install-system-packages nodejs npm; \
+	if command -v node >/dev/null && command -v npm >/dev/null; then \
+	  $(MAKE) -s $(NPM)/.synced && cd $(CONSOLE) && set -x && ../../$(NPM)/node_modules/.bin/biome check; \
+	else \
+	  echo "JavaScript is not checked: node and npm are not installed"; [ "$$CI" != true ]; \
+	fi
 
 # over two minutes of CPU and a hundred modules, so no part of `make test`; a helm on PATH is as good there
 .tools/bin/helm:
@@ -94,6 +107,7 @@ release: $(STAMP) ## Tag VERSION=… with its notes from CHANGELOG, if every pla
 fmt: $(STAMP) ## Format, and mend what can be mended
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+	@if [ -e $(NPM)/.synced ]; then cd $(CONSOLE) && set -x && ../../$(NPM)/node_modules/.bin/biome check --write; fi
 
 screenshots: $(STAMP) ## Make the pictures of docs/console.md anew
 	@tests/install-system-packages
@@ -108,6 +122,12 @@ $(STAMP): pyproject.toml uv.lock
 	echo "Installing what uv.lock names into .venv/"; \
 	env -u VIRTUAL_ENV "$$uv" sync --frozen --quiet --compile-bytecode; \
 	touch $@
+
+$(NPM)/.synced: $(CONSOLE)/package.json $(CONSOLE)/package-lock.json
+	@echo "Installing what $(CONSOLE)/package-lock.json names into $(NPM)/"
+	@mkdir -p $(NPM) && cp $(CONSOLE)/package.json $(CONSOLE)/package-lock.json $(NPM)
+	@cd $(NPM) && npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
+	@touch $@
 
 $(OLDEST): tests/scrapy-oldest.txt $(STAMP)
 	@set -e; $(find-uv); \

@@ -53,7 +53,14 @@ def test_hooks_before_a_commit_are_fetched_from_nowhere() -> None:
     repositories = _yaml(".pre-commit-config.yaml")["repos"]
     hooks = [hook for repository in repositories for hook in repository["hooks"]]
     assert {repository["repo"] for repository in repositories} == {"local"}
-    assert all(hook["language"] == "system" and hook["entry"].startswith(".venv/bin/") for hook in hooks)
+    assert all(hook["language"] == "system" and hook["entry"].startswith((".venv/bin/", "make ")) for hook in hooks)
+
+
+def test_what_checks_scripts_is_locked_and_comes_from_whichever_registry_npm_is_set_to() -> None:
+    locked = json.loads((ROOT / "gateway/console/package-lock.json").read_text(encoding="utf-8"))["packages"]
+    tools = locked.pop("")["devDependencies"]
+    assert all(locked[f"node_modules/{name}"]["version"] == version for name, version in tools.items())
+    assert all("integrity" in package and "resolved" not in package for package in locked.values())
 
 
 def test_the_runner_goes_through_the_same_gate_on_the_oldest_and_newest_python() -> None:

@@ -10,7 +10,7 @@
 // `data-target`, as it is: text of others never goes into `data-then`), `refresh:#list` (by htmx:
 // the element with this selector takes its new content from this page), `toast:words`, `reset`, `event:name`
 // (a bubbling event, whose detail is the answer). `data-confirm="…?"` asks first; `data-yes` is the word of its button.
-import { api, ApiError } from "./api.js";
+import { ApiError, api } from "./api.js";
 import { confirmed } from "./dialog.js";
 import { renewPart } from "./parts.js";
 import { h, prose, shown } from "./text.js";
@@ -56,13 +56,13 @@ export function bodyOf(form) {
       (field.type === "radio" && !field.checked)
     )
       continue;
-    const value = valueOf(field);
+    const value = valueIn(field);
     if (value !== undefined && !isDefault(field, value)) put(body, field.name, value);
   }
   return body;
 }
 
-function valueOf(field) {
+function valueIn(field) {
   if (field.type === "checkbox")
     return field.dataset.type === "boolean" ? field.checked : field.checked ? field.value : undefined;
   if (field.multiple)
@@ -89,7 +89,8 @@ function put(body, field, value) {
   const [, first, name] = field.match(/^([^.]*)\.?(.*)$/s);
   if (first === "__proto__" || name === "__proto__")
     throw Object.assign(new Error("cannot have this name"), { field });
-  const values = name ? (body[first] ??= empty()) : body;
+  if (name) body[first] ??= empty();
+  const values = name ? body[first] : body;
   const last = name || first;
   values[last] = Object.hasOwn(values, last) && !Array.isArray(value) ? [values[last], value].flat() : value;
 }
@@ -101,8 +102,8 @@ export function filled(text, values) {
   return text.replace(/\{([\w.]+)\}/g, (_, path) => encodeURIComponent(path.split(".").reduce(own, values) ?? ""));
 }
 
-/** Call the API as the form says. Returns its answer; throws `ApiError`. */
-export async function send(form) {
+/** Call the API as the form says. Resolves to its answer, or throws `ApiError`. */
+export function send(form) {
   const values = bodyOf(form);
   const call = filled(form.dataset.api, values);
   for (const [, name] of form.dataset.api.matchAll(/\{(\w+)\}/g)) delete values[name];

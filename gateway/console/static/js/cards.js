@@ -7,8 +7,10 @@ function label() {
     const columns = [...table.tHead.rows[0].cells];
     // some name no main column: it is the first then
     const lead = columns.find((column) => column.matches(".fill")) ?? columns[0];
-    for (const row of table.tBodies[0].rows)
-      columns.forEach((column, at) => row.cells[at] && mark(row.cells[at], column, column === lead));
+    for (const row of table.tBodies[0].rows) {
+      for (const [at, cell] of [...row.cells].entries())
+        if (columns[at]) mark(cell, columns[at], columns[at] === lead);
+    }
   }
 }
 

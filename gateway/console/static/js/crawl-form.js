@@ -1,6 +1,6 @@
 // The form of a new crawl: what will happen is said as one types, and what the same request is for other programs.
 import { bodyOf, clearProblems, mark } from "./act.js";
-import { address, api, ApiError, latestPageAt } from "./api.js";
+import { ApiError, address, api, latestPageAt } from "./api.js";
 import { preview, refusal, verdictOf } from "./crawl-preview.js";
 import { commandLine, curl, python } from "./same-as.js";
 import { h, prose, shown } from "./text.js";
@@ -147,7 +147,7 @@ async function showSpider() {
 }
 
 let searched;
-async function search(text) {
+function search(text) {
   clearTimeout(searched);
   searched = setTimeout(async () => {
     const query = { q: text || null, project: form.elements.project.value || null, limit: 50 };

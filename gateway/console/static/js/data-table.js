@@ -391,12 +391,8 @@ class DataTable extends HTMLElement {
     const { signal } = this.#reading;
     this.#isOld = false;
     this.#news.hidden = true;
-    const take = () => {
-      const taken = first;
-      first = undefined;
-      return taken;
-    };
-    this.#pages = new Pages(async (after) => (!after && take()) || this.#read(after, signal));
+    const known = [first];
+    this.#pages = new Pages((after) => (!after && known.pop()) || this.#read(after, signal));
     // a page that gets shorter for a moment would jump
     if (this.#window.size) this.#box.style.minHeight = `${this.#box.offsetHeight}px`;
     for (const { body } of this.#window.values()) body.remove();

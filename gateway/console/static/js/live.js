@@ -30,15 +30,15 @@ export function followRows({ user, onStranger, onChange, onGap } = {}) {
       wasLost = state === "lost" || (wasLost && state !== "open");
     },
     onEvents: (events) => {
-      if (!isPast) events.forEach(({ name, data }) => hear(name, JSON.parse(data)));
+      if (!isPast) for (const { name, data } of events) hear(name, JSON.parse(data));
     },
   });
   function hear(name, data) {
-    if (name === "snapshot") data.jobs.forEach((job) => meet("status", job));
+    if (name === "snapshot") for (const job of data.jobs) meet("status", job);
     else if (name === "status" || name === "progress") meet(name, data);
   }
   function meet(name, job) {
-    const rows = document.querySelectorAll(`[data-job="${CSS.escape(job.job_id)}"]`);
+    const rows = rowsOf(job);
     if (!rows.length && name === "status") onStranger?.(job);
     let changed = false;
     for (const row of rows) changed = update(row, name, job) || changed;
@@ -50,9 +50,11 @@ export function followRows({ user, onStranger, onChange, onGap } = {}) {
   };
 }
 
+const rowsOf = (job) => document.querySelectorAll(`[data-job="${CSS.escape(job.job_id)}"]`);
+
 /** Bring the rows of a job up to date with what the API says of it. */
 export function renew(job) {
-  document.querySelectorAll(`[data-job="${CSS.escape(job.job_id)}"]`).forEach((row) => update(row, "status", job));
+  for (const row of rowsOf(job)) update(row, "status", job);
 }
 
 /** Returns whether the status has changed. */

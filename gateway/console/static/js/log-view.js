@@ -79,6 +79,26 @@ class LogView extends HTMLElement {
   // --- its parts
 
   #build() {
+    this.#makeButtons();
+    this.#makeBox();
+    const { levels, logger, error, wrap, follow, find, state, box, marks, none, new: fresh, announced } = this.#parts;
+    const buttons = [error, wrap, follow, find, ...this.#downloads()];
+    this.replaceChildren(
+      h("div", { class: "log-bar row" }, levels, logger, buttons, state),
+      this.#search.element,
+      h("div", { class: "log-frame" }, box, marks, none, fresh),
+      announced,
+    );
+    this.#view = new VirtualRows(
+      box,
+      (number, element) => this.#draw(number, element),
+      (where) => this.#scrolled(where),
+    );
+    this.#view.layer.setAttribute("role", "rowgroup");
+    box.addEventListener("click", (event) => this.#clicked(event));
+  }
+
+  #makeButtons() {
     const parts = this.#parts;
     parts.levels = h(
       "div",
@@ -101,6 +121,10 @@ class LogView extends HTMLElement {
       "data-key-too": "Ctrl F",
       "data-key-words": "Search in the log",
     });
+  }
+
+  #makeBox() {
+    const parts = this.#parts;
     parts.state = h("span", { class: "log-state small muted", role: "status" });
     parts.box = h("div", { class: "log-box", tabindex: 0, role: "table", "aria-label": "Log" });
     parts.marks = h("canvas", { class: "log-marks", "aria-hidden": "true" });
@@ -112,30 +136,6 @@ class LogView extends HTMLElement {
       onclick: () => this.#setFollowing(true),
     });
     parts.announced = h("p", { class: "visually-hidden", role: "status" });
-    this.replaceChildren(
-      h(
-        "div",
-        { class: "log-bar row" },
-        parts.levels,
-        parts.logger,
-        parts.error,
-        parts.wrap,
-        parts.follow,
-        parts.find,
-        this.#downloads(),
-        parts.state,
-      ),
-      this.#search.element,
-      h("div", { class: "log-frame" }, parts.box, parts.marks, parts.none, parts.new),
-      parts.announced,
-    );
-    this.#view = new VirtualRows(
-      parts.box,
-      (number, element) => this.#draw(number, element),
-      (where) => this.#scrolled(where),
-    );
-    this.#view.layer.setAttribute("role", "rowgroup");
-    parts.box.addEventListener("click", (event) => this.#clicked(event));
   }
 
   #button(words, name, act, attributes = {}) {
@@ -160,14 +160,9 @@ class LogView extends HTMLElement {
         icon("download"),
         h("span", {}, words),
       );
-    return [
-      link("Download", "Download the whole log", () => ({})),
-      (this.#parts.some = link(
-        "Download shown",
-        "Download the lines of this level and logger",
-        () => this.#rows.filter,
-      )),
-    ];
+    const shownLines = "Download the lines of this level and logger";
+    this.#parts.some = link("Download shown", shownLines, () => this.#rows.filter);
+    return [link("Download", "Download the whole log", () => ({})), this.#parts.some];
   }
 
   #download(filter) {
@@ -193,7 +188,8 @@ class LogView extends HTMLElement {
 
   /** Change the level or the logger, and stay where one is. */
   async #filter(change) {
-    const filter = (this.#wanted = { ...this.#wanted, ...change });
+    const filter = { ...this.#wanted, ...change };
+    this.#wanted = filter;
     const here = this.#here();
     const url = new URL(location.href);
     for (const [name, value] of Object.entries(filter)) {

@@ -110,9 +110,19 @@ async function jobsWith(text, signal) {
 }
 
 export function open() {
-  const list = h("ul", { role: "listbox", id: "palette-list", "aria-label": "Found" });
-  const said = h("p", { class: "visually-hidden", role: "status" });
-  const input = h("input", {
+  new Palette().open();
+}
+
+class Palette {
+  /** What is shown, and of which text it is: that may be the one before. */
+  #choices = [];
+  #of;
+  #at = 0;
+  #asking = new AbortController();
+  #timer;
+  #list = h("ul", { role: "listbox", id: "palette-list", "aria-label": "Found" });
+  #said = h("p", { class: "visually-hidden", role: "status" });
+  #input = h("input", {
     type: "text",
     role: "combobox",
     "aria-label": "Search jobs, spiders, sites and pages",
@@ -123,73 +133,86 @@ export function open() {
     spellcheck: "false",
     placeholder: "Jobs, spiders, sites, pages, actions",
     maxlength: 200,
+    oninput: () => this.#soon(),
+    onkeydown: (event) => this.#key(event),
   });
-  const dialog = h(
+  #dialog = h(
     "dialog",
-    { class: "palette", "aria-label": "Search, or go to" },
-    h("div", { class: "palette-field" }, icon("search"), input),
-    list,
-    said,
+    { class: "palette", "aria-label": "Search, or go to", onclose: () => this.#end() },
+    h("div", { class: "palette-field" }, icon("search"), this.#input),
+    this.#list,
+    this.#said,
   );
-  const state = { choices: [], of: undefined, at: 0, asking: undefined, timer: undefined };
 
-  const draw = (choices, text) => {
-    state.choices = choices;
-    state.of = text;
-    state.at = 0;
-    list.replaceChildren(...choices.map((one, place) => row(one, place, () => run(place))));
-    said.textContent = choices.length === 1 ? "1 found" : `${choices.length} found`;
-    mark();
-  };
-  const mark = () => {
-    [...list.children].forEach((one, place) => one.setAttribute("aria-selected", String(place === state.at)));
-    const current = list.children[state.at];
-    input.setAttribute("aria-activedescendant", current?.id ?? "");
+  open() {
+    const dialog = this.#dialog;
+    dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
+    document.body.append(dialog);
+    dialog.showModal();
+    this.#input.focus();
+    things();
+    this.#ask();
+  }
+
+  #end() {
+    clearTimeout(this.#timer);
+    this.#asking.abort();
+    this.#dialog.remove();
+  }
+
+  #draw(choices, text) {
+    this.#choices = choices;
+    this.#of = text;
+    this.#at = 0;
+    this.#list.replaceChildren(...choices.map((one, place) => row(one, place, () => this.#run(place))));
+    this.#said.textContent = choices.length === 1 ? "1 found" : `${choices.length} found`;
+    this.#mark();
+  }
+
+  #mark() {
+    const rows = [...this.#list.children];
+    for (const [place, one] of rows.entries()) one.setAttribute("aria-selected", String(place === this.#at));
+    const current = rows[this.#at];
+    this.#input.setAttribute("aria-activedescendant", current?.id ?? "");
     current?.scrollIntoView({ block: "nearest" });
-  };
-  const run = (place) => {
-    const chosen = state.choices[place];
+  }
+
+  #run(place) {
+    const chosen = this.#choices[place];
     if (!chosen) return;
-    dialog.close();
+    this.#dialog.close();
     chosen.act();
-  };
-  const ask = async () => {
-    state.asking?.abort();
-    const { signal } = (state.asking = new AbortController());
-    const text = input.value;
+  }
+
+  async #ask() {
+    this.#asking.abort();
+    this.#asking = new AbortController();
+    const { signal } = this.#asking;
+    const text = this.#input.value;
     const choices = await found(text, signal);
-    if (!signal.aborted) draw(choices, text);
-  };
-  /** What is shown may still be of the text before. */
-  const enter = async () => {
-    clearTimeout(state.timer);
-    if (state.of !== input.value) await ask();
-    if (state.of === input.value) run(state.at);
-  };
-  input.addEventListener("input", () => {
-    clearTimeout(state.timer);
-    state.timer = setTimeout(ask, PAUSE);
-  });
-  input.addEventListener("keydown", (event) => {
-    const count = state.choices.length;
-    const steps = { ArrowDown: 1, ArrowUp: -1 };
-    if (event.key in steps && count) state.at = (state.at + steps[event.key] + count) % count;
-    else if (event.key === "Enter") enter();
+    if (!signal.aborted) this.#draw(choices, text);
+  }
+
+  #soon() {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.#ask(), PAUSE);
+  }
+
+  async #enter() {
+    clearTimeout(this.#timer);
+    if (this.#of !== this.#input.value) await this.#ask();
+    if (this.#of === this.#input.value) this.#run(this.#at);
+  }
+
+  #key(event) {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const count = this.#choices.length;
+    if (step && count) this.#at = (this.#at + step + count) % count;
+    else if (event.key === "Enter") this.#enter();
     else return;
     event.preventDefault();
-    mark();
-  });
-  dialog.addEventListener("close", () => {
-    clearTimeout(state.timer);
-    state.asking?.abort();
-    dialog.remove();
-  });
-  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
-  document.body.append(dialog);
-  dialog.showModal();
-  input.focus();
-  things();
-  ask();
+    this.#mark();
+  }
 }
 
 function row({ group, words, more }, place, run) {

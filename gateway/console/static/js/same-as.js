@@ -1,8 +1,5 @@
 // A request as other programs make it: for a shell with curl, for our command line, and in Python with httpx.
-
-// Controls, and characters that change the direction or the place of the text around them.
-const INVISIBLE =
-  /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+import { INVISIBLE } from "./text.js";
 
 /** JSON whose invisible characters are escapes. */
 export const json = (value, indent) =>

@@ -97,7 +97,8 @@ class Stream {
     const url = new URL(this.#path, self.location.origin);
     if (this.#session) url.searchParams.set("session", this.#session);
     if (this.#at) url.searchParams.set("last_event_id", this.#at);
-    const source = (this.#source = new EventSource(url));
+    const source = new EventSource(url);
+    this.#source = source;
     source.onopen = () => {
       this.#pause = FIRST_PAUSE;
       this.#become("open");

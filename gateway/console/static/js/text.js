@@ -1,8 +1,8 @@
 // Text for people, as `formats.py` writes it on the server.
 
-// Controls, and characters that change the direction or the place of the text around them; half surrogate pairs.
-const INVISIBLE =
-  /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
+/** Controls, and characters that change the direction or the place of the text around them; half surrogate pairs. */
+export const INVISIBLE =
+  /[\p{Cc}\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\p{Cs}]/gu;
 const SHORT = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
 
 /** Text whose controls and invisible characters are visible escapes, cut at `limit` characters. */

@@ -161,7 +161,8 @@ export class VirtualRows {
   }
 
   #measure() {
-    return (this.#room = this.#box.clientHeight);
+    this.#room = this.#box.clientHeight;
+    return this.#room;
   }
 
   #heightOf(number) {
