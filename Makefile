@@ -70,7 +70,8 @@ check: $(STAMP) ## Lint, formatting, types, import rules, spelling
 scripts: ## Lint, formatting and types of the console's scripts; needs Node.js with npm
 	@command -v node >/dev/null && command -v npm >/dev/null || tests/install-system-packages nodejs npm; \
 	if command -v node >/dev/null && command -v npm >/dev/null; then \
-	  $(MAKE) -s $(NPM)/.synced && cd $(CONSOLE) && set -x && ../../$(NPM)/node_modules/.bin/biome check; \
+	  $(MAKE) -s $(NPM)/.synced && cd $(CONSOLE) && set -x && \
+    ../../$(NPM)/node_modules/.bin/biome check && ../../$(NPM)/node_modules/.bin/tsc; \
 	else \
 	  echo "JavaScript is not checked: node and npm are not installed"; [ "$$CI" != true ]; \
 	fi

@@ -1,16 +1,30 @@
 // The JSON API, as the page's user: `await api("GET /jobs", { query: { status: "running" } })`.
 
-/** The name under which this browser keeps something for the page's user, and not for the next one. */
+/**
+ * The name under which this browser keeps something for the page's user, and not for the next one.
+ *
+ * @param {string} name
+ */
 export const own = (name) => `${name}:${document.body.dataset.viewer}`;
 
+/** @type {(name: string) => string} */
+const meta = (name) => document.querySelector(`meta[name="${name}"]`)?.getAttribute("content") ?? "";
+
 /** The session of this page. Another tab may have ended it since, and somebody else may be signed in now. */
-export const SESSION = document.querySelector('meta[name="session"]')?.content ?? "";
+export const SESSION = meta("session");
+/** @type {Record<string, string>} */
 const named = SESSION ? { "X-Session": SESSION } : {};
 
 document.addEventListener("htmx:config:request", ({ detail }) => Object.assign(detail.ctx.request.headers, named));
 
 /** A refusal of the API. `field` names the wrong field, if it is about one; `retryAfter` is in seconds. */
 export class ApiError extends Error {
+  /**
+   * @param {number} status
+   * @param {ApiRefusal} error
+   * @param {string} [requestId]
+   * @param {number} [retryAfter]
+   */
   constructor(status, error, requestId, retryAfter) {
     super(error.message);
     this.status = status;
@@ -22,61 +36,121 @@ export class ApiError extends Error {
   }
 }
 
-/** The address of an API call with its query; values that are null are left out, lists are repeated. */
+/**
+ * What to say of something that a call has thrown.
+ *
+ * @param {unknown} error
+ */
+export function messageOf(error) {
+  // `fetch` throws it without a network
+  if (error instanceof TypeError) return "The gateway does not answer. Is it running?";
+  return error instanceof Error ? error.message : String(error);
+}
+
+/**
+ * Whether a call ended because nobody wants its answer any more.
+ *
+ * @param {unknown} error
+ */
+export const isAbort = (error) => error instanceof DOMException && error.name === "AbortError";
+
+/**
+ * @typedef {string | number | boolean | null | undefined} Part
+ * @typedef {Record<string, Part | Part[]>} Query
+ * @typedef {object} Options
+ * @property {unknown} [body] a form or a file, which is sent as it is, or what becomes JSON
+ * @property {Query} [query]
+ * @property {Record<string, string>} [headers]
+ * @property {AbortSignal | undefined} [signal]
+ */
+
+/**
+ * The address of an API call with its query; values that are null are left out, lists are repeated.
+ *
+ * @param {string} path
+ * @param {Query} query
+ */
 export function address(path, query = {}) {
   const pairs = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {
-    for (const one of Array.isArray(value) ? value : [value]) if (one != null) pairs.append(name, one);
+    for (const one of [value].flat()) if (one != null) pairs.append(name, String(one));
   }
   return pairs.size ? `${path}?${pairs}` : path;
 }
 
-/** What the API answers, from JSON; undefined if it has no body. Throws `ApiError`, and `TypeError` without a network. */
+/**
+ * What the API answers, from JSON; undefined if it has no body. Throws `ApiError`, and `TypeError` without a network.
+ *
+ * @template Answer
+ * @param {string} call
+ * @param {Options} [options]
+ * @returns {Promise<Answer>}
+ */
 export async function api(call, options) {
   const answer = await fetched(call, options);
-  return answer.status === 204 ? undefined : answer.json();
+  return answer.status === 204 ? /** @type {Answer} */ (undefined) : answer.json();
 }
 
-/** The same as a `Response`, for those who read its text or its header fields. */
+/**
+ * The same as a `Response`, for those who read its text or its header fields.
+ *
+ * @param {string} call
+ * @param {Options} [options]
+ */
 export async function fetched(call, { body, query, headers = {}, signal } = {}) {
   const [method, path] = call.split(" ", 2);
-  const token = document.querySelector('meta[name="csrf-token"]')?.content;
+  const token = meta("csrf-token");
+  /** @type {Record<string, string>} */
   const sent = { Accept: "application/json", ...named, ...headers };
   if (token && method !== "GET") sent["X-CSRF-Token"] = token;
-  const isPlain = body !== undefined && !(body instanceof FormData) && !(body instanceof Blob);
-  if (isPlain) sent["Content-Type"] = "application/json";
+  const isWhole = body instanceof FormData || body instanceof Blob;
+  if (body !== undefined && !isWhole) sent["Content-Type"] = "application/json";
   const answer = await fetch(address(path, query), {
     method,
     headers: sent,
-    body: isPlain ? JSON.stringify(body) : body,
-    signal,
+    body: isWhole ? body : JSON.stringify(body),
+    signal: signal ?? null,
     credentials: "same-origin",
   });
   if (answer.ok) return answer;
   throw await refusal(answer, call);
 }
 
-/** A page of the console as a document; undefined where the gateway refuses it. */
+/**
+ * A page of the console as a document; undefined where the gateway refuses it.
+ *
+ * @param {string} url
+ * @param {{ signal?: AbortSignal }} options
+ */
 export async function pageAt(url, { signal } = {}) {
-  const answer = await fetch(url, { headers: { Accept: "text/html", ...named }, credentials: "same-origin", signal });
+  const headers = { Accept: "text/html", ...named };
+  const answer = await fetch(url, { headers, credentials: "same-origin", signal: signal ?? null });
   if (answer.redirected && new URL(answer.url).pathname === "/console/sign-in") location.reload();
   else if (answer.ok) return new DOMParser().parseFromString(await answer.text(), "text/html");
   return undefined;
 }
 
-let latest;
-/** The same; undefined also if another was asked for in this way meanwhile: of two answers the later one may be the older. */
+let latest = new AbortController();
+/**
+ * The same; undefined also if another was asked for in this way meanwhile: of two answers the later one may be the older.
+ *
+ * @param {string} url
+ */
 export async function latestPageAt(url) {
-  latest?.abort();
+  latest.abort();
   latest = new AbortController();
   try {
     return await pageAt(url, { signal: latest.signal });
   } catch (error) {
-    if (error.name === "AbortError") return undefined;
+    if (isAbort(error)) return undefined;
     throw error;
   }
 }
 
+/**
+ * @param {Response} answer
+ * @param {string} call
+ */
 async function refusal(answer, call) {
   const told = await answer.json().catch(() => ({}));
   const error = told.error ?? { code: "http_error", message: `the answer was ${answer.status}` };

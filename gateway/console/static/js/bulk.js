@@ -1,8 +1,10 @@
 // One act on all jobs that a filter names: first the exact number, then piece by piece, until it is done or stopped.
-import { api } from "./api.js";
-import { count, h, shown } from "./text.js";
+import { api, messageOf } from "./api.js";
+import { h } from "./dom.js";
+import { count, shown } from "./text.js";
 
 // what is done, its past, and what it means for a job
+/** @type {Record<string, [verb: string, past: string, meaning: string]>} */
 const ACTS = {
   cancel: ["Cancel", "cancelled", "Waiting jobs end at once, running ones are asked to stop."],
   retry: [
@@ -17,9 +19,16 @@ const ACTS = {
 
 const LIVE = ["scheduled", "pending", "running", "paused"];
 const FINAL = ["finished", "partial", "error", "cancelled"];
+/** @type {[string[], string, string]} */
 const NOT_ENDED = [LIVE, "has not ended", "have not ended"];
+/** @type {[string, string]} */
 const ONLY_JUST = ["has only just ended", "have only just ended"];
 // which jobs an act leaves out: by their status; and the others
+/**
+ * @typedef {[one: string, several: string]} Words
+ *
+ * @type {Record<string, [byStatus: [statuses: string[], ...Words], others: Words]>}
+ */
 const LEFT_OUT = {
   cancel: [
     [FINAL, "has ended", "have ended"],
@@ -29,25 +38,46 @@ const LEFT_OUT = {
   delete: [NOT_ENDED, ONLY_JUST],
 };
 
-/** Ask, and act. `onDone` is called when something was done, while the dialog still says what. */
+/** @typedef {import("./api.js").Query & { status?: string[] }} Filter */
+
+/**
+ * Ask, and act. `onDone` is called when something was done, while the dialog still says what.
+ *
+ * @type {(action: string, filter: Filter, onDone: () => void) => void}
+ */
 export function bulk(action, filter, onDone) {
   new Bulk(action, filter, onDone).open();
 }
 
 class Bulk {
+  done = 0;
+  refused = 0;
+  matched = 0;
+  /** @type {string | null} */
+  after = null;
+  asOf = "";
+  stopped = false;
+  words = h("p", { role: "status" }, "Counting…");
+  bar = h("progress", { hidden: true, "aria-label": "Done" });
+  list = h("ul", { hidden: true, "aria-label": "Refused jobs" });
+  close = h("button", { class: "button", type: "button", onclick: () => this.end() }, "Close");
+
+  /**
+   * @param {string} action
+   * @param {Filter} filter
+   * @param {() => void} onDone
+   */
   constructor(action, filter, onDone) {
-    Object.assign(this, { action, filter, onDone, done: 0, refused: 0, refusals: [], after: null, stopped: false });
-    [this.verb, this.past, this.means] = ACTS[action];
-    this.words = h("p", { role: "status" }, "Counting…");
-    this.bar = h("progress", { hidden: true, "aria-label": "Done" });
-    this.list = h("ul", { hidden: true, "aria-label": "Refused jobs" });
-    this.go = h("button", {
-      class: `button ${action === "delete" ? "danger" : "primary"}`,
-      type: "button",
-      hidden: true,
-      onclick: () => this.run(),
-    });
-    this.close = h("button", { class: "button", type: "button", onclick: () => this.dialog.close() }, "Close");
+    this.action = action;
+    this.filter = filter;
+    this.onDone = onDone;
+    const [verb, past, means] = ACTS[action] ?? [action, action, ""];
+    this.verb = verb;
+    this.past = past;
+    this.means = means;
+    const kind = action === "delete" ? "danger" : "primary";
+    const attributes = { class: `button ${kind}`, type: "button", hidden: true, onclick: () => this.run() };
+    this.go = h("button", attributes);
     const title = h("h2", { id: "bulk-title" }, `${this.verb} all that match`);
     const buttons = h("div", { class: "buttons" }, this.close, this.go);
     this.dialog = h(
@@ -84,10 +114,11 @@ class Bulk {
       this.asOf = asOf;
       await this.offer(matched);
     } catch (error) {
-      this.words.textContent = shown(error.message, 500);
+      this.words.textContent = shown(messageOf(error), 500);
     }
   }
 
+  /** @type {(matched: number) => Promise<void>} */
   async offer(matched) {
     const left = await this.leftOut(matched);
     this.matched = matched;
@@ -97,6 +128,7 @@ class Bulk {
     if (matched) this.go.focus();
   }
 
+  /** @type {(matched: number, left: { total?: number, why?: string }) => string} */
   offered(matched, { total, why }) {
     if (!matched) return `No job that matches can be ${this.past}${why ? `: ${why}` : ""}.`;
     if (!why)
@@ -105,24 +137,33 @@ class Bulk {
     return `${some} can be ${this.past}: ${why}.${said(this.filter) && ` Filter: ${said(this.filter)}.`}`;
   }
 
-  /** How many match, where that is counted exactly, and why some of them are left out, if any. */
+  /**
+   * How many match, where that is counted exactly, and why some of them are left out, if any.
+   *
+   * @type {(matched: number) => Promise<{ total?: number, why?: string }>}
+   */
   async leftOut(matched) {
-    if (!LEFT_OUT[this.action]) return {};
-    const [[statuses, ...byStatus], others] = LEFT_OUT[this.action];
-    const wanted = this.filter.status?.length ? statuses.filter((one) => this.filter.status.includes(one)) : statuses;
+    const left = LEFT_OUT[this.action];
+    if (!left) return {};
+    const [[statuses, ...byStatus], others] = left;
+    const asked = this.filter.status ?? [];
+    const wanted = asked.length ? statuses.filter((one) => asked.includes(one)) : statuses;
     const all = await counted(this.filter);
     if (!all.is_exact) return { why: `those are left out that ${byStatus[1]}` };
     const unfit = wanted.length ? (await counted({ ...this.filter, status: wanted })).count : 0;
-    const parts = [
+    /** @type {[number, Words][]} */
+    const groups = [
       [unfit, byStatus],
       [all.count - matched - unfit, others],
-    ].filter(([number]) => number > 0);
+    ];
+    const parts = groups.filter(([number]) => number > 0);
     return {
       total: all.count,
       why: parts.map(([number, words]) => `${count(number)} ${words[number === 1 ? 0 : 1]}`).join(", "),
     };
   }
 
+  /** @type {(more: object) => Promise<BulkReport>} */
   call(more) {
     return api("POST /jobs/bulk", { body: { filter: this.filter, action: this.action, ...more } });
   }
@@ -162,8 +203,9 @@ class Bulk {
     this.say(".");
   }
 
+  /** @type {(error: unknown) => void} */
   fail(error) {
-    this.words.textContent = `${this.sum()}. It stopped: ${shown(error.message, 500)}`;
+    this.words.textContent = `${this.sum()}. It stopped: ${shown(messageOf(error), 500)}`;
     this.go.hidden = false;
     this.go.textContent = "Go on";
   }
@@ -173,10 +215,12 @@ class Bulk {
     return `${count(this.done)}${of} ${this.past}${this.refused ? `, ${count(this.refused)} refused` : ""}`;
   }
 
+  /** @type {(end: string) => void} */
   say(end) {
     this.words.textContent = this.sum() + end;
   }
 
+  /** @type {(refusals: BulkReport["refusals"]) => void} */
   note(refusals) {
     for (const { job_id: id, message } of refusals.slice(0, 20 - this.list.children.length)) {
       this.list.append(
@@ -187,11 +231,17 @@ class Bulk {
   }
 }
 
+/** @type {(number: number) => string} */
 const jobs = (number) => `${count(number)} job${number === 1 ? "" : "s"}`;
 
+/** @type {(filter: Filter) => Promise<{ count: number, is_exact: boolean }>} */
 const counted = (filter) => api("GET /jobs/count", { query: filter });
 
-/** The filter in words; empty if all jobs match. */
+/**
+ * The filter in words; empty if all jobs match.
+ *
+ * @type {(filter: Filter) => string}
+ */
 function said(filter) {
   const given = Object.entries(filter).filter(([, value]) => value != null);
   return shown(

@@ -1,44 +1,54 @@
 // The form of a new crawl: what will happen is said as one types, and what the same request is for other programs.
-import { bodyOf, clearProblems, mark } from "./act.js";
-import { ApiError, address, api, latestPageAt } from "./api.js";
+import { ApiError, address, api, isAbort, latestPageAt, messageOf } from "./api.js";
 import { preview, refusal, verdictOf } from "./crawl-preview.js";
+import { allWithin, byId, fieldOf, fieldsOf, h, prose, within } from "./dom.js";
+import { bodyOf, FieldError } from "./fields.js";
+import { keepValue, takeParts } from "./parts.js";
+import { clearProblems, inWords, mark, ofTouched, problemsOf } from "./problems.js";
 import { commandLine, curl, python } from "./same-as.js";
-import { h, prose, shown } from "./text.js";
+import { shown } from "./text.js";
 import { toast, toastAfterLoad } from "./toast.js";
-import "./when-fields.js";
+import { WhenFields } from "./when-fields.js";
 
 const PAUSE_MS = 350;
+const SPIDER = ["spider", "project", "version"];
 const UNREADABLE = "Correct the field that cannot be read: then the same request is here.";
-const form = document.getElementById("crawl");
-const place = (id) => document.getElementById(id);
+/** One that is not in the page, where the user may not crawl. */
+const form = /** @type {HTMLFormElement} */ (document.querySelector("form#crawl") ?? h("form"));
+/** @type {Set<string>} */
 const touched = new Set();
-let waiting,
-  underWay,
-  kind = "curl",
-  exists = false;
+/** @type {number | undefined} */
+let waiting;
+let underWay = new AbortController();
+let kind = "curl";
+let exists = false;
 
-if (form) {
-  form.addEventListener("input", ({ target }) => changed(target));
+/** @type {(event: Event) => Field | undefined} */
+const fieldIn = ({ target }) => fieldsOf(form).find((field) => field === target);
+
+if (form.isConnected) {
+  form.addEventListener("input", (event) => changed(fieldIn(event)));
   // what is said of a crawl that was refused must stand: a preview takes it away
   form.addEventListener("submit", () => {
     clearTimeout(waiting);
-    underWay?.abort();
+    underWay.abort();
   });
-  form.addEventListener("focusout", ({ target }) => target.value && touched.add(target.name));
-  form.addEventListener(
-    "change",
-    ({ target }) => ["spider", "project", "version"].includes(target.name) && showSpider(),
-  );
+  form.addEventListener("focusout", (event) => {
+    const field = fieldIn(event);
+    if (field?.value) touched.add(field.name);
+  });
+  form.addEventListener("change", (event) => SPIDER.includes(fieldIn(event)?.name ?? "") && showSpider());
   form.addEventListener("crawl-asked", ({ detail }) => goTo(detail));
-  for (const chip of form.querySelectorAll("[data-same]")) chip.addEventListener("click", () => showAs(chip));
-  place("copy").addEventListener("click", copy);
+  for (const chip of allWithin(form, "[data-same]")) chip.addEventListener("click", () => showAs(chip));
+  byId("copy").addEventListener("click", copy);
   look();
 }
 
+/** @type {(field: Field | undefined) => void} */
 function changed(field) {
   // half a name is no spider: that is said when its field is left
-  if (field.name && field.name !== "spider") touched.add(field.name);
-  if (field.name === "spider") search(field.value);
+  if (field?.name && field.name !== "spider") touched.add(field.name);
+  if (field?.name === "spider") search(field.value);
   clearTimeout(waiting);
   waiting = setTimeout(look, PAUSE_MS);
 }
@@ -46,25 +56,18 @@ function changed(field) {
 // --- what will happen
 
 async function look() {
-  const { isAgain: again, kind: when, missing } = form.querySelector("when-fields");
-  const button = form.querySelector("button[data-words]");
-  button.textContent = when === "now" ? button.dataset.words : button.dataset.wordsLater;
+  const { isAgain: again, kind: when, missing } = within(form, "when-fields", WhenFields);
+  const button = within(form, "button[data-words]");
+  button.textContent = (when === "now" ? button.dataset.words : button.dataset.wordsLater) ?? "";
   form.dataset.api = again ? "POST /schedules" : "POST /crawl";
-  for (const part of form.querySelectorAll("[data-only-again]")) {
+  for (const part of allWithin(form, "[data-only-again]")) {
     part.hidden = !again;
     for (const field of part.querySelectorAll("input")) field.disabled = !again;
   }
-  underWay?.abort();
+  underWay.abort();
   underWay = new AbortController();
-  let body;
-  try {
-    body = bodyOf(form);
-  } catch (error) {
-    say(refusal([{ message: `${error.field}: ${error.message}` }]), "");
-    place("same").textContent = UNREADABLE;
-    showFaults([{ field: error.field, message: error.message }]);
-    return;
-  }
+  const body = readable();
+  if (!body) return;
   showSame(body);
   if (!body.spider) return;
   if (missing) {
@@ -74,94 +77,100 @@ async function look() {
   }
   const { name: _, ...asked } = body;
   try {
+    /** @type {Preview} */
     const seen = await api("POST /crawl/preview", { body: asked, signal: underWay.signal });
     exists = seen.answer?.cached ?? false;
     say(preview(seen), verdictOf(seen));
     showFaults(seen.problems);
   } catch (error) {
-    if (error.name === "AbortError") return;
+    if (isAbort(error)) return;
     refused(error);
   }
 }
 
+/** What the form asks for; undefined where a field cannot be read, which is said. */
+function readable() {
+  try {
+    return bodyOf(form);
+  } catch (error) {
+    if (!(error instanceof FieldError)) throw error;
+    say(refusal([{ message: `${error.field}: ${error.message}` }]), "");
+    byId("same").textContent = UNREADABLE;
+    showFaults(problemsOf(error));
+    return undefined;
+  }
+}
+
+/** @type {(error: unknown) => void} */
 function refused(error) {
   if (!(error instanceof ApiError)) {
-    say([h("p", {}, "The gateway does not answer. Is it running?")], "");
+    say([h("p", {}, messageOf(error))], "");
     return;
   }
-  const found = error.detail?.problems ?? [{ field: error.field, message: error.message }];
-  say(
-    refusal(
-      found.map(({ field, message }) => ({
-        message: field && !message.startsWith(field) ? `${field}: ${message}` : message,
-      })),
-    ),
-    "",
-  );
+  const found = problemsOf(error);
+  say(refusal(found.map((one) => ({ message: inWords(one) }))), "");
   showFaults(found);
 }
 
-/** Only what has changed is said again to a screen reader. */
+/**
+ * Only what has changed is said again to a screen reader.
+ *
+ * @type {(elements: Child[] | Child, verdict: string) => void}
+ */
 function say(elements, verdict) {
-  const box = place("preview");
+  const box = byId("preview");
   const now = h("div", {}, elements);
   if (box.textContent !== now.textContent) box.replaceChildren(...now.childNodes);
-  form.querySelector("[data-verdict]").textContent = verdict;
+  within(form, "[data-verdict]").textContent = verdict;
 }
 
-/** Beside fields that the user has been at; the others are not finished. */
+/**
+ * Beside fields that the user has been at; the others are not finished.
+ *
+ * @type {(found: Problem[]) => void}
+ */
 function showFaults(found) {
   clearProblems(form);
-  mark(
-    form,
-    found.filter(({ field }) => field && [...touched].some((name) => field === name || field.startsWith(`${name}.`))),
-  );
+  mark(form, ofTouched(found, touched));
 }
 
 // --- the spider
 
 async function showSpider() {
-  const values = Object.fromEntries(
-    ["spider", "project", "version"].map((name) => [name, form.elements[name]?.value || null]),
-  );
+  const values = Object.fromEntries(SPIDER.map((name) => [name, fieldOf(form, name)?.value || null]));
   const here = new URLSearchParams(location.search);
   const url = address("/console/crawl", { ...values, from: here.get("from"), user_id: here.get("user_id") });
   const page = await latestPageAt(url);
   if (!page) return;
-  const typed = new Map(
-    [...form.elements]
-      .filter((field) => touched.has(field.name) && field.name.startsWith("params"))
-      .map((field) => [field.name, field]),
-  );
-  for (const id of ["about", "version-field", "parameters", "spiders"])
-    place(id).replaceWith(document.adoptNode(page.getElementById(id)));
-  for (const [name, old] of typed) {
-    const field = form.elements[name];
-    if (field?.type === old.type) [field.value, field.checked] = [old.value, old.checked];
-  }
-  const needed = page.getElementById("field-start_urls").required;
-  place("field-start_urls").required = needed;
-  place("field-start_urls").closest(".field").querySelector("label .muted")?.toggleAttribute("hidden", needed);
+  const typed = fieldsOf(form).filter(({ name }) => touched.has(name) && name.startsWith("params"));
+  takeParts(page, ["about", "version-field", "parameters", "spiders"]);
+  for (const old of typed) keepValue(form, old);
+  const urls = byId("field-start_urls", HTMLTextAreaElement);
+  urls.required = byId("field-start_urls", HTMLTextAreaElement, page).required;
+  urls.closest(".field")?.querySelector("label .muted")?.toggleAttribute("hidden", urls.required);
   history.replaceState(null, "", url);
   look();
 }
 
+/** @type {number | undefined} */
 let searched;
+
+/** @param {string} text */
 function search(text) {
   clearTimeout(searched);
   searched = setTimeout(async () => {
-    const query = { q: text || null, project: form.elements.project.value || null, limit: 50 };
+    const query = { q: text || null, project: fieldOf(form, "project")?.value || null, limit: 50 };
+    /** @type {{ spiders: Spider[] }} */
     const { spiders } = await api("GET /spiders", { query }).catch(() => ({ spiders: [] }));
     const names = new Map(spiders.map((one) => [one.name, one.project]));
-    if (names.size)
-      place("spiders").replaceChildren(
-        ...[...names].map(([name, project]) => h("option", { value: name }, shown(project, 60))),
-      );
+    const options = [...names].map(([name, project]) => h("option", { value: name }, shown(project, 60)));
+    if (options.length) byId("spiders").replaceChildren(...options);
   }, PAUSE_MS);
 }
 
 // --- afterwards
 
+/** @type {(answer: { schedule_id?: string, job_id: string, cached?: boolean }) => void} */
 function goTo(answer) {
   const id = answer.schedule_id ?? answer.job_id;
   // a schedule does not say whether it is new
@@ -172,48 +181,50 @@ function goTo(answer) {
 
 // --- the same as
 
+/** @type {(chip: HTMLElement) => void} */
 function showAs(chip) {
-  kind = chip.dataset.same;
-  for (const one of form.querySelectorAll("[data-same]")) one.setAttribute("aria-pressed", one === chip);
+  kind = chip.dataset.same ?? kind;
+  for (const one of form.querySelectorAll("[data-same]")) one.setAttribute("aria-pressed", String(one === chip));
   try {
     showSame(bodyOf(form));
   } catch {
     // what is wrong is said beside its field
-    place("same").textContent = UNREADABLE;
+    byId("same").textContent = UNREADABLE;
   }
 }
 
+/**
+ * The options of the command line that the form's fields name, by the names of the fields.
+ *
+ * @param {HTMLFormElement} form
+ * @returns {Record<string, string>}
+ */
+function optionsOf(form) {
+  /** @type {NodeListOf<HTMLInputElement>} */
+  const fields = form.querySelectorAll("[data-option]");
+  return Object.fromEntries([...fields].map(({ name, dataset }) => [name, dataset.option ?? ""]));
+}
+
+/** @type {(body: import("./fields.js").Values) => void} */
 function showSame(body) {
-  const options = Object.fromEntries(
-    [...form.querySelectorAll("[data-option]")].map(({ name, dataset }) => [name, dataset.option]),
-  );
-  const request = {
-    origin: location.origin,
-    path: form.dataset.api.split(" ")[1],
-    body,
-    options,
-    withKey: "withKey" in form.dataset,
-  };
-  const { text, without } = {
-    curl: () => ({ text: curl(request) }),
-    python: () => ({ text: python(request) }),
-    cli: () => commandLine(request),
-  }[kind]();
-  place("same").textContent = text;
-  place("same-note").hidden = !without?.length;
-  place("same-note").textContent = without?.length
-    ? `The command line has no option for: ${without.join(", ")}.`
-    : "";
+  const path = (form.dataset.api ?? "").split(" ")[1] ?? "";
+  const request = { origin: location.origin, path, body, options: optionsOf(form), withKey: "withKey" in form.dataset };
+  const without = kind === "cli" ? commandLine(request).without : [];
+  /** @type {Record<string, (asked: import("./same-as.js").Asked) => string>} */
+  const spelled = { curl, python, cli: (asked) => commandLine(asked).text };
+  byId("same").textContent = spelled[kind]?.(request) ?? "";
+  byId("same-note").hidden = !without.length;
+  byId("same-note").textContent = without.length ? `The command line has no option for: ${without.join(", ")}.` : "";
 }
 
 async function copy() {
-  const code = place("same");
+  const code = byId("same");
   try {
-    await navigator.clipboard.writeText(code.textContent);
+    await navigator.clipboard.writeText(code.textContent ?? "");
     toast("Copied");
   } catch {
     // no page that came over plain http from another machine may write to the clipboard
-    getSelection().selectAllChildren(code);
+    getSelection()?.selectAllChildren(code);
     toast("Press Ctrl-C to copy what is marked");
   }
 }

@@ -18,89 +18,90 @@
 // is nothing. Without it, by its type. `sorts` are values
 // of the route's `sort`, one for each direction: ["-ms", "ms"]. Chosen columns, `q` and `sort` are in the page's address.
 // An element with `data-empty` inside is shown where there is nothing.
-import { address, api, fetched, own } from "./api.js";
-import { cell, Drawer, isNumber, parse, valueAt } from "./record.js";
-import { count, h, icon, shown, size } from "./text.js";
-import { time } from "./times.js";
+import { api, fetched, isAbort, messageOf } from "./api.js";
+import { ColumnMenu } from "./column-menu.js";
+import { headingOf } from "./data-cells.js";
+import { Columns } from "./data-columns.js";
+import { Pages } from "./data-pages.js";
+import { DataRows } from "./data-rows.js";
+import { above, h } from "./dom.js";
+import { parse } from "./record.js";
+import { Drawer } from "./record-drawer.js";
+import { downloads } from "./table-downloads.js";
+import { TableQuery } from "./table-query.js";
+import { rangeWords } from "./table-words.js";
+import { count, shown } from "./text.js";
+
+/**
+ * @typedef {import("./data-pages.js").Page} Page
+ * @typedef {Record<string, unknown>} Values of one record
+ */
 
 const PAGE = 50;
-/** Pages that are in the document; those that one has scrolled away from are read again when one comes back. */
-const WINDOW = 12;
-/** Columns that are shown at first, and that are known at all. */
-const FIRST_COLUMNS = 8;
-const MOST_COLUMNS = 300;
 /** A look may take this part of the time: it may read a long record as a whole. */
 const LOOKING = 0.1;
 /** Milliseconds for which one search goes on by itself, and after which typing is over; seconds between two looks. */
 const SEARCH = 30_000;
 const TYPING = 350;
 const LOOK = 3;
-
-const KINDS = {
-  ms: (value) => `${count(value)} ms`,
-  bytes: (value) => size(value),
-  time: (value) => time(value),
-  code: (value) => h("span", { class: value >= 400 ? "bad" : null }, String(value)),
-  yes: (value) => (value ? "yes" : ""),
-  some: (value) => (value ? count(value) : ""),
-  link: (value) => cell(value),
-  text: (value) => cell(value),
-};
-const NUMBERS = new Set(["ms", "bytes", "code", "some"]);
-
-/** The records of a route, a page at a time. The cursors of all pages that were read are kept, so one can go back. */
-class Pages {
-  #cursors = [undefined];
-  /** How many records are before each page. */
-  #firsts = [0];
-  /** How many records the pages that were asked for have looked through, where the route searches. */
-  searched = 0;
-
-  constructor(read) {
-    this.read = read;
-  }
-
-  /** Whether there is a page of this number, as far as is known. */
-  has(number) {
-    return number in this.#cursors;
-  }
-
-  first(number) {
-    return this.#firsts[number];
-  }
-
-  /** The records of a page. A search's page may have none, and still be followed by others: then it is read on. */
-  async load(number) {
-    const answer = await this.read(this.#cursors[number]);
-    if (!this.has(number + 1)) this.searched += answer.searched;
-    if (!answer.records.length && answer.next) {
-      this.#cursors[number] = answer.next;
-      return null;
-    }
-    // a search that was not at its end has found nothing more
-    if (!answer.records.length && number) delete this.#cursors[number];
-    if (answer.next) {
-      this.#cursors[number + 1] = answer.next;
-      this.#firsts[number + 1] = this.#firsts[number] + answer.records.length;
-    }
-    return answer.records;
-  }
-}
+/** @type {Record<string, number>} */
+const STEPS = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10 };
 
 class DataTable extends HTMLElement {
-  #columns = new Map();
-  #chosen;
-  #pages;
-  /** What is in the document, by the number of its page: `{ body, records }`. */
-  #window = new Map();
+  #query = new TableQuery(this);
+  /** @type {Columns} */
+  #columns;
+  /** @type {ColumnMenu} */
+  #menu;
+  /** @type {DataRows} */
+  #rows;
+  #pages = new Pages(() => ({ records: [], next: null, searched: 0 }));
   #reading = new AbortController();
+  /** @type {Promise<void> | null} */
   #coming = null;
-  #current = 0;
+  /** @type {number | undefined} */
+  #timer;
+  #isBuilt = false;
+  /** @type {HTMLElement | null} */
+  #empty = null;
+  #head = h("tr");
+  #table = h("table", { class: "table data" });
+  #box = h("div", { class: "scroll data-box", role: "region", tabindex: "0" });
+  #bar = h("div", { class: "row data-bar" });
+  #said = h("p", { class: "muted small", role: "status" });
+  #problem = h("div", { class: "problem", role: "alert", hidden: true });
+  #earlier = hiddenButton("Earlier records", () => this.#loadEarlier());
+  #more = hiddenButton("More records", () => this.#loadMore());
+  #news = hiddenButton("Show what is new", () => this.#restart());
+  #drawer = new Drawer(
+    (by) => this.#neighbour(by),
+    (name) => this.#columns.of(name).kind === "time",
+  );
+  #end = new IntersectionObserver((seen) => seen.at(-1)?.isIntersecting && this.#loadMore(), {
+    root: this.#box,
+    rootMargin: "400px",
+  });
+  #isLooking = false;
+  #notBefore = 0;
+  /** The text of the first page, as it was read last, and whether the table still shows an older one. */
+  #top = "";
+  #isOld = false;
+
+  constructor() {
+    super();
+    this.#columns = new Columns(JSON.parse(this.getAttribute("columns") ?? "[]"), this.getAttribute("keep") ?? "");
+    this.#menu = new ColumnMenu(this.#columns, (names) => this.#choose(names));
+    this.#rows = new DataRows(
+      this.#table,
+      this.#columns,
+      (number) => this.#pages.first(number),
+      (index) => this.#open(index),
+    );
+  }
 
   connectedCallback() {
-    if (this.#pages) return;
-    for (const column of JSON.parse(this.getAttribute("columns") ?? "[]")) this.#know(column);
-    this.#chosen = this.#chosenBefore();
+    if (this.#isBuilt) return;
+    this.#isBuilt = true;
     this.#build();
     this.#restart();
     this.#timer = setInterval(() => this.#look(), 1000 * (Number(this.getAttribute("live")) || LOOK));
@@ -111,84 +112,29 @@ class DataTable extends HTMLElement {
     this.#reading.abort();
   }
 
-  #timer;
-
   // --- what it is made of
 
   #build() {
+    const label = this.getAttribute("label") ?? "";
     this.#empty = this.querySelector("[data-empty]");
-    this.#head = h("tr");
-    this.#table = h(
-      "table",
-      { class: "table data" },
-      h("caption", { class: "visually-hidden" }, this.getAttribute("label")),
-      h("thead", {}, this.#head),
-    );
-    this.#earlier = this.#button("Earlier records", () => this.#loadEarlier());
-    this.#more = this.#button("More records", () => this.#loadMore());
-    this.#problem = h("div", { class: "problem", role: "alert", hidden: true });
-    const attributes = {
-      class: "scroll data-box",
-      role: "region",
-      "aria-label": this.getAttribute("label"),
-      tabindex: "0",
-    };
-    this.#box = h("div", attributes, this.#earlier, this.#table, h("div", { class: "data-end" }, this.#more));
-    this.#said = h("p", { class: "muted small", role: "status" });
-    this.#drawer = new Drawer(
-      (by) => this.#neighbour(by),
-      (name) => this.#columns.get(name)?.kind === "time",
-    );
-    this.#news = this.#button("Show what is new", () => this.#restart());
-    this.#bar = h(
-      "div",
-      { class: "row data-bar" },
-      this.#searchField(),
-      this.#said,
-      this.#news,
-      this.#columnMenu(),
-      this.#downloads(),
-    );
+    this.#box.setAttribute("aria-label", label);
+    this.#table.append(h("caption", { class: "visually-hidden" }, label), h("thead", {}, this.#head));
+    this.#box.append(this.#earlier, this.#table, h("div", { class: "data-end" }, this.#more));
+    const { element: menu } = this.#menu;
+    const bar = [this.#searchField(), this.#said, this.#news, menu, this.#downloads()];
+    this.#bar.append(...bar.filter((part) => part !== null));
     this.append(this.#bar, this.#problem, this.#box, this.#drawer.element);
+    if (this.hasAttribute("fields")) menu.addEventListener("toggle", () => this.#askFields(), { once: true });
     this.#table.addEventListener("keydown", (event) => this.#step(event));
-    this.#drawer.element.addEventListener("close", () => this.#rowButton(this.#current)?.focus());
-    const options = { root: this.#box, rootMargin: "400px" };
-    this.#end = new IntersectionObserver((seen) => seen.at(-1).isIntersecting && this.#loadMore(), options);
-  }
-
-  /** Read on when the end comes near, also if it is near already. */
-  #watchEnd() {
-    this.#end.disconnect();
-    this.#end.observe(this.#more);
-  }
-
-  #empty;
-  #head;
-  #table;
-  #earlier;
-  #more;
-  #problem;
-  #box;
-  #said;
-  #drawer;
-  #bar;
-  #end;
-  #news;
-
-  #button(words, act) {
-    return h("button", { class: "button small", type: "button", hidden: true, onclick: act }, words);
+    this.#drawer.element.addEventListener("close", () => this.#rows.button(this.#rows.current)?.focus());
   }
 
   #searchField() {
-    if (!this.hasAttribute("search")) return null;
+    if (!this.#query.isSearched) return null;
     const label = this.getAttribute("search") || "Search";
-    const field = h("input", {
-      type: "search",
-      "aria-label": label,
-      placeholder: label,
-      maxlength: "200",
-      value: this.#asked("q"),
-    });
+    const named = { "aria-label": label, placeholder: label, value: this.#query.q };
+    const field = h("input", { type: "search", maxlength: "200", ...named });
+    /** @type {number | undefined} */
     let typing;
     field.addEventListener("input", () => {
       clearTimeout(typing);
@@ -197,113 +143,40 @@ class DataTable extends HTMLElement {
     return h("div", { class: "data-search" }, field);
   }
 
-  #columnMenu() {
-    this.#list = h("div", { class: "data-columns" });
-    const all = this.#plainButton("All", () => this.#choose([...this.#columns.keys()]));
-    const usual = this.#plainButton("Usual", () => this.#choose(undefined));
-    const panel = h(
-      "fieldset",
-      { class: "panel" },
-      h("legend", {}, "Columns"),
-      h("div", { class: "row" }, all, usual),
-      this.#list,
-    );
-    const menu = dropdown("filter", "Columns", panel);
-    if (this.hasAttribute("fields")) menu.addEventListener("toggle", () => this.#askFields(), { once: true });
-    return menu;
-  }
-
   async #askFields() {
+    /** @type {{ fields: { name: string, path: string[] }[] }} */
     const { fields } = await api(`GET ${this.getAttribute("fields")}`);
-    for (const { name, path } of fields) if (!this.#columns.has(name)) this.#know({ name, hidden: path.length > 1 });
-    this.#drawMenu();
-  }
-
-  #list;
-
-  #plainButton(words, act) {
-    return h("button", { class: "button small", type: "button", onclick: act }, words);
+    for (const { name, path } of fields)
+      if (!this.#columns.isKnown(name)) this.#columns.know({ name, hidden: path.length > 1 });
+    this.#menu.draw();
   }
 
   #downloads() {
     const formats = (this.getAttribute("formats") ?? "").split(" ").filter(Boolean);
     if (!formats.length) return null;
-    const panel = h("div", { class: "panel" });
-    const menu = dropdown("download", "Download", panel);
-    menu.addEventListener("toggle", () => {
-      const asShown = { q: this.#asked("q") || undefined, sort: this.#asked("sort") || undefined };
+    const address = (/** @type {import("./api.js").Query} */ query) => this.#query.address(query);
+    return downloads(formats, address, () => ({
+      ...this.#query.asShown,
       // the route separates names by commas
-      if (this.hasAttribute("picks")) asShown.fields = this.#chosen.filter((name) => !name.includes(",")).join(",");
-      const links = (words, query) => [
-        h("p", { class: "muted small" }, words),
-        ...formats.map((format) =>
-          h("a", { href: this.#address({ ...query, format }), download: true }, format.toUpperCase()),
-        ),
-      ];
-      panel.replaceChildren(...links("All", {}), ...links("As shown", asShown));
-    });
-    return menu;
+      ...(this.hasAttribute("picks") && {
+        fields: this.#columns.chosen.filter((name) => !name.includes(",")).join(","),
+      }),
+    }));
   }
 
   // --- columns
 
-  #know(column) {
-    const known = typeof column === "string" ? { name: column } : column;
-    if (this.#columns.size < MOST_COLUMNS) this.#columns.set(known.name, { label: known.name, sorts: [], ...known });
-  }
-
-  #chosenBefore() {
-    const asked = new URLSearchParams(location.search).getAll("column");
-    if (asked.length) return asked;
-    try {
-      return JSON.parse(localStorage.getItem(this.#place) ?? "null") ?? this.#usual();
-    } catch {
-      return this.#usual();
-    }
-  }
-
-  get #place() {
-    return own(`columns:${this.getAttribute("keep")}`);
-  }
-
-  #usual() {
-    return [...this.#columns.values()]
-      .filter((column) => !column.hidden)
-      .slice(0, FIRST_COLUMNS)
-      .map((column) => column.name);
-  }
-
-  /** Choose columns by their names; the usual ones if there are none. */
+  /** @param {string[] | undefined} names */
   #choose(names) {
-    this.#chosen = names ?? this.#usual();
-    try {
-      if (names) localStorage.setItem(this.#place, JSON.stringify(names));
-      else localStorage.removeItem(this.#place);
-    } catch {
-      // it holds for this page then
-    }
-    this.#note("column", names ?? []);
-    this.#draw();
-  }
-
-  #discover(records) {
-    const before = this.#columns.size;
-    const usual = this.#usual().join("\n") === this.#chosen.join("\n");
-    let hasChanged = false;
-    for (const [name, value] of records.flatMap((record) => Object.entries(record))) {
-      if (!this.#columns.has(name)) this.#know(name);
-      const column = this.#columns.get(name);
-      if (column && !column.hasNumbers && isNumber(value)) hasChanged = column.hasNumbers = true;
-    }
-    if (this.#columns.size === before && !hasChanged) return;
-    if (usual) this.#chosen = this.#usual();
+    this.#columns.choose(names);
+    this.#query.note("column", names ?? []);
     this.#draw();
   }
 
   #draw() {
     this.#drawHead();
-    this.#drawMenu();
-    for (const [number, { records }] of this.#window) this.#fill(number, records);
+    this.#menu.draw();
+    this.#rows.draw();
   }
 
   #drawHead() {
@@ -314,76 +187,29 @@ class DataTable extends HTMLElement {
       "#",
     );
     const focused = [...this.#head.children].findIndex((heading) => heading.contains(document.activeElement));
-    this.#head.replaceChildren(
-      numbered,
-      ...this.#chosen.map((name) => this.#heading(this.#columns.get(name) ?? { label: name, sorts: [] })),
+    const { sort } = this.#query;
+    const headings = this.#columns.chosen.map((name) =>
+      headingOf(this.#columns.of(name), sort, (next) => this.#ask("sort", next)),
     );
+    this.#head.replaceChildren(numbered, ...headings);
     this.#head.children[focused]?.querySelector("button")?.focus({ preventScroll: true });
   }
 
-  #heading({ label, sorts, kind, hasNumbers }) {
-    const words = h("bdi", {}, shown(label, 60));
-    const attributes = { scope: "col", class: NUMBERS.has(kind) || (!kind && hasNumbers) ? "number" : null };
-    if (!sorts.length) return h("th", attributes, words);
-    const place = sorts.indexOf(this.#asked("sort"));
-    const direction = place < 0 ? null : sorts[place].startsWith("-") ? "descending" : "ascending";
-    const arrow = direction && icon(direction === "descending" ? "down-arrow" : "up-arrow");
-    const next = sorts[place + 1] ?? (place > 0 || sorts.length === 1 ? "" : sorts[0]);
-    const sort = h("button", { class: "sort", type: "button", onclick: () => this.#ask("sort", next) }, words, arrow);
-    return h("th", { ...attributes, "aria-sort": direction ?? "none" }, sort);
-  }
-
-  #drawMenu() {
-    const chosen = new Set(this.#chosen);
-    const names = inOrder([...new Set([...this.#columns.keys(), ...this.#chosen])]);
-    const focused = this.#list.contains(document.activeElement) ? document.activeElement.value : null;
-    this.#list.replaceChildren(...names.map((name) => this.#tick(name, chosen.has(name))));
-    if (focused !== null) [...this.#list.querySelectorAll("input")].find((box) => box.value === focused)?.focus();
-  }
-
-  #tick(name, isChosen) {
-    const box = h("input", { type: "checkbox", value: name, checked: isChosen });
-    box.addEventListener("change", () => {
-      const left = this.#chosen.filter((one) => one !== name);
-      this.#choose(box.checked ? [...left, name] : left);
-    });
-    return h("label", { class: "data-column" }, box, h("bdi", {}, shown(this.#columns.get(name)?.label ?? name, 60)));
-  }
-
-  // --- what is asked for: it is in the address, so that a link leads to the same
-
-  #asked(name) {
-    return (
-      new URLSearchParams(location.search).get(name) ?? (name === "sort" ? this.getAttribute("order") : null) ?? ""
-    );
-  }
-
-  #note(name, values) {
-    const page = new URL(location);
-    page.searchParams.delete(name);
-    for (const value of values) page.searchParams.append(name, value);
-    history.replaceState(history.state, "", page);
-  }
-
+  /**
+   * Ask for something else; for nothing if it is empty.
+   *
+   * @type {(name: "q" | "sort", value: string) => void}
+   */
   #ask(name, value) {
-    if (this.#asked(name) === value) return;
-    this.#note(name, value ? [value] : []);
+    if (this.#query[name] === value) return;
+    this.#query.note(name, value ? [value] : []);
     this.#drawHead();
     this.#restart();
   }
 
-  #address(query) {
-    const [path, own] = this.getAttribute("src").split("?");
-    const given = new URLSearchParams(own);
-    return address(path, {
-      ...Object.fromEntries([...given.keys()].map((name) => [name, given.getAll(name)])),
-      ...query,
-    });
-  }
-
   // --- reading
 
-  /** `first` is what the first page has, where it was read. */
+  /** @param {Page} [first] what the first page has, where it was read */
   #restart(first) {
     this.#reading.abort();
     this.#reading = new AbortController();
@@ -394,10 +220,8 @@ class DataTable extends HTMLElement {
     const known = [first];
     this.#pages = new Pages((after) => (!after && known.pop()) || this.#read(after, signal));
     // a page that gets shorter for a moment would jump
-    if (this.#window.size) this.#box.style.minHeight = `${this.#box.offsetHeight}px`;
-    for (const { body } of this.#window.values()) body.remove();
-    this.#window.clear();
-    this.#current = 0;
+    if (!this.#rows.isEmpty) this.#box.style.minHeight = `${this.#box.offsetHeight}px`;
+    this.#rows.clear();
     this.#draw();
     this.#loadMore();
   }
@@ -407,50 +231,45 @@ class DataTable extends HTMLElement {
     this.#restart();
   }
 
+  /** @type {(after: string | undefined, signal: AbortSignal) => Promise<Page>} */
   async #read(after, signal) {
-    const query = { limit: PAGE, after, q: this.#asked("q") || undefined, sort: this.#asked("sort") || undefined };
-    if (!this.hasAttribute("search")) delete query.q;
-    const answer = await fetched(`GET ${this.#address(query)}`, { signal });
+    const query = { limit: PAGE, after, ...this.#query.asShown };
+    const answer = await fetched(`GET ${this.#query.address(query)}`, { signal });
     const text = await answer.text();
     if (!after) this.#top = text;
+    /** @type {{ next: string | null } & Record<string, Values[]>} */
     const told = parse(text);
-    return {
-      records: told[this.getAttribute("rows")],
-      next: told.next,
-      searched: Number(answer.headers.get("X-Searched") ?? 0),
-    };
-  }
-
-  get #last() {
-    return Math.max(-1, ...this.#window.keys());
-  }
-
-  get #first() {
-    return Math.min(...this.#window.keys());
+    const records = told[this.getAttribute("rows") ?? ""] ?? [];
+    return { records, next: told.next, searched: Number(answer.headers.get("X-Searched") ?? 0) };
   }
 
   async #loadMore() {
-    const number = this.#last + 1;
+    const number = this.#rows.last + 1;
     if (!this.#pages.has(number)) return;
     await this.#show(number, () => {
-      if (this.#window.size > WINDOW) this.#drop(this.#first);
+      if (this.#rows.isFull) this.#drop(this.#rows.first);
     });
   }
 
   async #loadEarlier() {
     const height = this.#box.scrollHeight;
-    await this.#show(this.#first - 1, () => {
+    await this.#show(this.#rows.first - 1, () => {
       this.#box.scrollTop += this.#box.scrollHeight - height;
-      if (this.#window.size > WINDOW) this.#drop(this.#last);
+      if (this.#rows.isFull) this.#drop(this.#rows.last);
     });
   }
 
-  /** One page at a time: whoever asks meanwhile waits for the page that is on its way. */
+  /**
+   * One page at a time: whoever asks meanwhile waits for the page that is on its way.
+   *
+   * @type {(number: number, then: () => void) => Promise<void>}
+   */
   #show(number, then) {
     this.#coming ??= this.#readPage(number, then);
     return this.#coming;
   }
 
+  /** @type {(number: number, then: () => void) => Promise<void>} */
   async #readPage(number, then) {
     const pages = this.#pages;
     try {
@@ -461,7 +280,7 @@ class DataTable extends HTMLElement {
       then();
       if (records?.length) this.#watchEnd();
     } catch (error) {
-      if (pages === this.#pages && error.name !== "AbortError") this.#tell(error);
+      if (pages === this.#pages && !isAbort(error)) this.#tell(error);
     } finally {
       if (pages === this.#pages) {
         this.#coming = null;
@@ -471,7 +290,17 @@ class DataTable extends HTMLElement {
     }
   }
 
-  /** A search goes on for a while as long as it has found nothing. */
+  /** Read on when the end comes near, also if it is near already. */
+  #watchEnd() {
+    this.#end.disconnect();
+    this.#end.observe(this.#more);
+  }
+
+  /**
+   * A search goes on for a while as long as it has found nothing.
+   *
+   * @type {(pages: Pages, number: number) => Promise<Values[] | null>}
+   */
   async #loaded(pages, number) {
     const until = performance.now() + SEARCH;
     this.#more.hidden = true;
@@ -482,68 +311,46 @@ class DataTable extends HTMLElement {
     }
   }
 
+  /** @type {(number: number, records: Values[]) => void} */
   #put(number, records) {
-    const body = h("tbody");
-    this.#discover(records);
-    this.#window.set(number, { body, records });
-    this.#fill(number, records);
-    const next = this.#window.get(number + 1);
-    if (next) next.body.before(body);
-    else this.#table.append(body);
+    if (this.#columns.discover(records)) this.#draw();
+    this.#rows.put(number, records);
   }
 
+  /** @param {number} number */
   #drop(number) {
-    const { body } = this.#window.get(number);
-    const isAbove = number === this.#first;
+    const isAbove = number === this.#rows.first;
     const { scrollTop } = this.#box;
-    const { offsetHeight } = body;
-    if (body.contains(document.activeElement)) this.#box.focus();
-    body.remove();
-    this.#window.delete(number);
-    if (isAbove) this.#box.scrollTop = scrollTop - offsetHeight;
+    const hadFocus = this.#table.contains(document.activeElement);
+    const height = this.#rows.drop(number);
+    if (hadFocus && !this.#table.contains(document.activeElement)) this.#box.focus();
+    if (isAbove) this.#box.scrollTop = scrollTop - height;
   }
 
   /** Once in a while, if there may be more. */
   async #look() {
-    if (
-      !this.hasAttribute("live") ||
-      document.hidden ||
-      this.#coming ||
-      this.#isLooking ||
-      performance.now() < this.#notBefore
-    )
-      return;
-    const sort = this.#asked("sort");
+    const isBusy = this.#coming !== null || this.#isLooking || performance.now() < this.#notBefore;
+    if (!this.hasAttribute("live") || document.hidden || isBusy) return;
+    const { sort } = this.#query;
     const began = performance.now();
     this.#isLooking = true;
-    const isRead = await (sort && sort !== this.getAttribute("grows")
-      ? this.#lookBetween()
-      : this.#lookBehind()
-    ).catch(() => false);
+    const look = sort && sort !== this.getAttribute("grows") ? this.#lookBetween() : this.#lookBehind();
+    const isRead = await look.catch(() => false);
     this.#isLooking = false;
     this.#notBefore = performance.now() + (performance.now() - began) / LOOKING;
     if (isRead && this.getAttribute("live") === "last") this.removeAttribute("live");
   }
 
-  #isLooking = false;
-  #notBefore = 0;
-  /** The text of the first page, as it was read last, and whether the table still shows an older one. */
-  #top;
-  #isOld = false;
-
   /** Read the last page again. Rows that are there stay as they are. */
   async #lookBehind() {
-    const number = this.#last;
+    const number = this.#rows.last;
     if (number < 0 || this.#pages.has(number + 1)) return true;
     const pages = this.#pages;
-    const { records, body } = this.#window.get(number);
-    const now = await pages.load(number);
-    if (pages !== this.#pages || !now || now.length <= records.length) return true;
-    const added = now.slice(records.length);
-    this.#window.set(number, { body, records: now });
-    this.#discover(added);
-    if (body.rows.length < now.length)
-      body.append(...added.map((one, place) => this.#row(number, records.length + place, one)));
+    const known = this.#rows.recordsOf(number).length;
+    const added = (await pages.load(number))?.slice(known) ?? [];
+    if (pages !== this.#pages || !added.length) return true;
+    this.#rows.append(number, added);
+    if (this.#columns.discover(added)) this.#draw();
     this.#sayWhatThereIs();
     return true;
   }
@@ -563,164 +370,92 @@ class DataTable extends HTMLElement {
   get #isUsed() {
     const isIn = this.#box.matches(":hover") || this.#box.contains(document.activeElement) || this.#box.scrollTop > 0;
     const marked = getSelection();
-    return isIn || this.#drawer.element.open || (!marked.isCollapsed && this.#box.contains(marked.anchorNode));
+    const isMarked = marked !== null && !marked.isCollapsed && this.#box.contains(marked.anchorNode);
+    return isIn || this.#drawer.element.open || isMarked;
   }
 
   // --- what is said of it
 
   #sayWhatThereIs() {
-    const first = this.#pages.first(this.#first) ?? 0;
-    const last = (this.#pages.first(this.#last) ?? 0) + (this.#window.get(this.#last)?.records.length ?? 0);
-    const isAll = !this.#pages.has(this.#last + 1);
-    const q = this.#asked("q");
+    const number = this.#rows.last;
+    const first = this.#pages.first(this.#rows.first);
+    const last = this.#pages.first(number) + this.#rows.recordsOf(number).length;
+    const isAll = !this.#pages.has(number + 1);
+    const { q } = this.#query;
     this.#earlier.hidden = !first;
     this.#more.hidden = isAll;
-    this.#more.textContent = q && this.hasAttribute("search") ? "Look further" : "More records";
+    this.#more.textContent = q ? "Look further" : "More records";
     this.#box.hidden = !last && isAll;
     if (this.#empty) this.#empty.hidden = Boolean(last) || !isAll || Boolean(q);
-    this.#bar.hidden = Boolean(this.#empty) && !this.#empty.hidden;
-    this.#said.textContent = this.#words(first, last, isAll, q);
-    this.#table.setAttribute("aria-rowcount", isAll ? last + 1 : -1);
+    this.#bar.hidden = this.#empty !== null && !this.#empty.hidden;
+    const searched = q ? this.#pages.searched : undefined;
+    this.#said.textContent = rangeWords({ first, last, isAll, searched }, this.getAttribute("total"));
+    this.#table.setAttribute("aria-rowcount", String(isAll ? last + 1 : -1));
   }
 
-  #words(first, last, isAll, q) {
-    const total = this.getAttribute("total");
-    if (q && this.hasAttribute("search")) {
-      const of = isAll ? "all" : count(this.#pages.searched);
-      return last
-        ? `${count(last)} found in ${of} that were looked at`
-        : `Nothing found in ${of} that were looked at`;
-    }
-    const known = isAll ? last : Math.max(Number(total ?? 0), last);
-    const all = isAll || total ? count(known) : `${count(last)} or more`;
-    return last ? `${count(first + 1)}–${count(last)} of ${all}` : "";
-  }
-
+  /** @param {unknown} error */
   #tell(error) {
-    const again = this.#plainButton("Try again", () => this.#loadMore());
-    const words = error.status ? error.message : "The gateway does not answer. Is it running?";
-    this.#problem.replaceChildren(h("p", {}, shown(words, 500)), h("p", {}, again));
+    const again = h(
+      "button",
+      { class: "button small", type: "button", onclick: () => this.#loadMore() },
+      "Try again",
+    );
+    this.#problem.replaceChildren(h("p", {}, shown(messageOf(error), 500)), h("p", {}, again));
     this.#problem.hidden = false;
   }
 
   // --- rows
 
-  #fill(number, records) {
-    const { body } = this.#window.get(number);
-    const focused = body.contains(document.activeElement) ? document.activeElement.dataset.place : null;
-    body.replaceChildren(...records.map((record, place) => this.#row(number, place, record)));
-    if (focused) this.#rowButton(Number(focused))?.focus();
-  }
-
-  #row(number, place, record) {
-    const index = this.#pages.first(number) + place;
-    const attributes = { class: "open", type: "button", "data-place": index };
-    const button = h("button", { ...attributes, "aria-label": `Record ${index + 1} in full` }, count(index + 1));
-    button.addEventListener("click", () => this.#open(index));
-    const cells = this.#chosen.map((name) => this.#cell(name, record));
-    const row = h("tr", { "aria-rowindex": index + 2 }, h("th", { scope: "row", class: "number" }, button), ...cells);
-    if (index !== this.#current) reach(row, false);
-    return row;
-  }
-
-  #cell(name, record) {
-    const value = valueAt(record, name);
-    const { kind, hasNumbers } = this.#columns.get(name) ?? {};
-    const isAtEnd = NUMBERS.has(kind) || isNumber(value) || (value === null && hasNumbers);
-    const content = !kind ? cell(value) : value == null ? "" : KINDS[kind](value);
-    return h("td", { class: isAtEnd ? "number" : kind === "link" ? "link" : null }, content);
-  }
-
-  #rowButton(index) {
-    return this.#table.querySelector(`button[data-place="${index}"]`);
-  }
-
-  #recordAt(index) {
-    for (const [number, { records }] of this.#window) {
-      const place = index - this.#pages.first(number);
-      if (place >= 0 && place < records.length) return records[place];
-    }
-    return undefined;
-  }
-
-  #setCurrent(index) {
-    const before = this.#rowButton(this.#current);
-    if (before) reach(before.closest("tr"), false);
-    this.#current = index;
-    const now = this.#rowButton(index);
-    if (now) reach(now.closest("tr"), true);
-  }
-
+  /** @param {number} index of a record */
   #open(index) {
-    this.#setCurrent(index);
-    this.#drawer.open(`Record ${count(index + 1)}`, this.#recordAt(index));
+    const record = this.#rows.recordAt(index);
+    if (!record) return;
+    this.#rows.setCurrent(index);
+    this.#drawer.open(`Record ${count(index + 1)}`, record);
   }
 
+  /**
+   * The record that comes after the present one, or before it.
+   *
+   * @param {number} by
+   * @returns {Promise<[title: string, record: Values] | null>}
+   */
   async #neighbour(by) {
-    const index = this.#current + by;
-    if (!this.#recordAt(index)) await (by > 0 ? this.#loadMore() : this.#first > 0 && this.#loadEarlier());
-    const record = this.#recordAt(index);
+    const index = this.#rows.current + by;
+    if (!this.#rows.recordAt(index)) await this.#loadTowards(by);
+    const record = this.#rows.recordAt(index);
     if (!record) return null;
-    this.#setCurrent(index);
+    this.#rows.setCurrent(index);
     return [`Record ${count(index + 1)}`, record];
   }
 
-  /** Arrow keys go from row to row. The Tab key reaches only what is in the present row, so it soon leads out again. */
+  /** @param {number} by */
+  async #loadTowards(by) {
+    if (by > 0) await this.#loadMore();
+    else if (this.#rows.first > 0) await this.#loadEarlier();
+  }
+
+  /**
+   * Arrow keys go from row to row. The Tab key reaches only what is in the present row, so it soon leads out again.
+   *
+   * @param {KeyboardEvent} event
+   */
   async #step(event) {
-    const by = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10 }[event.key];
-    if (!by || event.target.dataset.place === undefined) return;
+    const by = STEPS[event.key];
+    if (!by || !above(event, "[data-place]")) return;
     event.preventDefault();
-    const wanted = Math.max(0, this.#current + by);
-    if (!this.#rowButton(wanted)) await (by > 0 ? this.#loadMore() : this.#first > 0 && this.#loadEarlier());
-    if (!this.#rowButton(wanted)) return;
-    this.#setCurrent(wanted);
-    this.#rowButton(wanted).focus();
-  }
-}
-
-/** Whether the Tab key stops at what is in the row. */
-function reach(row, isReached) {
-  for (const element of row.querySelectorAll("button.open, a, summary")) {
-    if (isReached) element.removeAttribute("tabindex");
-    else element.tabIndex = -1;
-  }
-}
-
-/** The fields of an object behind the object. */
-function inOrder(names) {
-  const place = (name) => {
-    const outer = names.indexOf(name.split(".")[0]);
-    return outer < 0 ? names.indexOf(name) : outer;
-  };
-  return names.toSorted((one, other) => place(one) - place(other));
-}
-
-/** Pixels that a panel needs, and between it and the edge of the window. */
-const LEAST = 240;
-const EDGE = 16;
-
-/** A button with a panel below it, or above where there is more room; Escape and a click elsewhere close it. */
-function dropdown(symbol, words, panel) {
-  const button = h("summary", { class: "button small" }, icon(symbol), words);
-  const box = h("details", { class: "dropdown" }, button, panel);
-  box.addEventListener("keydown", (event) => {
-    if (event.key !== "Escape" || !box.open) return;
-    event.stopPropagation();
-    box.open = false;
+    const wanted = Math.max(0, this.#rows.current + by);
+    if (!this.#rows.button(wanted)) await this.#loadTowards(by);
+    const button = this.#rows.button(wanted);
+    if (!button) return;
+    this.#rows.setCurrent(wanted);
     button.focus();
-  });
-  // before it opens: the toggle event comes when it was drawn already
-  button.addEventListener("click", () => {
-    const { top, bottom } = button.getBoundingClientRect();
-    const [above, below] = [top - EDGE, innerHeight - bottom - EDGE];
-    const isAbove = below < LEAST && above > below;
-    panel.classList.toggle("above", isAbove);
-    panel.style.maxHeight = `min(60vh, ${Math.round(isAbove ? above : below)}px)`;
-  });
-  document.addEventListener("click", (event) => {
-    if (!box.contains(event.target)) box.open = false;
-  });
-  return box;
+  }
+}
+
+/** @type {(words: string, act: () => void) => HTMLElement} */
+function hiddenButton(words, act) {
+  return h("button", { class: "button small", type: "button", hidden: true, onclick: act }, words);
 }
 
 customElements.define("data-table", DataTable);

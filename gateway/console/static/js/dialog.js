@@ -1,7 +1,13 @@
 // A question before something is done that cannot be undone.
-import { h } from "./text.js";
+import { h } from "./dom.js";
 
-/** Whether the user agrees. `yes` is what the button says. The focus returns to where it was. */
+/**
+ * Whether the user agrees. `yes` is what the button says. The focus returns to where it was.
+ *
+ * @param {string} words
+ * @param {{ yes?: string | undefined, danger?: boolean | undefined }} options
+ * @returns {Promise<boolean>}
+ */
 export function confirmed(words, { yes = "Yes", danger = false } = {}) {
   return new Promise((answer) => {
     const dialog = h(

@@ -1,10 +1,12 @@
 // The page of a job while it lives: counters and curves from the events that all tabs share; where it stands, its time
 // line and its buttons from the page itself whenever its status changes.
 import { address, api, pageAt } from "./api.js";
+import { countsOf, pictures } from "./curves.js";
+import { allWithin, byId, h, within } from "./dom.js";
+import { LineChart } from "./line-chart.js";
 import { follow } from "./streams.js";
-import { count, duration, h } from "./text.js";
+import { count, duration } from "./text.js";
 import { exact, refresh } from "./times.js";
-import "./line-chart.js";
 
 /** Events add points to the curves; after so long the curves and the estimate are read anew, and what events missed. */
 const READ_MS = 15_000;
@@ -12,12 +14,7 @@ const READ_MS = 15_000;
 const APART = 0.9;
 /** Parts of the page that say where the job stands. */
 const PARTS = ["job-status", "job-actions", "job-state", "job-life", "job-wait", "tab-said", "tab-nothing"];
-const CLASSES = [
-  ["2xx", "--good"],
-  ["3xx", "--accent"],
-  ["4xx", "--warn"],
-  ["5xx", "--bad"],
-];
+/** @type {Record<string, string>} */
 const ENDS = {
   queue: "its queue is empty",
   max_pages: "it has as many pages as it may",
@@ -25,88 +22,28 @@ const ENDS = {
   timeout: "its time is over",
 };
 
-const page = document.getElementById("job-page");
-const id = page.dataset.job;
-const charts = Object.fromEntries([...page.querySelectorAll("line-chart")].map((chart) => [chart.id, chart]));
-/** Of the attempts: { at, requested_pages, … }, lists of the same length. */
+const page = byId("job-page");
+const id = page.dataset.job ?? "";
+/** @type {import("./curves.js").Counts[]} */
 let curves = [];
 
 async function read() {
-  const progress = await api(`GET /jobs/${id}/progress`);
-  curves = progress.attempts.map((curve) => ({ ...curve, at: curve.at.map((moment) => Date.parse(moment) / 1000) }));
+  /** @type {{ attempts: Curve[], estimate: Estimate | null }} */
+  const { attempts, estimate } = await api(`GET /jobs/${id}/progress`);
+  curves = attempts.map(countsOf);
   draw();
-  tell(progress.estimate);
+  tell(estimate);
 }
 
 function draw() {
-  const card = document.getElementById("job-curves");
+  const card = byId("job-curves");
   card.hidden = !curves.some(({ at }) => at.length > 1);
   if (card.hidden) return;
-  charts.pace.show(
-    lines(
-      [
-        ["pages", "completed_pages"],
-        ["items", "items_count"],
-      ],
-      rate,
-    ),
-  );
-  charts.queue.show(
-    lines(
-      [
-        ["queued", queued],
-        ["done", done],
-      ],
-      value,
-    ),
-  );
-  charts.answers.show(
-    lines(
-      CLASSES.map(([name, colour]) => [name, `answered_${name}`, colour]),
-      rate,
-    ),
-  );
-  charts.errors.show(lines([["errors", "errors_count", "--bad"]], value));
+  for (const [name, picture] of Object.entries(pictures(curves, !("live" in page.dataset))))
+    within(page, `line-chart#${name}`, LineChart).show(picture);
 }
 
-const done = (curve, place) => curve.completed_pages[place] + curve.errors_count[place];
-/** What the crawl has left behind at its end waits no more. */
-const queued = (curve, place) =>
-  isEnd(curve, place) ? 0 : Math.max(0, curve.requested_pages[place] - done(curve, place));
-const isEnd = (curve, place) => !("live" in page.dataset) && curve === curves.at(-1) && place === curve.at.length - 1;
-const value = (of, curve, place) => (typeof of === "string" ? curve[of][place] : of(curve, place));
-
-/** A second, since the point before; none at the beginning of an attempt. */
-function rate(of, curve, place) {
-  if (!place) return null;
-  const more = value(of, curve, place) - value(of, curve, place - 1);
-  return Math.max(0, more) / (curve.at[place] - curve.at[place - 1]);
-}
-
-/** All attempts one after the other, with a gap between them. */
-function lines(wanted, how) {
-  const whole = curves.filter(({ at }) => at.length);
-  const joined = (of, gap) =>
-    whole.flatMap((curve, number) => [
-      ...(number ? [gap(curve)] : []),
-      ...curve.at.map((_, place) => of(curve, place)),
-    ]);
-  return {
-    at: joined(
-      (curve, place) => curve.at[place],
-      (curve) => curve.at[0] - 0.001,
-    ),
-    lines: wanted.map(([name, of, colour]) => ({
-      name,
-      colour,
-      values: joined(
-        (curve, place) => how(of, curve, place),
-        () => null,
-      ),
-    })),
-  };
-}
-
+/** @type {(estimate: Estimate | null) => void} */
 function tell(estimate) {
   const place = document.getElementById("job-estimate");
   if (!place) return;
@@ -129,38 +66,47 @@ function tell(estimate) {
 
 // --- while it lives
 
+/** @type {(event: import("./streams.js").FollowedEvent) => void} */
 function hear({ name, data }) {
   const told = JSON.parse(data);
   for (const job of name === "snapshot" ? told.jobs : [told]) {
     if (job.job_id !== id) continue;
     if ("completed_pages" in job) add(job);
-    if (job.status && job.status !== document.querySelector("#job-status .status")?.dataset.status) renew();
+    if (job.status && job.status !== within(document, "#job-status .status").dataset.status) renew();
   }
 }
 
-/** Counts that have come: into the figures, and onto the end of the curve. */
+/**
+ * Counts that have come: into the figures, and onto the end of the curve.
+ *
+ * @type {(counts: JobNews) => void}
+ */
 function add(counts) {
   for (const [name, number] of Object.entries(counts)) {
     const field = page.querySelector(`#job-state [data-field="${CSS.escape(name)}"]`);
     if (field && typeof number === "number") field.textContent = count(number);
   }
   const [curve, now] = [curves.at(-1), Date.now() / 1000];
+  const last = curve?.at.at(-1);
   // a page that nobody sees reads its curves anew once it is seen
-  if (document.hidden || !curve?.at.length || now - curve.at.at(-1) < APART || counts.answered_2xx === undefined)
+  if (document.hidden || !curve || last === undefined || now - last < APART || counts.answered_2xx === undefined)
     return;
-  for (const [name, values] of Object.entries(curve))
-    if (Array.isArray(values) && name !== "at") values.push(counts[name]);
+  const numbers = new Map(Object.entries(counts));
+  for (const [name, values] of Object.entries(curve)) {
+    if (Array.isArray(values) && name !== "at") values.push(Number(numbers.get(name) ?? 0));
+  }
   curve.at.push(now);
   draw();
 }
 
 /** For how long it runs. */
 function tick() {
-  const place = page.querySelector("#job-state [data-since]");
-  if (place && !document.hidden)
-    place.textContent = duration(Math.round((Date.now() - Date.parse(place.dataset.since)) / 1000));
+  const place = allWithin(page, "#job-state [data-since]")[0];
+  if (!place || document.hidden) return;
+  place.textContent = duration(Math.round((Date.now() - Date.parse(place.dataset.since ?? "")) / 1000));
 }
 
+/** @type {Promise<void> | undefined} */
 let renewing;
 
 /** Read the page again, and put its parts in the place of the old ones; but for one that the user is in. */
@@ -178,7 +124,7 @@ async function take() {
   }
   refresh(page);
   if (!fresh.querySelector("data-table[live]")) page.querySelector("data-table[live]")?.setAttribute("live", "last");
-  if (!("live" in fresh.getElementById("job-page").dataset)) {
+  if (!("live" in byId("job-page", HTMLElement, fresh).dataset)) {
     delete page.dataset.live;
     stop();
   }
@@ -208,12 +154,12 @@ function live() {
 
 /** The newest entry of the time line, where it is longer than its box. */
 function showLatest() {
-  const list = page.querySelector(".timeline");
+  const list = within(page, ".timeline");
   list.scrollTop = list.scrollHeight;
 }
 
 // on a phone the tabs come first
-page.querySelector(".job-fold").open = !matchMedia("(max-width: 800px)").matches;
+within(page, ".job-fold", HTMLDetailsElement).open = !matchMedia("(max-width: 800px)").matches;
 await read();
 showLatest();
 if ("live" in page.dataset) live();

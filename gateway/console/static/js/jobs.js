@@ -1,8 +1,10 @@
 // Lists of jobs: their filters, how many there are, what is new, and acts on all that match.
 import { api } from "./api.js";
 import { bulk } from "./bulk.js";
+import { above, allWithin, byId, within } from "./dom.js";
 import { followRows, renew } from "./live.js";
 import { renewPart } from "./parts.js";
+import { inputValue } from "./when-fields.js";
 import "./saved-views.js";
 import "./start-scatter.js";
 import { count } from "./text.js";
@@ -11,16 +13,18 @@ const TYPING_MS = 400;
 const NEWS_MS = 2000;
 const PAGE = 50;
 
-const form = document.getElementById("filters");
-const results = () => document.getElementById("results");
-const filter = () => JSON.parse(results().dataset.filter);
+const form = byId("filters", HTMLFormElement);
+const results = () => byId("results");
+/** @type {() => import("./bulk.js").Filter} */
+const filter = () => JSON.parse(results().dataset.filter ?? "{}");
 const isDeadLetters = location.pathname.endsWith("dead-letters");
 
 // --- filters: the address has them, and only the list changes
 
 function wanted() {
-  const pairs = [...new FormData(form)].filter(([, value]) => value.trim());
-  return `${location.pathname}?${new URLSearchParams(pairs)}`;
+  const query = new URLSearchParams();
+  for (const [name, value] of new FormData(form)) if (String(value).trim()) query.append(name, String(value));
+  return `${location.pathname}?${query}`;
 }
 
 /** Show the list that the form asks for now. */
@@ -28,10 +32,11 @@ function ask() {
   renewPart("#results", wanted, { push: true });
 }
 
+/** @type {number | undefined} */
 let typing;
 form.addEventListener("input", (event) => {
   clearTimeout(typing);
-  typing = setTimeout(ask, event.target.matches("input:not([type=checkbox])") ? TYPING_MS : 0);
+  typing = setTimeout(ask, above(event, "input:not([type=checkbox])") ? TYPING_MS : 0);
 });
 form.addEventListener("submit", (event) => {
   event.preventDefault();
@@ -39,36 +44,31 @@ form.addEventListener("submit", (event) => {
   ask();
 });
 
-/** `2027-06-01T09:00:01` in the user's zone, as its input takes it. */
-const local = (iso) => {
-  const date = new Date(iso);
-  return new Date(date - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
-};
-
-for (const input of form.querySelectorAll("[data-time]")) {
-  const hidden = form.elements[input.dataset.time];
-  if (hidden.value && !Number.isNaN(Date.parse(hidden.value))) input.value = local(hidden.value);
-  input.addEventListener("input", () => (hidden.value = input.value ? new Date(input.value).toISOString() : ""));
+for (const input of allWithin(form, "[data-time]", HTMLInputElement)) {
+  const hidden = within(form, `[name="${input.dataset.time}"]`, HTMLInputElement);
+  if (!Number.isNaN(Date.parse(hidden.value))) input.value = inputValue(new Date(hidden.value));
+  input.addEventListener("input", () => {
+    hidden.value = input.value ? new Date(input.value).toISOString() : "";
+  });
 }
 
 document.addEventListener("scatter:brush", ({ detail: { since, until } }) => {
-  for (const [name, date] of [
-    ["started_since", since],
-    ["started_until", until],
-  ]) {
-    form.elements[name].value = date.toISOString();
-    form.querySelector(`[data-time="${name}"]`).value = local(date);
+  const times = { started_since: since, started_until: until };
+  for (const [name, date] of Object.entries(times)) {
+    within(form, `[name="${name}"]`, HTMLInputElement).value = date.toISOString();
+    within(form, `[data-time="${name}"]`, HTMLInputElement).value = inputValue(date);
   }
-  form.querySelector("details").open = true;
+  within(form, "details", HTMLDetailsElement).open = true;
   ask();
 });
 
 // --- how many
 
 async function sayCount() {
-  const place = results().querySelector("[data-count]");
-  if (!place || place.textContent.trim()) return;
+  const place = allWithin(results(), "[data-count]")[0];
+  if (!place || place.textContent?.trim()) return;
   const noun = place.dataset.count || "job";
+  /** @type {{ count: number, is_exact: boolean }} */
   const found = await api("GET /jobs/count", { query: filter() });
   const number = `${count(found.count)}${found.is_exact ? "" : "+"}`;
   place.textContent = `${number} ${noun}${found.count === 1 ? "" : "s"}`;
@@ -76,6 +76,7 @@ async function sayCount() {
 
 // --- what is new: rows stay where they are until the user asks
 
+/** @type {number | undefined} */
 let asking;
 let missed = false;
 
@@ -87,6 +88,7 @@ function lookForNews() {
     missed = document.hidden;
     if (missed) return;
     const query = { ...filter(), sort: new URLSearchParams(location.search).get("sort"), limit: PAGE };
+    /** @type {{ jobs: Job[] }} */
     const { jobs } = await api("GET /jobs", { query });
     jobs.forEach(renew);
     const fresh = jobs.filter((job) => !results().querySelector(`[data-job="${job.job_id}"]`)).length;
@@ -98,9 +100,9 @@ function lookForNews() {
 document.addEventListener("visibilitychange", () => !document.hidden && missed && lookForNews());
 
 document.addEventListener("click", (event) => {
-  const { id, dataset } = event.target.closest("button") ?? { dataset: {} };
-  if (id === "news") refresh();
-  if (dataset.bulk) bulk(dataset.bulk, filter(), refresh);
+  const button = above(event, "button");
+  if (button?.id === "news") refresh();
+  if (button?.dataset.bulk) bulk(button.dataset.bulk, filter(), refresh);
 });
 
 function refresh() {

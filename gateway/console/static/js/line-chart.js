@@ -3,27 +3,47 @@
 // `chart.show({ at: [seconds since 1970], lines: [{ name, values, colour: "--good" }] })`; null in `values` is a gap.
 // `unit` (an attribute) stands behind each value. Charts with the same `together` share their cursor.
 import uPlot from "../vendor/uplot.esm.js";
-import { count, h } from "./text.js";
+import { h } from "./dom.js";
+import { count } from "./text.js";
 
 const HEIGHT = 88;
 /** Lines differ in their colour and in their strokes. */
 const COLOURS = ["--accent", "--wait", "--warn", "--bad"];
+/** @type {number[][]} */
 const STROKES = [[], [7, 3], [2, 3], [9, 3, 2, 3]];
 const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const THEMES = matchMedia("(prefers-color-scheme: dark)");
 
-class LineChart extends HTMLElement {
+/**
+ * `at` is in seconds since 1970; null in `values` is a gap.
+ *
+ * @typedef {{ name: string, values: (number | null)[], colour?: string | undefined }} Line
+ * @typedef {{ at: number[], lines: Line[] }} Picture
+ */
+
+export class LineChart extends HTMLElement {
+  /** @type {uPlot | undefined} */
   #plot;
+  /** @type {Picture} */
   #data = { at: [], lines: [] };
+  /** @type {number | null} */
   #place = null;
-  #slider;
-  #legend;
-  #table;
+  #slider = h("div", {
+    class: "plot",
+    role: "slider",
+    tabindex: "0",
+    "aria-valuemin": "0",
+    "aria-valuemax": "0",
+    "aria-valuenow": "0",
+    onkeydown: (event) => this.#move(event),
+  });
+  #legend = h("ul", { class: "legend" });
+  #table = h("div", { class: "values scroll", tabindex: "0", role: "region", hidden: true });
   #resized = new ResizeObserver(() => this.#resize());
   #redraw = () => this.#plot?.redraw(false);
 
   connectedCallback() {
-    if (!this.#slider) this.#build();
+    if (!this.#slider.isConnected) this.#build();
     this.#resized.observe(this);
     THEMES.addEventListener("change", this.#redraw);
     document.addEventListener("themechange", this.#redraw);
@@ -38,12 +58,12 @@ class LineChart extends HTMLElement {
     this.#plot = undefined;
   }
 
+  /** @param {Picture} data */
   show(data) {
-    const isSame =
-      this.#plot && data.lines.map(({ name }) => name).join() === this.#data.lines.map(({ name }) => name).join();
+    const isSame = namesOf(data) === namesOf(this.#data);
     this.#data = data;
     if (!this.isConnected) return;
-    if (isSame) this.#plot.setData([data.at, ...data.lines.map(({ values }) => values)]);
+    if (this.#plot && isSame) this.#plot.setData([data.at, ...data.lines.map(({ values }) => values)]);
     else this.#draw();
     this.#tell();
     if (!this.#table.hidden) this.#fill();
@@ -51,35 +71,11 @@ class LineChart extends HTMLElement {
 
   #build() {
     const label = this.getAttribute("label") ?? "";
-    this.#legend = h("ul", { class: "legend" });
-    this.#slider = h("div", {
-      class: "plot",
-      role: "slider",
-      tabindex: "0",
-      "aria-label": `${label}, value by value`,
-      "aria-valuemin": "0",
-      "aria-valuemax": "0",
-      "aria-valuenow": "0",
-      onkeydown: (event) => this.#move(event),
-    });
-    this.#table = h("div", {
-      class: "values scroll",
-      tabindex: "0",
-      role: "region",
-      "aria-label": `${label}, as a table`,
-      hidden: true,
-    });
-    const button = h(
-      "button",
-      {
-        type: "button",
-        class: "button quiet small",
-        "aria-expanded": "false",
-        "aria-label": `${label} as a table`,
-        onclick: () => this.#toggle(button),
-      },
-      "Table",
-    );
+    this.#slider.setAttribute("aria-label", `${label}, value by value`);
+    this.#table.setAttribute("aria-label", `${label}, as a table`);
+    const named = { "aria-expanded": "false", "aria-label": `${label} as a table` };
+    const button = h("button", { type: "button", class: "button quiet small", ...named }, "Table");
+    button.addEventListener("click", () => this.#toggle(button));
     this.append(
       h("div", { class: "chart-head" }, h("span", { class: "chart-title" }, label), button, this.#legend),
       this.#slider,
@@ -90,6 +86,7 @@ class LineChart extends HTMLElement {
   #draw() {
     this.#plot?.destroy();
     const { at, lines } = this.#data;
+    /** @type {(name: string) => string} */
     const colour = (name) => getComputedStyle(this).getPropertyValue(name).trim();
     const axis = {
       stroke: () => colour("--muted"),
@@ -98,6 +95,7 @@ class LineChart extends HTMLElement {
       ticks: { show: false },
     };
     const together = this.getAttribute("together");
+    /** @type {ConstructorParameters<typeof uPlot>[0]} */
     const options = {
       width: Math.max(120, this.#slider.clientWidth),
       height: HEIGHT,
@@ -136,6 +134,7 @@ class LineChart extends HTMLElement {
     this.#legend.replaceChildren(...lines.map((line, number) => this.#entry(line, number)));
   }
 
+  /** @type {(line: Line, number: number) => HTMLElement} */
   #entry(line, number) {
     const space = "http://www.w3.org/2000/svg";
     const svg = document.createElementNS(space, "svg");
@@ -150,7 +149,7 @@ class LineChart extends HTMLElement {
       y2: 2,
       "stroke-dasharray": STROKES[number].join(" "),
     }))
-      stroke.setAttribute(name, value);
+      stroke.setAttribute(name, String(value));
     svg.append(stroke);
     svg.style.color = `var(${line.colour ?? COLOURS[number]})`;
     return h("li", {}, svg, h("span", {}, line.name), h("b", {}, ""));
@@ -161,7 +160,11 @@ class LineChart extends HTMLElement {
     if (this.#plot && width && width !== this.#plot.width) this.#plot.setSize({ width, height: HEIGHT });
   }
 
-  /** The value under the cursor, else the last one. */
+  /**
+   * The value under the cursor, else the last one.
+   *
+   * @type {(place: number | null | undefined) => void}
+   */
   #point(place) {
     this.#place = place ?? null;
     this.#tell();
@@ -174,8 +177,8 @@ class LineChart extends HTMLElement {
       const value = this.#legend.children[number]?.lastChild;
       if (value) value.textContent = place < 0 ? "" : this.#said(line.values[place]);
     });
-    this.#slider.setAttribute("aria-valuemax", Math.max(0, at.length - 1));
-    this.#slider.setAttribute("aria-valuenow", Math.max(0, place));
+    this.#slider.setAttribute("aria-valuemax", String(Math.max(0, at.length - 1)));
+    this.#slider.setAttribute("aria-valuenow", String(Math.max(0, place)));
     this.#slider.setAttribute(
       "aria-valuetext",
       place < 0
@@ -184,15 +187,18 @@ class LineChart extends HTMLElement {
     );
   }
 
+  /** @type {(value: number | null | undefined) => string} */
   #said(value) {
     if (value == null) return "–";
     const unit = this.getAttribute("unit");
     return unit ? `${count(value)} ${unit}` : count(value);
   }
 
+  /** @type {(event: KeyboardEvent) => void} */
   #move(event) {
     const last = this.#data.at.length - 1;
     const now = this.#place ?? last;
+    /** @type {Record<string, number>} */
     const steps = {
       ArrowRight: now + 1,
       ArrowUp: now + 1,
@@ -203,13 +209,15 @@ class LineChart extends HTMLElement {
       Home: 0,
       End: last,
     };
-    if (!(event.key in steps) || last < 0) return;
+    const wanted = steps[event.key];
+    if (wanted === undefined || last < 0) return;
     event.preventDefault();
-    const place = Math.max(0, Math.min(last, steps[event.key]));
-    this.#plot.setCursor({ left: this.#plot.valToPos(this.#data.at[place], "x"), top: 0 });
+    const place = Math.max(0, Math.min(last, wanted));
+    this.#plot?.setCursor({ left: this.#plot.valToPos(this.#data.at[place], "x"), top: 0 });
     this.#point(place);
   }
 
+  /** @type {(button: HTMLElement) => void} */
   #toggle(button) {
     this.#table.hidden = !this.#table.hidden;
     button.setAttribute("aria-expanded", String(!this.#table.hidden));
@@ -236,10 +244,16 @@ class LineChart extends HTMLElement {
   }
 }
 
+/** @type {(data: Picture) => string} */
+const namesOf = ({ lines }) => lines.map(({ name }) => name).join();
+
+/** @type {(seconds: number) => string} */
 const clock = (seconds) => CLOCK.format(seconds * 1000);
+/** @type {(tick: number, ticks: number[]) => string} */
 const short = (tick, ticks) =>
   ticks.length > 1 && ticks[1] - ticks[0] >= 60 ? clock(tick).slice(0, 5) : clock(tick);
 const BRIEF = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+/** @type {(tick: number) => string} */
 const brief = (tick) => BRIEF.format(tick);
 
 customElements.define("line-chart", LineChart);

@@ -4,30 +4,59 @@ import { compare, position } from "./log-rows.js";
 
 const POSITIONS = 1000;
 
+/**
+ * Where a hit is, or from where to where some are.
+ *
+ * @typedef {[attempt: number, start: number, end?: number]} Mark
+ * @typedef {import("./log-rows.js").Filter} Filter
+ * @typedef {import("./log-rows.js").Position} Position
+ */
+
 export class LogHits {
-  /** How many there are, as far as the log was searched; `undefined` before the first answer. */
+  /**
+   * How many there are, as far as the log was searched; `undefined` before the first answer.
+   *
+   * @type {number | undefined}
+   */
   lines;
   /** Whether all of the log was searched. */
   isWhole = false;
   /** The number of the hit that is shown; the first one is 0, and -1 stands for none. */
   current = -1;
+  /** @type {string} */
   #job;
+  /** @type {Filter & { q: string }} */
   #query;
-  #end;
+  /** @type {PositionId} */
+  #end = "0-0";
+  /** @type {LogPart[]} */
   #segments = [];
+  /** @type {PositionId[]} */
   #positions = [];
+  /** @type {Map<number, PositionId[]>} */
   #pages = new Map();
   #added = 0;
 
+  /**
+   * @param {string} job
+   * @param {Filter} filter
+   * @param {string} text
+   */
   constructor(job, filter, text) {
     this.#job = job;
     this.#query = { ...filter, q: text };
     this.text = text;
   }
 
-  /** An answer tells what it found in two seconds; its `next` goes on, for as long as `isWanted()`. */
+  /**
+   * An answer tells what it found in two seconds; its `next` goes on, for as long as `isWanted()`.
+   *
+   * @type {(isWanted: () => boolean, onPart: () => void) => Promise<void>}
+   */
   async findAll(isWanted, onPart) {
-    for (let from; from !== null && isWanted(); ) {
+    /** @type {PositionId | null | undefined} */
+    let from;
+    while (from !== null && isWanted()) {
       const limit = POSITIONS - this.#positions.length;
       const found = await this.#ask({ from, limit });
       this.#segments.push(...found.segments);
@@ -40,36 +69,47 @@ export class LogHits {
     }
   }
 
-  /** A line has come. Returns whether it is a hit more; what comes during the search is in its last answer. */
+  /**
+   * A line has come. Returns whether it is a hit more; what comes during the search is in its last answer.
+   *
+   * @type {(line: LogLine) => boolean}
+   */
   add({ msg, logger = "", level, id, start }) {
     if (!this.isWhole || !`[${logger}] ${level}: ${msg}`.toLowerCase().includes(this.text.toLowerCase()))
       return false;
     const [attempt, end] = position(id);
     if (compare([attempt, end], position(this.#end)) <= 0) return false;
     const last = this.#segments.at(-1);
-    if (this.#added && last[0] === attempt) [last[2], last[3]] = [end, last[3] + 1];
+    if (this.#added && last?.[0] === attempt) [last[2], last[3]] = [end, last[3] + 1];
     else this.#segments.push([attempt, start, end, 1]);
     this.#added += 1;
     if (this.#positions.length < POSITIONS) this.#positions.push(id);
-    this.lines += 1;
+    this.lines = (this.lines ?? 0) + 1;
     this.#end = id;
     this.#pages.delete(this.#segments.length - 1);
     return true;
   }
 
-  /** [attempt, offset] of each hit; of those beyond the first thousand [attempt, start, end] of the parts that have some. */
+  /**
+   * [attempt, offset] of each hit; of those beyond the first thousand [attempt, start, end] of the parts that have some.
+   *
+   * @type {Mark[]}
+   */
   get marks() {
     const hits = this.#positions.map(position);
     if (!this.lines || this.lines <= hits.length) return hits;
-    const last = hits.at(-1);
+    const last = hits.at(-1) ?? [0, 0];
     const others = this.#segments.filter(([attempt, , end, number]) => number && compare([attempt, end], last) > 0);
-    return [
-      ...hits,
-      ...others.map(([attempt, start, end]) => [attempt, compare([attempt, start], last) < 0 ? last[1] : start, end]),
-    ];
+    /** @type {(part: LogPart) => Mark} */
+    const mark = ([attempt, start, end]) => [attempt, compare([attempt, start], last) < 0 ? last[1] : start, end];
+    return [...hits, ...others.map(mark)];
   }
 
-  /** The number of the first hit at or after a place, or of the first of all. */
+  /**
+   * The number of the first hit at or after a place, or of the first of all.
+   *
+   * @type {(place: Position) => Promise<number>}
+   */
   async nearest(place) {
     let before = 0;
     for (const [index, [attempt, , end, number]] of this.#segments.entries()) {
@@ -82,7 +122,11 @@ export class LogHits {
     return 0;
   }
 
-  /** The place of the current hit. */
+  /**
+   * The place of the current hit.
+   *
+   * @type {() => Promise<PositionId | undefined>}
+   */
   async place() {
     let before = 0;
     for (const [index, [, , , inside]] of this.#segments.entries()) {
@@ -93,10 +137,15 @@ export class LogHits {
     return undefined;
   }
 
-  /** Of the hits in one part of the log; as many as are needed for number `wanted`. */
+  /**
+   * Of the hits in one part of the log; as many as are needed for number `wanted`.
+   *
+   * @type {(index: number, wanted?: number) => Promise<PositionId[]>}
+   */
   async #inside(index, wanted = 0) {
     const known = this.#pages.get(index) ?? [];
     const [attempt, start, end, number] = this.#segments[index];
+    /** @type {PositionId | null | undefined} */
     let from = known.at(-1) ?? `${attempt}-${start}`;
     while (from && known.length <= wanted && known.length < number) {
       const { positions, next } = await this.#ask({ from, to: `${attempt}-${end}`, limit: POSITIONS });
@@ -107,6 +156,7 @@ export class LogHits {
     return known;
   }
 
+  /** @type {(part: import("./api.js").Query) => Promise<LogFound>} */
   #ask(part) {
     return api(`GET /jobs/${this.#job}/logs/search`, { query: { ...this.#query, ...part } });
   }

@@ -1,5 +1,6 @@
 // One row of a log as an element, and a line's whole text in a dialog. What a spider has written is text, never markup.
-import { count, h, shown } from "./text.js";
+import { h } from "./dom.js";
+import { count, shown } from "./text.js";
 
 const LONGEST = 2000;
 const CLOCK = new Intl.DateTimeFormat("en-GB", {
@@ -8,31 +9,61 @@ const CLOCK = new Intl.DateTimeFormat("en-GB", {
   second: "2-digit",
   fractionalSecondDigits: 3,
 });
+/** @type {Map<Time, string>} */
 const times = new Map();
 
-/** `09:00:01.250` in the user's zone. The same second comes often. */
+/**
+ * `09:00:01.250` in the user's zone. The same second comes often.
+ *
+ * @type {(iso: Time) => string}
+ */
 function clock(iso) {
   if (!times.has(iso)) {
     if (times.size > 5000) times.clear();
     times.set(iso, CLOCK.format(new Date(iso)));
   }
-  return times.get(iso);
+  return times.get(iso) ?? "";
 }
 
-/** Of each line's element: what is written anew when it stands for another line. */
+/**
+ * @typedef {"cont" | "named" | "plain"} Kind of a line: it goes on with the one before it, or has a logger, or has none
+ * @typedef {object} Parts
+ * @property {HTMLElement} line
+ * @property {Kind} kind
+ * @property {HTMLElement} link
+ * @property {Text} time
+ * @property {Text} level
+ * @property {HTMLElement} button
+ * @property {Text} name
+ * @property {HTMLElement} message
+ * @property {Text} words
+ * @property {HTMLElement} cell
+ * @property {HTMLElement} [whole]
+ */
+
+/**
+ * Of each line's element: what is written anew when it stands for another line.
+ *
+ * @type {WeakMap<HTMLElement, Parts>}
+ */
 const written = new WeakMap();
 
 /**
  * `row` as `LogRows` has it; `text` (in lower case) is marked where the message has it. Returns `element` if that is of
  * a line of the same kind: to make elements costs more than to change the words in them.
+ *
+ * @param {import("./log-rows.js").Row | undefined} row
+ * @param {{ link: string, isCurrent: boolean, text: string }} how
+ * @param {HTMLElement} [element]
  */
 export function drawRow(row, { link, isCurrent, text }, element) {
   if (!row) return h("div", { class: "log-row log-unread", role: "row" }, h("span", { role: "cell" }, "…"));
-  if (row.attempt) return note(`Attempt ${row.attempt}`);
-  if (row.gap) return note("Older lines were removed here");
+  if ("attempt" in row) return note(`Attempt ${row.attempt}`);
+  if ("gap" in row) return note("Older lines were removed here");
   const kind = row.cont ? "cont" : row.logger ? "named" : "plain";
-  const line = written.get(element)?.kind === kind ? element : blank(kind);
-  const parts = written.get(line);
+  const known = element && written.get(element);
+  const parts = known?.kind === kind ? known : blank(kind);
+  const { line } = parts;
   const { level, msg, length } = row;
   set(line, "data-level", level);
   set(line, "aria-current", isCurrent ? "true" : null);
@@ -44,17 +75,21 @@ export function drawRow(row, { link, isCurrent, text }, element) {
   tell(parts, shown(msg, LONGEST), text);
   const cut = length ?? (msg.length > LONGEST ? msg.length : undefined);
   parts.whole?.remove();
-  parts.whole = cut && whole(cut);
+  parts.whole = cut ? whole(cut) : undefined;
   if (parts.whole) parts.cell.append(parts.whole);
   return line;
 }
 
-/** The element of a line, without its words. */
+/**
+ * The element of a line, without its words.
+ *
+ * @type {(kind: Kind) => Parts}
+ */
 function blank(kind) {
-  const [time, level, name, words] = ["", "", "", ""].map((text) => new Text(text));
+  const [time, level, name, words] = [new Text(), new Text(), new Text(), new Text()];
   const link = h("a", { tabindex: -1 }, time);
   const message = h("bdi", {}, words);
-  const button = kind === "named" && h("button", { type: "button", tabindex: -1 }, h("bdi", {}, name));
+  const button = h("button", { type: "button", tabindex: -1 }, h("bdi", {}, name));
   const cell = h("span", { class: "log-text", role: "cell" }, message);
   const line = h(
     "div",
@@ -65,13 +100,16 @@ function blank(kind) {
       { class: "log-level", role: "cell" },
       kind === "cont" ? h("span", { class: "visually-hidden" }, level) : level,
     ),
-    h("span", { class: "log-logger", role: "cell" }, button),
+    h("span", { class: "log-logger", role: "cell" }, kind === "named" && button),
     cell,
   );
-  written.set(line, { kind, link, time, level, button, name, message, words, cell });
-  return line;
+  /** @type {Parts} */
+  const parts = { line, kind, link, time, level, button, name, message, words, cell };
+  written.set(line, parts);
+  return parts;
 }
 
+/** @type {(parts: Parts, logger: string) => void} */
 function nameLogger({ button, name }, logger) {
   if (button.dataset.logger === logger) return;
   const short = shown(logger, 200);
@@ -80,26 +118,36 @@ function nameLogger({ button, name }, logger) {
   put(name, short);
 }
 
+/** @type {(parts: Parts, msg: string, text: string) => void} */
 function tell({ message, words }, msg, text) {
-  if (text) return message.replaceChildren(...marked(msg, text));
+  if (text) {
+    message.replaceChildren(...marked(msg, text));
+    return;
+  }
   put(words, msg);
   if (words.parentNode !== message || message.childNodes.length > 1) message.replaceChildren(words);
-  return undefined;
 }
 
-/** Write into a text node, unless that stands there. */
+/**
+ * Write into a text node, unless that stands there.
+ *
+ * @type {(node: Text, text: string) => void}
+ */
 function put(node, text) {
   if (node.data !== text) node.data = text;
 }
 
+/** @type {(element: HTMLElement, name: string, value: string | null) => void} */
 function set(element, name, value) {
   if (element.getAttribute(name) === value) return;
   if (value === null) element.removeAttribute(name);
   else element.setAttribute(name, value);
 }
 
+/** @type {(words: string) => HTMLElement} */
 const note = (words) => h("div", { class: "log-row log-note", role: "row" }, h("span", { role: "cell" }, words));
 
+/** @type {(length: number) => HTMLElement} */
 const whole = (length) =>
   h(
     "button",
@@ -107,10 +155,15 @@ const whole = (length) =>
     `Show all ${count(length)} characters`,
   );
 
-/** The pieces of `words`, with `<mark>` around each `text`. */
+/**
+ * The pieces of `words`, with `<mark>` around each `text`.
+ *
+ * @type {(words: string, text: string) => (string | Node)[]}
+ */
 function marked(words, text) {
   const lower = text ? words.toLowerCase() : "";
   if (!text || lower.length !== words.length) return [words];
+  /** @type {(string | Node)[]} */
   const pieces = [];
   let from = 0;
   for (let at = lower.indexOf(text); at >= 0 && pieces.length < 200; at = lower.indexOf(text, from)) {
@@ -120,19 +173,21 @@ function marked(words, text) {
   return [...pieces, words.slice(from)];
 }
 
-/** A dialog with a long text. */
+/**
+ * A dialog with a long text.
+ *
+ * @type {(title: string, text: string) => void}
+ */
 export function showText(title, text) {
-  const close = h(
-    "button",
-    { type: "button", class: "button", autofocus: true, onclick: () => dialog.close() },
-    "Close",
-  );
+  const close = h("button", { type: "button", class: "button", autofocus: true }, "Close");
   const dialog = h(
     "dialog",
-    { class: "log-whole", "aria-label": title, onclose: () => dialog.remove() },
+    { class: "log-whole", "aria-label": title },
     h("div", { class: "card-head" }, h("h2", {}, title), close),
     h("pre", { tabindex: 0, "aria-label": "The whole line" }, shown(text, Infinity)),
   );
+  close.addEventListener("click", () => dialog.close());
+  dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);
   dialog.showModal();
 }

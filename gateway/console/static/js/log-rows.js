@@ -15,12 +15,39 @@ const LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"];
 const PATIENCE = 500;
 const TRIES = 20;
 
-/** `1-20480` as numbers: attempt, offset. */
-export const position = (id) => id.split("-").map(Number);
+/**
+ * @typedef {[attempt: number, offset: number]} Position
+ * @typedef {{ level?: string, logger?: string }} Filter
+ * @typedef {{ attempt: number } | { gap: PositionId[] }} Note
+ * @typedef {{ attempt: number, start: number, end: number, lines: number, first: number, note?: Note, isLive?: boolean }} Segment
+ * @typedef {{ lines: number, levels: Record<string, number>, loggers: { name: string }[] }} Totals
+ * @typedef {LogLine | Note} Row
+ * @typedef {object} Hooks
+ * @property {() => void} onChange
+ * @property {(state: import("./streams.js").State) => void} onState
+ * @property {(counts: Totals) => void} onCounts
+ * @property {(line: LogLine) => void} onLine
+ * @property {(error: unknown) => void} onError
+ */
 
+/**
+ * `1-20480` as numbers: attempt, offset.
+ *
+ * @type {(id: PositionId) => Position}
+ */
+export const position = (id) => {
+  const [attempt = 0, offset = 0] = id.split("-").map(Number);
+  return [attempt, offset];
+};
+
+/** @type {(one: Position, other: Position) => number} */
 export const compare = ([attempt, offset], [other, place]) => attempt - other || offset - place;
 
-/** How many of these lines end at this position or before it. */
+/**
+ * How many of these lines end at this position or before it.
+ *
+ * @type {(lines: LogLine[], place: Position) => number}
+ */
 function linesBefore(lines, place) {
   let [low, high] = [0, lines.length];
   while (low < high) {
@@ -31,6 +58,7 @@ function linesBefore(lines, place) {
   return low;
 }
 
+/** @type {(level: string, lowest: string) => boolean} */
 const atLeast = (level, lowest) => LEVELS.indexOf(level) >= LEVELS.indexOf(lowest);
 
 /**
@@ -40,21 +68,36 @@ const atLeast = (level, lowest) => LEVELS.indexOf(level) >= LEVELS.indexOf(lowes
  * A row is a line as the API has it, or `{ attempt }` (a new attempt begins), or `{ gap }` (lines were removed).
  */
 export class LogRows {
+  /** @type {string} */
   #job;
+  /** @type {Hooks} */
   #on;
+  /** @type {Filter} */
   #filter = {};
+  /** @type {Segment[]} */
   #segments = [];
+  /** @type {Map<Segment, LogLine[]>} */
   #held = new Map();
+  /** @type {Map<Segment, Promise<void>>} */
   #reading = new Map();
+  /** @type {Position} */
   #end = [1, 0];
+  /** The line that came last: one that goes on with it is of its logger. */
   #last = { level: "INFO", logger: "" };
+  /** @type {import("./streams.js").FollowedEvent[]} */
   #early = [];
   #generation = 0;
+  /** @type {(() => void) | undefined} */
   #stop;
-  #ready;
+  #ready = false;
   count = 0;
+  /** @type {Totals} */
   counts = { lines: 0, levels: {}, loggers: [] };
 
+  /**
+   * @param {string} job
+   * @param {Hooks} on
+   */
   constructor(job, on) {
     this.#job = job;
     this.#on = on;
@@ -88,10 +131,15 @@ export class LogRows {
     this.#stop?.();
   }
 
-  /** Show the lines of a level or higher, and of a logger. Resolves when the rows are counted. */
+  /**
+   * Show the lines of a level or higher, and of a logger. Resolves when the rows are counted.
+   *
+   * @type {(filter?: Filter) => Promise<void>}
+   */
   async load(filter = {}) {
     const generation = ++this.#generation;
     this.#ready = false;
+    /** @type {LogIndex} */
     const index = await api(`GET /jobs/${this.#job}/logs/index`, { query: filter });
     if (generation !== this.#generation) return;
     const seen = this.#end;
@@ -113,7 +161,11 @@ export class LogRows {
     else this.#follow();
   }
 
-  /** The row with this number; undefined while it is read. */
+  /**
+   * The row with this number; undefined while it is read.
+   *
+   * @type {(number: number) => Row | undefined}
+   */
   row(number) {
     const index = this.#segmentOf(number);
     const segment = this.#segments[index];
@@ -131,7 +183,11 @@ export class LogRows {
     return lines[number - segment.first];
   }
 
-  /** The number of the row at which this position is, or that comes next. Reads what it needs. */
+  /**
+   * The number of the row at which this position is, or that comes next. Reads what it needs.
+   *
+   * @type {(id: PositionId) => Promise<number>}
+   */
   async numberOf(id) {
     const wanted = position(id);
     const index = this.#segments.findIndex(
@@ -144,7 +200,11 @@ export class LogRows {
     return segment.first + Math.max(0, place);
   }
 
-  /** Which share of the rows comes before this position: from 0 to 1. */
+  /**
+   * Which share of the rows comes before this position: from 0 to 1.
+   *
+   * @type {(place: Position) => number}
+   */
   share([attempt, offset]) {
     const segment = this.#segments.find((one) => !one.note && compare([one.attempt, one.end], [attempt, offset]) > 0);
     if (!segment) return 1;
@@ -155,6 +215,7 @@ export class LogRows {
     return (segment.first + inside) / Math.max(1, this.count);
   }
 
+  /** @type {(number: number) => number} */
   #segmentOf(number) {
     let [low, high] = [0, this.#segments.length - 1];
     while (low < high) {
@@ -165,6 +226,7 @@ export class LogRows {
     return low;
   }
 
+  /** @type {(attempt: number, start: number, end: number, lines: number) => Segment} */
   #add(attempt, start, end, lines) {
     const before = this.#segments.findLast(({ note }) => !note);
     if (before && before.attempt !== attempt) this.#note({ attempt }, attempt);
@@ -174,6 +236,7 @@ export class LogRows {
     return segment;
   }
 
+  /** @type {(note: Note, attempt: number) => void} */
   #note(note, attempt) {
     this.#segments.push({ note, attempt, start: 0, end: 0, lines: 1, first: this.count });
     this.count += 1;
@@ -187,16 +250,18 @@ export class LogRows {
     }
   }
 
+  /** @type {(segment: Segment) => Promise<void> | undefined} */
   #read(segment) {
     if (this.#held.has(segment)) return Promise.resolve();
     if (!this.#reading.has(segment)) {
       const reading = this.#fetch(segment).finally(() => this.#reading.delete(segment));
       this.#reading.set(segment, reading);
-      reading.catch((error) => this.#on.onError?.(error));
+      reading.catch((error) => this.#on.onError(error));
     }
     return this.#reading.get(segment);
   }
 
+  /** @type {(segment: Segment) => Promise<void>} */
   async #fetch(segment) {
     const generation = this.#generation;
     const lines = await this.#lines(`${segment.attempt}-${segment.start}`, `${segment.attempt}-${segment.end}`);
@@ -209,10 +274,15 @@ export class LogRows {
     this.#on.onChange();
   }
 
+  /** @type {(from: PositionId, to: PositionId) => Promise<LogLine[]>} */
   async #lines(from, to) {
+    /** @type {LogLine[]} */
     const lines = [];
-    for (let next = from; next; ) {
+    /** @type {PositionId | null} */
+    let next = from;
+    while (next) {
       const query = { ...this.#filter, from: next, to, limit: PAGE };
+      /** @type {{ lines: LogLine[], next: PositionId | null }} */
       const page = await api(`GET /jobs/${this.#job}/logs/lines`, { query });
       lines.push(...page.lines);
       next = page.next;
@@ -220,6 +290,7 @@ export class LogRows {
     return lines;
   }
 
+  /** @type {(segment: Segment, lines: LogLine[]) => void} */
   #hold(segment, lines) {
     this.#held.set(segment, lines);
     for (const old of this.#held.keys()) {
@@ -239,7 +310,11 @@ export class LogRows {
     });
   }
 
-  /** Read what has gone by on the stream before this view came to it, then take what came meanwhile. */
+  /**
+   * Read what has gone by on the stream before this view came to it, then take what came meanwhile.
+   *
+   * @type {(until: Position, generation: number) => Promise<void>}
+   */
   async #catchUp(until, generation) {
     this.#ready = false;
     for (let tries = 0; compare(this.#end, until) < 0 && tries < TRIES; tries += 1) {
@@ -256,19 +331,24 @@ export class LogRows {
     this.#take(early);
   }
 
+  /** @type {(events: import("./streams.js").FollowedEvent[]) => void} */
   #take(events) {
-    if (!this.#ready) return void this.#early.push(...events);
+    if (!this.#ready) {
+      this.#early.push(...events);
+      return;
+    }
     for (const { name, id, data } of events) {
       if (name === "gap") this.#gap(JSON.parse(data));
       else if (name === "log") this.#new(id, data);
-      else this.#on.onEvent?.(name, data);
     }
     this.#on.onChange();
   }
 
+  /** @type {(id: PositionId, data: string) => void} */
   #new(id, data) {
     const end = position(id);
     if (compare(end, this.#end) <= 0) return;
+    /** @type {LogLine} */
     const line = JSON.parse(data);
     line.id = id;
     line.start = end[0] === this.#end[0] ? this.#end[1] : 0;
@@ -276,12 +356,13 @@ export class LogRows {
     this.#last = line;
     this.counts.lines += 1;
     this.counts.levels[line.level] = (this.counts.levels[line.level] ?? 0) + 1;
-    this.#on.onLine?.(line);
+    this.#on.onLine(line);
     const { level, logger } = this.#filter;
     if ((level && !atLeast(line.level, level)) || (logger != null && line.logger !== logger)) this.#end = end;
     else this.#append(line, end);
   }
 
+  /** @type {(line: LogLine, place?: Position) => void} */
   #append(line, [attempt, end] = position(line.id)) {
     let segment = this.#segments.at(-1);
     if (!segment?.isLive || segment.attempt !== attempt || segment.lines >= LIVE_LINES) {
@@ -289,13 +370,14 @@ export class LogRows {
       segment.isLive = true;
       this.#hold(segment, []);
     }
-    this.#held.get(segment).push(line);
+    this.#held.get(segment)?.push(line);
     segment.end = end;
     segment.lines += 1;
     this.count += 1;
     this.#end = [attempt, end];
   }
 
+  /** @type {(gap: { from: PositionId, to: PositionId }) => void} */
   #gap({ from, to }) {
     this.#note({ gap: [from, to] }, position(to)[0]);
     this.#end = position(to);

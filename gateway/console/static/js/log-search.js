@@ -1,22 +1,45 @@
 // The search bar of a log: looks through the whole log on the server, counts, and goes from one place to the next.
+import { messageOf } from "./api.js";
+import { h, icon } from "./dom.js";
 import { LogHits } from "./log-hits.js";
 import { position } from "./log-rows.js";
-import { count, h, icon } from "./text.js";
+import { count } from "./text.js";
 
 /** Milliseconds after the last key until it searches. */
 const PAUSE = 200;
 
 /**
+ * @typedef {object} Hooks
+ * @property {(id: PositionId) => void} onGo
+ * @property {() => void} onFound
+ * @property {() => void} onClose
+ * @property {() => PositionId} here the place from which it searches
+ */
+
+/**
  * `onGo(id)` is called with the place to show, `onFound()` when there are other places to mark. `element` is the bar.
  */
 export class LogSearch {
+  /** @type {string} */
   #job;
-  #filter = () => ({});
+  /** @type {() => import("./log-rows.js").Filter} */
+  #filter;
+  /** @type {Hooks} */
   #on;
-  /** What the last search finds; `undefined` without a text. */
+  /**
+   * What the last search finds; `undefined` without a text.
+   *
+   * @type {LogHits | undefined}
+   */
   #hits;
+  /** @type {number | undefined} */
   #timer;
 
+  /**
+   * @param {string} job
+   * @param {() => import("./log-rows.js").Filter} filter
+   * @param {Hooks} on
+   */
   constructor(job, filter, on) {
     this.#job = job;
     this.#filter = filter;
@@ -33,6 +56,7 @@ export class LogSearch {
       onkeydown: (event) => this.#key(event),
     });
     this.told = h("output", { for: "log-search", class: "log-hits small", "aria-live": "polite" });
+    /** @type {(words: string, name: string, act: () => void) => HTMLElement} */
     const button = (words, name, act) =>
       h(
         "button",
@@ -77,7 +101,11 @@ export class LogSearch {
     this.#on.onClose();
   }
 
-  /** A new line has come. */
+  /**
+   * A new line has come.
+   *
+   * @type {(line: LogLine) => void}
+   */
   add(line) {
     if (this.isOpen && this.#hits?.add(line)) this.#tell();
   }
@@ -87,6 +115,7 @@ export class LogSearch {
     if (this.#hits) this.#search({ isMoving: false });
   }
 
+  /** @type {(by: number) => Promise<void>} */
   async step(by) {
     clearTimeout(this.#timer);
     if (this.input.value !== (this.#hits?.text ?? "")) return this.#search({ isMoving: true });
@@ -96,6 +125,7 @@ export class LogSearch {
     await this.#go(hits);
   }
 
+  /** @type {(event: KeyboardEvent) => void} */
   #key(event) {
     if (event.key === "Enter") this.step(event.shiftKey ? -1 : 1);
     else if (event.key === "Escape") this.close();
@@ -109,6 +139,7 @@ export class LogSearch {
     this.#timer = setTimeout(() => this.#search({ isMoving: true }), PAUSE);
   }
 
+  /** @type {(how: { isMoving: boolean }) => Promise<void>} */
   async #search({ isMoving }) {
     const text = this.input.value;
     const hits = text ? new LogHits(this.#job, this.#filter(), text) : undefined;
@@ -124,7 +155,7 @@ export class LogSearch {
         if (hits.current < 0) hits.current = nearest;
       }
     } catch (error) {
-      if (isWanted()) this.told.textContent = error.message;
+      if (isWanted()) this.told.textContent = messageOf(error);
       return;
     }
     if (!isWanted()) return;
@@ -132,6 +163,7 @@ export class LogSearch {
     if (isMoving && hits.lines) await this.#go(hits);
   }
 
+  /** @type {(hits: LogHits) => Promise<void>} */
   async #go(hits) {
     const id = await hits.place();
     if (this.#hits !== hits) return;
@@ -144,7 +176,7 @@ export class LogSearch {
     if (lines === undefined) this.told.textContent = "";
     else if (!isWhole) this.told.textContent = lines ? `${count(lines)} so far, searching…` : "Searching…";
     else if (!lines) this.told.textContent = "Not found";
-    else this.told.textContent = `${count(current + 1)} of ${count(lines)}`;
+    else this.told.textContent = `${count((current ?? 0) + 1)} of ${count(lines)}`;
     this.#on.onFound();
   }
 }

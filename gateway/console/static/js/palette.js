@@ -1,28 +1,42 @@
 // Ctrl-K: go to a page, a job, a spider or a site, or do what the page offers, by typing a few letters of it.
 import { api } from "./api.js";
-import { h, icon, shown } from "./text.js";
+import { allWithin, h, icon } from "./dom.js";
+import { shown } from "./text.js";
 
 const MOST = 8;
 const PAUSE = 150;
+const BUTTONS = "main .head .actions :is(a, button), main [data-offered], #menu .foot button";
 const JOB_ID = /^[0-9a-f]{32}$/;
 
+/**
+ * @typedef {{ group: string, words: string, act: () => void, more: string }} Choice
+ * @typedef {{ site_name: string }} Site
+ */
+
+/** @type {Promise<[Spider[], Site[]]> | undefined} */
 let known;
 
 /** Spiders and sites are asked for once per page. */
 function things() {
-  known ??= Promise.all([
-    api("GET /spiders", { query: { limit: 1000 } })
-      .then((answer) => answer.spiders.filter((one) => one.latest))
-      .catch(() => []),
-    api("GET /jobs/sites")
-      .then((answer) => answer.sites)
-      .catch(() => []),
-  ]);
+  known ??= Promise.all([spiders(), sites()]);
   return known;
+}
+
+async function spiders() {
+  /** @type {{ spiders: Spider[] }} */
+  const answer = await api("GET /spiders", { query: { limit: 1000 } }).catch(() => ({ spiders: [] }));
+  return answer.spiders.filter((one) => one.latest);
+}
+
+async function sites() {
+  /** @type {{ sites: Site[] }} */
+  const answer = await api("GET /jobs/sites").catch(() => ({ sites: [] }));
+  return answer.sites;
 }
 
 const user = () => document.body.dataset.user;
 
+/** @type {(path: string, query?: Record<string, string>) => string} */
 function link(path, query = {}) {
   const pairs = new URLSearchParams({ ...query, ...(user() ? { user_id: user() } : {}) });
   return pairs.size ? `${path}?${pairs}` : path;
@@ -30,23 +44,22 @@ function link(path, query = {}) {
 
 /** What the page itself offers: its places, and the buttons beside its heading. */
 function offered() {
-  const places = [...document.querySelectorAll("#menu a")]
-    .slice(1)
-    .map((one) => choice("Go to", one.textContent.trim(), () => one.click(), one.dataset.key));
-  const buttons = [
-    ...document.querySelectorAll("main .head .actions :is(a, button), main [data-offered], #menu .foot button"),
-  ];
-  const acts = buttons
-    .filter((one) => !one.disabled)
-    .map((one) => choice("Do", one.textContent.trim(), () => one.click(), one.dataset.key));
-  return [...acts, ...places];
+  const click = (/** @type {string} */ group, /** @type {HTMLElement} */ one) =>
+    choice(group, (one.textContent ?? "").trim(), () => one.click(), one.dataset.key);
+  const places = allWithin(document, "#menu a").slice(1);
+  const buttons = allWithin(document, BUTTONS).filter((one) => !one.matches(":disabled"));
+  return [...buttons.map((one) => click("Do", one)), ...places.map((one) => click("Go to", one))];
 }
 
+/** @type {(group: string, words: string, act: () => void, more?: string) => Choice} */
 const choice = (group, words, act, more = "") => ({ group, words, act, more });
+/** @type {(address: string) => () => void} */
 const goTo = (address) => () => location.assign(address);
 
+/** @type {(text: string, signal: AbortSignal) => Promise<Choice[]>} */
 async function found(text, signal) {
   const wanted = text.trim().toLowerCase();
+  /** @type {(one: Choice) => boolean} */
   const matches = (one) => wanted.split(/\s+/).every((part) => one.words.toLowerCase().includes(part));
   if (!wanted) return offered();
   const [[spiders, sites], schedules, jobs] = await Promise.all([
@@ -78,7 +91,9 @@ async function found(text, signal) {
   ];
 }
 
+/** @type {(text: string, signal: AbortSignal) => Promise<Choice[]>} */
 async function schedulesWith(text, signal) {
+  /** @type {{ schedules: Schedule[] }} */
   const page = await api("GET /schedules", { query: { q: text, limit: MOST, user_id: user() }, signal }).catch(
     () => ({ schedules: [] }),
   );
@@ -92,7 +107,9 @@ async function schedulesWith(text, signal) {
   );
 }
 
+/** @type {(text: string, signal: AbortSignal) => Promise<Choice[]>} */
 async function jobsWith(text, signal) {
+  /** @type {{ jobs: Job[] }} */
   const page = await api("GET /jobs", { query: { q: text, limit: MOST, user_id: user() }, signal }).catch(() => ({
     jobs: [],
   }));
@@ -114,11 +131,17 @@ export function open() {
 }
 
 class Palette {
-  /** What is shown, and of which text it is: that may be the one before. */
+  /**
+   * What is shown, and of which text it is: that may be the one before.
+   *
+   * @type {Choice[]}
+   */
   #choices = [];
+  /** @type {string | undefined} */
   #of;
   #at = 0;
   #asking = new AbortController();
+  /** @type {number | undefined} */
   #timer;
   #list = h("ul", { role: "listbox", id: "palette-list", "aria-label": "Found" });
   #said = h("p", { class: "visually-hidden", role: "status" });
@@ -160,6 +183,7 @@ class Palette {
     this.#dialog.remove();
   }
 
+  /** @type {(choices: Choice[], text: string) => void} */
   #draw(choices, text) {
     this.#choices = choices;
     this.#of = text;
@@ -177,6 +201,7 @@ class Palette {
     current?.scrollIntoView({ block: "nearest" });
   }
 
+  /** @type {(place: number) => void} */
   #run(place) {
     const chosen = this.#choices[place];
     if (!chosen) return;
@@ -204,8 +229,9 @@ class Palette {
     if (this.#of === this.#input.value) this.#run(this.#at);
   }
 
+  /** @type {(event: KeyboardEvent) => void} */
   #key(event) {
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const step = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
     const count = this.#choices.length;
     if (step && count) this.#at = (this.#at + step + count) % count;
     else if (event.key === "Enter") this.#enter();
@@ -215,6 +241,7 @@ class Palette {
   }
 }
 
+/** @type {(choice: Choice, place: number, run: () => void) => HTMLElement} */
 function row({ group, words, more }, place, run) {
   return h(
     "li",

@@ -1,4 +1,5 @@
 // A part of the page is read anew: what the page at an address has there takes its place.
+import { byId, fieldOf } from "./dom.js";
 
 /** What is under way. One waits for another: htmx drops what is asked for meanwhile, and shows no answer that was for a
  * part which has been replaced since. */
@@ -7,6 +8,10 @@ let last = Promise.resolve();
 /**
  * Show what the page at `address()`, which is asked for when it begins, has at the selector `part`; with `push` the
  * address is the page's from then on.
+ *
+ * @param {string} part
+ * @param {() => string} address
+ * @param {{ push?: boolean }} options
  */
 export function renewPart(part, address = () => location.href, { push = false } = {}) {
   const load = () => {
@@ -19,4 +24,27 @@ export function renewPart(part, address = () => location.href, { push = false } 
     });
   };
   last = last.then(load, load);
+}
+
+/**
+ * Have what another page has under these ids in the place of what is here.
+ *
+ * @param {Document} page
+ * @param {string[]} ids
+ */
+export function takeParts(page, ids) {
+  for (const id of ids) byId(id).replaceWith(document.adoptNode(byId(id, HTMLElement, page)));
+}
+
+/**
+ * Write into the field of the same name and kind what somebody has typed into one that is gone.
+ *
+ * @param {HTMLFormElement} form
+ * @param {Field} old
+ */
+export function keepValue(form, old) {
+  const field = fieldOf(form, old.name);
+  if (field?.type !== old.type) return;
+  field.value = old.value;
+  if (field instanceof HTMLInputElement && old instanceof HTMLInputElement) field.checked = old.checked;
 }

@@ -1,24 +1,23 @@
 // Pictures that a crawl has written: each can be seen large, and one that is no picture says so.
-import { h } from "./text.js";
+import { allWithin, h, within } from "./dom.js";
 
+/** @param {HTMLImageElement} picture */
 function isBroken(picture) {
   return picture.complete && !picture.naturalWidth;
 }
 
+/** @param {HTMLImageElement} picture */
 function sayBroken(picture) {
   picture.replaceWith(h("p", {}, "This file is no picture that a browser can show"));
 }
 
+/** @type {(picture: HTMLImageElement, address: string) => void} */
 function showLarge(picture, address) {
   const name = picture.alt;
   const large = h("img", { src: picture.src, alt: name });
   const close = h("button", { class: "button", autofocus: true }, "Close");
-  const buttons = h(
-    "form",
-    { method: "dialog", class: "buttons" },
-    h("a", { class: "button", href: address, download: true }, "Download"),
-    close,
-  );
+  const link = h("a", { class: "button", href: address, download: true }, "Download");
+  const buttons = h("form", { method: "dialog", class: "buttons" }, link, close);
   const dialog = h(
     "dialog",
     { class: "large", "aria-label": name },
@@ -29,8 +28,8 @@ function showLarge(picture, address) {
   dialog.showModal();
 }
 
-for (const link of document.querySelectorAll(".picture .frame")) {
-  const picture = link.querySelector("img");
+for (const link of allWithin(document, ".picture .frame", HTMLAnchorElement)) {
+  const picture = within(link, "img", HTMLImageElement);
   if (isBroken(picture)) sayBroken(picture);
   picture.addEventListener("error", () => sayBroken(picture));
   link.addEventListener("click", (event) => {

@@ -1,11 +1,19 @@
 // Views of a list that the user has saved: links, kept in this browser. While there are no keys there are no users, so
 // the server has nobody to keep them for; a view is an address, and can be sent to others.
 import { own } from "./api.js";
-import { h, shown } from "./text.js";
+import { h } from "./dom.js";
+import { shown } from "./text.js";
 import { toast } from "./toast.js";
 
 const KEY = own("job-views");
+/**
+ * @typedef {{ name: string, query: string }} View
+ * @typedef {{ views: View[], first: string | null }} Kept
+ */
+
+/** @type {() => Kept} */
 const read = () => JSON.parse(localStorage.getItem(KEY) ?? '{"views": [], "first": null}');
+/** @type {(kept: Kept) => void} */
 const write = (kept) => localStorage.setItem(KEY, JSON.stringify(kept));
 const here = () => {
   const query = new URLSearchParams(location.search);
@@ -14,13 +22,14 @@ const here = () => {
 };
 
 class SavedViews extends HTMLElement {
+  again = () => this.render();
+
   connectedCallback() {
     const { views, first } = read();
     const view = views.find((one) => one.name === first);
     // the list itself, without any condition, is what the navigation leads to
     if (view && !location.search) location.replace(`${this.dataset.path}?${view.query}`);
     this.render();
-    this.again = () => this.render();
     document.addEventListener("htmx:after:swap", this.again);
   }
 
@@ -51,9 +60,11 @@ class SavedViews extends HTMLElement {
     this.replaceChildren(...links, ...buttons);
   }
 
+  /** @type {(view: View, first: string | null) => HTMLElement[]} */
   ofCurrent(view, first) {
     const isFirst = view.name === first;
     return [
+      /** @type {(words: string, act: () => void) => HTMLElement} */
       button(isFirst ? "No longer open first" : "Open first", () =>
         this.change((kept) => (kept.first = isFirst ? null : view.name)),
       ),
@@ -63,6 +74,7 @@ class SavedViews extends HTMLElement {
     ];
   }
 
+  /** @type {(how: (kept: Kept) => void) => void} */
   change(how) {
     const kept = read();
     how(kept);
@@ -75,6 +87,9 @@ class SavedViews extends HTMLElement {
   save() {
     const input = h("input", { id: "view-name", required: true, maxlength: 40, autocomplete: "off" });
     const first = h("input", { id: "view-first", type: "checkbox" });
+    const close = () => {
+      dialog.close();
+    };
     const dialog = h(
       "dialog",
       { "aria-labelledby": "view-title" },
@@ -88,7 +103,7 @@ class SavedViews extends HTMLElement {
         h(
           "div",
           { class: "buttons" },
-          h("button", { class: "button", type: "button", onclick: () => dialog.close() }, "Cancel"),
+          h("button", { class: "button", type: "button", onclick: close }, "Cancel"),
           h("button", { class: "button primary", value: "save" }, "Save"),
         ),
       ),
@@ -108,6 +123,7 @@ class SavedViews extends HTMLElement {
   }
 }
 
+/** @type {(words: string, onclick: () => void) => HTMLElement} */
 const button = (words, onclick) => h("button", { class: "button small quiet", type: "button", onclick }, words);
 
 customElements.define("saved-views", SavedViews);

@@ -2,14 +2,16 @@
 // the other. `data-key-too` names keys that do the same; who has the element listens to them. An element of the page's
 // own content goes before one of the frame. Nothing is done while somebody types or a dialog is open, nor, but for
 // Ctrl-K, once the user has switched single keys off.
+
+import { allWithin, h } from "./dom.js";
 import { open } from "./palette.js";
-import { h } from "./text.js";
 
 const PATIENCE = 1500;
 const OFF = "keys-off";
 const FIELDS = "input, textarea, select, [contenteditable]";
 const BUTTONS = 'input:is([type="checkbox"], [type="radio"], [type="button"])';
 
+/** @type {string[]} */
 let pressed = [];
 let last = 0;
 
@@ -25,7 +27,11 @@ document.addEventListener("keydown", (event) => {
   if (press(event.key, event.timeStamp)) event.preventDefault();
 });
 
-/** Whether the keys so far name an element, which was then used. */
+/**
+ * Whether the keys so far name an element, which was then used.
+ *
+ * @type {(key: string, now: number) => boolean}
+ */
 function press(key, now) {
   pressed = now - last < PATIENCE ? [...pressed, key].slice(-2) : [key];
   last = now;
@@ -34,21 +40,30 @@ function press(key, now) {
   pressed = [];
   if (element.matches(FIELDS) && !element.matches(BUTTONS)) {
     element.focus();
-    element.select?.();
+    if ("select" in element && typeof element.select === "function") element.select();
   } else element.click();
   return true;
 }
 
-/** Whether the last key only makes sense after the one before it. */
-const isWithin = ([first, second]) =>
+/**
+ * Whether the last key only makes sense after the one before it.
+ *
+ * @type {(keys: string[]) => boolean}
+ */
+const isWithin = ([first = "", second]) =>
   second !== undefined && document.querySelector(`[data-key^="${CSS.escape(first)} "]`) !== null;
 
+/** @type {(keys: string) => HTMLElement | undefined} */
 function named(keys) {
   const selector = `[data-key="${CSS.escape(keys)}"]:not(:disabled)`;
-  return document.querySelector(`main ${selector}`) ?? document.querySelector(selector);
+  return allWithin(document, `main ${selector}`)[0] ?? allWithin(document, selector)[0];
 }
 
-/** A field that has just gone with its dialog has the focus for a moment more. */
+/**
+ * A field that has just gone with its dialog has the focus for a moment more.
+ *
+ * @type {(element: EventTarget | null) => boolean}
+ */
 const isTyping = (element) =>
   element instanceof Element && element.matches(FIELDS) && !element.matches(BUTTONS) && element.checkVisibility();
 
@@ -66,13 +81,13 @@ function openPalette() {
 
 /** What each key does, in a dialog. */
 function listKeys() {
-  const here = [...document.querySelectorAll("main [data-key]")];
+  const here = allWithin(document, "main [data-key]");
   const taken = new Set(here.map(({ dataset }) => dataset.key));
-  const everywhere = [...document.querySelectorAll("body > :not(main) [data-key]")].filter(
-    ({ dataset }) => !taken.has(dataset.key),
-  );
-  const off = h("input", { type: "checkbox", id: "keys-on", onchange: () => switchKeys(off.checked) });
-  off.checked = !areOff();
+  const framed = allWithin(document, "body > :not(main) [data-key]");
+  const everywhere = framed.filter(({ dataset }) => !taken.has(dataset.key));
+  const on = h("input", { type: "checkbox", id: "keys-on" });
+  on.checked = !areOff();
+  on.addEventListener("change", () => switchKeys(on.checked));
   const dialog = h(
     "dialog",
     { "aria-labelledby": "keys-title", class: "keys" },
@@ -85,7 +100,7 @@ function listKeys() {
       h(
         "div",
         { class: "field tick" },
-        off,
+        on,
         h("label", { for: "keys-on" }, "Single keys do this (Ctrl K always does)"),
       ),
       h("div", { class: "buttons" }, h("button", { class: "button", autofocus: true }, "Close")),
@@ -96,21 +111,30 @@ function listKeys() {
   dialog.showModal();
 }
 
+/** @type {(title: string, elements: HTMLElement[], more?: HTMLElement) => HTMLElement | null} */
 function keys(title, elements, more) {
   if (!elements.length) return null;
-  const typed = (element) => [element.dataset.key, element.dataset.keyToo].filter(Boolean);
-  const rows = elements.flatMap((element) => typed(element).map((names) => line(names, wordsOf(element))));
+  const rows = elements.flatMap((element) => {
+    const typed = [element.dataset.key, element.dataset.keyToo];
+    return typed.map((names) => names && line(names, wordsOf(element)));
+  });
   return h("section", {}, h("h3", {}, title), h("dl", {}, more, ...rows));
 }
 
+/** @type {(names: string, words: string) => HTMLElement} */
 const line = (names, words) =>
   h("div", {}, h("dt", {}, ...names.split(" ").flatMap((key) => [h("kbd", {}, key), " "])), h("dd", {}, words));
 
+/** @type {(element: HTMLElement) => string} */
 const wordsOf = (element) =>
   element.dataset.keyWords ??
   element.getAttribute("aria-label") ??
-  (element.textContent.trim() || element.labels?.[0]?.textContent.trim() || "");
+  (element.textContent?.trim() || labelOf(element)?.textContent?.trim() || "");
 
+/** @param {HTMLElement} element */
+const labelOf = (element) => document.querySelector(`label[for="${CSS.escape(element.id)}"]`);
+
+/** @type {(on: boolean) => void} */
 function switchKeys(on) {
   try {
     if (on) localStorage.removeItem(OFF);

@@ -1,10 +1,11 @@
 // The page of a site: what has not ended is cancelled with one button.
 import { bulk } from "./bulk.js";
+import { above } from "./dom.js";
 import { renewPart } from "./parts.js";
 
 document.addEventListener("click", (event) => {
-  const button = event.target.closest("[data-bulk]");
-  if (button) bulk(button.dataset.bulk, JSON.parse(button.dataset.filter), renew);
+  const { bulk: action, filter } = above(event, "[data-bulk]")?.dataset ?? {};
+  if (action && filter) bulk(action, JSON.parse(filter), renew);
 });
 
 const renew = () => renewPart("#main");

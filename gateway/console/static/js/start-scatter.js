@@ -1,19 +1,21 @@
 // `<start-scatter data-filter='{"spider": "seo"}'>`: jobs by their start and how long they ran. The outcome is a colour
 // and a shape. Dragging over a time asks for the jobs that started then: the event `scatter:brush` has `since` and
 // `until`. A click opens the job. The keyboard's way to the same are the fields "Started from" and "before".
-import { api } from "./api.js";
+import { api, messageOf } from "./api.js";
+import { h } from "./dom.js";
+import { line, marks, shape } from "./scatter-marks.js";
 import { status } from "./status.js";
-import { count, duration, h } from "./text.js";
+import { count, duration } from "./text.js";
 import { exact } from "./times.js";
 
 const EDGE = { left: 56, right: 12, top: 10, bottom: 22 };
-const RADIUS = 4;
 // pixels from the pointer within which a job is meant, and which a drag takes at least
 const NEAR = 12;
 // pixels between two words of an axis
 const APART = 16;
 const WORDS = 84;
 const DRAG = 5;
+/** @type {[seconds: number, words: string][]} */
 const TICKS = [
   [0.1, "0.1 s"],
   [1, "1 s"],
@@ -25,38 +27,48 @@ const TICKS = [
   [86_400, "1 d"],
   [864_000, "10 d"],
 ];
-const STEPS = [1, 5, 15, 60, 300, 900, 3600, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000, 31_536_000];
 const MOST_STEPS = 8;
-const COLOURS = {
-  finished: "--good",
-  partial: "--warn",
-  error: "--bad",
-  cancelled: "--calm",
-  running: "--accent",
-  paused: "--warn",
-  pending: "--wait",
-};
+/**
+ * @typedef {{ job_id: string, status: string, started_at: Time, finished_at: Time | null }} StartedJob
+ * @typedef {{ id: string, status: string, start: number, seconds: number }} Point
+ * @typedef {{ offsetX: number, offsetY: number }} Spot
+ */
 
 class StartScatter extends HTMLElement {
+  canvas = h("canvas", { role: "img", "aria-label": "Starts and durations of jobs" });
+  tip = h("div", { class: "tip", hidden: true });
+  shade = h("div", { class: "brush", hidden: true });
+  legend = h("figcaption", {}, "Loading starts and durations…");
+  /** @type {Point[]} */
+  points = [];
+  frame = { width: 0, height: 0 };
+  /** @type {[first: number, last: number]} */
+  times = [0, 1];
+  /** @type {[low: number, high: number]} */
+  lengths = [0, 1];
+  /**
+   * Where a drag began.
+   *
+   * @type {number | undefined}
+   */
+  from;
+  redraw = () => this.draw();
+  watch = new ResizeObserver(this.redraw);
+  theme = new MutationObserver(this.redraw);
+  dark = matchMedia("(prefers-color-scheme: dark)");
+
   connectedCallback() {
-    this.canvas = h("canvas", { role: "img", "aria-label": "Starts and durations of jobs" });
-    this.tip = h("div", { class: "tip", hidden: true });
-    this.shade = h("div", { class: "brush", hidden: true });
-    this.legend = h("figcaption", {}, "Loading starts and durations…");
     this.replaceChildren(h("figure", {}, this.canvas, this.shade, this.tip), this.legend);
-    this.points = [];
-    this.watch = new ResizeObserver(() => this.draw());
     this.watch.observe(this.canvas);
-    this.dark = matchMedia("(prefers-color-scheme: dark)");
-    this.redraw = () => this.draw();
     this.dark.addEventListener("change", this.redraw);
-    this.theme = new MutationObserver(this.redraw);
     this.theme.observe(document.documentElement, { attributeFilter: ["data-theme"] });
     this.canvas.addEventListener("pointerdown", (event) => this.begin(event));
     this.canvas.addEventListener("pointermove", (event) => this.move(event));
     this.canvas.addEventListener("pointerup", (event) => this.finish(event));
     this.canvas.addEventListener("pointercancel", () => this.drop());
-    this.canvas.addEventListener("pointerleave", () => (this.tip.hidden = true));
+    this.canvas.addEventListener("pointerleave", () => {
+      this.tip.hidden = true;
+    });
     this.load();
   }
 
@@ -68,16 +80,18 @@ class StartScatter extends HTMLElement {
 
   async load() {
     try {
-      const found = await api("GET /jobs/points", { query: JSON.parse(this.dataset.filter) });
+      /** @type {{ points: StartedJob[], is_sample: boolean }} */
+      const found = await api("GET /jobs/points", { query: JSON.parse(this.dataset.filter ?? "{}") });
       const now = Date.now();
       this.points = found.points.map((point) => place(point, now));
       this.describe(found);
       this.draw();
     } catch (error) {
-      this.legend.textContent = `Starts and durations could not be loaded: ${error.message}`;
+      this.legend.textContent = `Starts and durations could not be loaded: ${messageOf(error)}`;
     }
   }
 
+  /** @param {{ is_sample: boolean }} found */
   describe({ is_sample: isSample }) {
     const counts = new Map();
     for (const { status: name } of this.points) counts.set(name, (counts.get(name) ?? 0) + 1);
@@ -110,6 +124,7 @@ class StartScatter extends HTMLElement {
     this.canvas.width = width * ratio;
     this.canvas.height = height * ratio;
     const pen = this.canvas.getContext("2d");
+    if (!pen) return;
     pen.scale(ratio, ratio);
     this.frame = { width, height };
     this.scale();
@@ -129,11 +144,13 @@ class StartScatter extends HTMLElement {
     this.lengths = [Math.log(Math.min(1, ...lengths)), Math.log(Math.max(60, ...lengths) * 1.3)];
   }
 
+  /** @type {(time: number) => number} */
   x(time) {
     const [first, last] = this.times;
     return EDGE.left + ((time - first) / (last - first)) * (this.frame.width - EDGE.left - EDGE.right);
   }
 
+  /** @type {(seconds: number) => number} */
   y(seconds) {
     const [low, high] = this.lengths;
     return (
@@ -143,12 +160,14 @@ class StartScatter extends HTMLElement {
     );
   }
 
+  /** @type {(x: number) => number} */
   timeAt(x) {
     const [first, last] = this.times;
     const part = (x - EDGE.left) / (this.frame.width - EDGE.left - EDGE.right);
     return first + Math.min(1, Math.max(0, part)) * (last - first);
   }
 
+  /** @type {(pen: CanvasRenderingContext2D, style: CSSStyleDeclaration) => void} */
   axes(pen, style) {
     pen.font = `12px ${style.fontFamily}`;
     pen.fillStyle = style.getPropertyValue("--muted");
@@ -177,27 +196,30 @@ class StartScatter extends HTMLElement {
 
   // --- the pointer
 
+  /** @type {(event: PointerEvent) => void} */
   begin(event) {
     if (event.button) return;
     this.from = event.offsetX;
     this.canvas.setPointerCapture(event.pointerId);
   }
 
+  /** @type {(event: PointerEvent) => void} */
   move(event) {
     if (this.from === undefined) {
       this.point(event);
       return;
     }
     this.tip.hidden = true;
-    const [left, right] = [this.from, event.offsetX].sort((a, b) => a - b);
+    const [left, right] = inOrder(this.from, event.offsetX);
     this.shade.hidden = right - left < DRAG;
     this.shade.style.left = `${left}px`;
     this.shade.style.width = `${right - left}px`;
   }
 
+  /** @type {(event: PointerEvent) => void} */
   finish(event) {
     if (this.from === undefined) return;
-    const [left, right] = [this.from, event.offsetX].sort((a, b) => a - b);
+    const [left, right] = inOrder(this.from, event.offsetX);
     this.drop();
     if (right - left >= DRAG) this.brush(left, right);
     else {
@@ -211,22 +233,30 @@ class StartScatter extends HTMLElement {
     this.shade.hidden = true;
   }
 
+  /** @type {(left: number, right: number) => void} */
   brush(left, right) {
     const detail = { since: new Date(this.timeAt(left)), until: new Date(this.timeAt(right) + 1) };
     this.dispatchEvent(new CustomEvent("scatter:brush", { bubbles: true, detail }));
   }
 
+  /** @type {(spot: Spot) => Point | undefined} */
   nearest({ offsetX, offsetY }) {
-    let [best, found] = [NEAR * NEAR, undefined];
+    let best = NEAR * NEAR;
+    /** @type {Point | undefined} */
+    let found;
     for (const point of this.points) {
       const distance = (this.x(point.start) - offsetX) ** 2 + (this.y(point.seconds) - offsetY) ** 2;
-      if (distance < best) [best, found] = [distance, point];
+      if (distance < best) {
+        best = distance;
+        found = point;
+      }
     }
     return found;
   }
 
+  /** @type {(spot: Spot) => void} */
   point(event) {
-    const found = this.points.length && this.nearest(event);
+    const found = this.nearest(event);
     this.tip.hidden = !found;
     if (!found) return;
     this.tip.textContent = `${found.status}, ran ${duration(found.seconds)}, started ${exact(new Date(found.start))}`;
@@ -237,70 +267,14 @@ class StartScatter extends HTMLElement {
   }
 }
 
+/** @type {(point: StartedJob, now: number) => Point} */
 function place(point, now) {
   const start = Date.parse(point.started_at);
   const end = point.finished_at ? Date.parse(point.finished_at) : now;
   return { id: point.job_id, status: point.status, start, seconds: Math.max(0.1, (end - start) / 1000) };
 }
 
-function line(pen, x1, y1, x2, y2) {
-  pen.beginPath();
-  pen.moveTo(Math.round(x1) + 0.5, Math.round(y1) + 0.5);
-  pen.lineTo(Math.round(x2) + 0.5, Math.round(y2) + 0.5);
-  pen.stroke();
-}
-
-/** As the status's own icon: a disc, a half disc, a cross, a ring with a stroke; those that have not ended are rings. */
-function shape(pen, name, x, y, style) {
-  const colour = style.getPropertyValue(COLOURS[name] ?? "--calm");
-  pen.fillStyle = colour;
-  pen.strokeStyle = colour;
-  pen.lineWidth = 1.6;
-  pen.globalAlpha = 0.75;
-  pen.beginPath();
-  if (name === "error") {
-    for (const side of [-1, 1]) {
-      pen.moveTo(x - RADIUS, y - side * RADIUS);
-      pen.lineTo(x + RADIUS, y + side * RADIUS);
-    }
-    pen.stroke();
-  } else if (name === "partial") {
-    pen.arc(x, y, RADIUS, -Math.PI / 2, Math.PI / 2);
-    pen.fill();
-    pen.beginPath();
-    pen.arc(x, y, RADIUS, 0, 2 * Math.PI);
-    pen.stroke();
-  } else if (name === "cancelled") {
-    pen.arc(x, y, RADIUS, 0, 2 * Math.PI);
-    pen.moveTo(x - RADIUS * 0.7, y + RADIUS * 0.7);
-    pen.lineTo(x + RADIUS * 0.7, y - RADIUS * 0.7);
-    pen.stroke();
-  } else {
-    pen.arc(x, y, RADIUS - 0.5, 0, 2 * Math.PI);
-    if (name === "finished") pen.fill();
-    else pen.stroke();
-  }
-  pen.globalAlpha = 1;
-  pen.lineWidth = 1;
-}
-
-/** Round times of the user's zone between two, at most `most` of them, with their words. */
-function* marks(first, last, most) {
-  const step = (STEPS.find((one) => (last - first) / (one * 1000) <= most) ?? STEPS.at(-1)) * 1000;
-  const zone = new Date(first).getTimezoneOffset() * 60_000;
-  const format = new Intl.DateTimeFormat(
-    "en-GB",
-    step < 86_400_000
-      ? {
-          hour: "2-digit",
-          minute: "2-digit",
-          ...(step < 60_000 && { second: "2-digit" }),
-          ...(last - first > 86_400_000 && { day: "numeric", month: "short" }),
-        }
-      : { day: "numeric", month: "short" },
-  );
-  for (let time = Math.ceil((first - zone) / step) * step + zone; time < last; time += step)
-    yield [time, format.format(time)];
-}
+/** @type {(one: number, other: number) => [number, number]} */
+const inOrder = (one, other) => (one < other ? [one, other] : [other, one]);
 
 customElements.define("start-scatter", StartScatter);

@@ -20,23 +20,52 @@ const MOST_KEPT = 2000;
 const FIRST_PAUSE = 1000;
 const LONGEST_PAUSE = 30_000;
 
+/**
+ * What a tab says, and what it is told; an event is [kind, id, data].
+ *
+ * @typedef {[kind: string, id: string, data: string]} StreamEvent
+ * @typedef {"connecting" | "open" | "lost" | "waiting" | "over"} State
+ * @typedef {{ type: "follow", path: string, key: number, after: string | undefined }
+ *   | { type: "leave", path: string }
+ *   | { type: "look", isVisible: boolean }
+ *   | { type: "bye" }} Said
+ * @typedef {{ at: string | undefined, state: State, events: StreamEvent[] }} Greeting
+ * @typedef {{ type: "greeting", path: string, key: number } & Greeting
+ *   | { type: "events", path: string, events: StreamEvent[] }
+ *   | { type: "state", path: string, state: State }
+ *   | { type: "refused" }} Told
+ * @typedef {{ send: (message: Told) => void, isVisible?: boolean }} Member
+ */
+
 /** A stream that somebody follows. `send` of each member takes `{type, path, …}`; see `streams.js`. */
 class Stream {
   #path;
   #session;
+  /** @type {Set<Member>} */
   #members = new Set();
+  /** @type {EventSource | undefined} */
   #source;
+  /** @type {State} */
   #state = "connecting";
   #at;
+  /** @type {Map<string, StreamEvent>} */
   #latest = new Map();
+  /** @type {StreamEvent[]} */
   #waiting = [];
+  /** @type {number | undefined} */
   #timer;
   #pace = PACE;
+  /** @type {number | undefined} */
   #again;
   #pause = FIRST_PAUSE;
   /** When it began to wait, or to be open: who has waited longest goes first. */
   since = performance.now();
 
+  /**
+   * @param {string} path
+   * @param {string | undefined} after
+   * @param {string} session
+   */
   constructor(path, after, session) {
     this.#path = path;
     this.#session = session;
@@ -75,6 +104,7 @@ class Stream {
     this.#become("waiting");
   }
 
+  /** @type {(member: Member, key: number) => void} */
   add(member, key) {
     this.#flush(); // what has come before belongs to the others
     this.#members.add(member);
@@ -82,6 +112,7 @@ class Stream {
     member.send({ type: "greeting", path: this.#path, key, at: this.#at, state: this.#state, events });
   }
 
+  /** @type {(member: Member) => void} */
   remove(member) {
     this.#members.delete(member);
   }
@@ -110,14 +141,16 @@ class Stream {
   /** The browser comes back by itself after a break, and gives up where the server refuses it. */
   #broken() {
     this.#become("lost");
-    if (this.#source.readyState !== EventSource.CLOSED) return;
+    if (this.#source?.readyState !== EventSource.CLOSED) return;
     for (const member of this.#members) member.send({ type: "refused" });
     this.#again = setTimeout(() => this.#open(), this.#pause);
     this.#pause = Math.min(this.#pause * 2, LONGEST_PAUSE);
   }
 
+  /** @type {(kind: string, event: MessageEvent<string>) => void} */
   #take(kind, { lastEventId, data }) {
     if (lastEventId) this.#at = lastEventId;
+    /** @type {StreamEvent} */
     const event = [kind, lastEventId, data];
     if (KINDS.includes(kind)) this.#keep(kind, data, event);
     this.#waiting.push(event);
@@ -127,6 +160,7 @@ class Stream {
     this.#become("over");
   }
 
+  /** @type {(kind: string, data: string, event: StreamEvent) => void} */
   #keep(kind, data, event) {
     if (kind === "snapshot") this.#latest.clear(); // it says the same and more
     const job = JSON.parse(data).job_id;
@@ -134,7 +168,7 @@ class Stream {
     this.#latest.delete(key); // so that the newest one comes last
     this.#latest.set(key, event);
     if (this.#latest.size > MOST_KEPT)
-      this.#latest.delete([...this.#latest.keys()].find((one) => one !== "snapshot"));
+      this.#latest.delete([...this.#latest.keys()].find((one) => one !== "snapshot") ?? "");
   }
 
   #flush() {
@@ -147,6 +181,7 @@ class Stream {
     for (const member of this.#members) member.send({ type: "events", path: this.#path, events });
   }
 
+  /** @type {(state: State) => void} */
   #become(state) {
     this.#flush();
     if (state === this.#state) return;
@@ -156,29 +191,42 @@ class Stream {
 }
 
 export class Hub {
+  /** @type {Map<string, Stream>} */
   #streams = new Map();
   #session;
+  /** @type {number | undefined} */
   #turn;
 
-  /** `session` is the id of the one that the tabs belong to; empty where there are no sessions. */
+  /**
+   * `session` is the id of the one that the tabs belong to; empty where there are no sessions.
+   *
+   * @param {string} session
+   */
   constructor(session) {
     this.#session = session;
   }
 
-  /** Take what a tab says: which path it follows, or no more, whether it is looked at, or that it is gone. */
-  hear(member, { type, path, key, after, isVisible }) {
-    if (type === "follow") this.#follow(member, path, key, after);
-    else if (type === "leave") this.#leave(member, path);
-    else if (type === "look") member.isVisible = isVisible;
-    else if (type === "bye") for (const known of [...this.#streams.keys()]) this.#leave(member, known);
+  /**
+   * Take what a tab says: which path it follows, or no more, whether it is looked at, or that it is gone.
+   *
+   * @type {(member: Member, said: Said) => void}
+   */
+  hear(member, said) {
+    if (said.type === "follow") this.#follow(member, said);
+    else if (said.type === "leave") this.#leave(member, said.path);
+    else if (said.type === "look") member.isVisible = said.isVisible;
+    else for (const known of [...this.#streams.keys()]) this.#leave(member, known);
     this.#balance();
   }
 
-  #follow(member, path, key, after) {
-    if (!this.#streams.has(path)) this.#streams.set(path, new Stream(path, after, this.#session));
-    this.#streams.get(path).add(member, key);
+  /** @type {(member: Member, said: Extract<Said, { type: "follow" }>) => void} */
+  #follow(member, { path, key, after }) {
+    const stream = this.#streams.get(path) ?? new Stream(path, after, this.#session);
+    this.#streams.set(path, stream);
+    stream.add(member, key);
   }
 
+  /** @type {(member: Member, path: string) => void} */
   #leave(member, path) {
     const stream = this.#streams.get(path);
     stream?.remove(member);
@@ -189,7 +237,7 @@ export class Hub {
 
   #balance() {
     const streams = [...this.#streams.values()].sort(
-      (a, b) => b.rank - a.rank || b.isOpen - a.isOpen || a.since - b.since,
+      (a, b) => b.rank - a.rank || Number(b.isOpen) - Number(a.isOpen) || a.since - b.since,
     );
     for (const stream of streams.slice(MOST_OPEN)) stream.rest();
     for (const stream of streams.slice(0, MOST_OPEN)) stream.wake();
@@ -203,7 +251,7 @@ export class Hub {
     const next = streams.filter(({ isOpen, isOver }) => !isOpen && !isOver).sort((a, b) => b.rank - a.rank)[0];
     if (!next) return;
     const open = streams.filter(({ isOpen, rank }) => isOpen && rank <= Math.min(next.rank, 1));
-    if (open.length) {
+    if (open[0]) {
       open[0].rest();
       next.wake();
     }

@@ -2,13 +2,15 @@
 import { Hub } from "./stream-hub.js";
 
 // it is called by the session that it is for
-const hub = new Hub(self.name.split("-").at(-1));
+const hub = new Hub(self.name.split("-").at(-1) ?? "");
 
-self.onconnect = ({ ports: [port] }) => {
+self.addEventListener("connect", (event) => {
+  const port = /** @type {MessagePort} */ (/** @type {MessageEvent} */ (event).ports[0]);
+  /** @type {import("./stream-hub.js").Member} */
   const member = { send: (message) => port.postMessage(message) };
   port.onmessage = ({ data }) => {
     // a tab holds a lock of this name for as long as it lives, and a tab that crashes says nothing
     if (data.type === "hello") navigator.locks?.request(data.lock, () => hub.hear(member, { type: "bye" }));
     else hub.hear(member, data);
   };
-};
+});

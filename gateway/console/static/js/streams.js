@@ -8,9 +8,29 @@ const CHANNEL = `discoverybot-streams-${SESSION}`;
 /** Of this tab. A stream's holder waits for this lock to learn that the tab is gone. */
 const MEMBER = `${CHANNEL}-${Math.random().toString(36).slice(2)}`;
 
-/** Followed paths, each with its listeners by key. */
+/**
+ * @typedef {import("./stream-hub.js").State} State
+ * @typedef {import("./stream-hub.js").Greeting} Greeting
+ * @typedef {import("./stream-hub.js").Said} Said
+ * @typedef {import("./stream-hub.js").Told} Told
+ * @typedef {import("./stream-hub.js").Member} Member
+ * @typedef {(message: Said) => void} Speak
+ * @typedef {{ name: string, id: string, data: string }} FollowedEvent
+ * @typedef {object} Hooks
+ * @property {(greeting: { at: string | undefined, state: State }) => void} onGreeting
+ * @property {(events: FollowedEvent[]) => void} onEvents
+ * @property {(state: State) => void} onState
+ * @typedef {Hooks & { last: string | undefined, isGreeted: boolean }} Listener
+ */
+
+/**
+ * Followed paths, each with its listeners by key.
+ *
+ * @type {Map<string, Map<number, Listener>>}
+ */
 const followed = new Map();
 let keys = 0;
+/** @type {Speak | undefined} */
 let say;
 
 /**
@@ -21,31 +41,35 @@ let say;
  * has gone by already. With it comes, of each kind, the newest event that has gone by. Then `onEvents` takes lists of
  * `{name, id, data}`, with `data` as text, and `onState` "connecting", "open", "lost" (it comes back), "waiting" (more streams are followed than
  * a browser may open: those that are looked at go first) or "over".
+ *
+ * @param {string} path
+ * @param {Partial<Hooks> & { after?: string | undefined }} hooks
  */
 export function follow(path, { after, onGreeting = () => {}, onEvents = () => {}, onState = () => {} }) {
   say ??= connect();
   const key = ++keys;
   const listener = { onGreeting, onEvents, onState, last: after, isGreeted: false };
-  if (!followed.has(path)) followed.set(path, new Map());
-  followed.get(path).set(key, listener);
+  const known = followed.get(path) ?? new Map();
+  followed.set(path, known.set(key, listener));
   say({ type: "follow", path, key, after });
   return () => {
     const listeners = followed.get(path);
     if (!listeners?.delete(key) || listeners.size) return;
     followed.delete(path);
-    say({ type: "leave", path });
+    say?.({ type: "leave", path });
   };
 }
 
-function hear({ type, path, key, at, state, events = [] }) {
-  if (type === "refused") return askWhy();
-  const listeners = followed.get(path);
+/** @type {(told: Told) => void} */
+function hear(told) {
+  if (told.type === "refused") return askWhy();
+  const listeners = followed.get(told.path);
   if (!listeners) return;
-  if (type === "greeting") greet(listeners.get(key), { at, state, events });
+  if (told.type === "greeting") greet(listeners.get(told.key), told);
   for (const listener of listeners.values()) {
     if (!listener.isGreeted) continue;
-    if (type === "state") listener.onState(state);
-    if (type === "events") hand(listener, events);
+    if (told.type === "state") listener.onState(told.state);
+    if (told.type === "events") hand(listener, told.events);
   }
 }
 
@@ -54,6 +78,7 @@ function askWhy() {
   if (SESSION) api("GET /session").catch(() => {});
 }
 
+/** @type {(listener: Listener | undefined, greeting: Greeting) => void} */
 function greet(listener, { at, state, events }) {
   if (!listener) return;
   listener.isGreeted = true;
@@ -62,6 +87,7 @@ function greet(listener, { at, state, events }) {
   if (events.length) hand(listener, events);
 }
 
+/** @type {(listener: Listener, events: Greeting["events"]) => void} */
 function hand(listener, events) {
   for (const [, id] of events) if (id) listener.last = id;
   listener.onEvents(events.map(([name, id, data]) => ({ name, id, data })));
@@ -80,19 +106,23 @@ function connect() {
 
 /** Resolves when this tab holds its lock, which it does until it is gone. */
 function holding() {
-  return new Promise((resolve) => {
+  /** @type {Promise<void>} */
+  const held = new Promise((resolve) => {
     navigator.locks.request(MEMBER, () => {
       resolve();
       return new Promise(() => {});
     });
   });
+  return held;
 }
 
+/** @type {() => Speak} */
 function transport() {
   if ("SharedWorker" in self) return byWorker();
   return navigator.locks && "BroadcastChannel" in self ? byElection() : alone();
 }
 
+/** @type {() => Speak} */
 function byWorker() {
   const worker = new SharedWorker(new URL("stream-worker.js", import.meta.url), { type: "module", name: CHANNEL });
   worker.port.onmessage = ({ data }) => hear(data);
@@ -100,30 +130,45 @@ function byWorker() {
   return (message) => worker.port.postMessage(message);
 }
 
+/** @type {() => Speak} */
 function alone() {
   const hub = new Hub(SESSION);
   return (message) => hub.hear(SELF, message);
 }
 
-/** This tab, where it holds the streams itself. */
+/**
+ * This tab, where it holds the streams itself.
+ *
+ * @type {Member}
+ */
 const SELF = { send: (message) => hear(message) };
 
-/** The tab that gets the lock holds the streams; when it is gone another one gets it, and all follow again there. */
+/**
+ * The tab that gets the lock holds the streams; when it is gone another one gets it, and all follow again there.
+ *
+ * @type {() => Speak}
+ */
 function byElection() {
   const channel = new BroadcastChannel(CHANNEL);
+  /** @type {Map<string, Member>} */
   const members = new Map();
+  /** @type {Hub | undefined} */
   let hub;
-  const others = (from) => {
-    if (!members.has(from)) {
-      members.set(from, { send: (message) => channel.postMessage({ ...message, to: from }) });
-      navigator.locks.request(from, () => {
-        hub.hear(members.get(from), { type: "bye" });
-        members.delete(from);
-      });
-    }
-    return members.get(from);
+  /** @type {(hub: Hub, from: string) => Member} */
+  const others = (hub, from) => {
+    const known = members.get(from);
+    if (known) return known;
+    /** @type {Member} */
+    const member = { send: (message) => channel.postMessage({ ...message, to: from }) };
+    members.set(from, member);
+    navigator.locks.request(from, () => {
+      hub.hear(member, { type: "bye" });
+      members.delete(from);
+    });
+    return member;
   };
   const held = holding();
+  /** @type {Speak} */
   const speak = (message) => {
     if (hub) hub.hear(SELF, message);
     else held.then(() => channel.postMessage({ ...message, from: MEMBER }));
@@ -131,7 +176,7 @@ function byElection() {
   channel.onmessage = ({ data }) => {
     if (data.to === MEMBER) hear(data);
     else if (data.type === "elected") followAgain(speak);
-    else if (data.from && hub) hub.hear(others(data.from), data);
+    else if (data.from && hub) hub.hear(others(hub, data.from), data);
   };
   navigator.locks.request(CHANNEL, () => {
     hub = new Hub(SESSION);
@@ -142,7 +187,11 @@ function byElection() {
   return speak;
 }
 
-/** Each listener goes on behind what it has seen. */
+/**
+ * Each listener goes on behind what it has seen.
+ *
+ * @param {Speak} speak
+ */
 function followAgain(speak) {
   speak({ type: "look", isVisible: !document.hidden });
   for (const [path, listeners] of followed) {

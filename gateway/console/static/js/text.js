@@ -1,11 +1,16 @@
-// Text for people, as `formats.py` writes it on the server.
+// Text for people, as `formats.py` writes it on the server: for what the browser alone knows, or knows later.
 
 /** Controls, and characters that change the direction or the place of the text around them; half surrogate pairs. */
 export const INVISIBLE =
   /[\p{Cc}\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\p{Cs}]/gu;
+/** @type {Record<string, string>} */
 const SHORT = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
 
-/** Text whose controls and invisible characters are visible escapes, cut at `limit` characters. */
+/**
+ * Text whose controls and invisible characters are visible escapes, cut at `limit` characters.
+ *
+ * @param {unknown} text
+ */
 export function shown(text, limit = 200) {
   const whole = String(text);
   const cut = whole.length > limit ? `${whole.slice(0, limit)}…` : whole;
@@ -15,48 +20,28 @@ export function shown(text, limit = 200) {
   });
 }
 
+/** @type {(code: number, digits: number) => string} */
 const hex = (code, digits) => code.toString(16).padStart(digits, "0");
 
-/** An element: `h("a", { href: "/" }, "Home")`. Strings become text, never markup. */
-export function h(name, attributes = {}, ...children) {
-  const element = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
-    else if (value === true) element.setAttribute(key, "");
-    else if (value != null && value !== false) element.setAttribute(key, value);
-  }
-  element.append(...children.flat().filter((child) => child != null && child !== false));
-  return element;
-}
-
-/** `<svg>` with a symbol of `icons.svg`. */
-export function icon(name) {
-  const space = "http://www.w3.org/2000/svg";
-  const svg = document.createElementNS(space, "svg");
-  svg.setAttribute("class", "icon");
-  svg.setAttribute("aria-hidden", "true");
-  const use = document.createElementNS(space, "use");
-  use.setAttribute("href", symbol(name));
-  svg.append(use);
-  return svg;
-}
-
-/** The address of a symbol of `icons.svg`. */
-export const symbol = (name) => `${new URL("../icons.svg", import.meta.url).pathname}#${name}`;
-
-const UNITS = [
+/** @type {[seconds: number, unit: string][]} */
+export const UNITS = [
   [86400, "d"],
   [3600, "h"],
   [60, "min"],
   [1, "s"],
 ];
 
-/** `2 h 5 min`, from seconds. */
+/**
+ * `2 h 5 min`, from seconds.
+ *
+ * @param {number | null | undefined} value
+ */
 export function duration(value) {
   if (value == null) return "–";
   const seconds = Math.max(0, value);
   if (seconds < 10) return `${seconds % 1 >= 0.05 ? seconds.toFixed(1) : seconds.toFixed(0)} s`;
   let left = Math.round(seconds);
+  /** @type {string[]} */
   const parts = [];
   for (const [size, unit] of UNITS) {
     const count = Math.floor(left / size);
@@ -69,7 +54,11 @@ export function duration(value) {
 
 const SIZES = ["B", "kB", "MB", "GB", "TB", "PB"];
 
-/** `1.5 MB`, from bytes. */
+/**
+ * `1.5 MB`, from bytes.
+ *
+ * @param {number | null | undefined} bytes
+ */
 export function size(bytes) {
   if (bytes == null) return "–";
   let [value, unit] = [bytes, 0];
@@ -79,11 +68,9 @@ export function size(bytes) {
 
 const NUMBERS = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 
-/** `12,345`. */
+/**
+ * `12,345`.
+ *
+ * @param {number | null | undefined} number
+ */
 export const count = (number) => (number == null ? "–" : NUMBERS.format(number));
-
-/** What a message says, with `names` between backticks as code: children for `h`. */
-export function prose(text, limit = 600) {
-  const parts = shown(text, limit).split("`");
-  return parts.length % 2 ? parts.map((part, place) => (place % 2 ? h("code", {}, part) : part)) : [parts.join("`")];
-}

@@ -8,6 +8,7 @@
       return "system"; // storage may be forbidden
     }
   };
+  /** @param {string} choice */
   const keep = (choice) => {
     try {
       if (choice === "system") localStorage.removeItem("theme");
@@ -16,12 +17,13 @@
       // it holds for this page then
     }
   };
+  /** @param {string} choice */
   const apply = (choice) => {
     if (choice === "system") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = choice;
     const button = document.getElementById("theme");
     if (!button) return;
-    button.querySelector("span").textContent = `Theme: ${choice}`;
+    button.querySelector("span")?.replaceChildren(`Theme: ${choice}`);
     button.setAttribute("aria-label", `Theme: ${choice}`);
     document.dispatchEvent(new CustomEvent("themechange", { detail: choice }));
   };

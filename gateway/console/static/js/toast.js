@@ -1,18 +1,28 @@
 // Short words at the edge of the page, which a screen reader says too. Errors stay until they are closed.
-import { h, icon } from "./text.js";
+import { byId, h, icon } from "./dom.js";
 
 const SECONDS = 6;
 const KEPT = "toast-after-load";
 
-/** `kind` is "info" or "bad". */
+/**
+ * @param {string} words
+ * @param {"info" | "bad"} kind
+ */
 export function toast(words, kind = "info") {
-  const close = h("button", { type: "button", "aria-label": "Close", onclick: () => shown.remove() }, icon("close"));
+  const onclick = () => {
+    shown.remove();
+  };
+  const close = h("button", { type: "button", "aria-label": "Close", onclick }, icon("close"));
   const shown = h("div", { class: "toast", "data-kind": kind }, h("span", {}, words), close);
-  document.getElementById("toasts").append(shown);
+  byId("toasts").append(shown);
   if (kind !== "bad") setTimeout(() => shown.remove(), SECONDS * 1000);
 }
 
-/** The same on the page that comes next. */
+/**
+ * The same on the page that comes next.
+ *
+ * @param {string} words
+ */
 export function toastAfterLoad(words) {
   sessionStorage.setItem(KEPT, words);
 }

@@ -12,22 +12,28 @@ const LONGEST = 8_000_000;
 /** Milliseconds without scrolling after which the scroll bar is put where it belongs. */
 const SETTLED = 150;
 
+/** @typedef {{ element: HTMLElement, top: number, height: number }} Drawn */
+
 /**
  * `box` scrolls; `draw(number, element)` returns the element of a row, which may be the one that is given: this one
  * stood for the row or for another one before; `onScroll({ isAtEnd, byUser })` is called when what is in
  * sight has changed.
  */
 export class VirtualRows {
+  /** @type {HTMLElement} */
   #box;
   #space = document.createElement("div");
   #layer = document.createElement("div");
+  /** @type {(number: number, element?: HTMLElement) => HTMLElement} */
   #draw;
+  /** @type {(where: { isAtEnd: boolean, byUser: boolean }) => void} */
   #onScroll;
   #count = 0;
   #first = 0;
   #above = 0;
   #isStuck = false;
   #isAtEnd = true;
+  /** @type {Map<number, Drawn>} */
   #drawn = new Map();
   #scrolled = 0;
   #height = ROW;
@@ -36,9 +42,16 @@ export class VirtualRows {
   #room = 0;
   /** Whether the scroll bar is at its end, and the list is long. */
   #isSettled = false;
+  /** @type {number | undefined} */
   #frame;
+  /** @type {number | undefined} */
   #settling;
 
+  /**
+   * @param {HTMLElement} box
+   * @param {(number: number, element?: HTMLElement) => HTMLElement} draw
+   * @param {(where: { isAtEnd: boolean, byUser: boolean }) => void} onScroll
+   */
   constructor(box, draw, onScroll = () => {}) {
     this.#box = box;
     this.#draw = draw;
@@ -78,13 +91,18 @@ export class VirtualRows {
     this.refresh();
   }
 
+  /** @type {(isStuck: boolean) => void} */
   stick(isStuck) {
     this.#isStuck = isStuck;
     this.#isSettled = false;
     this.refresh();
   }
 
-  /** Bring a row into sight, in the middle. */
+  /**
+   * Bring a row into sight, in the middle.
+   *
+   * @type {(number: number) => void}
+   */
   show(number) {
     this.#isStuck = this.#isSettled = false;
     this.#first = Math.max(0, Math.min(number, this.#count - 1));
@@ -93,7 +111,11 @@ export class VirtualRows {
     this.#settle();
   }
 
-  /** Move by so many pixels; beyond the ends it stops. */
+  /**
+   * Move by so many pixels; beyond the ends it stops.
+   *
+   * @type {(pixels: number) => void}
+   */
   move(pixels) {
     if (pixels < 0) this.#isStuck = this.#isSettled = false;
     this.#above += pixels;
@@ -131,6 +153,7 @@ export class VirtualRows {
     this.#onScroll({ isAtEnd: this.#isAtEnd, byUser: true });
   }
 
+  /** @type {(share: number) => void} */
   #jump(share) {
     const exact = share * Math.max(0, this.#count - this.#box.clientHeight / this.#height);
     this.#first = Math.floor(exact);
@@ -165,18 +188,21 @@ export class VirtualRows {
     return this.#room;
   }
 
+  /** @type {(number: number) => number} */
   #heightOf(number) {
     return this.#drawn.get(number)?.height ?? this.#height;
   }
 
+  /** @type {(from: number, to: number) => void} */
   #fill(from, to) {
     const spare = this.#isHeld() ? [] : [...this.#drawn].filter(([number]) => number < from || number >= to);
     // rows that stay keep their place; where none stays, the others need not move either
     if (spare.length < this.#drawn.size) for (const [, { element }] of spare) element.remove();
+    /** @type {Map<number, Drawn>} */
     const drawn = new Map();
     for (let number = from; number < to; number += 1) {
       const element = this.#drawn.get(number)?.element ?? spare.shift()?.[1].element;
-      drawn.set(number, { element: this.#draw(number, element) });
+      drawn.set(number, { element: this.#draw(number, element), top: 0, height: 0 });
     }
     this.#drawn = drawn;
     this.#arrange([...drawn.values()].map(({ element }) => element));
@@ -185,29 +211,37 @@ export class VirtualRows {
   /** Whether a row is pressed, has the focus or is selected: then it must not become another one. */
   #isHeld() {
     const selection = getSelection();
-    const isSelected = !selection.isCollapsed && this.#box.contains(selection.anchorNode);
+    const isSelected = selection && !selection.isCollapsed && this.#box.contains(selection.anchorNode);
     return isSelected || this.#layer.matches(":active") || this.#layer.contains(document.activeElement);
   }
 
-  /** Have these elements in the layer, and leave alone those that are in their place. */
+  /**
+   * Have these elements in the layer, and leave alone those that are in their place.
+   *
+   * @type {(elements: HTMLElement[]) => void}
+   */
   #arrange(elements) {
+    /** @type {Set<Element>} */
     const wanted = new Set(elements);
     for (const element of [...this.#layer.children]) if (!wanted.has(element)) element.remove();
     let at = this.#layer.firstChild;
     for (const element of elements) {
-      if (element === at) at = at.nextSibling;
+      if (at && element === at) at = at.nextSibling;
       else this.#layer.insertBefore(element, at);
     }
   }
 
+  /** @type {(from: number, to: number, height: number) => void} */
   #place(from, to, height) {
+    /** @type {[number: number, top: number, height: number][]} */
     const tops = [];
     for (const [number, row] of this.#drawn) {
       row.top = row.element.offsetTop;
       row.height = row.element.offsetHeight || ROW;
       tops.push([number, row.top, row.height]);
     }
-    const total = tops.length ? tops.at(-1)[1] + tops.at(-1)[2] : 0;
+    const [, top = 0, length = 0] = tops.at(-1) ?? [];
+    const total = top + length;
     if (tops.length) this.#height = Math.max(ROW, this.#height * 0.9 + (total / tops.length) * 0.1);
     let edge = (this.#drawn.get(this.#first)?.top ?? total) + this.#above;
     if (to === this.#count) edge = Math.min(edge, total - height);

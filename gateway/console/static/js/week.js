@@ -1,7 +1,7 @@
 // The week in the zone of the one who looks.
 const mine = document.getElementById("mine");
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-if (mine && zone && zone !== "UTC") {
+if (mine instanceof HTMLAnchorElement && zone && zone !== "UTC") {
   const url = new URL(location.href);
   const isShown = url.searchParams.get("zone") === zone;
   url.searchParams.set("zone", zone);

@@ -1,0 +1,61 @@
+// What a table of records asks its route for: it is in the page's address, so that a link leads to the same.
+import { address } from "./api.js";
+
+/** @typedef {import("./api.js").Query} Query */
+
+export class TableQuery {
+  #table;
+
+  /** @param {HTMLElement} table the element, whose attributes name the route */
+  constructor(table) {
+    this.#table = table;
+  }
+
+  /** Whether the route can search. */
+  get isSearched() {
+    return this.#table.hasAttribute("search");
+  }
+
+  /** What is looked for; empty if nothing is. */
+  get q() {
+    return this.isSearched ? this.#asked("q") : "";
+  }
+
+  get sort() {
+    return this.#asked("sort") || this.#table.getAttribute("order") || "";
+  }
+
+  /** What is as somebody asked for it. */
+  get asShown() {
+    return { q: this.q || undefined, sort: this.sort || undefined };
+  }
+
+  /** @param {string} name */
+  #asked(name) {
+    return new URLSearchParams(location.search).get(name) ?? "";
+  }
+
+  /**
+   * Have values in the page's address.
+   *
+   * @type {(name: string, values: string[]) => void}
+   */
+  note(name, values) {
+    const page = new URL(location.href);
+    page.searchParams.delete(name);
+    for (const value of values) page.searchParams.append(name, value);
+    history.replaceState(history.state, "", page);
+  }
+
+  /**
+   * The route, with its own query and another one.
+   *
+   * @param {Query} query
+   */
+  address(query) {
+    const [path = "", own] = (this.#table.getAttribute("src") ?? "").split("?");
+    const given = new URLSearchParams(own);
+    const named = Object.fromEntries([...given.keys()].map((name) => [name, given.getAll(name)]));
+    return address(path, { ...named, ...query });
+  }
+}
