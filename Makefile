@@ -1,4 +1,5 @@
-# All you need is Python 3.11 or later and make: uv, and all else, comes from PyPI into this folder.
+# All you need is Python 3.11 or later and make: uv, and all else, comes from PyPI into this folder. With Node.js 18
+# or later the console's scripts are checked, too, by what comes from npm.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help up demo quick test faults check scripts bench bench-long docs fmt screenshots release clean
@@ -58,7 +59,7 @@ faults: $(STAMP) ## Run the fault tests in full, and print their table
 	FAULT_SECONDS=40 FAULT_TABLE=$$table $(PYTEST) -n 2 tests/faults $(IN_FULL); passed=$$?; \
 	$(BIN)/python tests/support/fault_table.py "$$table" && exit $$passed
 
-check: $(STAMP) ## Lint, formatting, types, import rules, spelling
+check: $(STAMP) ## Lint, formatting, types, import rules, spelling, and the console's scripts
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy

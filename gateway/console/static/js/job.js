@@ -4,9 +4,10 @@ import { address, api, pageAt } from "./api.js";
 import { countsOf, pictures } from "./curves.js";
 import { allWithin, byId, h, within } from "./dom.js";
 import { LineChart } from "./line-chart.js";
+import { exact } from "./moments.js";
 import { follow } from "./streams.js";
 import { count, duration } from "./text.js";
-import { exact, refresh } from "./times.js";
+import { refresh } from "./times.js";
 
 /** Events add points to the curves; after so long the curves and the estimate are read anew, and what events missed. */
 const READ_MS = 15_000;

@@ -1,6 +1,6 @@
 // What one search of a log finds. Each search has an object of its own, so a late answer never mixes with the next one.
 import { api } from "./api.js";
-import { compare, position } from "./log-rows.js";
+import { compare, position } from "./log-positions.js";
 
 const POSITIONS = 1000;
 
@@ -9,7 +9,7 @@ const POSITIONS = 1000;
  *
  * @typedef {[attempt: number, start: number, end?: number]} Mark
  * @typedef {import("./log-rows.js").Filter} Filter
- * @typedef {import("./log-rows.js").Position} Position
+ * @typedef {import("./log-positions.js").Position} Position
  */
 
 export class LogHits {

@@ -1,6 +1,7 @@
 // One row of a log as an element, and a line's whole text in a dialog. What a spider has written is text, never markup.
 import { h } from "./dom.js";
 import { count, shown } from "./text.js";
+import { pieces } from "./text-search.js";
 
 const LONGEST = 2000;
 const CLOCK = new Intl.DateTimeFormat("en-GB", {
@@ -161,16 +162,7 @@ const whole = (length) =>
  * @type {(words: string, text: string) => (string | Node)[]}
  */
 function marked(words, text) {
-  const lower = text ? words.toLowerCase() : "";
-  if (!text || lower.length !== words.length) return [words];
-  /** @type {(string | Node)[]} */
-  const pieces = [];
-  let from = 0;
-  for (let at = lower.indexOf(text); at >= 0 && pieces.length < 200; at = lower.indexOf(text, from)) {
-    pieces.push(words.slice(from, at), h("mark", {}, words.slice(at, at + text.length)));
-    from = at + text.length;
-  }
-  return [...pieces, words.slice(from)];
+  return pieces(words, text).map((piece, place) => (place % 2 ? h("mark", {}, piece) : piece));
 }
 
 /**

@@ -3,6 +3,7 @@
 // The API counts the lines of each part of the log ("segment"). A row's number leads to its segment, whose lines are
 // read when they are to be shown. New lines come over the stream; they make segments of their own.
 import { api } from "./api.js";
+import { atLeast, compare, linesBefore, partWith, position } from "./log-positions.js";
 import { follow } from "./streams.js";
 
 /** Segments whose lines are held: those shown last. */
@@ -10,13 +11,12 @@ const MOST_HELD = 40;
 /** Lines after which a new segment begins at the live end. */
 const LIVE_LINES = 500;
 const PAGE = 5000;
-const LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"];
 /** Milliseconds until lines that are not stored yet are asked for again, and how often. */
 const PATIENCE = 500;
 const TRIES = 20;
 
 /**
- * @typedef {[attempt: number, offset: number]} Position
+ * @typedef {import("./log-positions.js").Position} Position
  * @typedef {{ level?: string, logger?: string }} Filter
  * @typedef {{ attempt: number } | { gap: PositionId[] }} Note
  * @typedef {{ attempt: number, start: number, end: number, lines: number, first: number, note?: Note, isLive?: boolean }} Segment
@@ -29,37 +29,6 @@ const TRIES = 20;
  * @property {(line: LogLine) => void} onLine
  * @property {(error: unknown) => void} onError
  */
-
-/**
- * `1-20480` as numbers: attempt, offset.
- *
- * @type {(id: PositionId) => Position}
- */
-export const position = (id) => {
-  const [attempt = 0, offset = 0] = id.split("-").map(Number);
-  return [attempt, offset];
-};
-
-/** @type {(one: Position, other: Position) => number} */
-export const compare = ([attempt, offset], [other, place]) => attempt - other || offset - place;
-
-/**
- * How many of these lines end at this position or before it.
- *
- * @type {(lines: LogLine[], place: Position) => number}
- */
-function linesBefore(lines, place) {
-  let [low, high] = [0, lines.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (compare(position(lines[middle].id), place) <= 0) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
-
-/** @type {(level: string, lowest: string) => boolean} */
-const atLeast = (level, lowest) => LEVELS.indexOf(level) >= LEVELS.indexOf(lowest);
 
 /**
  * `onChange()` is called when there are other rows, or more is known of them; `onState(state)` as in `follow`;
@@ -167,7 +136,7 @@ export class LogRows {
    * @type {(number: number) => Row | undefined}
    */
   row(number) {
-    const index = this.#segmentOf(number);
+    const index = partWith(this.#segments, number);
     const segment = this.#segments[index];
     if (!segment) return undefined;
     if (segment.note) return segment.note;
@@ -213,17 +182,6 @@ export class LogRows {
     // of lines that were not read nobody knows how long each is
     const inside = lines ? linesBefore(lines, [attempt, offset]) : share * segment.lines;
     return (segment.first + inside) / Math.max(1, this.count);
-  }
-
-  /** @type {(number: number) => number} */
-  #segmentOf(number) {
-    let [low, high] = [0, this.#segments.length - 1];
-    while (low < high) {
-      const middle = (low + high + 1) >> 1;
-      if (this.#segments[middle].first <= number) low = middle;
-      else high = middle - 1;
-    }
-    return low;
   }
 
   /** @type {(attempt: number, start: number, end: number, lines: number) => Segment} */

@@ -2,7 +2,7 @@
 import { messageOf } from "./api.js";
 import { h, icon } from "./dom.js";
 import { LogHits } from "./log-hits.js";
-import { position } from "./log-rows.js";
+import { position } from "./log-positions.js";
 import { count } from "./text.js";
 
 /** Milliseconds after the last key until it searches. */

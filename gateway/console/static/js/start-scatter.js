@@ -3,10 +3,10 @@
 // `until`. A click opens the job. The keyboard's way to the same are the fields "Started from" and "before".
 import { api, messageOf } from "./api.js";
 import { h } from "./dom.js";
+import { exact } from "./moments.js";
 import { line, marks, shape } from "./scatter-marks.js";
 import { status } from "./status.js";
 import { count, duration } from "./text.js";
-import { exact } from "./times.js";
 
 const EDGE = { left: 56, right: 12, top: 10, bottom: 22 };
 // pixels from the pointer within which a job is meant, and which a drag takes at least

@@ -2,13 +2,10 @@
 //
 // What is in sight is held as the first row and how much of it is above the edge. The scroll bar follows that:
 // browsers cannot scroll through more than some million pixels, so its place is a share, not a distance.
+import { barOf, rowAt, windowOf } from "./rows-window.js";
 
 /** Pixels of a row before any was measured, and the least that one has. */
 const ROW = 20;
-/** Rows that exist above and below those in sight. */
-const SPARE = 12;
-/** Pixels that the scroll bar's range has at most. */
-const LONGEST = 8_000_000;
 /** Milliseconds without scrolling after which the scroll bar is put where it belongs. */
 const SETTLED = 150;
 
@@ -65,6 +62,10 @@ export class VirtualRows {
       this.#measure();
       this.refresh();
     }).observe(box);
+  }
+
+  get #sight() {
+    return { first: this.#first, above: this.#above, count: this.#count, height: this.#height, room: this.#room };
   }
 
   get layer() {
@@ -155,21 +156,16 @@ export class VirtualRows {
 
   /** @type {(share: number) => void} */
   #jump(share) {
-    const exact = share * Math.max(0, this.#count - this.#box.clientHeight / this.#height);
-    this.#first = Math.floor(exact);
-    this.#above = (exact - this.#first) * this.#height;
+    const { clientHeight: room } = this.#box;
+    [this.#first, this.#above] = rowAt(share, { ...this.#sight, room });
   }
 
   /** Make the rows around those in sight, and put them where they belong. */
   #paint() {
     const height = this.#room || this.#measure();
-    const needed = Math.ceil(height / ROW);
     this.#walk();
     if (this.#isStuck) [this.#first, this.#above] = [Math.max(0, this.#count - 1), 0];
-    let from = Math.max(0, this.#first - SPARE - Math.max(0, Math.ceil(-this.#above / ROW)));
-    if (this.#isStuck || this.#first + needed >= this.#count)
-      from = Math.max(0, Math.min(from, this.#count - needed - SPARE));
-    const to = Math.min(this.#count, Math.max(this.#first, from) + needed + SPARE);
+    const [from, to] = windowOf({ ...this.#sight, room: height }, ROW, this.#isStuck);
     this.#fill(from, to);
     this.#place(from, to, height);
   }
@@ -260,16 +256,8 @@ export class VirtualRows {
     if (this.#isStuck && this.#isSettled && clientHeight === this.#boxHeight) return;
     this.#boxHeight = clientHeight;
     this.#isSettled = this.#isStuck && this.#count * this.#height > 2 * clientHeight;
-    const length = Math.max(clientHeight, Math.min(LONGEST, this.#count * this.#height));
-    this.#space.style.height = `${Math.round(length)}px`;
-    const range = Math.round(length) - clientHeight;
-    const most = Math.max(1, this.#count - clientHeight / this.#height);
-    const share = Math.min(1, (this.#first + this.#above / this.#height) / most);
-    let top = Math.round(share * range);
-    if (this.#isAtEnd) top = range;
-    else top = Math.min(top, range - 2);
-    if (this.#first === 0 && this.#above <= 0) top = 0;
-    else top = Math.max(1, top);
+    const [length, top] = barOf({ ...this.#sight, room: clientHeight }, this.#isAtEnd);
+    this.#space.style.height = `${length}px`;
     if (Math.abs(this.#box.scrollTop - top) > 0.5) this.#box.scrollTop = top;
     this.#scrolled = this.#box.scrollTop;
   }

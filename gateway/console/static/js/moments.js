@@ -1,0 +1,56 @@
+// Times in words. Those of the user's zone are the browser's matter: the server does not know the zone.
+import { UNITS } from "./text.js";
+
+const EXACT = new Intl.DateTimeFormat("en-CA", {
+  year: "numeric",
+  month: "2-digit",
+  day: "2-digit",
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+  hourCycle: "h23",
+  timeZoneName: "short",
+});
+const DAY = new Intl.DateTimeFormat("en", { weekday: "short" });
+
+/**
+ * `3 min ago`, `in 2 h`.
+ *
+ * @param {Date} date
+ */
+export function ago(date, now = Date.now()) {
+  const seconds = (now - date.getTime()) / 1000;
+  const distance = Math.abs(seconds);
+  if (distance < 10) return "now";
+  const [size, unit] = UNITS.find(([one]) => distance >= one) ?? [1, "s"];
+  const whole = Math.floor(distance / size);
+  return seconds > 0 ? `${whole} ${unit} ago` : `in ${whole} ${unit}`;
+}
+
+/**
+ * Year, month and so on in the user's zone, by name.
+ *
+ * @param {Date} date
+ */
+const partsOf = (date) => Object.fromEntries(EXACT.formatToParts(date).map(({ type, value }) => [type, value]));
+
+/**
+ * `2027-06-01 09:00:01 CEST`.
+ *
+ * @param {Date} date
+ */
+export function exact(date) {
+  const part = partsOf(date);
+  return `${part.year}-${part.month}-${part.day} ${part.hour}:${part.minute}:${part.second} ${part.timeZoneName}`;
+}
+
+/**
+ * `Tue 09:00` of what is less than six days away, else `2027-06-01 09:00`.
+ *
+ * @param {Date} date
+ */
+export function clock(date, now = Date.now()) {
+  const part = partsOf(date);
+  const isSoon = Math.abs(now - date.getTime()) < 6 * 86_400_000;
+  return `${isSoon ? DAY.format(date) : `${part.year}-${part.month}-${part.day}`} ${part.hour}:${part.minute}`;
+}

@@ -1,0 +1,59 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { atLeast, compare, linesBefore, partWith, position } from "../../../../../gateway/console/static/js/log-positions.js";
+import { barOf, rowAt, windowOf } from "../../../../../gateway/console/static/js/rows-window.js";
+
+test("positions are in the order of attempts, then of bytes", () => {
+  const sorted = ["2-0", "1-20480", "1-9", "10-1"].map(position).sort(compare);
+  assert.deepEqual(sorted, [[1, 9], [1, 20_480], [2, 0], [10, 1]]);
+});
+
+test("lines before a position are counted with the one that ends there", () => {
+  const lines = ["1-10", "1-20", "1-30", "2-5"].map((id) => ({ id }));
+  const counts = ["1-9", "1-10", "1-29", "1-30", "2-4", "3-0"].map((id) => linesBefore(lines, position(id)));
+  assert.deepEqual(counts, [0, 1, 2, 3, 3, 4]);
+  assert.equal(linesBefore([], [1, 1]), 0);
+});
+
+test("a row is in the last part that begins at it or before it", () => {
+  const parts = [0, 500, 501, 1001].map((first) => ({ first }));
+  assert.deepEqual([0, 499, 500, 501, 1000, 1001, 9999].map((row) => partWith(parts, row)), [0, 0, 1, 2, 2, 3, 3]);
+  assert.equal(partWith([], 5), 0);
+});
+
+test("levels are in their order", () => {
+  assert.ok(atLeast("CRITICAL", "ERROR") && atLeast("INFO", "INFO") && !atLeast("DEBUG", "INFO"));
+});
+
+const SIGHT = { first: 0, above: 0, count: 100_000, height: 20, room: 600 };
+
+test("of a hundred thousand rows those around the ones in sight exist", () => {
+  assert.deepEqual(windowOf(SIGHT, 20, false), [0, 42]);
+  assert.deepEqual(windowOf({ ...SIGHT, first: 50_000 }, 20, false), [49_988, 50_042]);
+  assert.deepEqual(windowOf({ ...SIGHT, first: 50_000, above: -300 }, 20, false), [49_973, 50_042]);
+});
+
+test("at the end a whole box of rows exists", () => {
+  assert.deepEqual(windowOf({ ...SIGHT, first: 99_999 }, 20, true), [99_958, 100_000]);
+  assert.deepEqual(windowOf({ ...SIGHT, first: 99_999 }, 20, false), [99_958, 100_000]);
+  assert.deepEqual(windowOf({ ...SIGHT, count: 3 }, 20, true), [0, 3]);
+  assert.deepEqual(windowOf({ ...SIGHT, count: 0 }, 20, false), [0, 0]);
+});
+
+test("a share of the scroll bar is a row, and the bar's place is that share", () => {
+  assert.deepEqual(rowAt(0, SIGHT), [0, 0]);
+  assert.deepEqual(rowAt(1, SIGHT), [99_970, 0]);
+  for (const share of [0.1, 0.25, 0.5, 0.999]) {
+    const [first, above] = rowAt(share, SIGHT);
+    const [length, top] = barOf({ ...SIGHT, first, above }, false);
+    assert.ok(Math.abs(top / (length - SIGHT.room) - share) < 1e-5, `${share}`);
+  }
+});
+
+test("what is scrolled through has an end, and only the list's ends are the bar's", () => {
+  assert.deepEqual(barOf({ ...SIGHT, count: 10_000_000 }, false), [8_000_000, 0]);
+  assert.deepEqual(barOf({ ...SIGHT, first: 99_970 }, true), [2_000_000, 1_999_400]);
+  assert.deepEqual(barOf({ ...SIGHT, first: 99_970 }, false), [2_000_000, 1_999_398]);
+  assert.deepEqual(barOf({ ...SIGHT, above: 0.1 }, false), [2_000_000, 1]);
+  assert.deepEqual(barOf({ ...SIGHT, count: 3 }, true), [600, 0]);
+});
