@@ -18,19 +18,19 @@
 // is nothing. Without it, by its type. `sorts` are values
 // of the route's `sort`, one for each direction: ["-ms", "ms"]. Chosen columns, `q` and `sort` are in the page's address.
 // An element with `data-empty` inside is shown where there is nothing.
-import { api, fetched, isAbort, messageOf } from "./api.js";
+import { api, fetched, isAbort } from "./api.js";
 import { ColumnMenu } from "./column-menu.js";
-import { headingOf } from "./data-cells.js";
 import { Columns } from "./data-columns.js";
 import { Pages } from "./data-pages.js";
 import { DataRows } from "./data-rows.js";
-import { above, h } from "./dom.js";
 import { parse } from "./record.js";
-import { Drawer } from "./record-drawer.js";
+import { RecordSteps } from "./record-steps.js";
+import { searchField } from "./search-field.js";
 import { downloads } from "./table-downloads.js";
+import { TableFrame } from "./table-frame.js";
+import { isUsed, TableLook } from "./table-look.js";
 import { TableQuery } from "./table-query.js";
-import { rangeWords } from "./table-words.js";
-import { count, shown } from "./text.js";
+import { count } from "./text.js";
 
 /**
  * @typedef {import("./data-pages.js").Page} Page
@@ -38,14 +38,8 @@ import { count, shown } from "./text.js";
  */
 
 const PAGE = 50;
-/** A look may take this part of the time: it may read a long record as a whole. */
-const LOOKING = 0.1;
-/** Milliseconds for which one search goes on by itself, and after which typing is over; seconds between two looks. */
+/** Milliseconds for which one search goes on by itself. */
 const SEARCH = 30_000;
-const TYPING = 350;
-const LOOK = 3;
-/** @type {Record<string, number>} */
-const STEPS = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10 };
 
 class DataTable extends HTMLElement {
   #query = new TableQuery(this);
@@ -55,34 +49,26 @@ class DataTable extends HTMLElement {
   #menu;
   /** @type {DataRows} */
   #rows;
+  /** @type {RecordSteps} */
+  #steps;
   #pages = new Pages(() => ({ records: [], next: null, searched: 0 }));
   #reading = new AbortController();
   /** @type {Promise<void> | null} */
   #coming = null;
-  /** @type {number | undefined} */
-  #timer;
+  #live = new TableLook(this, () => this.#look());
   #isBuilt = false;
   /** @type {HTMLElement | null} */
   #empty = null;
-  #head = h("tr");
-  #table = h("table", { class: "table data" });
-  #box = h("div", { class: "scroll data-box", role: "region", tabindex: "0" });
-  #bar = h("div", { class: "row data-bar" });
-  #said = h("p", { class: "muted small", role: "status" });
-  #problem = h("div", { class: "problem", role: "alert", hidden: true });
-  #earlier = hiddenButton("Earlier records", () => this.#loadEarlier());
-  #more = hiddenButton("More records", () => this.#loadMore());
-  #news = hiddenButton("Show what is new", () => this.#restart());
-  #drawer = new Drawer(
-    (by) => this.#neighbour(by),
-    (name) => this.#columns.of(name).kind === "time",
-  );
+  #frame = new TableFrame({
+    onEarlier: () => this.#loadEarlier(),
+    onMore: () => this.#loadMore(),
+    onNews: () => this.#restart(),
+    onSort: (sort) => this.#ask("sort", sort),
+  });
   #end = new IntersectionObserver((seen) => seen.at(-1)?.isIntersecting && this.#loadMore(), {
-    root: this.#box,
+    root: this.#frame.box,
     rootMargin: "400px",
   });
-  #isLooking = false;
-  #notBefore = 0;
   /** The text of the first page, as it was read last, and whether the table still shows an older one. */
   #top = "";
   #isOld = false;
@@ -92,11 +78,13 @@ class DataTable extends HTMLElement {
     this.#columns = new Columns(JSON.parse(this.getAttribute("columns") ?? "[]"), this.getAttribute("keep") ?? "");
     this.#menu = new ColumnMenu(this.#columns, (names) => this.#choose(names));
     this.#rows = new DataRows(
-      this.#table,
+      this.#frame.table,
       this.#columns,
       (number) => this.#pages.first(number),
-      (index) => this.#open(index),
+      (index) => this.#steps.open(index),
     );
+    const isTime = (/** @type {string} */ name) => this.#columns.of(name).kind === "time";
+    this.#steps = new RecordSteps(this.#rows, (by) => this.#loadTowards(by), isTime);
   }
 
   connectedCallback() {
@@ -104,43 +92,29 @@ class DataTable extends HTMLElement {
     this.#isBuilt = true;
     this.#build();
     this.#restart();
-    this.#timer = setInterval(() => this.#look(), 1000 * (Number(this.getAttribute("live")) || LOOK));
+    this.#live.begin();
   }
 
   disconnectedCallback() {
-    clearInterval(this.#timer);
+    this.#live.end();
     this.#reading.abort();
   }
 
   // --- what it is made of
 
   #build() {
-    const label = this.getAttribute("label") ?? "";
     this.#empty = this.querySelector("[data-empty]");
-    this.#box.setAttribute("aria-label", label);
-    this.#table.append(h("caption", { class: "visually-hidden" }, label), h("thead", {}, this.#head));
-    this.#box.append(this.#earlier, this.#table, h("div", { class: "data-end" }, this.#more));
     const { element: menu } = this.#menu;
-    const bar = [this.#searchField(), this.#said, this.#news, menu, this.#downloads()];
-    this.#bar.append(...bar.filter((part) => part !== null));
-    this.append(this.#bar, this.#problem, this.#box, this.#drawer.element);
+    const label = this.getAttribute("label") ?? "";
+    this.append(...this.#frame.built(label, [this.#searchField()], [menu, this.#downloads()]));
+    this.append(this.#steps.drawer.element);
     if (this.hasAttribute("fields")) menu.addEventListener("toggle", () => this.#askFields(), { once: true });
-    this.#table.addEventListener("keydown", (event) => this.#step(event));
-    this.#drawer.element.addEventListener("close", () => this.#rows.button(this.#rows.current)?.focus());
+    this.#frame.table.addEventListener("keydown", (event) => this.#steps.step(event));
   }
 
   #searchField() {
     if (!this.#query.isSearched) return null;
-    const label = this.getAttribute("search") || "Search";
-    const named = { "aria-label": label, placeholder: label, value: this.#query.q };
-    const field = h("input", { type: "search", maxlength: "200", ...named });
-    /** @type {number | undefined} */
-    let typing;
-    field.addEventListener("input", () => {
-      clearTimeout(typing);
-      typing = setTimeout(() => this.#ask("q", field.value.trim()), TYPING);
-    });
-    return h("div", { class: "data-search" }, field);
+    return searchField(this.getAttribute("search") || "Search", this.#query.q, (text) => this.#ask("q", text));
   }
 
   async #askFields() {
@@ -174,25 +148,9 @@ class DataTable extends HTMLElement {
   }
 
   #draw() {
-    this.#drawHead();
+    this.#frame.drawHead(this.#columns, this.#query.sort);
     this.#menu.draw();
     this.#rows.draw();
-  }
-
-  #drawHead() {
-    const numbered = h(
-      "th",
-      { scope: "col", class: "number" },
-      h("span", { class: "visually-hidden" }, "Record"),
-      "#",
-    );
-    const focused = [...this.#head.children].findIndex((heading) => heading.contains(document.activeElement));
-    const { sort } = this.#query;
-    const headings = this.#columns.chosen.map((name) =>
-      headingOf(this.#columns.of(name), sort, (next) => this.#ask("sort", next)),
-    );
-    this.#head.replaceChildren(numbered, ...headings);
-    this.#head.children[focused]?.querySelector("button")?.focus({ preventScroll: true });
   }
 
   /**
@@ -203,7 +161,7 @@ class DataTable extends HTMLElement {
   #ask(name, value) {
     if (this.#query[name] === value) return;
     this.#query.note(name, value ? [value] : []);
-    this.#drawHead();
+    this.#frame.drawHead(this.#columns, this.#query.sort);
     this.#restart();
   }
 
@@ -216,11 +174,11 @@ class DataTable extends HTMLElement {
     this.#coming = null;
     const { signal } = this.#reading;
     this.#isOld = false;
-    this.#news.hidden = true;
+    this.#frame.news.hidden = true;
     const known = [first];
     this.#pages = new Pages((after) => (!after && known.pop()) || this.#read(after, signal));
     // a page that gets shorter for a moment would jump
-    if (!this.#rows.isEmpty) this.#box.style.minHeight = `${this.#box.offsetHeight}px`;
+    if (!this.#rows.isEmpty) this.#frame.box.style.minHeight = `${this.#frame.box.offsetHeight}px`;
     this.#rows.clear();
     this.#draw();
     this.#loadMore();
@@ -252,9 +210,9 @@ class DataTable extends HTMLElement {
   }
 
   async #loadEarlier() {
-    const height = this.#box.scrollHeight;
+    const height = this.#frame.box.scrollHeight;
     await this.#show(this.#rows.first - 1, () => {
-      this.#box.scrollTop += this.#box.scrollHeight - height;
+      this.#frame.box.scrollTop += this.#frame.box.scrollHeight - height;
       if (this.#rows.isFull) this.#drop(this.#rows.last);
     });
   }
@@ -275,16 +233,16 @@ class DataTable extends HTMLElement {
     try {
       const records = await this.#loaded(pages, number);
       if (pages !== this.#pages) return;
-      this.#problem.hidden = true;
+      this.#frame.problem.hidden = true;
       if (records && (records.length || !number)) this.#put(number, records);
       then();
       if (records?.length) this.#watchEnd();
     } catch (error) {
-      if (pages === this.#pages && !isAbort(error)) this.#tell(error);
+      if (pages === this.#pages && !isAbort(error)) this.#frame.tellProblem(error);
     } finally {
       if (pages === this.#pages) {
         this.#coming = null;
-        this.#box.style.minHeight = "";
+        this.#frame.box.style.minHeight = "";
         this.#sayWhatThereIs();
       }
     }
@@ -293,7 +251,7 @@ class DataTable extends HTMLElement {
   /** Read on when the end comes near, also if it is near already. */
   #watchEnd() {
     this.#end.disconnect();
-    this.#end.observe(this.#more);
+    this.#end.observe(this.#frame.more);
   }
 
   /**
@@ -303,11 +261,11 @@ class DataTable extends HTMLElement {
    */
   async #loaded(pages, number) {
     const until = performance.now() + SEARCH;
-    this.#more.hidden = true;
+    this.#frame.more.hidden = true;
     for (;;) {
       const records = await pages.load(number);
       if (records || pages !== this.#pages || performance.now() > until) return records;
-      this.#said.textContent = `Looked at ${count(pages.searched)}…`;
+      this.#frame.say(`Looked at ${count(pages.searched)}…`);
     }
   }
 
@@ -320,25 +278,18 @@ class DataTable extends HTMLElement {
   /** @param {number} number */
   #drop(number) {
     const isAbove = number === this.#rows.first;
-    const { scrollTop } = this.#box;
-    const hadFocus = this.#table.contains(document.activeElement);
+    const { scrollTop } = this.#frame.box;
+    const hadFocus = this.#frame.table.contains(document.activeElement);
     const height = this.#rows.drop(number);
-    if (hadFocus && !this.#table.contains(document.activeElement)) this.#box.focus();
-    if (isAbove) this.#box.scrollTop = scrollTop - height;
+    if (hadFocus && !this.#frame.table.contains(document.activeElement)) this.#frame.box.focus();
+    if (isAbove) this.#frame.box.scrollTop = scrollTop - height;
   }
 
-  /** Once in a while, if there may be more. */
+  /** See whether there is more. */
   async #look() {
-    const isBusy = this.#coming !== null || this.#isLooking || performance.now() < this.#notBefore;
-    if (!this.hasAttribute("live") || document.hidden || isBusy) return;
+    if (this.#coming) return false;
     const { sort } = this.#query;
-    const began = performance.now();
-    this.#isLooking = true;
-    const look = sort && sort !== this.getAttribute("grows") ? this.#lookBetween() : this.#lookBehind();
-    const isRead = await look.catch(() => false);
-    this.#isLooking = false;
-    this.#notBefore = performance.now() + (performance.now() - began) / LOOKING;
-    if (isRead && this.getAttribute("live") === "last") this.removeAttribute("live");
+    return sort && sort !== this.getAttribute("grows") ? await this.#lookBetween() : await this.#lookBehind();
   }
 
   /** Read the last page again. Rows that are there stay as they are. */
@@ -362,16 +313,9 @@ class DataTable extends HTMLElement {
     const first = await this.#read(undefined, this.#reading.signal);
     if (pages !== this.#pages) return false;
     this.#isOld ||= before !== this.#top;
-    if (this.#isOld && this.#isUsed) this.#news.hidden = false;
+    if (this.#isOld && (this.#steps.drawer.element.open || isUsed(this.#frame.box))) this.#frame.news.hidden = false;
     else if (this.#isOld) this.#restart(first);
     return true;
-  }
-
-  get #isUsed() {
-    const isIn = this.#box.matches(":hover") || this.#box.contains(document.activeElement) || this.#box.scrollTop > 0;
-    const marked = getSelection();
-    const isMarked = marked !== null && !marked.isCollapsed && this.#box.contains(marked.anchorNode);
-    return isIn || this.#drawer.element.open || isMarked;
   }
 
   // --- what is said of it
@@ -381,52 +325,8 @@ class DataTable extends HTMLElement {
     const first = this.#pages.first(this.#rows.first);
     const last = this.#pages.first(number) + this.#rows.recordsOf(number).length;
     const isAll = !this.#pages.has(number + 1);
-    const { q } = this.#query;
-    this.#earlier.hidden = !first;
-    this.#more.hidden = isAll;
-    this.#more.textContent = q ? "Look further" : "More records";
-    this.#box.hidden = !last && isAll;
-    if (this.#empty) this.#empty.hidden = Boolean(last) || !isAll || Boolean(q);
-    this.#bar.hidden = this.#empty !== null && !this.#empty.hidden;
-    const searched = q ? this.#pages.searched : undefined;
-    this.#said.textContent = rangeWords({ first, last, isAll, searched }, this.getAttribute("total"));
-    this.#table.setAttribute("aria-rowcount", String(isAll ? last + 1 : -1));
-  }
-
-  /** @param {unknown} error */
-  #tell(error) {
-    const again = h(
-      "button",
-      { class: "button small", type: "button", onclick: () => this.#loadMore() },
-      "Try again",
-    );
-    this.#problem.replaceChildren(h("p", {}, shown(messageOf(error), 500)), h("p", {}, again));
-    this.#problem.hidden = false;
-  }
-
-  // --- rows
-
-  /** @param {number} index of a record */
-  #open(index) {
-    const record = this.#rows.recordAt(index);
-    if (!record) return;
-    this.#rows.setCurrent(index);
-    this.#drawer.open(`Record ${count(index + 1)}`, record);
-  }
-
-  /**
-   * The record that comes after the present one, or before it.
-   *
-   * @param {number} by
-   * @returns {Promise<[title: string, record: Values] | null>}
-   */
-  async #neighbour(by) {
-    const index = this.#rows.current + by;
-    if (!this.#rows.recordAt(index)) await this.#loadTowards(by);
-    const record = this.#rows.recordAt(index);
-    if (!record) return null;
-    this.#rows.setCurrent(index);
-    return [`Record ${count(index + 1)}`, record];
+    const searched = this.#query.q ? this.#pages.searched : undefined;
+    this.#frame.tellRange({ first, last, isAll, searched }, this.getAttribute("total"), this.#empty);
   }
 
   /** @param {number} by */
@@ -434,28 +334,6 @@ class DataTable extends HTMLElement {
     if (by > 0) await this.#loadMore();
     else if (this.#rows.first > 0) await this.#loadEarlier();
   }
-
-  /**
-   * Arrow keys go from row to row. The Tab key reaches only what is in the present row, so it soon leads out again.
-   *
-   * @param {KeyboardEvent} event
-   */
-  async #step(event) {
-    const by = STEPS[event.key];
-    if (!by || !above(event, "[data-place]")) return;
-    event.preventDefault();
-    const wanted = Math.max(0, this.#rows.current + by);
-    if (!this.#rows.button(wanted)) await this.#loadTowards(by);
-    const button = this.#rows.button(wanted);
-    if (!button) return;
-    this.#rows.setCurrent(wanted);
-    button.focus();
-  }
-}
-
-/** @type {(words: string, act: () => void) => HTMLElement} */
-function hiddenButton(words, act) {
-  return h("button", { class: "button small", type: "button", hidden: true, onclick: act }, words);
 }
 
 customElements.define("data-table", DataTable);

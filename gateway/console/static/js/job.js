@@ -5,6 +5,7 @@ import { countsOf, pictures } from "./curves.js";
 import { allWithin, byId, h, within } from "./dom.js";
 import { LineChart } from "./line-chart.js";
 import { exact } from "./moments.js";
+import { takeParts } from "./parts.js";
 import { follow } from "./streams.js";
 import { count, duration } from "./text.js";
 import { refresh } from "./times.js";
@@ -119,10 +120,8 @@ async function renew() {
 async function take() {
   const fresh = await pageAt(location.href);
   if (!fresh) return;
-  for (const name of PARTS) {
-    const [old, now] = [document.getElementById(name), fresh.getElementById(name)];
-    if (old && now && !old.contains(document.activeElement)) old.replaceWith(document.importNode(now, true));
-  }
+  const isFree = (/** @type {string} */ name) => !document.getElementById(name)?.contains(document.activeElement);
+  takeParts(fresh, PARTS.filter(isFree));
   refresh(page);
   if (!fresh.querySelector("data-table[live]")) page.querySelector("data-table[live]")?.setAttribute("live", "last");
   if (!("live" in byId("job-page", HTMLElement, fresh).dataset)) {

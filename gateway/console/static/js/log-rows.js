@@ -3,7 +3,8 @@
 // The API counts the lines of each part of the log ("segment"). A row's number leads to its segment, whose lines are
 // read when they are to be shown. New lines come over the stream; they make segments of their own.
 import { api } from "./api.js";
-import { atLeast, compare, linesBefore, partWith, position } from "./log-positions.js";
+import { atLeast, compare, position } from "./log-positions.js";
+import { LogSegments } from "./log-segments.js";
 import { follow } from "./streams.js";
 
 /** Segments whose lines are held: those shown last. */
@@ -18,8 +19,8 @@ const TRIES = 20;
 /**
  * @typedef {import("./log-positions.js").Position} Position
  * @typedef {{ level?: string, logger?: string }} Filter
- * @typedef {{ attempt: number } | { gap: PositionId[] }} Note
- * @typedef {{ attempt: number, start: number, end: number, lines: number, first: number, note?: Note, isLive?: boolean }} Segment
+ * @typedef {import("./log-segments.js").Note} Note
+ * @typedef {import("./log-segments.js").Segment} Segment
  * @typedef {{ lines: number, levels: Record<string, number>, loggers: { name: string }[] }} Totals
  * @typedef {LogLine | Note} Row
  * @typedef {object} Hooks
@@ -43,8 +44,7 @@ export class LogRows {
   #on;
   /** @type {Filter} */
   #filter = {};
-  /** @type {Segment[]} */
-  #segments = [];
+  #segments = new LogSegments();
   /** @type {Map<Segment, LogLine[]>} */
   #held = new Map();
   /** @type {Map<Segment, Promise<void>>} */
@@ -59,7 +59,6 @@ export class LogRows {
   /** @type {(() => void) | undefined} */
   #stop;
   #ready = false;
-  count = 0;
   /** @type {Totals} */
   counts = { lines: 0, levels: {}, loggers: [] };
 
@@ -72,22 +71,22 @@ export class LogRows {
     this.#on = on;
   }
 
+  get count() {
+    return this.#segments.count;
+  }
+
   get filter() {
     return this.#filter;
   }
 
   /** Whether there is a line of this level and logger. */
   get hasLines() {
-    return this.#segments.some(({ note, lines }) => !note && lines);
+    return this.#segments.hasLines;
   }
 
   /** Whether the log has no line at all, as far as is known. */
   get isEmpty() {
     return !this.hasLines && !this.counts.lines;
-  }
-
-  get segments() {
-    return this.#segments;
   }
 
   /** Where the last line ends that is known. */
@@ -115,9 +114,8 @@ export class LogRows {
     this.#filter = filter;
     this.#held.clear();
     this.#reading.clear();
-    this.#segments = [];
-    for (const [attempt, start, end, lines] of index.segments) this.#add(attempt, start, end, lines);
-    this.#number();
+    this.#segments.clear();
+    for (const [attempt, start, end, lines] of index.segments) this.#segments.add(attempt, start, end, lines);
     this.#end = position(index.end);
     this.counts = {
       lines: index.all_lines,
@@ -136,8 +134,7 @@ export class LogRows {
    * @type {(number: number) => Row | undefined}
    */
   row(number) {
-    const index = partWith(this.#segments, number);
-    const segment = this.#segments[index];
+    const segment = this.#segments.with(number);
     if (!segment) return undefined;
     if (segment.note) return segment.note;
     const lines = this.#held.get(segment);
@@ -145,7 +142,7 @@ export class LogRows {
       this.#read(segment);
       return undefined;
     }
-    if (index !== this.#segments.length - 1) {
+    if (segment !== this.#segments.last) {
       this.#held.delete(segment); // so that it counts as used last
       this.#held.set(segment, lines);
     }
@@ -159,11 +156,8 @@ export class LogRows {
    */
   async numberOf(id) {
     const wanted = position(id);
-    const index = this.#segments.findIndex(
-      ({ attempt, end, note, lines }) => !note && lines && compare([attempt, end], wanted) >= 0,
-    );
-    if (index < 0) return Math.max(0, this.count - 1);
-    const segment = this.#segments[index];
+    const segment = this.#segments.at(wanted);
+    if (!segment) return Math.max(0, this.count - 1);
     await this.#read(segment);
     const place = (this.#held.get(segment) ?? []).findIndex((line) => compare(position(line.id), wanted) >= 0);
     return segment.first + Math.max(0, place);
@@ -174,38 +168,8 @@ export class LogRows {
    *
    * @type {(place: Position) => number}
    */
-  share([attempt, offset]) {
-    const segment = this.#segments.find((one) => !one.note && compare([one.attempt, one.end], [attempt, offset]) > 0);
-    if (!segment) return 1;
-    const lines = this.#held.get(segment);
-    const share = Math.max(0, (offset - segment.start) / (segment.end - segment.start));
-    // of lines that were not read nobody knows how long each is
-    const inside = lines ? linesBefore(lines, [attempt, offset]) : share * segment.lines;
-    return (segment.first + inside) / Math.max(1, this.count);
-  }
-
-  /** @type {(attempt: number, start: number, end: number, lines: number) => Segment} */
-  #add(attempt, start, end, lines) {
-    const before = this.#segments.findLast(({ note }) => !note);
-    if (before && before.attempt !== attempt) this.#note({ attempt }, attempt);
-    const segment = { attempt, start, end, lines, first: this.count };
-    this.#segments.push(segment);
-    this.count += lines;
-    return segment;
-  }
-
-  /** @type {(note: Note, attempt: number) => void} */
-  #note(note, attempt) {
-    this.#segments.push({ note, attempt, start: 0, end: 0, lines: 1, first: this.count });
-    this.count += 1;
-  }
-
-  #number() {
-    this.count = 0;
-    for (const segment of this.#segments) {
-      segment.first = this.count;
-      this.count += segment.lines;
-    }
+  share(place) {
+    return this.#segments.share(place, (segment) => this.#held.get(segment));
   }
 
   /** @type {(segment: Segment) => Promise<void> | undefined} */
@@ -225,10 +189,7 @@ export class LogRows {
     const lines = await this.#lines(`${segment.attempt}-${segment.start}`, `${segment.attempt}-${segment.end}`);
     if (generation !== this.#generation) return;
     this.#hold(segment, lines);
-    if (lines.length !== segment.lines) {
-      segment.lines = lines.length;
-      this.#number();
-    }
+    if (lines.length !== segment.lines) this.#segments.resize(segment, lines.length);
     this.#on.onChange();
   }
 
@@ -253,7 +214,7 @@ export class LogRows {
     this.#held.set(segment, lines);
     for (const old of this.#held.keys()) {
       if (this.#held.size <= MOST_HELD) break;
-      if (old !== this.#segments.at(-1)) this.#held.delete(old);
+      if (old !== this.#segments.last) this.#held.delete(old);
     }
   }
 
@@ -322,22 +283,21 @@ export class LogRows {
 
   /** @type {(line: LogLine, place?: Position) => void} */
   #append(line, [attempt, end] = position(line.id)) {
-    let segment = this.#segments.at(-1);
+    let segment = this.#segments.last;
     if (!segment?.isLive || segment.attempt !== attempt || segment.lines >= LIVE_LINES) {
-      segment = this.#add(attempt, line.start, end, 0);
+      segment = this.#segments.add(attempt, line.start, end, 0);
       segment.isLive = true;
       this.#hold(segment, []);
     }
     this.#held.get(segment)?.push(line);
     segment.end = end;
-    segment.lines += 1;
-    this.count += 1;
+    this.#segments.grow(segment);
     this.#end = [attempt, end];
   }
 
   /** @type {(gap: { from: PositionId, to: PositionId }) => void} */
   #gap({ from, to }) {
-    this.#note({ gap: [from, to] }, position(to)[0]);
+    this.#segments.note({ gap: [from, to] }, position(to)[0]);
     this.#end = position(to);
   }
 }

@@ -2,14 +2,17 @@
 //
 // The address holds what is shown: `?level=WARNING&logger=seo#1-20480`, where the last part is a line's position.
 import { address, api, messageOf } from "./api.js";
-import { above, allWithin, h } from "./dom.js";
+import { above, h } from "./dom.js";
 import { LogBar } from "./log-bar.js";
+import { LogCursor } from "./log-cursor.js";
 import { drawRow, showText } from "./log-line.js";
 import { LogMarks } from "./log-marks.js";
+import { LogNews } from "./log-news.js";
 import { position } from "./log-positions.js";
+
 import { LogRows } from "./log-rows.js";
 import { LogSearch } from "./log-search.js";
-import { count, shown } from "./text.js";
+import { Pace } from "./pace.js";
 import { toast } from "./toast.js";
 import { VirtualRows } from "./virtual-rows.js";
 
@@ -17,8 +20,6 @@ import { VirtualRows } from "./virtual-rows.js";
 const PACE = 200;
 const RUSH = 400;
 const RUSH_LINES = 100;
-/** Milliseconds between two announcements of how much it has grown. */
-const ANNOUNCE = 10_000;
 /** Milliseconds between two drawings of the counts: each of them costs a layout of the bar. */
 const COUNTED = 1000;
 const POSITION = /^\d{1,6}-\d{1,15}$/;
@@ -54,18 +55,16 @@ class LogView extends HTMLElement {
   #box = h("div", { class: "log-box", tabindex: 0, role: "table", "aria-label": "Log" });
   #marks = new LogMarks();
   #none = h("p", { class: "log-none", hidden: true }, "No line is of this level and logger.");
-  #news = h("button", {
-    type: "button",
-    class: "button primary small log-new",
-    hidden: true,
-    onclick: () => this.#setFollowing(true),
-  });
-  #announced = h("p", { class: "visually-hidden", role: "status" });
+  #news = new LogNews(() => this.#setFollowing(true));
   #view = new VirtualRows(
     this.#box,
     (number, element) => this.#draw(number, element),
     (where) => this.#scrolled(where),
   );
+  #cursor = new LogCursor(this.#view, this.#rows, this.#news, {
+    onMove: () => this.#setFollowing(false),
+    onWhole: (element) => this.#showWhole(element),
+  });
   /**
    * The filter that was asked for last: its rows may still be on their way.
    *
@@ -73,21 +72,14 @@ class LogView extends HTMLElement {
    */
   #wanted = {};
   #isFollowing = true;
-  #unseen = 0;
-  /** @type {PositionId | undefined} */
-  #current;
   /**
    * What each row's element shows.
    *
    * @type {WeakMap<HTMLElement, string>}
    */
   #drawn = new WeakMap();
-  /** @type {number | undefined} */
-  #painting;
-  /** @type {number | undefined} */
-  #counting;
-  #painted = 0;
-  #announcedAt = 0;
+  #painting = new Pace(() => this.#paint());
+  #counting = new Pace(() => this.#tellCounts());
   /** @type {import("./streams.js").State} */
   #state = "connecting";
   #keys = (/** @type {KeyboardEvent} */ event) => this.#key(event);
@@ -97,8 +89,8 @@ class LogView extends HTMLElement {
     this.replaceChildren(
       this.#bar.element,
       this.#search.element,
-      h("div", { class: "log-frame" }, this.#box, this.#marks.element, this.#none, this.#news),
-      this.#announced,
+      h("div", { class: "log-frame" }, this.#box, this.#marks.element, this.#none, this.#news.button),
+      this.#news.element,
     );
     this.#view.layer.setAttribute("role", "rowgroup");
     this.#box.addEventListener("click", (event) => this.#clicked(event));
@@ -161,9 +153,9 @@ class LogView extends HTMLElement {
     const row = this.#rows.row(number);
     const id = row && "id" in row ? row.id : undefined;
     const key = id ?? (row ? `note ${number}` : "");
-    const state = `${key} ${this.#current === id} ${this.#search.text}`;
+    const state = `${key} ${this.#cursor.id === id} ${this.#search.text}`;
     if (element && this.#drawn.get(element) === state && row) return element;
-    const isCurrent = id !== undefined && id === this.#current;
+    const isCurrent = id !== undefined && id === this.#cursor.id;
     const drawn = drawRow(row, { link: `#${id}`, isCurrent, text: this.#search.text }, element);
     this.#drawn.set(drawn, state);
     drawn.dataset.number = String(number);
@@ -172,31 +164,19 @@ class LogView extends HTMLElement {
   }
 
   #paintSoon() {
-    const quiet = performance.now() - this.#painted;
-    const pace = this.#rows.count - this.#view.count > RUSH_LINES ? RUSH : PACE;
-    this.#painting ??= setTimeout(
-      () => {
-        this.#painting = undefined;
-        this.#painted = performance.now();
-        this.#paint();
-      },
-      Math.max(0, pace - quiet),
-    );
+    this.#painting.soon(this.#rows.count - this.#view.count > RUSH_LINES ? RUSH : PACE);
   }
 
   #paint() {
     const before = Number(this.#box.getAttribute("aria-rowcount") ?? 0);
     const rows = this.#rows.count;
     this.#box.setAttribute("aria-rowcount", String(rows));
-    if (!this.#isFollowing && this.#state === "open") this.#unseen += Math.max(0, rows - before);
+    if (!this.#isFollowing && this.#state === "open") this.#news.add(rows - before);
     if (this.#isFollowing !== this.#view.isStuck) this.#view.stick(this.#isFollowing);
     this.#view.count = rows;
-    this.#counting ??= setTimeout(() => {
-      this.#counting = undefined;
-      this.#tellCounts();
-    }, COUNTED);
+    this.#counting.soon(COUNTED);
     this.#tellNothing();
-    this.#tellNew();
+    this.#news.tell(this.#isFollowing);
     this.#mark();
   }
 
@@ -217,20 +197,9 @@ class LogView extends HTMLElement {
   /** @param {boolean} isFollowing */
   #setFollowing(isFollowing) {
     this.#isFollowing = isFollowing;
-    if (isFollowing) this.#unseen = 0;
     this.#bar.setFollowing(isFollowing);
     this.#view.stick(isFollowing);
-    this.#tellNew();
-  }
-
-  #tellNew() {
-    const words = `${count(this.#unseen)} new ${this.#unseen === 1 ? "line" : "lines"}`;
-    this.#news.hidden = this.#isFollowing || !this.#unseen;
-    if (this.#news.textContent !== words) this.#news.textContent = words;
-    if (!this.#news.hidden && Date.now() - this.#announcedAt > ANNOUNCE) {
-      this.#announcedAt = Date.now();
-      this.#announced.textContent = words;
-    }
+    this.#news.tell(isFollowing);
   }
 
   /** @param {import("./streams.js").State} state */
@@ -258,7 +227,7 @@ class LogView extends HTMLElement {
   /** @type {(id: PositionId) => Promise<void>} */
   async #goTo(id) {
     this.#setFollowing(false);
-    this.#current = id;
+    this.#cursor.id = id;
     this.scrollIntoView({ block: "nearest" });
     const number = await this.#rows.numberOf(id);
     this.#view.count = this.#rows.count;
@@ -341,11 +310,11 @@ class LogView extends HTMLElement {
   #act(key) {
     /** @type {Record<string, () => unknown>} */
     const acts = {
-      ArrowDown: () => this.#step(1),
-      ArrowUp: () => this.#step(-1),
+      ArrowDown: () => this.#cursor.step(1),
+      ArrowUp: () => this.#cursor.step(-1),
       Home: () => this.#toStart(),
       End: () => this.#setFollowing(true),
-      Enter: () => this.#enter(),
+      Enter: () => this.#cursor.enter(),
       ...(this.#search.isOpen && { n: () => this.#search.step(1), N: () => this.#search.step(-1) }),
     };
     const act = acts[key];
@@ -356,31 +325,6 @@ class LogView extends HTMLElement {
   #toStart() {
     this.#setFollowing(false);
     this.#view.show(0);
-  }
-
-  /**
-   * Make the next line, or the one before, the current one.
-   *
-   * @type {(by: number) => void}
-   */
-  #step(by) {
-    const [at] = allWithin(this.#view.layer, "[aria-current]");
-    const [first, last] = this.#view.inSight;
-    const number = at ? Number(at.dataset.number) + by : by > 0 ? first : last;
-    const row = this.#rows.row(number);
-    if (!row || !("id" in row)) return;
-    this.#current = row.id;
-    this.#setFollowing(false);
-    if (number <= first || number >= last - 1) this.#view.move(by * 20);
-    this.#view.refresh({ anew: true });
-    this.#announced.textContent = `${row.level} ${shown(row.msg, 200)}`;
-  }
-
-  #enter() {
-    const [element] = allWithin(this.#view.layer, "[aria-current]");
-    if (!element) return;
-    history.replaceState(history.state, "", `#${this.#current}`);
-    if (element.querySelector("[data-whole]")) this.#showWhole(element);
   }
 
   #mark() {

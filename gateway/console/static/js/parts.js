@@ -1,5 +1,5 @@
 // A part of the page is read anew: what the page at an address has there takes its place.
-import { byId, fieldOf } from "./dom.js";
+import { fieldOf } from "./dom.js";
 
 /** What is under way. One waits for another: htmx drops what is asked for meanwhile, and shows no answer that was for a
  * part which has been replaced since. */
@@ -27,13 +27,17 @@ export function renewPart(part, address = () => location.href, { push = false } 
 }
 
 /**
- * Have what another page has under these ids in the place of what is here.
+ * Have what another page, which was read already, has under these ids in the place of what is here.
+ * For pages that are read once for several parts, and are looked at before.
  *
  * @param {Document} page
  * @param {string[]} ids
  */
 export function takeParts(page, ids) {
-  for (const id of ids) byId(id).replaceWith(document.adoptNode(byId(id, HTMLElement, page)));
+  for (const id of ids) {
+    const [old, now] = [document.getElementById(id), page.getElementById(id)];
+    if (old && now) old.replaceWith(document.adoptNode(now));
+  }
 }
 
 /**

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { atLeast, compare, linesBefore, partWith, position } from "../../../../../gateway/console/static/js/log-positions.js";
+import { LogSegments } from "../../../../../gateway/console/static/js/log-segments.js";
 import { barOf, rowAt, windowOf } from "../../../../../gateway/console/static/js/rows-window.js";
 
 test("positions are in the order of attempts, then of bytes", () => {
@@ -56,4 +57,37 @@ test("what is scrolled through has an end, and only the list's ends are the bar'
   assert.deepEqual(barOf({ ...SIGHT, first: 99_970 }, false), [2_000_000, 1_999_398]);
   assert.deepEqual(barOf({ ...SIGHT, above: 0.1 }, false), [2_000_000, 1]);
   assert.deepEqual(barOf({ ...SIGHT, count: 3 }, true), [600, 0]);
+});
+
+test("segments know which row is where, and an attempt begins with a row of its own", () => {
+  const segments = new LogSegments();
+  for (const [attempt, start, end, lines] of [[1, 0, 100, 10], [1, 100, 300, 5], [2, 0, 50, 3]]) segments.add(attempt, start, end, lines);
+  assert.equal(segments.count, 19);
+  assert.deepEqual([0, 9, 10, 14, 16, 99].map((row) => segments.with(row)?.first), [0, 0, 10, 10, 16, 16]);
+  assert.deepEqual(segments.with(15)?.note, { attempt: 2 });
+  assert.equal(segments.at([1, 101])?.first, 10);
+  assert.equal(segments.at([2, 51]), undefined);
+});
+
+test("a segment that has other lines than were counted moves what follows", () => {
+  const segments = new LogSegments();
+  const first = segments.add(1, 0, 100, 10);
+  segments.note({ gap: ["1-100", "1-200"] }, 1);
+  const last = segments.add(1, 200, 300, 1);
+  segments.resize(first, 4);
+  assert.deepEqual([last.first, segments.count], [5, 6]);
+  segments.grow(last);
+  assert.deepEqual([segments.count, segments.hasLines], [7, true]);
+  segments.clear();
+  assert.deepEqual([segments.count, segments.hasLines, segments.last], [0, false, undefined]);
+});
+
+test("a position is a share of the rows: by lines where they were read, else by bytes", () => {
+  const segments = new LogSegments();
+  const first = segments.add(1, 0, 100, 10);
+  segments.add(1, 100, 300, 10);
+  const unread = () => undefined;
+  assert.deepEqual([0, 50, 100, 200, 300].map((byte) => segments.share([1, byte], unread)), [0, 0.25, 0.5, 0.75, 1]);
+  const lines = [{ id: "1-90" }, { id: "1-100" }];
+  assert.equal(segments.share([1, 90], (segment) => (segment === first ? lines : undefined)), 1 / 20);
 });
