@@ -208,7 +208,13 @@ function optionsOf(form) {
 /** @type {(body: import("./fields.js").Values) => void} */
 function showSame(body) {
   const path = (form.dataset.api ?? "").split(" ")[1] ?? "";
-  const request = { origin: location.origin, path, body, options: optionsOf(form), withKey: "withKey" in form.dataset };
+  const request = {
+    origin: location.origin,
+    path,
+    body,
+    options: optionsOf(form),
+    withKey: "withKey" in form.dataset,
+  };
   const without = kind === "cli" ? commandLine(request).without : [];
   /** @type {Record<string, (asked: import("./same-as.js").Asked) => string>} */
   const spelled = { curl, python, cli: (asked) => commandLine(asked).text };
