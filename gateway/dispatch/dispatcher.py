@@ -490,7 +490,7 @@ class Dispatch:
     def _node_failed(self, node: Node, error: NodeError, began_at: datetime) -> None:
         is_silent = node.is_resting and isinstance(error, NodeUnreachableError)
         longest = MAX_SILENT_REST_SECONDS if is_silent else MAX_REST_SECONDS
-        self._health.note(node.id, Failure(error.message, began_at, longest_rest=longest))
+        self._health.note(node.id, Failure(error.message, began_at, longest_rest=longest), node.url)
 
     # --- calls that are made again if they have no effect
 

@@ -155,9 +155,12 @@ class NodeHealth:
         """
         self.note(node_id, Failure(why, began_at, job_id))
 
-    def note(self, node_id: str, failure: Failure) -> None:
+    def note(self, node_id: str, failure: Failure, url: str | None = None) -> None:
+        """`url`: where it was called. A failure at an address that it has left since then is none of the node's."""
         node = self._nodes.get(node_id)
         if node is None or (node.failed_at is not None and failure.began_at <= node.failed_at):
+            return
+        if url not in (None, node.url):
             return
         if self._nodes.failed(node, failure):
             log.warning("node_failed", node=node_id, reason=failure.why, failures=node.failures + 1)

@@ -13,6 +13,7 @@ from gateway.contract.crawl import CrawlSpec, Egg
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import Progress
 from gateway.dispatch.dispatcher import MAX_DISPATCH_FAILURES
+from gateway.errors import NodeUnreachableError
 from gateway.jobs.job import JobStatus
 from gateway.nodes.node import NodeState
 
@@ -50,6 +51,17 @@ def test_a_node_that_fails_rests_for_twice_as_long_each_time_and_returns_by_a_pr
     later(platform, 300)
     assert state(platform) is NodeState.UP
     assert platform.dispatch.fill() == 1
+
+
+def test_a_failure_at_an_address_that_the_node_has_left_is_none_of_its_own(platform: Platform) -> None:
+    platform.heartbeat()
+    before = node(platform)
+    platform.double.url += "/moved"
+    platform.heartbeat()
+    platform.dispatch._node_failed(before, NodeUnreachableError("nobody answers"), platform.clock())
+    assert node(platform).failures == 0
+    platform.dispatch._node_failed(node(platform), NodeUnreachableError("nobody answers"), platform.clock())
+    assert node(platform).failures == 1
 
 
 def test_a_success_makes_up_for_all_failures(platform: Platform) -> None:
