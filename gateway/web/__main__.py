@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def _await_first_key(settings: Settings) -> None:
-    """Without it nobody can call: it is made as soon as MongoDB is there."""
+    """Make the first key as soon as MongoDB is there: nobody can call without a key."""
     while not _saw_to_first_key(settings):
         time.sleep(_RETRY_SECONDS)
 

@@ -52,7 +52,7 @@ class _Answer(NamedTuple):
 
     @property
     def is_old(self) -> bool:
-        """An answer that could not be given is old at once."""
+        """Whether MongoDB has to be asked again. A failed question is old at once."""
         task = self.task
         failed = task.done() and (task.cancelled() or task.exception() is not None)
         return failed or self.at + FRESH < time.monotonic()
@@ -60,7 +60,7 @@ class _Answer(NamedTuple):
 
 @define(eq=False, repr=False, slots=False)
 class KeyRing:
-    """For use on one loop."""
+    """The keys that were lately used, with the answers of MongoDB about them. For use on one event loop."""
 
     _keys: KeyStore
     _threads: Threads
@@ -72,7 +72,9 @@ class KeyRing:
     _in_use: bool | None = field(init=False, default=None)
 
     async def in_use(self) -> bool:
-        """Whether there are keys. Once there are it stays so. Raises `UnavailableError` if that was never known."""
+        """Whether there are keys. Once there are, this is not asked again. Raises `UnavailableError` if MongoDB has
+        never said so.
+        """
         if not self._in_use:
             asked = self._ask(None, self._keys.any)
             if self._in_use is False and not asked.done():
@@ -81,7 +83,7 @@ class KeyRing:
         return self._in_use
 
     async def caller(self, text: str) -> Caller:
-        """Raises `WrongKeyError`, `UnavailableError`."""
+        """The caller with this key. Raises `WrongKeyError`, `UnavailableError`."""
         token = read_token(text)
         key = await self._key(token.key_id) if token else None
         if token is None or not token.opens(key) or key is None or not key.is_valid(self._clock()):
@@ -141,8 +143,8 @@ class KeyRing:
         return key
 
     def _remembered(self, key_id: str) -> ApiKey | None:
-        """The key, if it was valid when MongoDB was last asked for it, and nothing known speaks against it since.
-        MongoDB is not asked now.
+        """The key, if it was valid when MongoDB was last asked about it and has not expired since. MongoDB is not
+        asked now.
         """
         answer = self._answers.get(key_id)
         if answer is None or not answer.task.done() or answer.task.cancelled() or answer.task.exception():
@@ -162,13 +164,13 @@ class KeyRing:
             return self._in_use
 
     def _ask(self, name: str | None, question: Callable[..., Any], *arguments: Any) -> asyncio.Task[Any]:
-        """Callers that ask the same at the same time share one answer."""
+        """Ask MongoDB, unless a fresh answer is there or on its way: callers with the same question share one."""
         answer = self._answers.get(name)
         if answer is None or answer.is_old:
             task = asyncio.create_task(self._answered(question, *arguments), context=shared_context())
             answer = self._answers[name] = _Answer(time.monotonic(), task)
             self._answers.move_to_end(name)
-            # the request that asked may be gone by then
+            # read the error, because the request that asked might be gone: asyncio would log it as never retrieved
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
             if len(self._answers) > _MOST:
                 self._answers.popitem(last=False)
@@ -186,9 +188,9 @@ class KeyRing:
 # in a header that only a page which could read the token can send, and must not come from another origin.
 
 CSRF_HEADER = "X-CSRF-Token"
-#: The id of the session that a page of the console was made for; an `EventSource` has it in its address instead, as
-#: `session`. All tabs of a browser share the cookie, and one may have been open since before somebody else signed in:
-#: it gets nothing of the next user's.
+#: The header in which a page of the console sends the id of its session; an `EventSource` sends it in the parameter
+#: `session` instead. All tabs of a browser share the cookie, so a tab that was opened before another user signed in
+#: would otherwise get this user's data.
 SESSION_HEADER = "X-Session"
 COOKIE = "discoverybot_session"
 #: The name over https: with this prefix no neighbouring host can plant a cookie (RFC 6265bis, 4.1.3.2).
@@ -247,8 +249,8 @@ def forget(response: Response) -> None:
 
 
 def _is_secure(scope: Scope) -> bool:
-    """Whether the browser speaks TLS: with us or, as the browser or a proxy says, with the proxy. A client that lies
-    only gets a cookie that its browser does not send.
+    """Whether the browser uses TLS, with us or with a proxy in between, as the browser or the proxy says. A client
+    that lies only gets a cookie that its browser does not send.
     """
     headers = Headers(scope=scope)
     said = (
@@ -333,7 +335,7 @@ async def _caller(
 async def _without_header(
     scope: Scope, ring: KeyRing, stream: StreamTokenShown | None, page_session: str | None
 ) -> Caller:
-    """The caller by what a browser has: a stream token, a session, or a key that it is about to show."""
+    """The caller of a request without `Authorization`, known by a stream token or a session, or about to sign in."""
     if stream:
         return await ring.stream_caller(*stream)
     if signs_in(scope):

@@ -22,7 +22,7 @@ from gateway.stores.mongo import mongo_errors
 from gateway.web.authentication import is_page
 from gateway.web.container import GatewayParts
 
-# --- which scope a route takes: it stands at the route's function. A function without one is for admins.
+# --- which scope a route needs: a decorator of the route's function names it. A function without one is for admins.
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 _MARK = "_scope"
@@ -45,12 +45,12 @@ def for_everybody(endpoint: Endpoint) -> Endpoint:
 
 
 def scope_of(endpoint: Callable[..., Any]) -> Scope | None:
-    """`None`: it is for everybody."""
+    """The scope that a caller needs; `None` if the route is for everybody."""
     scope: Scope | None = getattr(endpoint, _MARK, Scope.ADMIN)
     return scope
 
 
-# --- whether a caller may call a route: its key has the scope, and what the address names is its user's own
+# --- whether a caller may call a route: its key has the scope, and the named jobs and schedules are its user's own
 
 #: Path parameters that name what belongs to a user, each with the error which says that it does not exist.
 _OWNED: dict[str, Callable[[str], NotFoundError]] = {

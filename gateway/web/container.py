@@ -48,7 +48,7 @@ _AT_START = (KeyRing, RequestCounter, ScrapydPages, Submission, SharedHealth, De
 
 
 class GatewayParts(Container):
-    """No part waits for a store: one that is away does not keep the gateway from starting."""
+    """The gateway's parts. No part waits for a store, so the gateway also starts while MongoDB or Redis is away."""
 
     def __init__(self, settings: Settings, end: AsyncExitStack) -> None:
         """`end` closes the parts whose closing has to be awaited."""
@@ -69,7 +69,7 @@ class GatewayParts(Container):
 
     @part
     def threads(self) -> Threads:
-        """For every call that blocks."""
+        """The threads in which every call that blocks is made."""
         return self.opened(Threads(self.settings.gateway_user_calls, self.readiness.refuse_if_away))
 
     @part
@@ -125,7 +125,7 @@ class GatewayParts(Container):
 
 @asynccontextmanager
 async def gateway_parts(settings: Settings) -> AsyncIterator[GatewayParts]:
-    """The parts, at work; they are closed at the end."""
+    """The gateway's parts, started; they are closed when the context ends."""
     async with AsyncExitStack() as end:
         parts = GatewayParts(settings, end)
         parts.start_traces(GATEWAY)
@@ -146,12 +146,12 @@ async def gateway_parts(settings: Settings) -> AsyncIterator[GatewayParts]:
 
 
 async def _give_signs_of_life(parts: GatewayParts) -> None:
-    """Each process of a gateway gives its own: `/health` tells of all of them which version they run."""
+    """Store this process's heartbeat again and again: `/health` lists all gateway processes with their versions."""
     await parts.readiness.wait()
     signs, name = parts[HeartbeatStore], process_name(GATEWAY)
 
     def give() -> None:
-        # without the calls that were not answered: those its own `/health` has
+        # without the list of unanswered calls, which only this process's own `/health` reports
         with suppress(PyMongoError), within(VERDICT_SECONDS):
             signs.beat(name)
 

@@ -1,4 +1,4 @@
-"""What routes ask FastAPI for."""
+"""The dependencies of routes, and the routers on which blocking functions are called in threads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gateway.errors import (
 from gateway.web.authentication import READING, is_page
 from gateway.web.container import GatewayParts
 
-#: Reads of one document, besides those whose path ends with its name: clients ask for them again and again.
+#: Reads of one document whose path does not end with the document's id. Clients call them again and again.
 _LOOKS = frozenset({"/jobs/{job_id}/status"})
 
 
@@ -62,7 +62,7 @@ def _dependencies(dependant: Dependant) -> Iterator[Callable[..., Any]]:
 
 
 class Router(APIRouter):
-    """Every router of ours is one: see `Route`."""
+    """A router whose routes are `Route`s. All our routers are of this class."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(route_class=Route, **options)
@@ -72,7 +72,9 @@ _JOB_ID = re.compile(r"[0-9a-f]{32}")
 
 
 def ready_parts(request: Request) -> GatewayParts:
-    """Nothing is changed before the database is prepared. Raises `UnavailableError`."""
+    """The gateway's parts. Raises `UnavailableError` if the request can change something and the database is not
+    prepared yet.
+    """
     parts = cast("GatewayParts", request.app.state.parts)
     if request.method not in READING:
         parts.readiness.require()
@@ -84,7 +86,9 @@ async def _parts(request: Request) -> GatewayParts:
 
 
 async def refuse_unknown_parameters(request: Request) -> None:
-    """Dependency of every route. A route that is not described says itself what it refuses; HEAD is as GET is."""
+    """Dependency of every route. Routes outside the API's description check their own parameters, except for HEAD,
+    which follows GET.
+    """
     route = request.scope["route"]
     if not request.query_params or not (route.include_in_schema or request.method == "HEAD"):
         return
@@ -97,7 +101,7 @@ async def refuse_unknown_parameters(request: Request) -> None:
 
 
 def _query_parameters(dependant: Dependant) -> Iterator[str]:
-    """Names that a function takes, and those that what it depends on takes."""
+    """Names of the query parameters of a function and of all its dependencies."""
     for field in dependant.query_params:
         model = field.field_info.annotation
         if isclass(model) and issubclass(model, BaseModel):
@@ -129,7 +133,7 @@ async def _request_id(request: Request) -> str:
 
 
 Parts = Annotated[GatewayParts, Depends(_parts)]
-#: Text that is not shaped like one of our ids is answered like an id that does not exist.
+#: An id of one of our jobs or schedules. Text without the shape of an id is treated as an id that does not exist.
 JobId = Annotated[str, Depends(_job_id)]
 ScheduleId = Annotated[str, Depends(_schedule_id)]
 RequestId = Annotated[str, Depends(_request_id)]

@@ -68,13 +68,13 @@ _REFERENCE = "#/components/schemas/{model}"
 
 
 def schemas() -> dict[str, Any]:
-    """What the answers of `problems` refer to, for the components of the OpenAPI document."""
+    """The schemas that the responses of `problems` refer to, for the components of the OpenAPI document."""
     described = Problem.model_json_schema(mode="serialization", ref_template=_REFERENCE)
     return {**described.pop("$defs", {}), "Problem": described}
 
 
 def problems(*statuses: int) -> Responses:
-    """For `responses=` of a route: these refusals, in our format."""
+    """The value for `responses=` of a route that can answer with these statuses, in our error format."""
     return {status: _response(status) for status in statuses}
 
 
@@ -97,7 +97,7 @@ def _response(status: int) -> dict[str, Any]:
 
 #: Seconds after which a client may ask again.
 RETRY_AFTER = 2
-#: The nearest ancestor of an error decides.
+#: The status of each class of errors. If a class is not listed, its nearest ancestor decides.
 _STATUSES: dict[type[DiscoveryBotError], int] = {
     InvalidRequestError: 422,
     UnauthenticatedError: 401,
@@ -123,7 +123,7 @@ _EXAMPLE_CODES = {**_CODES, **{status: kind.code for kind, status in _STATUSES.i
 _LENGTHS = {"too_short": "must not be empty", "too_long": "must have at most {max_length} characters"}
 #: Problems that an answer lists. There may be fifteen thousand, and the event loop would describe each of them.
 _MOST_PROBLEMS = 20
-#: Places where a parameter can be found; they are left out of a field's name.
+#: Parts of a request that pydantic puts before a field's name; we leave them out.
 _PLACES = frozenset({"body", "query", "path", "header", "cookie"})
 
 
@@ -144,7 +144,7 @@ def problem(
 
 
 def install(app: FastAPI) -> None:
-    """Map every error of the application. `RequestContext` answers unforeseen ones: it knows the request's id."""
+    """Map the errors of the application to answers. `AnswerMiddleware` answers all other exceptions."""
     app.add_exception_handler(DiscoveryBotError, _ours)
     app.add_exception_handler(PyMongoError, _database)
     app.add_exception_handler(RequestValidationError, _validation)
@@ -195,7 +195,7 @@ async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for nothing else
     headers = dict(error.headers) if error.headers else None
     if error.status_code == HTTPStatus.BAD_REQUEST:
-        # FastAPI's one use of 400: a body that is not even text, or nests without end
+        # FastAPI uses 400 only for a body that is not text, or is nested too deeply
         detail = {"field": "body", "problems": [{"field": "body", "message": "cannot be read as JSON"}]}
         return problem(request.scope, 422, InvalidRequestError.code, "body: cannot be read as JSON", detail=detail)
     code = _CODES.get(error.status_code, "http_error")
@@ -244,7 +244,7 @@ def _to_json(content: Any) -> bytes:
 
 
 def _clean(value: Any) -> Any:
-    """`value` without what JSON cannot carry: a field may be named by half a surrogate pair."""
+    """`value` with everything that JSON cannot hold replaced: a field's name can contain half a surrogate pair."""
     if isinstance(value, dict):
         return {_clean(str(key)): _clean(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -108,13 +108,13 @@ def _user_name(key: ApiKey) -> str:
     return f"user:{key.user_id}"
 
 
-# --- all requests are handled on one loop, so a crowd of one user's would keep it for seconds
+# --- all requests are handled on one event loop, which many requests of one user would otherwise occupy for seconds
 
 
 @define(eq=False, repr=False, slots=False)
 class Turns:
-    """A user's requests begin one after the other, with a round of the loop in between: what is ready then of other
-    users comes first.
+    """A user's requests begin one after the other, with a round of the event loop between them, in which requests of
+    other users can begin.
     """
 
     _of_users: WeakValueDictionary[str, asyncio.Lock] = field(init=False, factory=WeakValueDictionary)
@@ -126,10 +126,10 @@ class Turns:
 
 # --- a gateway on a loopback address serves this machine only. On any address it refuses unlisted origins' pages.
 #
-# A page cannot read our answers (no CORS, but for the origins that the operator lists), but it could *send* requests
-# (a form, a simple `fetch`), and by DNS rebinding its own name could lead to our address. So the client must be
-# local, the `Host` must be one of our names, and a request that changes something must not come from an origin that
-# is neither ours nor listed.
+# A page cannot read our answers, because CORS allows only the origins that the operator lists. But it could *send*
+# requests (a form, a simple `fetch`), and by DNS rebinding its own name could lead to our address. So the client must
+# be local, the `Host` must be one of our names, and a request that changes something must come from our own origin or
+# a listed one.
 
 _OUR_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
@@ -139,12 +139,12 @@ class Origins:
 
     def __init__(self, host: str, origins: Iterable[str] = ()) -> None:
         self.origins = frozenset(origins)
-        # on other addresses a client shows a key, which a page that only rebinds a name does not have
+        # `Host` is checked on loopback only: elsewhere clients show a key, which a page that rebinds a name lacks
         self.local = is_loopback(host)
         self.names = _OUR_NAMES | {host.lower(), f"[{host.lower()}]"}
 
     def refusal(self, scope: Scope) -> ASGIApp | None:
-        """The answer to a request that may not come from there."""
+        """The answer to a request whose client, `Host` or origin is not allowed; `None` for any other request."""
         reason = self._reason(scope)
         return problem(scope, 403, "forbidden", reason) if reason else None
 
@@ -190,7 +190,7 @@ class BodyLimit:
         self.egg_limit = egg_limit
 
     def refusal(self, scope: Scope) -> ASGIApp | None:
-        """The answer to a body that says that it is larger. It is not read: the connection cannot be used again."""
+        """The answer to a body whose declared length is too large. It is not read, so the connection is closed."""
         limit = self._limit(scope)
         declared = Headers(scope=scope).get("content-length", "")
         if declared.isascii() and declared.isdigit() and (len(declared) > 18 or int(declared) > limit):  # noqa: PLR2004 - `int` of many digits is slow, and refused by Python
@@ -199,7 +199,7 @@ class BodyLimit:
         return None
 
     def counted(self, scope: Scope, receive: Receive) -> Receive:
-        """The server enforces a declared length; a body without one has to be counted."""
+        """`receive` with a limit. Only a chunked body is counted: the server enforces a declared length."""
         is_chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
         return _counting(self._limit(scope), receive) if is_chunked else receive
 
@@ -233,7 +233,7 @@ _UNLIMITED = frozenset({"/health", "/health/live", "/metrics"})
 _IPV6_PREFIX = 64
 
 
-#: In a request's state: header fields that its answer gets, by name.
+#: The place in a request's state for further header fields of the answer, by name.
 TOLD = "told_headers"
 
 
@@ -270,7 +270,7 @@ def _rates(scope: Scope) -> RequestCounter:
 
 
 def tell(error: Exception | None) -> None:
-    """Log that no client is limited for the time being, or that this is over."""
+    """Log that requests are not limited for the time being because of the error, or that they are again (`None`)."""
     if error:
         log.warning("requests_are_not_limited", error=type(error).__name__)
     else:
@@ -303,7 +303,7 @@ def _refuse(scope: Scope, verdict: Verdict, wait: int) -> ASGIApp:
 
 
 def fields(left: Sequence[Left]) -> dict[str, str]:
-    """A policy is named by its window, in seconds."""
+    """The header fields for these limits. Each policy is named by its window in seconds."""
     return {
         "RateLimit-Policy": ", ".join(f'"{one.window}s";q={one.quota};w={one.window}' for one in left),
         "RateLimit": ", ".join(f'"{one.window}s";r={one.remaining};t={one.reset}' for one in left),
@@ -316,9 +316,10 @@ def fields(left: Sequence[Left]) -> dict[str, str]:
 # Requests from an ignored address still pass with a key that this process knows to be right: one client with an old
 # key does not lock out the others at its address.
 #
-# Any page can make a browser send wrong tokens, and a neighbour on another port can plant a wrong cookie in it. So
-# each way to show a key is counted by itself, and what other pages send is counted apart. What cannot be a key by its
-# shape is not counted at all: MongoDB is not asked for it. So only an address that tries keys is kept from sign-in.
+# Any page can make a browser send wrong tokens, and a page on another port can plant a wrong cookie in it. So each
+# way to show a key is counted by itself, and requests of other origins' pages are counted apart. Text that does not
+# have the shape of a key is not counted at all, because MongoDB is not asked for it. So only an address that tries
+# keys is kept from signing in.
 
 #: Wrong keys, tokens or sessions that one address may show.
 _ALLOWED = RateLimitItemPerMinute(60)

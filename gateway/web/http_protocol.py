@@ -30,8 +30,8 @@ HEAD_SECONDS = 10.0
 #: Seconds between two looks at a body, and the bytes that must have come in between: a KiB a second.
 BODY_SECONDS = 10.0
 BODY_BYTES = 10 << 10
-#: Seconds between two looks at an answer that a client does not take, and the bytes that it must have taken in
-#: between: what it leaves stays in memory.
+#: Seconds between two looks at an answer that a client reads too slowly, and the bytes that it must have read between
+#: them: unread bytes stay in memory.
 READ_SECONDS = 30.0
 READ_BYTES = 64 << 10
 #: Share of the process's file handles that connections may take before idle ones have to go.
@@ -39,7 +39,7 @@ _SHARE = 0.75
 #: Seconds after which a connection is idle. A crowd of connections that have just been opened is not idle.
 IDLE_SECONDS = 1.0
 
-#: More file handles than any process of ours needs, where the system sets no limit.
+#: File handles that a process asks for at most: more than any process of ours needs.
 _MANY = 65_536
 _TOO_LARGE = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
 _TOO_SLOW = HTTPStatus.REQUEST_TIMEOUT
@@ -61,7 +61,7 @@ def raise_handle_limit() -> None:
 
 
 class HeadersTooLargeError(Exception):
-    """httptools ends a request when a function that it calls raises any error."""
+    """Raised in a callback of httptools, which then stops parsing the request."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -73,10 +73,10 @@ class BoundedProtocol(HttpToolsProtocol):
     _idle_since = 0.0
     _deadline: asyncio.TimerHandle | None = None
     _reading: asyncio.TimerHandle | None = None
-    #: Whether a request has begun, and whether it is complete but for its body.
+    #: Whether a request has begun to arrive, and whether its headers are complete and its body is not.
     _begun = _in_body = False
-    #: Bytes that came since the request began, or since the last byte of a body; bytes and number of its lines; and
-    #: bytes of its body since the last look.
+    #: `_came`: bytes that came since the request began, or since the last piece of a body. `_size` and `_lines`:
+    #: bytes and number of header lines. `_body`: bytes of the body that came since the last look.
     _came = _size = _lines = _body = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -188,7 +188,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._deadline.cancel()
             self._deadline = None
 
-    # --- a client that does not read: the transport says when it holds too much for it, and when no longer
+    # --- a client that does not read: the transport calls these when it holds too much unread data, and when less
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -203,7 +203,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._reading = self.loop.call_later(READ_SECONDS, self._look_at_reader, held)
 
     def _look_at_reader(self, held: int) -> None:
-        # meanwhile nothing was added to it
+        # nothing was added to the buffer meanwhile, because writing is paused
         if held - self.transport.get_write_buffer_size() >= READ_BYTES:
             self._look_later()
         else:
@@ -215,7 +215,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._reading.cancel()
             self._reading = None
 
-    # --- ends
+    # --- the end of requests and connections
 
     def _refuse(self, status: HTTPStatus, message: str = "") -> None:
         self._disarm()
@@ -225,7 +225,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _may_answer(self) -> bool:
-        """Not while an answer is under way, or still to come: the client would take this one for it."""
+        """Whether a refusal can be sent. It cannot while another answer is under way or still to come, because the
+        client would take the refusal for that answer.
+        """
         if self._in_body:
             return not self.pipeline and not self.cycle.response_started
         return self.cycle is None or self.cycle.response_complete
@@ -241,7 +243,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.idle.pop(self._address, None)
 
     def _close_another(self) -> None:
-        """Close the connection that is idle for longest, of the address with the most: active ones need handles."""
+        """Close the longest idle connection of the address that has most of them, to free a file handle."""
         crowd: dict[BoundedProtocol, None] = max(self.idle.values(), key=len)
         oldest = next(iter(crowd))
         if self.loop.time() - oldest._idle_since > IDLE_SECONDS:  # noqa: SLF001 - of our own kind

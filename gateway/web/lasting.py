@@ -18,7 +18,7 @@ from gateway.web.threads import current_visitor, too_many
 
 @define(eq=False, repr=False, slots=False)
 class LastingAnswers:
-    """Those that are open now in this process. For use on one loop."""
+    """Counts the lasting answers that are open in this process. For use on one event loop."""
 
     #: How many one user may have open, and all users together.
     _each: int
@@ -26,10 +26,10 @@ class LastingAnswers:
     _open: Counter[str] = field(init=False, factory=Counter)
 
     def take(self) -> None:
-        """The request under way gets an answer that lasts: it has one place from now until its answer has ended. What
-        the answer needs is read after this: a crowd would have it read in vain.
+        """Take a place for the current request until its answer has ended. Call it before reading what the answer
+        needs, so that nothing is read for a request that is refused.
 
-        Raises `TooManyError` if the user may not open a further one, `UnavailableError` if nobody may.
+        Raises `TooManyError` if the user has all its places taken, `UnavailableError` if all users together do.
         """
         visitor = current_visitor()
         if visitor is None or visitor.lasts:
@@ -51,8 +51,8 @@ class LastingAnswers:
 
 
 class Download(StreamingResponse):
-    """As long as it likes, but to a client that reads (see `http_protocol`). Its chunks are read one by one, so that
-    others get a turn.
+    """A download. It may take any time, as long as the client reads (see `http_protocol`). Its chunks are read one by
+    one, so that other requests get a turn.
 
     Raises what `LastingAnswers.take` raises.
     """
@@ -71,9 +71,9 @@ class Download(StreamingResponse):
 
 
 def abort(receive: Receive) -> None:
-    """Cut the connection: uvicorn would close it politely, which waits for the very client that does not read.
+    """Cut the connection. uvicorn's own way to close it would wait for the client, which does not read.
 
-    ASGI has no message for that, so this uses uvicorn's own object. With other servers, their way of closing remains.
+    ASGI has no message for this, so this uses an object of uvicorn. Other servers close the connection in their way.
     """
     transport = getattr(getattr(receive, "__self__", None), "transport", None)
     if transport is not None:

@@ -44,8 +44,8 @@ class AnswerMiddleware:
         cors: Mapping[str, Any] | None = None,
         pages: Callable[[ASGIApp], ASGIApp] | None = None,
     ) -> None:
-        """`cors`: arguments of Starlette's `CORSMiddleware`, which also lets other pages read how a route failed.
-        `pages`: a layer around this one, for pages that a browser asks for.
+        """`cors` has the arguments of Starlette's `CORSMiddleware`; pages of its origins can then also read how a
+        route failed. `pages` makes a layer around this one, for requests of a browser for a page.
         """
         self.app = app
         self.metrics = metrics
@@ -85,14 +85,14 @@ class AnswerMiddleware:
         except Exception:
             log.exception("request_failed", method=scope["method"], path=scope["path"])
             if began:
-                raise  # half an answer is out: the server cuts the connection, or a client would take it for a whole
+                raise  # the answer is sent in part: the server cuts the connection, so that it does not look complete
             message = "an internal error; the gateway's log has more under this request id"
             await problem(scope, _SERVER_ERROR, "internal_error", message)(scope, receive, send)
 
 
 #: A POST that changes nothing.
 _PREVIEW = "/crawl/preview"
-#: In the state of a request that might have changed something and was asked to count only.
+#: Set in the state of a request whose route can change many things, and was asked only to count them.
 MERELY_COUNTED = "merely_counted"
 
 
@@ -142,10 +142,10 @@ class _Sent:
         _log_request(self._scope, self.status, seconds)
 
     def _note(self, body: bytes = b"") -> None:
-        """Note the call for the audit, once. A call to no address of ours, or with a method that is not possible
-        there, changes nothing; one that the guard refused has no route. Nor does a preview, whose question is too
-        long for an address; nor a failed sign-in, which any client may try without end: wrong keys are counted by
-        address and hour.
+        """Note the call for the audit, once. These calls are not noted: a call that has no route, because the address
+        is unknown or the guard refused it; a method that is not possible; a preview, which changes nothing and is a
+        POST only because it is too long for an address; and a failed sign-in, because a client can try endlessly:
+        wrong keys are counted by address and hour.
         """
         self._is_noted = True
         scope, status = self._scope, self.status or _SERVER_ERROR
@@ -168,11 +168,11 @@ def _log_request(scope: Scope, status: int | None, seconds: float) -> None:
     level("request", method=scope["method"], path=scope["path"], status=status, ms=round(seconds * 1000, 1))
 
 
-# --- what every answer tells a browser about itself: guess nothing, run nothing, show it in no frame, keep no copy
+# --- headers by which a browser guesses no content type, runs nothing, shows no answer in a frame and keeps no copy
 
 #: Files of the API reference, the same for everybody: a browser may keep those.
 ASSETS = "/docs/assets/"
-#: For data, which must run nothing, wherever a page shows it. Pages bring a policy of their own.
+#: The policy of answers that are data: a browser runs nothing in them. Pages set a policy of their own.
 DATA_POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 _UNUSED = ("accelerometer", "camera", "geolocation", "gyroscope", "magnetometer", "microphone", "payment", "usb")
 _ALWAYS = (
@@ -207,7 +207,7 @@ def _complete(given: list[tuple[bytes, bytes]], request_id: str, scope: Scope) -
 # --- what one gateway process measures of itself: its requests, its streams, and the process
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-#: The path of requests to no route of ours: a client may have invented it.
+#: Stands for the path of a request that has no route, because a client can invent any number of paths.
 _NO_ROUTE = "unmatched"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
@@ -249,13 +249,13 @@ class ProcessMetrics:
         known[1].observe(seconds)
 
 
-# --- notes every call that may change something, also a refused one, once it is known who calls
+# --- what the audit trail notes of a call
 
 #: Fields of an answer that name what was made.
 _IDS = ("job_id", "schedule_id", "task_id", "id", "name", "key_id")
 #: Fields of an answer about many jobs: what was done to them, and to how many.
 _ACTS = ("action", "done")
-#: An answer that names what was made is shorter.
+#: Bytes of the longest body that is read for the ids of what was made.
 _SHORT = 64 << 10
 _LONGEST = 200
 

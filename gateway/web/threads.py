@@ -1,5 +1,5 @@
-"""The gateway's one way to make a call that blocks: it takes a place of the user who asks, from a fair queue. Nothing
-is accepted before MongoDB is ready, and all is refused at once while MongoDB is away.
+"""The gateway's one way to make a call that blocks: in a thread, after a fair queue in which each user has a limited
+number of places. All calls are refused at once while MongoDB is away.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ log = structlog.get_logger("gateway.web")
 
 @define(eq=False, repr=False)
 class CallQueue(Generic[Call]):
-    """Calls of many users for a number of places. A user has `each` of them at most, and users with calls that wait
-    take turns, however many calls each has. Not for several threads at once: who shares it holds a lock.
+    """Calls of many users that compete for a number of places. A user has `each` places at most. Users with waiting
+    calls take turns, however many calls each has. Not thread-safe: threads that share a queue need a lock.
     """
 
     _places: int
@@ -49,12 +49,12 @@ class CallQueue(Generic[Call]):
     running: Counter[str] = field(init=False, factory=Counter)
     #: Calls that have none yet, by user, the oldest first.
     waiting: dict[str, deque[Call]] = field(init=False, factory=dict)
-    #: Users who wait, and have fewer than `each` places; the next one first.
+    #: Users with waiting calls who have fewer than `each` places; the user whose turn is next comes first.
     _turns: OrderedDict[str, None] = field(init=False, factory=OrderedDict)
     _taken: int = field(init=False, default=0)
 
     def enter(self, user: str, call: Call) -> bool:
-        """Whether the call has a place at once; else it waits."""
+        """Give the call a place, or let it wait. Returns whether it has a place at once."""
         if self._taken < self._places and self.running[user] < self._each:
             self._take(user)
             return True
@@ -63,7 +63,7 @@ class CallQueue(Generic[Call]):
         return False
 
     def leave(self, user: str) -> tuple[str, Call] | None:
-        """A call of the user has ended. Returns the call that has its place from now on, and whose it is."""
+        """Note that a call of the user has ended. Returns the waiting call that gets its place, with its user."""
         self._taken -= 1
         self.running[user] -= 1
         if not self.running[user]:
@@ -88,7 +88,7 @@ class CallQueue(Generic[Call]):
         self.running[user] += 1
 
     def _line_up(self, user: str) -> None:
-        """See that the user has a turn if it needs one; one who has it keeps it."""
+        """Put the user at the end of the line if it waits and may have a place. A user in line keeps its turn."""
         if not self.waiting.get(user):
             self.waiting.pop(user, None)
             self._turns.pop(user, None)
@@ -106,7 +106,7 @@ class Visitor:
     name: str
     #: The request only reads.
     reads: bool = False
-    #: The request has been let in: its further calls wait as long as it takes. What was begun is brought to its end.
+    #: The request has been let in: `MOST_WAITING` does not limit its further calls, so that it can be completed.
     is_admitted: bool = False
     is_gone: bool = field(init=False, default=False)
     #: The request's answer lasts, and is counted until it has ended.
@@ -115,13 +115,13 @@ class Visitor:
     _waiting: set[Future[Any]] = field(init=False, factory=set)
 
     def leave(self) -> None:
-        """The client is gone: nothing that waits for it is done any more. What runs comes to its end."""
+        """Cancel the visitor's waiting calls, because the client is gone. Calls that run are completed."""
         self.is_gone = True
         for future in tuple(self._waiting):
             future.cancel()
 
     def at_end(self, act: Callable[[], None]) -> None:
-        """`act` when the request has been answered, however that ended."""
+        """Have `act` called when the request is over, whether it succeeded or failed."""
         self._at_end.append(act)
 
     def end(self) -> None:
@@ -141,7 +141,7 @@ _OWN = ""
 
 
 def set_visitor(visitor: Visitor) -> None:
-    """From here on, this task calls for the visitor."""
+    """Make the visitor the one for whom this task makes its calls from now on."""
     _visitor.set(visitor)
 
 
@@ -150,7 +150,9 @@ def current_visitor() -> Visitor | None:
 
 
 def shared_context() -> contextvars.Context:
-    """For a task that others wait for too: its calls are the visitor's, but do not end when the visitor leaves."""
+    """The context for a task that other requests wait for too. Its calls count for the current visitor, but are not
+    cancelled when this visitor leaves.
+    """
     context, visitor = contextvars.copy_context(), _visitor.get()
     if visitor is not None:
         context.run(_visitor.set, Visitor(visitor.name, visitor.reads, is_admitted=True))
@@ -161,9 +163,9 @@ def shared_context() -> contextvars.Context:
 
 
 class Lane(Enum):
-    """Each has places of its own, so that none keeps another waiting."""
+    """A kind of call. Each lane has places of its own, so that no lane keeps another waiting."""
 
-    #: Who somebody is, what is theirs, and any one document.
+    #: Short reads: who the caller is, what the caller owns, and any single document.
     LOOK = auto()
     #: All other reading.
     READ = auto()
@@ -171,13 +173,13 @@ class Lane(Enum):
     CHANGE = auto()
 
 
-#: How many users' calls fill a lane.
+#: A lane is full when so many users use all their places.
 _USERS = 4
 #: Calls of one user that may wait in a lane; and seconds after which one that is refused may come again.
 MOST_WAITING = 250
 _RETRY_AFTER = 2
-#: Seconds that the stores have for a whole call. A call that changes something has them for each operation, because
-#: it may have begun to change.
+#: Seconds that the stores have for a whole call. A call that can change something has no such limit, because it might
+#: end between two changes: only each of its operations has a time-out.
 _SECONDS = {Lane.LOOK: 3.0, Lane.READ: 10.0, Lane.CHANGE: None}
 
 
@@ -195,8 +197,8 @@ class Threads(Executor):
     """
 
     def __init__(self, each: int, check: Check) -> None:
-        """One user has `each` calls at a time in each lane. `check` raises the error that callers get while the
-        threads would be of no use: at once, and also just before a call that has waited.
+        """One user has at most `each` calls at a time in each lane. `check` raises the error that callers get while
+        calls cannot succeed. It is called when a call is submitted, and again just before the call is made.
         """
         self._check = check
         self._lanes = {lane: CallQueue[_Call](_USERS * each, each) for lane in Lane}
@@ -216,7 +218,7 @@ class Threads(Executor):
         return await asyncio.wrap_future(self.submit(function, *args, **kwargs))
 
     async def look(self, function: Callable[Params, Result], *args: Params.args, **kwargs: Params.kwargs) -> Result:
-        """The same for a look at one document, which waits for no other reading."""
+        """As `run`, in the lane for reads of a single document, which do not wait for longer reads."""
         return await asyncio.wrap_future(self._submit(Lane.LOOK, functools.partial(function, *args, **kwargs)))
 
     def close(self) -> None:
@@ -241,7 +243,7 @@ class Threads(Executor):
         return call.future
 
     def _begins(self, call: _Call, visitor: Visitor | None) -> bool:
-        """Whether the call has a place; else it waits, unless too many of the user's do."""
+        """Whether the call has a place at once; otherwise it waits. Raises `TooManyError` if too many calls wait."""
         with self._lock:
             queue = self._lanes[call.lane]
             is_bound = visitor is not None and not visitor.is_admitted
@@ -304,7 +306,9 @@ _RETRY_SECONDS = 1.0
 
 @define(eq=False, repr=False, slots=False)
 class MongoReadiness:
-    """Prepares MongoDB first: without the unique indexes two identical requests could make two jobs."""
+    """Whether MongoDB is reachable and prepared. It must be prepared before requests change anything, because
+    without the unique indexes two identical requests could make two jobs.
+    """
 
     _database: Database[Document]
     _server_clock: ServerClock

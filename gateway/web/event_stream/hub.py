@@ -38,13 +38,13 @@ class Feed:
     #: Counts the changes of the job; a reader that has seen another number has news for its client.
     status_version: int = field(init=False, default=0)
     progress_version: int = field(init=False, default=0)
-    #: Counts the reasons to look into the stores again. For each of them the same question is asked only once.
+    #: Counts the reasons to look into the stores again. Until it changes, the same question is asked only once.
     look: int = field(init=False, default=0)
     #: Whether the job's document is gone.
     gone: bool = field(init=False, default=False)
     #: Whether live lines arrive over Redis.
     live: bool = field(init=False, default=False)
-    #: Whether progress may have been published before it was subscribed to, and after the document was read.
+    #: Whether progress might have been published after the document was read and before the subscription began.
     misses_progress: bool = field(init=False, default=True)
     #: Whether a reader misses lines that should be there: then the feed looks more often.
     wanting: bool = field(init=False, default=False)
@@ -69,7 +69,7 @@ class Feed:
             self._watchers.discard(changed)
 
     def know_earlier(self, job: Job) -> None:
-        """Take over the earlier attempts that `job` was read with: who lists jobs reads them without."""
+        """Take over the earlier attempts of `job`: a feed that a list of jobs opened lacks them."""
         if job.attempts.keys() - self.job.attempts.keys():
             self.job = self.job.with_earlier(job.attempts)
 
@@ -95,7 +95,7 @@ class Feed:
         self._wake_soon()
 
     def set_live(self, *, live: bool) -> None:
-        """Called when the subscription starts or is lost: what was published before or meanwhile is in the stores."""
+        """Note that the subscription has started or is lost, and look into the stores for what it has missed."""
         self.live = live
         self.misses_progress = True
         self.look += 1
@@ -137,7 +137,7 @@ class Feed:
             changed.set()
 
     def _wake_soon(self) -> None:
-        """Wake at once after a quiet while, else at the next tick: what comes meanwhile travels together."""
+        """Wake all watchers, but at most once a tick, so that changes which come close together are sent together."""
         if self._wake_handle is None:
             loop = asyncio.get_running_loop()
             self._wake_handle = loop.call_at(max(self._next_wake, loop.time()), self.wake)
@@ -159,7 +159,7 @@ class Feed:
         self.wake()
 
     def _learn(self, job: Job, *, subscribed: bool) -> None:
-        """`subscribed`: since before the job was read."""
+        """Take over the job that was just read. `subscribed`: whether the subscription began before that."""
         if status_data(job) != status_data(self.job):
             self.status_version += 1
         if job.attempt != self.job.attempt or (self.misses_progress and job.progress != self.job.progress):
@@ -197,7 +197,7 @@ StatusListener = Callable[[dict[str, Any]], None]
 
 class Hub:
     def __init__(self, redis_url: str, history: History, limits: StreamLimits) -> None:
-        # we retry ourselves: a lost subscription is a hole, and the watchers have to know of it
+        # no retries by redis-py: while a subscription is lost messages are missed, and the feeds have to know
         self._redis: redis.asyncio.Redis = redis.asyncio.Redis.from_url(
             redis_url,
             max_connections=1,
@@ -226,7 +226,7 @@ class Hub:
         while running:
             for task in running:
                 task.cancel()
-            # a task group whose task fails just then forgets that it was cancelled (until Python 3.13): cancel again
+            # before Python 3.13, a task group with a task that fails meanwhile loses its cancellation: cancel again
             _, running = await asyncio.wait(running, timeout=0.2)
         await self._redis.aclose()
 
@@ -288,7 +288,7 @@ class Hub:
         """Follow one connection for as long as it lives; raises the error that ended it."""
         pubsub = self._redis.pubsub()
         try:
-            # never without a subscription, so that reading never fails for want of one
+            # there is always a subscription, because to read without one is an error
             await pubsub.subscribe(ALL_EVENTS)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._keep_subscribed(pubsub))
@@ -303,7 +303,7 @@ class Hub:
         while not self._is_stopped:
             self._wanted_changed.clear()
             wanted = dict(self._feeds)
-            # a feed that has replaced another of the same job waits for a confirmation of its own: subscribe again
+            # a new feed subscribes again, even if the job's last feed did: it waits for its own confirmation
             added = [job_id for job_id, feed in wanted.items() if subscribed.get(job_id) is not feed]
             if added:
                 await pubsub.subscribe(*map(job_channel, added))

@@ -1,5 +1,5 @@
-"""A job's log lines on their way to a client: positions, runs without a hole, the live end, the wire format; and
-where lines come from that the live end lacks.
+"""A job's log lines on their way to a client: positions, runs of lines without a gap, the live end of the log, the
+wire format, and the history, which has the lines that are no longer in the live end.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class StreamLimits(NamedTuple):
     ping: float = 15
     #: Seconds between two looks into the stores while live lines may fail to arrive.
     poll: float = 1
-    #: The same while live lines arrive.
+    #: Seconds between two looks into the stores while live lines arrive.
     refresh: float = 4
     #: Seconds that a reader waits for missing lines of an attempt before it declares a `gap`.
     gap_patience: float = 3
@@ -62,9 +62,9 @@ START = Position(1, 0)
 #
 # `data` is always JSON on one line, so it never holds a raw newline.
 
-#: Milliseconds after which a client whose connection broke comes back.
+#: Tells a client to reconnect 2000 milliseconds after its connection broke.
 RETRY = b"retry: 2000\n\n"
-#: Another process, or the next one, takes over: come back soon.
+#: Tells a client to reconnect soon, because another gateway process, or this one restarted, takes over.
 FAREWELL = b"retry: 500\n: the gateway is shutting down\n\n"
 _DATA = b"\ndata: "
 
@@ -188,7 +188,7 @@ class Ring(LineRun):
         self.attempt, self.start = attempt, start
 
     def _trim(self) -> None:
-        # a quarter more than allowed before anything goes: moving a list per line would be quadratic
+        # drop lines only when there are a quarter too many: to move the list for each line would take quadratic time
         if len(self) * 4 <= self._max_entries * 5 and self.size * 4 <= self._max_bytes * 5:
             return
         count = max(0, len(self) - self._max_entries)
@@ -211,7 +211,7 @@ class LineFilter(NamedTuple):
     level: int = 0
     #: Text to be found, casefolded.
     text: str = ""
-    #: Only for downloads: a stream's lines do not say to which logger one without a head belongs.
+    #: Only for downloads: in a stream, the logger of a line that continues another one is not known.
     logger: str | None = None
 
     @classmethod
@@ -228,7 +228,9 @@ class LineFilter(NamedTuple):
         return self != type(self)()
 
     def accepts(self, data: bytes) -> bool:
-        """`data` is an entry's JSON (see `LogEntry.to_json`). The text is looked for in message and logger."""
+        """Whether the filter lets an entry pass. `data` is the entry's JSON (see `LogEntry.to_json`). The text is
+        looked for in message and logger.
+        """
         entry = orjson.loads(data)
         if LEVELS.get(entry["level"], 0) < self.level:
             return False
@@ -241,7 +243,7 @@ class LineFilter(NamedTuple):
 PAGE_BYTES = 256 << 10
 #: Entries read from Redis at a time.
 PAGE_ENTRIES = 1000
-#: Smaller runs are not kept: they are the live end, which will have grown by the next look.
+#: Bytes of the smallest run that is kept. Smaller runs are the live end of a log, which has grown by the next look.
 _KEEP_BYTES = 64 << 10
 
 
@@ -268,11 +270,12 @@ class History:
         return await self.look(lambda: self._jobs.attempts.outline(self._jobs.get(job_id)))
 
     def jobs(self, job_ids: Sequence[str]) -> list[Job]:
-        """Those that there are, without earlier attempts: for a thread."""
+        """The jobs that exist, without earlier attempts. It blocks, so it is called in a thread."""
         return self._jobs.many(job_ids)
 
     async def render(self, job_id: str, position: Position, render: Callable[[LogChunk], bytes]) -> tuple[bytes, int]:
-        """A page of what MongoDB has from `position` on, and where it ends: at `position` if there is no more.
+        """A rendered page of the lines that MongoDB has from `position` on, and the offset at which the page ends.
+        This is the offset of `position` if MongoDB has no more lines.
 
         Raises `UnavailableError`.
         """
@@ -284,7 +287,7 @@ class History:
         return await self.ask(page)
 
     async def read(self, job_id: str, position: Position, *, live: bool) -> LineRun | None:
-        """A run that holds the line after `position`; one that begins later, if only later lines exist; or `None`.
+        """A run with the line after `position`, a later run if the line is missing and later ones exist, or `None`.
 
         Asks Redis only for a log that is `live`. Raises `UnavailableError`.
         """
@@ -401,7 +404,7 @@ def _text(chunk: LogChunk, wanted: LineFilter) -> bytes:
 
 
 def _ndjson(chunk: LogChunk, wanted: LineFilter) -> bytes:
-    """Each event's data with its id in front, one event a line."""
+    """The wanted lines as JSON, one object a line: each event's data, with its id in front."""
     return b"".join(
         b'{"id":"%d-%d",%b\n' % (chunk.attempt, entry.end, entry.to_json()[1:]) for entry in _wanted(chunk, wanted)
     )

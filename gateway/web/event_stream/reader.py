@@ -28,7 +28,9 @@ def attempt_at(job: Job, position: Position) -> Attempt | None:
 
 
 def next_attempt(job: Job, position: Position) -> int | None:
-    """Numbers may be left out: an attempt that was placed and never accepted has no record."""
+    """The number of the attempt after the one that is being read, or `None`. Numbers can be missing, because an
+    attempt that no node accepted has no record.
+    """
     return min((number for number in map(int, job.attempts) if number > position.attempt), default=None)
 
 
@@ -60,13 +62,13 @@ def describe(job: Job) -> dict[str, Any]:
 
 @define(eq=False, repr=False, slots=False)
 class Reader:
-    """Stands at a position, takes what follows it from the ring or the stores, and knows when there is no more."""
+    """Reads a job's log from a position on: from the ring or the stores, until the job's end."""
 
     _feed: Feed
     _position: Position
     _wanted: LineFilter
     _limits: StreamLimits
-    #: The last question that the stores answered with "nothing": its position (`None` at the ring's end), its look.
+    #: The last question to the stores: the position (`None` at the end of the ring), and the feed's `look` then.
     _asked: tuple[Position | None, int] | None = field(init=False, default=None)
     #: Where lines begin again after a hole.
     _resumes_at: int | None = field(init=False, default=None)
@@ -92,7 +94,7 @@ class Reader:
         yield RETRY + opening + self._greeting()
         while not (self._done or closing() or self._feed.gone):
             changed.clear()
-            # before the lines: if this document says that an attempt is over, the stores then have all of its lines
+            # taken before the lines: if this document says that an attempt is over, the stores have all its lines
             job = self._feed.job
             if news := self._news(job):
                 yield news
@@ -109,7 +111,7 @@ class Reader:
             yield FAREWELL
 
     def _greeting(self) -> bytes:
-        """The `status` of a job that is not final; for a waiting job it says why the job waits."""
+        """The `status` of a job that is not final, which says why a waiting job waits, and its last `progress`."""
         job = self._feed.job
         if job.is_final:
             return b""
@@ -128,7 +130,7 @@ class Reader:
 
     def _progress(self) -> bytes:
         fresh = self._progress_seen != self._feed.progress_version
-        # only the id of an event shows a client whose lines are filtered out how far it has come
+        # a client whose lines are filtered out learns its position only from the ids of other events
         unannounced = self._wanted.is_active and self._progress_position != self._position
         if not (fresh or unannounced) or self._loop.time() - self._progress_at < _PROGRESS_INTERVAL:
             return b""
@@ -140,7 +142,7 @@ class Reader:
     # --- lines
 
     async def _lines_or_none(self) -> bytes | None:
-        """The lines that come next, empty if none of them is wanted; `None` if there are none yet."""
+        """The next lines: empty if none of them passes the filter, `None` if there are no further lines yet."""
         try:
             run = await self._next_run()
         except UnavailableError:
@@ -199,7 +201,7 @@ class Reader:
         return self._event("end", describe(job))
 
     def _has_what_is_left(self, job: Job) -> bool:
-        """Whether all is read of an attempt that no tailer saw end: its log ends where the stores' lines end."""
+        """Whether an attempt whose end no tailer saw is read completely: its log ends with the last stored line."""
         nobody_knows = has_ended(job, self._position) and known_end(job, self._position) is None
         return nobody_knows and not self._unanswered and self._resumes_at is None
 
@@ -228,7 +230,7 @@ class Reader:
 _NO_PROGRESS = Progress().model_dump(mode="json", exclude={"at"})
 
 
-# --- many jobs in one stream: browsers allow six connections per host, and a list of jobs shows changes live
+# --- many jobs in one stream: a list of jobs shows changes live, but a browser allows only six connections per host
 
 #: Jobs that one stream follows closely. Of further jobs it sends only changes of status.
 MAX_JOBS = 100
@@ -255,13 +257,13 @@ class Overview:
     async def events(
         self, job_ids: Sequence[str], user_id: str | None, *, closing: Callable[[], bool]
     ) -> AsyncGenerator[bytes]:
-        """A `snapshot`, then `status` and `progress` as they come, for as long as the client listens. Before the
-        first of these it raises what `jobs` raises.
+        """Yield a `snapshot`, then `status` and `progress` events until the gateway stops. Errors of `jobs` are
+        raised before the first event.
         """
         newcomers = _Newcomers(user_id)
         with ExitStack() as stack:
             if not job_ids:
-                # first: what comes while the jobs are read is in the snapshot, or is told after it
+                # listen before the jobs are read, so that no change between the snapshot and the events is missed
                 stack.enter_context(self._hub.every_status(newcomers.receive))
             jobs = await self.jobs(job_ids, user_id)
             followed = _Followed(self._hub)
@@ -271,7 +273,7 @@ class Overview:
             while not closing():
                 if chunk := followed.news() + await self._meet(newcomers, followed):
                     yield chunk
-                # a pace rather than a signal: it bounds the work however fast the lines come
+                # a fixed pace instead of a signal: it limits the work, however fast changes come
                 await asyncio.sleep(_PACE)
         yield FAREWELL
 
@@ -295,9 +297,9 @@ class Overview:
 
 @define(eq=False, repr=False, slots=False)
 class _Newcomers:
-    """Messages since the last look, the last ones of each user: what one does takes no room from others."""
+    """Status messages since the last look, limited for each user, so that no user's jobs displace those of others."""
 
-    #: `None` is everybody.
+    #: The user whose jobs are shown; `None` for the jobs of all users.
     _user_id: str | None
     _of_users: dict[str, deque[dict[str, Any]]] = field(init=False, factory=dict)
 

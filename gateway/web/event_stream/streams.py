@@ -47,14 +47,14 @@ from gateway.web.threads import Threads
 log = structlog.get_logger()
 
 UntilOver = Callable[[], Coroutine[Any, Any, None]]
-#: A comment; the client comes back, and gets a 401.
+#: An SSE comment. The client reconnects after it, and gets a 401.
 _OVER = b": the key, or the session, that opened this has ended\n\n"
 
 
 class StreamResponse(EventSourceResponse):
     """sse-starlette sets `shutdown` when the server has to stop; the chunks then end by themselves.
 
-    If the request's state holds `until_over`, the stream ends when that returns: the caller's right to it is over.
+    If the request's state has `until_over`, the stream ends when this function returns: the caller may not read on.
 
     Raises what `LastingAnswers.take` raises.
     """
@@ -111,7 +111,7 @@ class ReceiveUntilOver:
             over.cancel()
 
 
-# --- a schedule followed by its own id: the run under way, or the one before; before the first run, the wait for it
+# --- a schedule followed by its own id: the stream shows its current or last run, or waits for the first one
 
 _ID = b"\nid: "
 #: Position of the end of a schedule that never ran.
@@ -142,8 +142,8 @@ class WaitingStream:
     async def events(
         self, schedule: Schedule, opening: bytes, follow: Callable[[Job], AsyncIterator[bytes]]
     ) -> AsyncGenerator[bytes]:
-        """Say when it will run, whenever that changes; then stream what `follow` makes of the first run. The stream
-        ends with the schedule.
+        """Yield a `status` event whenever the time of the first run changes, then the chunks that `follow` makes of
+        this run. The stream ends if the schedule ends or is deleted.
         """
         sent = standing(schedule)
         yield RETRY + opening + event("status", sent)
@@ -182,7 +182,7 @@ class WaitingStream:
 
 
 def standing(schedule: Schedule) -> dict[str, Any]:
-    """Data of its `status` event."""
+    """The data of the schedule's `status` event."""
     data: dict[str, Any] = {"status": "scheduled", "attempt": 0, "state": schedule.state.value}
     if schedule.next_run is not None:
         data["next_run"] = to_iso(schedule.next_run)
@@ -194,7 +194,7 @@ def _end(schedule: Schedule) -> bytes:
     return event("end", data).replace(b"event: end", b"event: end" + _ID + f"{schedule.id}.{NEVER_RAN}".encode(), 1)
 
 
-#: `event`, data: sent before anything else.
+#: The name and data of an event that is sent before all others.
 FirstEvent = tuple[str, dict[str, Any]]
 _NO_CONTENT = 204
 
@@ -262,7 +262,7 @@ class EventStreams:
     async def _follow_schedule(
         self, named: RunOf, resume: ResumePoint | None, first_event: FirstEvent | None, wanted: LineFilter
     ) -> Response:
-        """Goes on with the run that was followed; after its end with the latest, if that is another one."""
+        """Go on with the run that the client followed, or with the latest run if the client has seen its end."""
         schedule, job = named
         position = resume.within(job.id if job else schedule.id, schedule.id) if resume else None
         if position is not None and (job is None or await self._is_over(job, position)):
@@ -283,10 +283,10 @@ class EventStreams:
         return StreamResponse(chunks, self._shutdown, self._limits, self._answers)
 
     async def overview(self, job_ids: Sequence[str], user_id: str | None) -> Response:
-        """`status` and `progress` of many jobs: those named, else all that are alive (of one user, if given)."""
+        """A stream of `status` and `progress` of the named jobs, or else of all live jobs (of one user, if given)."""
         self._answers.take()
         chunks = self._overview.events(job_ids, user_id, closing=self._shutdown.is_set)
-        # it says whether it can begin before the answer does
+        # the first chunk is read before the answer begins, so that an error becomes an error answer
         return self._streamed(_beginning_with(await anext(chunks), chunks))
 
     async def download(self, job_id: str, media_type: str, wanted: LineFilter, attempt: int | None) -> Response:
@@ -299,7 +299,7 @@ class EventStreams:
         return self._downloads.response(job, media_type, wanted, attempt)
 
     async def ending(self, job_id: str, seconds: float) -> Job:
-        """The job as it has ended, or as it is after so many seconds (or when the server has to stop).
+        """Wait until the job ends, at most `seconds`, or until the server has to stop. Returns the job as it is then.
 
         Raises `JobNotFoundError`, `TooManyError`, `UnavailableError`.
         """
@@ -349,14 +349,16 @@ async def _beginning_with(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncIte
 class ResumePoint(NamedTuple):
     """The position at which a client comes back."""
 
-    #: In a schedule's stream, the job of the run that it followed.
+    #: In a schedule's stream, the id of the job of the run that the client followed.
     run: str | None
     position: Position
     #: The header or parameter that named the position.
     source: str
 
     def within(self, job_id: str, schedule_id: str | None = None) -> Position | None:
-        """The position; `None`, the beginning, if that run of the schedule is gone. Raises `InvalidRequestError`."""
+        """The position in this job's log, or `None` (read from the beginning) if the run that the client followed is
+        gone. Raises `InvalidRequestError` for an event of another stream.
+        """
         if self.run == job_id or (self.run is None and schedule_id is None):
             return self.position
         if self.run is None or schedule_id is None:
@@ -365,7 +367,9 @@ class ResumePoint(NamedTuple):
 
 
 def _resume_point(request: Request) -> ResumePoint | None:
-    """The header wins: it is the later one when a browser comes back to a URL that holds the other."""
+    """The position that the client asks for. The header wins over the parameter: when a browser reconnects, the URL
+    still has the first position, and the header the last one.
+    """
     for name, text in (
         ("Last-Event-ID", request.headers.get("last-event-id")),
         ("last_event_id", request.query_params.get("last_event_id")),
