@@ -109,16 +109,16 @@ async def sign_out(parts: Parts, session: Session) -> Response:
 
 
 async def _end(session: ConsoleSession | None, ring: KeyRing) -> None:
-    """Nobody could sign out of a session whose cookie is replaced. Raises `UnavailableError`."""
+    """End the session that a new one replaces: without its cookie nobody could. Raises `UnavailableError`."""
     if session is None:
         return
-    with suppress(WrongKeyError):  # it has ended, or the cookie is none of ours
+    with suppress(WrongKeyError):  # the session has ended, or the gateway has not made the cookie
         await ring.session_caller(session)
         await ring.end_session(session)
 
 
 async def _shown(request: Request, parts: GatewayParts, body: SignIn | None) -> Caller:
-    """Raises `UnauthenticatedError`, `UnavailableError`."""
+    """The caller with the key in the body. Raises `ConflictError`, `UnauthenticatedError`, `UnavailableError`."""
     if not await parts[KeyRing].in_use():
         raise ConflictError("there are no keys, so nobody needs a session")
     if body is None:

@@ -33,12 +33,15 @@ Wishes = TypeVar("Wishes", FetchOptions, Expect)
 _WHEN = set(When._fields)
 _TIMING = {"interval", "timezone", "jitter", "ends_at"}
 _SCHEDULE = {"name", "overlap", "catch_up", "max_runs"}
-#: What a request may say of the work, and of how it is done.
+#: The fields of a request that describe the work (`CrawlSpec`), and those that say how it is done (`CrawlOrder`).
 _SPEC, _ORDER = ASKED_FIELDS.keys() & SPEC_FIELDS, ORDER_FIELDS.keys()
 
 
 async def order_of(body: CrawlRequest, query: CrawlQuery, caller: Caller, parts: GatewayParts) -> RequestedCrawl:
-    """Raises `NotYourUserError`, `InvalidRequestError`, `StartingError`, `UnavailableError`."""
+    """The crawl that the request asks for, with the defaults of this gateway and of the spider's project.
+
+    Raises `NotYourUserError`, `InvalidRequestError`, `StartingError`, `UnavailableError`.
+    """
     user_id, settings = caller.asking(body.user_id), parts.settings
     asked = {name: getattr(body, name) for name in _SPEC} | {
         "project": await _project_of(body, parts),
@@ -60,7 +63,7 @@ async def order_of(body: CrawlRequest, query: CrawlQuery, caller: Caller, parts:
 
 
 async def _timed(spec: CrawlSpec, asked: int | None, parts: GatewayParts) -> CrawlSpec:
-    """With the time that it may take."""
+    """The crawl with its time limit. Raises `InvalidRequestError` if the time that was asked for is too long."""
     if asked is not None:
         check_timeout(asked, parts.settings.job_max_timeout)
         return spec
@@ -77,7 +80,7 @@ async def _project_of(body: CrawlRequest, parts: GatewayParts) -> str:
 
 
 def when_of(body: CrawlRequest) -> When | None:
-    """`None` for a crawl that runs now."""
+    """The times at which the crawl runs; `None` for a crawl that runs now."""
     if body.interval is None and body.schedule_at is None:
         return None
     return When(**body.model_dump(include=_WHEN, exclude_none=True))

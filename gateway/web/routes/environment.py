@@ -157,7 +157,7 @@ def replace_environment(project: ProjectName, body: EnvironmentRequest, parts: P
 def set_variable(
     project: ProjectName, variable: VariableName, body: VariableRequest, parts: Parts
 ) -> EnvironmentView:
-    """The others stay."""
+    """Sets one variable. All others stay as they are."""
     config = parts[ProjectEnvironment].set(project, variable, body.value, secret=body.secret)
     return EnvironmentView.of(project, config)
 
@@ -165,22 +165,22 @@ def set_variable(
 @router.delete("/env/{variable}", summary="Remove a variable of a project", responses=problems(404, 409, 503))
 @needs(Scope.ADMIN)
 def unset_variable(project: ProjectName, variable: VariableName, parts: Parts) -> EnvironmentView:
-    """Attempts that run keep it."""
+    """Removes the variable. Running attempts keep it."""
     return EnvironmentView.of(project, parts[ProjectEnvironment].unset(project, variable))
 
 
 @router.get("/settings", summary="Settings of a project", responses=problems(503))
 @needs(Scope.ADMIN)
 def get_settings(project: ProjectName, parts: Parts) -> SettingsView:
-    """Those that are kept here; the ones in the project's code are not known."""
+    """The settings that were set with `PUT`. Those in the project's code are not known here."""
     return SettingsView.of(project, parts[ProjectEnvironment].get(project))
 
 
 @router.put("/settings", summary="Set the settings of a project", responses=problems(409, 503))
 @needs(Scope.ADMIN)
 def replace_settings(project: ProjectName, body: SettingsRequest, parts: Parts) -> SettingsView:
-    """They hold for attempts that begin after the answer. What would lead past the platform's limits, its address
-    rule or its log is refused by name.
+    """The settings apply to attempts that begin after the answer. A setting that would bypass the platform's limits,
+    its address rule or its log is refused by name.
     """
     config = parts[ProjectEnvironment].set_settings(project, body.settings, body.open, body.open_env)
     return SettingsView.of(project, config)

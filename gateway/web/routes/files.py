@@ -26,9 +26,9 @@ from gateway.web.schemas.types import QueryModel, Timestamp
 
 router = Router(tags=["jobs"])
 
-#: Bytes that are read at a time; a client that reads slowly holds no more of them.
+#: Bytes that are read at a time, so that a slow client keeps no more than these in memory.
 PIECE = 1 << 20
-#: No page of ours or of others may run what a spider has fetched.
+#: The policy for files that a spider has fetched: no page, ours or another, may run them.
 POLICY = "sandbox; default-src 'none'; frame-ancestors 'none'"
 _ATTEMPT = Field(ge=1, le=999_999)
 
@@ -122,7 +122,7 @@ def list_files(job_id: JobId, query: Annotated[FilesQuery, Query()], parts: Part
 
 
 class _Anything(Convertor[str]):
-    """A name may have slashes, and even newlines, which Starlette's `path` leaves out."""
+    """Matches any file name: names can have slashes, and even newlines, which Starlette's `path` does not match."""
 
     regex = "(?s:.+)"
 
@@ -195,11 +195,11 @@ def _find(parts: GatewayParts, job_id: str, name: str, attempt: int | None) -> F
 def _headers(record: FileRecord) -> dict[str, str]:
     own_name = record.name.rpartition("/")[2]
     return {
-        # without a text's encoding, of which nothing is known
+        # without an encoding for text, because it is not known
         "Content-Type": passive_type(record.type),
         "ETag": f'"{record.sha256}"',
         "Accept-Ranges": "bytes",
-        # without a plain `filename`: nothing in a name can end the header, or lead out of a folder
+        # only `filename*`, percent-encoded: so no name can end the header, or lead out of a folder
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(own_name, safe='')}",
         "Content-Security-Policy": POLICY,
         "X-Attempt": str(record.attempt),
@@ -225,8 +225,8 @@ _RANGE = re.compile(r"bytes=(?:(\d{1,18})-(\d{0,18})|-(\d{1,18}))")
 
 
 def read_range(header: str | None, size: int) -> ByteRange | None:
-    """What `Range` asks for of so many bytes; all of them if it asks for something else than one range, as RFC 9110
-    allows. `None` if there is nothing of it.
+    """The part of a file of `size` bytes that the header `Range` asks for: the whole file if the header does not name
+    one valid range, as RFC 9110 allows, and `None` if the file ends before the range.
     """
     match = _RANGE.fullmatch(header.replace(" ", "")) if header else None
     if match is None:

@@ -24,7 +24,7 @@ from gateway.web.schemas.schedule import LAST_RUN, ScheduleItemsQuery
 from gateway.web.schemas.types import ItemsQuery
 from gateway.web.threads import Threads
 
-#: Bytes of output a batch should make, which decides how many items it reads.
+#: Bytes of output that a batch should have. The number of items in a batch follows from it.
 _BATCH_BYTES = 1 << 20
 _MAX_BATCH = 500
 #: A page ends here even if it has fewer items than were asked for; its `next` goes on.
@@ -48,7 +48,7 @@ class ItemExport:
     _text: str | None = None
     _is_begun: bool = field(init=False, default=False)
     count: int = field(init=False, default=0)
-    #: How many items were read to find so many.
+    #: How many items were read to find `count` items.
     looked_at: int = field(init=False, default=0)
 
     def __attrs_post_init__(self) -> None:
@@ -121,7 +121,7 @@ NEXT_HEADER = "X-Next"
 SEARCHED_HEADER = "X-Searched"
 #: The run of a schedule that the items belong to.
 RUN_HEADER = "X-Run"
-#: When the items of an old job were removed: no items then means that none are left, not that none were found.
+#: The header that says when an old job's items were removed. Without it, an empty answer means that none were found.
 REMOVED_HEADER = "X-Removed-At"
 _JSON_SCHEMA = {
     "type": "object",
@@ -223,7 +223,7 @@ def _encoder(query: ItemsQuery) -> ItemFormat:
 
 
 def _require_same_run(job: Job | None, page_of: str, run: str | None) -> None:
-    """Raises `JobNotFoundError`, and `InvalidRequestError` for a cursor of another run."""
+    """Raise `InvalidRequestError` for a cursor of another run, `JobNotFoundError` if there is no such run."""
     if page_of and (job is None or job.id != page_of or run not in {None, page_of}):
         raise InvalidRequestError("after", "is the cursor of another run; use the `next` of the previous page")
     if run and not page_of and (job is None or job.id != run):

@@ -1,4 +1,4 @@
-"""How a job goes and has gone: its counts over time, the moments of its life, and the runs beside it."""
+"""The history of a job: its counts over time, the moments of its life, and other runs of the same crawl."""
 
 from __future__ import annotations
 
@@ -171,8 +171,8 @@ class TimelineView(BaseModel, json_schema_extra={"examples": [_TIMELINE]}):
 @router.get("/timeline", summary="The moments of a job's life", responses=problems(404, 503))
 @needs(Scope.READ)
 def get_timeline(job_id: JobId, parts: Parts) -> TimelineView:
-    """When it was asked for, why it waited and for how long, its attempts, pauses and cancellation with who asked for
-    them, its end. For a schedule, of the run under way, or of the one before.
+    """When the job was asked for, why it waited and for how long, its attempts, who paused or cancelled it, and its
+    end. For a schedule, these are the moments of the current run, or else of the latest one.
     """
     job = parts[JobOrSchedule].whole(job_id)
     return TimelineView(moments=[MomentView.of(moment) for moment in timeline(job)] if job else [])

@@ -1,4 +1,4 @@
-"""Jobs: lists, one in full or at a glance, cancel, run again, delete."""
+"""`/jobs`: list jobs, show one, cancel, pause, run again and delete them; the queue; and `/dead-letters`."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ async def count_jobs(query: Annotated[JobCountQuery, Query()], parts: Parts, cal
 @router.get("/points", summary="When jobs ran, and how long", responses=problems(503))
 @needs(Scope.READ)
 async def job_points(query: Annotated[JobPointsQuery, Query()], parts: Parts, caller: Called) -> JobPointsView:
-    """For a picture of start, duration and outcome: the jobs that have started, or a fair sample of them. With `q` it
-    looks at the newest jobs first, for two seconds; `next` goes on.
+    """The jobs that have started, or a random sample of them, for a chart of start, duration and outcome. With `q` it
+    searches the newest jobs first, for two seconds; `next` goes on.
     """
     wanted = query.to_filter()._replace(user_id=caller.only(query.user_id))
     found = await parts.threads.run(parts[JobQueries].points, wanted, query.limit, query.after)
@@ -112,10 +112,10 @@ async def act_on_jobs(
 ) -> BulkReport:
     """Acts on all jobs that the filter names and to which the action can be done, newest first.
 
-    Without `expect` it counts them, and says when in `as_of`. With both it acts on those that were there at that
-    time; with `expect` alone it begins if the number is still the same, else 409 with the number of now. It works for
-    some two seconds, and answers with what it has done; go on with `next` as `after` until that is null. A call that
-    was interrupted may be repeated: no job is run again twice.
+    Without `expect` it counts the jobs, and `as_of` says when. With `expect` and `as_of` it acts on the jobs that
+    existed at that time. With `expect` alone it begins only if the number is still the same; otherwise the answer is
+    409 with the present number. It works for about two seconds, and answers with what it has done; go on with `next`
+    as `after` until `next` is null. An interrupted call can be repeated: no job is run again twice.
     """
     wanted = body.filter.to_filter()._replace(user_id=caller.only(body.filter.user_id))
     acts = parts[BulkActs]
@@ -156,7 +156,7 @@ def jobs_health(parts: Parts) -> JobsHealth:
 @router.api_route("/scrape", methods=_METHODS, include_in_schema=False)
 @router.api_route("/sites", methods=_METHODS, include_in_schema=False)
 async def not_a_job() -> None:
-    """The routes of these paths stand before: with another method, a path must not be taken for the id of a job."""
+    """Answers these paths with 405 for methods that they do not have, so that no path is taken for a job's id."""
     raise HTTPException(405)
 
 
@@ -223,8 +223,8 @@ def pause_job(
 @router.post("/{job_id}/resume", summary="Resume a paused job", responses=problems(404, 409, 503))
 @needs(Scope.CRAWL)
 def resume_job(job_id: JobId, parts: Parts, caller: Called) -> JobStatusView:
-    """The job is `pending` again, ahead of younger ones. On the node where it was it goes on; on another one, because
-    that one is full or gone, it begins anew, and its log says so.
+    """The job is `pending` again, ahead of younger jobs. On its former node it goes on where it was. If that node is
+    full or gone, it begins anew on another one, and its log says so.
     """
     if parts[JobOrSchedule].is_schedule(job_id):
         raise ConflictError(f"it is a schedule: POST /schedules/{job_id}/resume goes on with its next run")
@@ -342,7 +342,7 @@ class QueueStatusView(BaseModel):
             waiting=WaitingView(
                 total=waiting,
                 by_reason=report.by_reason,
-                # counted one after the other, while the queue moves
+                # not below 0: the two counts are taken one after the other, while the queue moves
                 unexplained=max(0, waiting - sum(report.by_reason.values())),
                 oldest_seconds=(report.at - oldest).total_seconds() if oldest else None,
             ),

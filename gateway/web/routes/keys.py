@@ -125,7 +125,9 @@ def issue_key(body: KeyRequest, parts: Parts) -> IssuedView:
 @router.delete("/{key_id}", summary="Revoke a key", responses=problems(404, 503))
 @needs(Scope.ADMIN)
 def revoke_key(key_id: KeyId, parts: Parts) -> KeyView:
-    """Within seconds it is worthless, and with it its sessions, stream tokens and open streams. The list keeps it."""
+    """Within seconds the key, its sessions and its stream tokens are invalid, and its open streams end. The key stays
+    in the list.
+    """
     with mongo_errors():
         key = parts[KeyStore].revoke(key_id)
     if key is None:

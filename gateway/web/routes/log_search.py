@@ -1,4 +1,4 @@
-"""Lines of a job's log without reading all of it: how many there are, where they are, and any of them."""
+"""Search in a job's log, without reading all of it: count lines, find them, and read lines from any position."""
 
 from __future__ import annotations
 
@@ -185,9 +185,9 @@ async def index_log(job_id: JobId, query: Annotated[LogFilterQuery, Query()], pa
 )
 @needs(Scope.READ)
 async def search_log(job_id: JobId, query: Annotated[LogSearchQuery, Query()], parts: Parts) -> LogSearchView:
-    """Which lines have a text (`q`), a level, a logger: all of them are counted, in all attempts, up to the newest
-    line. The answer has the positions of the first ones; `from` and `to` have those of any part. After two seconds it
-    tells what it has found up to `end`, and `next` goes on.
+    """Lines with a text (`q`), a level, a logger: all of them are counted, in all attempts, up to the newest line.
+    The answer has the positions of the first ones; `from` and `to` limit the search to a part of the log. After two
+    seconds it says what it has found up to `end`, and `next` goes on.
     """
     wanted, stretch = query.to_filter(query.q), query.to_stretch()
 
@@ -209,8 +209,8 @@ async def search_log(job_id: JobId, query: Annotated[LogSearchQuery, Query()], p
 )
 @needs(Scope.READ)
 async def read_log_lines(job_id: JobId, query: Annotated[LogLinesQuery, Query()], parts: Parts) -> LogLinesView:
-    """Lines from any position or number on, without those before. An answer ends after `limit` lines, 4 million
-    characters, or two seconds: then it may have no lines, and `next` goes on.
+    """Lines from any position or line number on. An answer ends after `limit` lines, 4 million characters, or two
+    seconds: it can then have no lines, and `next` goes on.
     """
     if query.line and (query.since or query.q):
         raise InvalidRequestError("line", "says where to begin, as `from` does, and counts lines with any text")
@@ -264,7 +264,7 @@ _NO_INDEX = LogIndex(_NOTHING, {})
 
 
 def _job(parts: GatewayParts, identity: str) -> Job | None:
-    """The job; of a schedule the run under way, or the one before. `None` if it has not run yet."""
+    """The job; for a schedule, the job of the current or latest run, or `None` if it has not run yet."""
     named = parts[JobOrSchedule].find(identity)
     return named.job if isinstance(named, RunOf) else named
 

@@ -130,7 +130,7 @@ async def follow_log(
     ] = None,
 ) -> Response:
     """`Accept: text/event-stream` (also the default) follows the log; `text/plain` and `application/x-ndjson` return
-    what there is of it by now. `Last-Event-ID` resumes a stream after that event.
+    the log so far. `Last-Event-ID` resumes a stream after that event.
     """
     # declared for the API's description; the streams take them from the request, beside headers of the same purpose
     del last_event_id, token
@@ -147,7 +147,7 @@ async def follow_log(
 
 
 def _to_save(download: Response) -> Response:
-    """The same for a browser to save, not to show."""
+    """The download, with a header by which a browser saves it instead of showing it."""
     if shown := download.headers.get("content-disposition"):
         download.headers["content-disposition"] = shown.replace("inline", "attachment", 1)
     return download

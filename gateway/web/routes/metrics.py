@@ -48,7 +48,8 @@ def many(name: str, text: str, labels: Sequence[str], values: Mapping[Names, flo
     return family
 
 
-# --- how the jobs of the last hour went, by site. It is a window: stored jobs become fewer, and counters must not
+# --- the jobs of the last hour, by site. These are gauges over a window, because a counter must never decrease, and
+# the number of stored jobs does
 
 #: Sites with a label value of their own, those with the most ends; all other sites share one.
 MAX_SITES = 100
@@ -56,7 +57,7 @@ _THE_REST = "(other)"
 _QUANTILES = (0.5, 0.95, 1.0)
 #: Jobs whose end another version has stored, without a reason or with one that is not known here.
 _UNKNOWN = "unknown"
-#: What an ended job can have become.
+#: The statuses of ended jobs.
 _ENDS = (JobStatus.FINISHED, JobStatus.PARTIAL, JobStatus.ERROR, JobStatus.CANCELLED)
 _SUMS: tuple[tuple[str, str, Callable[[EndedJob], int]], ...] = (
     ("recent_items", "Items of the jobs that ended within the last hour.", lambda end: end.items),
@@ -67,7 +68,9 @@ _SUMS: tuple[tuple[str, str, Callable[[EndedJob], int]], ...] = (
 
 
 def recent_families(ends: Collection[EndedJob]) -> Iterator[Metric]:
-    """A single crawl, which belongs to no site, has an empty `site_name`."""
+    """The metrics of the jobs that ended within the last hour. Crawls that belong to no site have an empty
+    `site_name`.
+    """
     sites = _by_site(ends)
     text = "Jobs that ended within the last hour, by site and how they ended."
     counts = {site: Tally(end.status for end in theirs) for site, theirs in sites.items()}
@@ -106,7 +109,7 @@ def _seconds(
 
 
 def _quantiles(name: str, text: str, ordered: Mapping[Names, list[float]], labels: tuple[str, ...] = ()) -> Metric:
-    """A key without values has no sample."""
+    """The quantiles of each key's sorted values. A key without values has no sample."""
     values = {(*key, f"{q:g}"): _quantile(known, q) for key, known in ordered.items() if known for q in _QUANTILES}
     return many(name, text, (*labels, "quantile"), values)
 
@@ -122,7 +125,7 @@ _UNEXPLAINED = "unexplained"
 
 
 def platform_families(facts: PlatformFacts | None) -> Iterator[Metric]:
-    """Without facts, only that MongoDB is away: facts from before it went away are not repeated."""
+    """The metrics of the platform. Without facts there is only `mongodb_up` with 0: old facts are not repeated."""
     yield gauge("mongodb_up", "Whether MongoDB answered the last call.", float(facts is not None))
     if facts is not None:
         yield from _queue(facts)

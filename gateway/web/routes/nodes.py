@@ -216,7 +216,7 @@ class JoinedView(BaseModel, json_schema_extra={"examples": [_JOINED]}):
 @router.post("/invitations", status_code=201, summary="Invite a machine", responses=problems(409, 503))
 @needs(Scope.ADMIN)
 def invite_node(parts: Parts, caller: Called, body: Invite | None = None) -> InvitationView:
-    """409 while there are no keys."""
+    """Makes a token with which one machine can become a node. 409 while there are no keys."""
     _require_key(caller)
     wanted = body or Invite()
     expires_at = parts.clock() + timedelta(minutes=wanted.minutes)
@@ -231,8 +231,8 @@ def invite_node(parts: Parts, caller: Called, body: Invite | None = None) -> Inv
 @router.post("/join", summary="Become a node", responses=problems(401, 409, 503))
 @needs(Scope.JOIN)
 def join_as_node(parts: Parts, caller: Called, body: Join) -> JoinedView:
-    """Called with an invitation as key: tells what all nodes have in common, Scrapyd's password included, and uses
-    the invitation up. 401 for one that was used, 409 for a name that a node has, and where the node lacks a setting.
+    """Called with an invitation as key: returns the settings that all nodes share, Scrapyd's password included. An
+    invitation is good once. 401 if it was used, 409 if a node has this name, or if the new node lacks a setting.
     """
     with mongo_errors():
         accepted = parts[Invitations].accept(_require_key(caller), body.name, body.has)
@@ -248,7 +248,7 @@ def _require_key(caller: Caller) -> ApiKey:
 @router.get("/{node}", summary="One crawl node", responses=problems(404, 503))
 @needs(Scope.ADMIN)
 def get_node(node: NodeName, parts: Parts) -> NodeView:
-    """As in the list."""
+    """One node, as `GET /nodes` shows it."""
     with mongo_errors():
         return _view(_known(parts[NodeStore].get(node), node), parts)
 
@@ -256,8 +256,8 @@ def get_node(node: NodeName, parts: Parts) -> NodeView:
 @router.delete("/{node}", summary="Forget a node", status_code=204, responses=problems(404, 409, 503))
 @needs(Scope.ADMIN)
 def forget_node(node: NodeName, parts: Parts) -> Response:
-    """Takes a node whose machine is gone off the list at once, which happens by itself after a week. Its name is free
-    then. 409 while it gives signs of life, and while crawls that ran there are not yet known to be lost.
+    """Removes a node whose machine is gone from the list at once; otherwise this happens after a week. Its name can
+    then be used again. 409 while the node gives signs of life, and while crawls that ran there have not ended.
     """
     store = parts[NodeStore]
     with mongo_errors():
@@ -301,8 +301,8 @@ class DrainQuery(QueryModel):
 async def drain_node(
     node: NodeName, query: Annotated[DrainQuery, Query()], response: Response, parts: Parts
 ) -> NodeView:
-    """The jobs that run there end by themselves. The node stays drained until it is resumed, even after a restart.
-    With `wait`, 200 means that its machine may go: it is `removable`.
+    """Running jobs continue to their end. The node stays drained until it is resumed, even after a restart. With
+    `wait`, 200 means that its machine may be removed: the node is `removable`.
     """
     parts.readiness.refuse_if_away()
     with mongo_errors():
@@ -317,7 +317,10 @@ async def drain_node(
 
 
 async def _waited(name: str, parts: GatewayParts, until: float) -> NodeView:
-    """The node once it is removable, or at `until`. Raises `NodeNotFoundError`, PyMongo's errors."""
+    """The node as soon as it is removable, or as it is at the time `until` (of `time.monotonic`).
+
+    Raises `NodeNotFoundError`, PyMongo's errors.
+    """
     while True:
         view = _view(_known(await parts.threads.look(parts[NodeStore].get, name), name), parts)
         if view.removable or (left := until - time.monotonic()) <= 0:
@@ -414,7 +417,7 @@ async def _node(parts: GatewayParts, name: str) -> Node:
 
 
 async def _is_cancelled(parts: GatewayParts, attempt: AttemptId, by: str | None) -> bool:
-    """Cancel the job, if it is ours and can still be cancelled. Returns whether that was so."""
+    """Cancel the attempt's job. Returns `False` if the platform has no such job, or it can no longer be cancelled."""
     try:
         await parts.threads.run(parts[Cancellation].cancel, attempt.job_id, by)
     except (JobNotFoundError, ConflictError):

@@ -312,7 +312,7 @@ def list_spiders(query: Annotated[SpidersQuery, Query()], parts: Parts) -> Spide
         found = [info for info in found if text in info.name.lower()]
     start = bisect_right(found, _place(query.after), key=_sort_key) if query.after else 0
     infos, rest = found[start : start + query.limit], found[start + query.limit :]
-    # none that was on an earlier page
+    # without the project that an earlier page has shown already
     of_these = {info.project for info in infos} - {info.project for info in found[max(0, start - 1) : start]}
     return SpiderList(
         spiders=[SpiderView(**info.model_dump()) for info in infos],
@@ -330,7 +330,7 @@ def _cursor(info: SpiderInfo) -> str:
 
 
 def _place(cursor: str) -> tuple[str, str, str]:
-    """Raises `InvalidRequestError` for a cursor that none of our pages gave out."""
+    """The sort key in a cursor. Raises `InvalidRequestError` for text that is not a cursor of this list."""
     try:
         project, name, version = orjson.loads(urlsafe_b64decode(cursor))
     except (ValueError, TypeError):
@@ -405,9 +405,9 @@ async def add_version(
     a Scrapy project and sends it. A caller of this route can run code on the nodes.
 
     A form has the egg as `egg`, and may have `requirements`: each node installs them in a virtual environment that
-    the project's crawls run in. If they cannot be met, that is an error (422) in the resolver's words. With `wait` an
-    installation that takes longer goes on after the answer (202): ask `dependencies_url` until no node is
-    `building`, and send the same again, which is answered with what came of it.
+    the project's crawls run in. If they cannot be met, the answer is an error (422) in the resolver's words. With
+    `wait`, an installation that takes longer goes on after the answer (202): call `dependencies_url` until no node
+    is `building`, and send the same request again. Its answer has the result.
 
     A version that exists is replaced on all nodes. If a node refuses the egg, or no node could be reached, the answer
     is an error whose `detail.nodes` has each node's answer and its `reason`; it is safe to repeat the call. After the
@@ -430,7 +430,7 @@ async def add_version(
 
 
 async def _read_form(request: Request, egg: Path, parts: GatewayParts) -> None:
-    """Raises `InvalidRequestError`."""
+    """Write the egg of the form to `egg`, with the form's requirements. Raises `InvalidRequestError`."""
     async with request.form(max_files=2, max_fields=2, max_part_size=MAX_REQUIREMENTS + 1) as form:
         upload, requirements = form.get("egg"), form.get("requirements")
         if not isinstance(upload, UploadFile):
@@ -504,7 +504,9 @@ def activate_version(project: ProjectName, version: VersionName, parts: Parts) -
 )
 @needs(Scope.ADMIN)
 def roll_back(project: ProjectName, parts: Parts) -> ProjectView:
-    """Makes the version the latest that was it before. Done again, it goes one further back. 409 if there is none."""
+    """Makes the version that was the latest before the latest again. Another call goes one version further back. 409
+    if there is no earlier version.
+    """
     with mongo_errors():
         found = parts[SpiderCatalog].project(project)
         parts[Releases].roll_back(found.name, found.versions)

@@ -43,7 +43,7 @@ router = Router(tags=["jobs"])
 #: Requests of a page if nobody says how many, and of each step of a download.
 PAGE = 100
 STEP = 1000
-#: The same of a sorted download: each step reads the whole record.
+#: Requests of each step of a sorted download. They are more, because each step reads the whole record.
 SORTED_STEP = 10_000
 #: The stat of a crawl that says how many requests had no place in its record.
 _LEFT_OUT_STAT = "discoverybot/requests_left_out"
@@ -180,7 +180,7 @@ async def get_requests(job_id: JobId, query: Annotated[RequestsQuery, Query()], 
 
 
 def _page(parts: GatewayParts, job_id: str, query: RequestsQuery) -> tuple[RequestPage, int]:
-    """And how many requests were looked at for it. Raises `JobNotFoundError`, `InvalidRequestError`,
+    """The page, and how many requests were looked at for it. Raises `JobNotFoundError`, `InvalidRequestError`,
     `UnavailableError`.
     """
     job = parts[JobOrSchedule].whole(job_id)
@@ -211,14 +211,14 @@ def _find(
 
 @define(eq=False, repr=False, slots=False)
 class _Export:
-    """All pages from the query's on, one after the other."""
+    """Reads and encodes all pages, one after the other, from the one that the query asks for on."""
 
     _parts: GatewayParts
     _job: Job | None
     _attempt: int | None
     _query: RequestsQuery
     _encoder: ItemFormat
-    #: What follows the last page that was read.
+    #: The cursor of the next page; `None` after the last page.
     following: Cursor | None = field(init=False, default=None)
 
     def read(self) -> bytes:
@@ -272,7 +272,7 @@ def _row(facts: Facts) -> dict[str, Any]:
     return {**facts, "at": moment and to_iso(moment)}
 
 
-# --- parts of both
+# --- what pages and downloads share
 
 
 def _moment(milliseconds: int | None) -> datetime | None:
@@ -299,7 +299,7 @@ def _text(cursor: Cursor) -> str:
 
 
 def _cursor(text: str, sort: Sort) -> Cursor:
-    """Raises `InvalidRequestError` for one of another order."""
+    """The cursor in `after`. Raises `InvalidRequestError` if it is of another order."""
     match = _CURSOR.fullmatch(text)
     if match is None or (match[1] is None) != (sort == "at"):
         raise InvalidRequestError("after", "is the cursor of another order; use the `next` of the previous page")

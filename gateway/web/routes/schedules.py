@@ -93,8 +93,8 @@ async def create_schedule(
 async def schedules_calendar(
     query: Annotated[CalendarQuery, Query()], parts: Parts, caller: Called
 ) -> SchedulesCalendar:
-    """The occurrences between two times, by schedule, the newest schedules first: what became of those that are over,
-    and those to come. Schedules without any are left out. Pass `next` as `after` for the page that follows.
+    """The past and coming occurrences between two times, by schedule, the newest schedules first. Schedules without
+    an occurrence are left out. Pass `next` as `after` for the page that follows.
     """
     return await parts.threads.run(calendar_page, query, parts, caller)
 

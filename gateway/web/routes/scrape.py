@@ -260,7 +260,7 @@ def _small(body: ScrapeRequest) -> ScrapeRequest:
 
 
 async def _results(parts: GatewayParts, job: Job, limit: int) -> Response:
-    """Raises `RunGoesOnError`."""
+    """The answer with the results, once the run has ended. Raises `RunGoesOnError` if it does not end in time."""
     ended = await parts.streams.ending(job.id, parts.settings.scrape_sync_timeout)
     if not ended.is_final:
         raise _goes_on(ended)

@@ -58,7 +58,7 @@ Seconds = Annotated[float, Field(ge=0, le=3600)]
 
 
 class Named(Body, strict=True):
-    """A body whose absent fields mean something."""
+    """A body for which it matters which fields are absent."""
 
     def given(self) -> dict[str, Any]:
         """The fields that the request names."""
@@ -69,8 +69,8 @@ Changes = TypeVar("Changes", bound=Named)
 
 
 def changes(fixed: str) -> Callable[[type[Changes]], type[Changes]]:
-    """For a subclass of a request's model: without the field `fixed`, and each other field may be absent. That
-    differs from null, which some fields may be.
+    """Decorator that makes a subclass of a request's model the model of its changes: the field `fixed` is removed,
+    and all others are optional. An absent field is not the same as null, which some fields accept.
     """
 
     def changed(model: type[Changes]) -> type[Changes]:
@@ -78,7 +78,7 @@ def changes(fixed: str) -> Callable[[type[Changes]], type[Changes]]:
         del fields[fixed]
         for name, required in fields.items():
             fields[name] = field = copy(required)
-            # the default of a factory is not in the schema
+            # a `default_factory`, because its default is not in the schema
             field.default, field.default_factory = PydanticUndefined, type(None)
         model.model_rebuild(force=True)
         return model
@@ -283,7 +283,7 @@ def change_site(name: NamedSite, body: SiteChanges, parts: Parts) -> SiteView:
 @router.delete("/sites/{name}", summary="Delete a site", status_code=204, responses=problems(404, 409, 503))
 @needs(Scope.ADMIN)
 def delete_site(name: NamedSite, query: Annotated[SiteDeletion, Query()], parts: Parts) -> None:
-    """A site that targets name needs `force=true`, which deletes them too. Runs that have been made go on."""
+    """A site with targets needs `force=true`, which deletes them too. Runs that have been made go on."""
     parts[SiteService].delete(name, force=query.force)
 
 
@@ -294,7 +294,7 @@ def list_abilities(parts: Parts) -> SiteAbilitiesList:
     return SiteAbilitiesList(sites=[SiteAbilities.of(site) for site in parts[SiteStore].all()])
 
 
-#: The greatest limit of a run's results, which is that of the spider.
+#: Most results that a run may be limited to: the spider has the same limit.
 _MOST_RESULTS = 10_000
 
 

@@ -15,7 +15,7 @@ from gateway.schedules.store import ScheduleFilter
 from gateway.web.schemas.schedule import SHOWN_URLS, ComingRun, coming_runs
 from gateway.web.schemas.types import Cursor, Name, QueryModel, QueryTime, SearchText, Timestamp, UserId
 
-#: What is shown unless the request says otherwise: from three days ago, for a week.
+#: The time that is shown by default: from three days ago on, for a week.
 _BEFORE, _LENGTH = timedelta(days=3), timedelta(days=7)
 _ID = "0d4f5c6b7a8e4f1d9c2b3a4e5f607182"
 _RAN, _DUE = "2027-06-01T07:00:00.000Z", "2027-06-02T07:00:00.000Z"
@@ -84,7 +84,7 @@ class CalendarQuery(QueryModel):
         return ScheduleFilter(**self.model_dump(include={"user_id", "site", "spider", "q"}))
 
     def between(self, now: datetime) -> tuple[datetime, datetime]:
-        """Raises `InvalidRequestError`."""
+        """The times from which and until which runs are shown. Raises `InvalidRequestError`."""
         try:
             since = self.since or (self.until - _LENGTH if self.until else now - _BEFORE)
             until = self.until or since + _LENGTH

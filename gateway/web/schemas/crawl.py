@@ -1,4 +1,4 @@
-"""`POST /crawl`: what may be asked, and the receipt."""
+"""`POST /crawl`: the request and the receipt."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class OptionalTiming(TimingFields):
     @field_validator(*_OF_INTERVALS, mode="after")
     @classmethod
     def _belongs_to_an_interval(cls, value: Any, info: ValidationInfo) -> Any:
-        # an interval that is wrong itself is not in `data`
+        # an invalid interval is not in `data`, and has an error of its own
         if value is not None and info.data.get("interval", "") is None:
             raise ValueError("needs an interval, and the request has none")
         return value
@@ -91,7 +91,7 @@ _DEPLOYED: JsonDict = {
     "max_items": 500,
     "expect": {"min_items": 100, "max_error_rate": 0.05, "fields": {"title": 1, "price": 0.9}},
 }
-#: A spider with start URLs of its own, asked for with a key.
+#: A crawl by a spider with its own start URLs. The request has a key, so it names no user.
 _OWN_URLS: JsonDict = {"project": "quotesbot", "spider": "toscrape-css"}
 _EXAMPLE: JsonDict = {
     "user_id": "abc123",
@@ -141,8 +141,8 @@ else:
 
 
 class WorkFields(_Limits, strict=True):
-    """What a crawl does, apart from its spider and its start URLs. All fields are optional. Those that the crawl
-    itself may be without are made from what `CrawlSpec` declares.
+    """What a crawl does, apart from its spider and its start URLs. All fields are optional. The limits among them are
+    made from what `CrawlSpec` declares.
     """
 
     ignore_cache: bool = Field(

@@ -1,4 +1,4 @@
-"""How the API shows a job: at a glance (`JobStatusView`), in a list, and in full."""
+"""How the API shows a job: its status (`JobStatusView`), its line in a list (`JobSummary`), and all (`JobDetail`)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BULK_REPORT = {**_BULK_DONE, "as_of": None, "refusals": [], "next": None, "stop
 
 
 class SlotView(BaseModel):
-    """The occurrence of a schedule whose run the job is."""
+    """The occurrence of a schedule for which the job runs."""
 
     at: Timestamp = Field(
         description="The time by the schedule. A schedule has at most one occurrence for each time."
@@ -45,7 +45,7 @@ class SlotView(BaseModel):
 
 
 class JobStatusView(BaseModel):
-    """Small enough to poll."""
+    """The status and progress of a job. It is small enough to poll."""
 
     job_id: str
     status: JobStatus
@@ -254,7 +254,7 @@ class ProgressView(Progress):
     can_go_on: bool | None = Field(
         default=None, description="Whether the crawl goes on where it is if it is interrupted or paused."
     )
-    # in the job's documents it stays a plain time
+    # the job's documents have a plain `datetime` here
     at: Timestamp | None = None
 
 

@@ -1,4 +1,4 @@
-"""`POST /crawl/preview`: what a request would be answered."""
+"""`POST /crawl/preview`: what `POST /crawl` would answer to a request."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class PreviewProblem(BaseModel):
 
 
 class PreviewAnswer(BaseModel):
-    """What the request would be answered."""
+    """Which job or schedule would answer the request."""
 
     cached: bool = Field(description="Whether a job or schedule that exists answers.")
     scheduled: bool = Field(description="Whether the crawl would run later, or again and again.")
@@ -154,13 +154,13 @@ class CrawlPreview(BaseModel, json_schema_extra={"examples": [_ACCEPTED, _REFUSE
 
     @classmethod
     def refused(cls, error: DiscoveryBotError) -> CrawlPreview:
-        """Nothing more is known of a request that cannot be understood."""
+        """The preview of a request that cannot be understood: it has the error, and nothing else."""
         problems = [PreviewProblem.of(error)]
         return cls(accepted=False, problems=problems, answer=None, place=None, schedule=None, runs=[], crawl=None)
 
     @classmethod
     def of(cls, forecast: Forecast, when: When | None, cache_ttl: int, now: datetime) -> CrawlPreview:
-        """`cache_ttl` in seconds."""
+        """The preview of a request that was understood. `cache_ttl` is in seconds."""
         scheduled, known = when is not None, forecast.known
         reason = _reason(forecast, when, cache_ttl)
         place = PreviewPlace(**forecast.place._asdict()) if forecast.place else None

@@ -207,7 +207,7 @@ class ScheduleHistory(BaseModel):
 
 
 def coming_runs(moments: Sequence[OccurrenceTime], timezone: str, now: datetime) -> list[ComingRun]:
-    """Raises `InvalidRequestError` for an unknown time zone."""
+    """The runs at these times, with local times. Raises `InvalidRequestError` for an unknown time zone."""
     zone, runs = parse_time_zone(timezone), []
     before = now.astimezone(zone).utcoffset()
     for at, due in moments:
@@ -250,7 +250,7 @@ def _summary(schedule: Schedule) -> dict[str, Any]:
 
 # --- requests about schedules
 
-#: The run under way, or the one before it.
+#: The value of `run` for the current run, or else the latest one.
 LAST_RUN = "last"
 _NEW: JsonDict = {
     "user_id": "abc123",
@@ -278,7 +278,7 @@ class ScheduleChange(TimingFields, WorkFields):
 
     name: Name | None = None
     ignore_cache: bool = Field(default=True, description="Whether runs fetch all pages without the HTTP cache.")
-    # these have no default that null could stand for; the default of a factory is not in the schema
+    # these fields have no default, so null cannot stand for it; a `default_factory` keeps a default out of the schema
     spider: Name = Field(default_factory=str, description="A spider of `GET /spiders`.")
     start_urls: StartUrls = Field(default_factory=list)
     interval: Interval = Field(
@@ -349,7 +349,7 @@ class ScheduleStatusView(JobStatusView):
 
 
 class ScheduleJobView(ScheduleStatusView):
-    """The same, with all that is known of the schedule."""
+    """A schedule as the routes of jobs show it, with everything that is known about it."""
 
     schedule: ScheduleView
 

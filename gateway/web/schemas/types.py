@@ -37,7 +37,7 @@ _INT64 = 1 << 63
 
 
 def _parse_time(value: object) -> object:
-    """RFC 3339 with an offset; a bare number is no time."""
+    """Parse text in RFC 3339 with an offset. Values that are not text are left to pydantic."""
     if not isinstance(value, str):
         return value
     if not _TIME.fullmatch(value):
@@ -122,7 +122,7 @@ UrlText = Annotated[Text, Field(min_length=1, max_length=2083)]
 #: Text to look for in a list.
 SearchText = Annotated[Text, Field(min_length=1, max_length=200)]
 Params = Annotated[dict[str, Any], AfterValidator(_check_params)]
-#: Never quoted in an error. What their names and values may be says `gateway/contract/environment.py`.
+#: Variables, which no error quotes. `gateway/contract/environment.py` says which names and values are allowed.
 Variables = Annotated[
     dict[Annotated[str, Field(pattern=VARIABLE_PATTERN)], Annotated[str, Field(max_length=MAX_CRAWL_BYTES)]],
     Field(max_length=MAX_VARIABLES, repr=False),
@@ -134,7 +134,7 @@ _MOST_UNKNOWN = 20
 
 
 class Body(BaseModel, extra="forbid"):
-    """What a client sends."""
+    """The fields that a client sends. Unknown fields are refused."""
 
     @model_validator(mode="before")
     @classmethod
