@@ -22,9 +22,9 @@ _WITHIN = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedel
 
 
 class Filters(QueryModel):
-    """As a form sends them: a field that is left empty does not restrict."""
+    """The filters as a form sends them: an empty field does not restrict."""
 
-    #: Not `user_id`: with that a page is looked at as this user, who may not see it.
+    #: The user of the calls. It is not named `user_id`, with which an admin looks at a page as that user.
     by: str = Field(default="", max_length=200)
     key_id: str = Field(default="", max_length=200)
     route: str = Field(default="", max_length=200)

@@ -24,7 +24,7 @@ from gateway.web.schemas.types import Name, QueryModel, UserId
 
 router = Pages()
 
-#: Names that the page itself offers; what is typed is searched among all.
+#: Most spiders that the page itself offers. Text that is typed is searched among all spiders.
 _OFFERED = 100
 
 
@@ -37,7 +37,7 @@ class CrawlPageQuery(QueryModel):
 
 
 class Chosen(NamedTuple):
-    """What the form is filled with."""
+    """The values with which the form is filled."""
 
     project: str
     version: str
@@ -77,7 +77,7 @@ def new_crawl(query: Annotated[CrawlPageQuery, Query()], request: Request, parts
 
 
 def _earlier(job_id: str, parts: Parts, caller: Called) -> dict[str, Any]:
-    """What an earlier crawl, or a schedule's, was asked for; values of variables are not known."""
+    """The fields of an earlier crawl, or of a schedule's crawl, without the values of variables."""
     view = get_job(job_id, parts)
     if isinstance(view, ScheduleJobView):
         owner, crawl = view.schedule.user_id, view.schedule.crawl
@@ -92,7 +92,7 @@ def _earlier(job_id: str, parts: Parts, caller: Called) -> dict[str, Any]:
 
 
 def spider_of(project: str | None, version: str | None, name: str | None, parts: Parts) -> SpiderView | None:
-    """The spider that would run, as far as that is clear; empty names are as none."""
+    """The spider that would run, if one fits; an empty name means that none is given."""
     if not name:
         return None
     wanted = SpidersQuery(project=project or None, version=version or None, name=name)

@@ -1,4 +1,4 @@
-"""What a browser sees where a page cannot be shown: why, and what to do next; or the form to sign in."""
+"""The pages that a browser gets instead of a refusal: they say why, and what to do next, or lead to the sign-in."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ def _instead(request: Request, refusal: _Refusal) -> Response:
 
 
 def _to_sign_in(request: Request) -> Response:
-    """A part of a page is asked for by htmx, which would put the form in its place: it loads the whole page then."""
+    """Lead to the sign-in. A request for a part of a page comes from htmx, which would show the form in that part, so
+    htmx is made to load the whole page again.
+    """
     if "hx-request" in request.headers:
         return Response(status_code=401, headers={"HX-Refresh": "true"})
     return RedirectResponse(sign_in_address(request.url), status_code=303)

@@ -26,7 +26,7 @@ _SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def plain(text: object, limit: int = SHOWN) -> str:
-    """Text whose controls and invisible characters are visible escapes, cut at `limit` characters."""
+    """The text cut at `limit` characters, with visible escapes for control and invisible characters."""
     whole = str(text)
     cut = whole[:limit] + "…" if len(whole) > limit else whole
     return _INVISIBLE.sub(_escaped, cut)
@@ -39,7 +39,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def shown(text: object, limit: int = SHOWN) -> Markup:
-    """The same as HTML, kept apart from the direction of the text around it."""
+    """The text of `plain` as HTML, in an element that isolates its direction from the text around it."""
     return Markup("<bdi>{}</bdi>").format(plain(text, limit))
 
 
@@ -53,7 +53,7 @@ def prose(text: object, limit: int = SHOWN) -> Markup:
 
 
 def json_shown(value: object) -> Markup:
-    """JSON in lines, whose invisible characters are escapes."""
+    """Indented JSON as HTML, with visible escapes for invisible characters."""
     lines = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode().split("\n")
     return Markup("<bdi>{}</bdi>").format("\n".join(plain(line, 2000) for line in lines))
 
@@ -131,7 +131,7 @@ def moment(value: datetime | None) -> Markup:
 
 
 def clock(value: datetime | None) -> Markup:
-    """`<time>` of something soon, such as `Tue 09:00`; `js/times.js` writes the same in the user's zone."""
+    """`<time>` with day and time, such as `Tue 09:00`; `js/times.js` writes the same in the user's zone."""
     if value is None:
         return escape("")
     soon = abs(value - utc_now()) < timedelta(days=6)
@@ -160,13 +160,13 @@ def every_words(interval: str) -> str:
     if not isinstance(found, Every):
         return ""
     seconds = round(found.gap.total_seconds())
-    # a duration is said in its largest unit and the next one
+    # `duration` writes the two largest units
     last = next((following for (size, _), (following, _) in pairwise(_UNITS) if seconds >= size), 1)
     return "" if seconds % last else f"every {duration(seconds)}"
 
 
 def limits(crawl: Any) -> list[tuple[str, int | None]]:
-    """The numbers that a crawl may be without, each with the words beside it."""
+    """The limits of a crawl, each with its label; `None` for a limit that is not set."""
     return [(one.label, getattr(crawl, name)) for name, one in LIMITS.items()]
 
 

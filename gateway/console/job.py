@@ -25,7 +25,7 @@ from gateway.web.schemas.job import JobDetail
 
 router = Pages()
 
-#: Runs that the tab of that name shows.
+#: Most runs that the tab `runs` shows.
 RUNS_SHOWN = 30
 TABS = {"log": "Log", "items": "Items", "requests": "Requests", "files": "Files", "runs": "Runs"}
 
@@ -33,7 +33,7 @@ TABS = {"log": "Log", "items": "Items", "requests": "Requests", "files": "Files"
 @router.page("/console/jobs/{job_id}")
 @needs(Scope.READ)
 def job_page(request: Request, job_id: JobId, parts: Parts) -> Response:
-    """Leads to what one wants to see first: the log while it runs, else the items."""
+    """Lead to the tab that matters most: the items of a crawl that has succeeded, at least in part, else the log."""
     named = parts[JobOrSchedule].find(job_id)
     link = Viewer.of(request).link
     if isinstance(named, RunOf):
@@ -82,12 +82,12 @@ def tab(request: Request, job_id: str, parts: Parts, name: str, **context: Any) 
     )
 
 
-#: What it takes to go to a place; anybody who may see the job may go to the others.
+#: The scope that a place needs. Everybody who may see the job may go to the other places.
 _SCOPES = {Place.NODES: Scope.ADMIN, Place.AGAIN: Scope.CRAWL}
 
 
 def _possible(job: Job) -> set[str]:
-    """What may be done with it now."""
+    """The actions that are possible for the job now."""
     is_pausable = job.status in {JobStatus.PENDING, JobStatus.RUNNING} and job.stop_reason is None
     loses = job.status is JobStatus.RUNNING and job.progress is not None and job.progress.can_go_on is False
     acts = {

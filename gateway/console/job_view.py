@@ -32,14 +32,14 @@ _ICONS = {
 
 
 def no_log(job: Job) -> str:
-    """Why its log has no lines, if it has none."""
+    """What the page says if the job's log has no lines: why that is so."""
     if job.logs_removed_at is not None:
         return "The log was removed: it is kept for a time only (LOG_RETENTION_DAYS)."
     if not job.attempts:
         return _not_begun(job)
     if not job.is_final or job.settled is False:
         return "Nothing is logged yet."
-    # where an attempt does not know its end, nobody can say that it was silent
+    # if the end of an attempt's log is not known, the attempt might have written one
     if all(attempt.log_end == 0 for attempt in job.attempts.values()):
         return "It has written no log."
     return "No log was kept."
@@ -55,7 +55,7 @@ class StoryEntry(NamedTuple):
     at: datetime
     icon: str
     words: str
-    #: Of what has ended, or goes on until now.
+    #: How long it lasted, or has lasted until now; `None` for a moment without a duration.
     seconds: float | None = None
     by: str | None = None
     message: str | None = None
@@ -115,13 +115,13 @@ _USERINFO = re.compile(r"(?<=//)[^/@\s]*@")
 
 
 def start_urls(spec: CrawlSpec) -> list[tuple[str, bool]]:
-    """The first ten, each with whether it may be a link; without passwords."""
+    """The first ten start URLs without passwords, each with whether the page may show it as a link."""
     shown = [_USERINFO.sub(f"{MASK}@", url) for url in spec.start_urls[:10]]
     return [(url, bool(re.match(r"https?://", url))) for url in shown]
 
 
 def parameters(spec: CrawlSpec) -> list[tuple[str, str]]:
-    """Names and values of what was asked for beyond the usual; of secrets the names only."""
+    """Names and values of what the crawl was asked for beyond the defaults, without the values of secrets."""
     return [(name, text) for name, value in _given(spec.shown()) if (text := pretty(value))]
 
 
@@ -134,7 +134,7 @@ def _given(spec: CrawlSpec) -> Iterator[tuple[str, Any]]:
 
 
 def pretty(value: Any) -> str:
-    """Lines of JSON whose invisible characters are visible; empty for nothing."""
+    """Indented JSON with visible escapes for invisible characters; an empty text for an empty value."""
     if not value:
         return ""
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
@@ -154,7 +154,7 @@ class RunRow(NamedTuple):
 
 class Runs(NamedTuple):
     rows: list[RunRow]
-    #: The greatest values among them, at least 1: how long a full bar is.
+    #: The greatest value of each column, at least 1: the value of a full bar. Its `job` has no meaning.
     most: RunRow
 
 

@@ -25,11 +25,11 @@ from gateway.web.schemas.types import JobsFilter, JobsQuery, QueryModel, UserId
 
 router = Pages()
 
-#: Spans of time that a view may be about, so that a saved one stays true.
+#: Time spans that end now, which a view can show: a saved view with a span stays up to date.
 LAST = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
 #: Why a job waits, in a few words.
 WAITING = {reason: f"waits {WAITS_FOR[reason]}" for reason in WaitingReason}
-#: Fields that a filter says in words, in this order.
+#: Fields of a filter, each with the words that show it, in the order in which they are shown.
 _SAID = {
     "q": "text",
     "user": "user",
@@ -46,7 +46,7 @@ _SAID = {
     "finished_since": "ended from",
     "finished_until": "ended before",
 }
-#: Lists that a chip leads to. Their names mean the same as on the overview: a partial run has found something.
+#: Views that the page offers. Their names mean the same as on the overview: a partial run counts as not failed.
 _VIEWS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("All", {"sort": "newest"}),
     ("Running", {"status": ["running"]}),
@@ -58,8 +58,8 @@ _VIEWS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 class JobsPageQuery(JobsQuery):
-    """That of `GET /jobs`, a user whose jobs these are (`user_id` in a page's address is the user as whom an admin
-    looks), and a span that ends now.
+    """The query of `GET /jobs`, with a time span that ends now (`last`), and with the owner of the jobs as `user`,
+    because `user_id` in a page's address is the user as whom an admin looks.
     """
 
     user: UserId | None = Field(default=None)
@@ -87,7 +87,7 @@ async def jobs(request: Request, parts: Parts, caller: Called) -> Response:
         found=found,
         problems=problems,
         given={name: value for name, value in given.items() if name != "after"},
-        # without the user as whom an admin looks
+        # `user_id` is the user as whom an admin looks, and no condition
         condition={name: value for name, value in given.items() if name not in {"after", "user_id"}},
         filter=_filter(query),
         views=_VIEWS,
@@ -103,12 +103,12 @@ async def jobs(request: Request, parts: Parts, caller: Called) -> Response:
 
 
 async def _schedule_name(asked: JobsPageQuery, parts: GatewayParts, caller: Caller) -> str | None:
-    """What the schedule is called that the list is about, if the caller may see it."""
+    """The name of the schedule whose runs the list shows, if the caller may see the schedule."""
     if asked.schedule_id is None:
         return None
     query = SchedulesQuery(q=asked.schedule_id, user_id=asked.user_id)
     found = (await parts.threads.run(schedules_page, query, parts, caller)).schedules
-    # the text may stand elsewhere in another one
+    # the search also finds schedules that have this id as text elsewhere
     names = (one.name or one.spider or one.site for one in found if one.schedule_id == asked.schedule_id)
     return next(names, None)
 
@@ -135,7 +135,7 @@ Query = TypeVar("Query", bound=QueryModel)
 
 
 def _read(kind: type[Query], request: Request) -> tuple[Query, list[str]]:
-    """The query, and what is wrong with it. A form also sends the fields that are empty."""
+    """The query without empty fields, which a form sends too, and the problems of a query that is invalid."""
     given: dict[str, Any] = {}
     for name, value in request.query_params.multi_items():
         if value.strip():

@@ -30,9 +30,9 @@ router = Pages()
 
 #: Jobs of each list.
 _SHORT = 8
-#: As many jobs as can run at once on a platform of usual size: of more, the pages per second are not added up.
+#: Most running jobs whose pages per second are added up. A platform of usual size runs fewer at once.
 _MOST = 200
-#: What an ended job can have become, from the bottom of a bar to its top.
+#: The statuses of ended jobs, in the order of their parts in a bar, from its bottom to its top.
 _ENDS = (JobStatus.FINISHED, JobStatus.PARTIAL, JobStatus.ERROR, JobStatus.CANCELLED)
 #: Bars of the last hour.
 _BARS = 12
@@ -55,7 +55,7 @@ async def _lists_and_figures(parts: GatewayParts, caller: Caller) -> tuple[dict[
             return await _lists(parts, caller), None
         lists, facts = await asyncio.gather(_lists(parts, caller), _facts(parts))
     except UnavailableError:
-        # the health says so, and what to do
+        # the health says that the database is away, and what to do
         return {}, None
     return lists, _figures(parts, facts, lists["running"])
 
@@ -70,8 +70,8 @@ async def _lists(parts: GatewayParts, caller: Caller) -> dict[str, JobPage]:
 
 
 async def _last_ended(parts: GatewayParts, caller: Caller) -> list[JobSummary]:
-    """The last end first. No index has a user's jobs by their end: what is older than the last hour are a user's
-    newest jobs.
+    """The jobs that ended last, the latest first. For one user, jobs that ended more than an hour ago are chosen by
+    their creation, because no index has a user's jobs by their end.
     """
     queries = parts[JobQueries]
     if caller.user_id is None:
@@ -93,11 +93,11 @@ class OutcomeShare(NamedTuple):
 
     name: str
     runs: int
-    #: Those that did not fail; a partial one has found something.
+    #: Runs that succeeded or are partial: a partial run has found something.
     good: int
     failed: int
     cancelled: int
-    #: The good ones of those that were not cancelled; `None` if all were.
+    #: The share of good runs among those that were not cancelled, 0 to 1; `None` if all were cancelled.
     success: float | None
 
 
@@ -115,18 +115,18 @@ class Bars(NamedTuple):
     """The ends of the last hour, as stacked bars in a picture of 480 × 96 units."""
 
     parts: list[Part]
-    #: How many jobs have become what.
+    #: How many jobs ended with each status.
     totals: dict[JobStatus, int]
-    #: The ends of the tallest bar.
+    #: How many jobs ended in the tallest bar.
     most: int
 
 
 class Figures(NamedTuple):
     facts: PlatformFacts
     nodes: list[NodeView]
-    #: `None` if more jobs run than are looked at.
+    #: The pages per second of all running jobs; `None` if more jobs run than are added up.
     pages_per_s: float | None
-    #: The start of the hour that the following are about, as a query spells it.
+    #: The start of the hour that the fields below cover, in ISO 8601 for a query.
     since: str
     bars: Bars
     pages: int
@@ -189,7 +189,7 @@ def _bars(ends: Collection[EndedJob], now: datetime) -> Bars:
 
 
 def _place(moment: datetime, now: datetime) -> int:
-    """The bar of this moment; the last one is the present."""
+    """The index of the bar in which this moment is; the last bar ends now."""
     back = max(timedelta(), now - moment) / (WINDOW / _BARS)
     return max(0, _BARS - 1 - int(back))
 

@@ -1,8 +1,8 @@
-"""The console's shell: what all pages share. A page is a chapter of its own beside this one.
+"""The console's shell: what all pages share. Each subject has a module of its own beside this one.
 
 To add a page:
-1. `router = Pages()` in the chapter of its subject, and the chapter's router in `gateway/application.py`.
-2. `@router.page("/console/things")`, and below it `@needs(Scope.READ)`: who may see the page.
+1. `router = Pages()` in the module of its subject, and the module's router in `gateway/application.py`.
+2. `@router.page("/console/things")`, and below it `@needs(Scope.READ)`, which says who may see the page.
 3. The function takes what the route takes (`parts: Parts`, `caller: Called`, a query model), calls the route's own
    function, and ends with `return page(request, "things.html", things=found)`. A plain `def` runs in a thread.
 4. The template extends `base.html`, fills the blocks `title` and `main` (also `actions`, `scripts`), and takes what
@@ -36,7 +36,7 @@ _HEADERS = {"Content-Security-Policy": POLICY}
 
 
 class Pages(Router):
-    """Routes of pages. They are GET only: whatever changes something is a call of the API."""
+    """A router for pages, which are read with GET only: all changes are calls of the API."""
 
     def __init__(self) -> None:
         super().__init__(include_in_schema=False, default_response_class=HTMLResponse)
@@ -80,7 +80,7 @@ class Viewer(NamedTuple):
     #: The user as whom an admin looks.
     looks_as: str | None
     csrf_token: str | None
-    #: Of the session for which the page is made.
+    #: The id of the session for which the page is made.
     session_id: str | None
 
     @classmethod
@@ -160,6 +160,6 @@ async def sign_in(request: Request, target: Annotated[str, Query(alias="next")] 
 
 
 def sign_in_address(page: URL) -> str:
-    """Where a browser without a session is sent to; from there it comes back to `page`."""
+    """The address of the sign-in for a browser without a session; the sign-in leads back to `page`."""
     here = page.path + (f"?{page.query}" if page.query else "")
     return f"{SIGN_IN_PAGE}?{urlencode({'next': here})}" if here != "/" else SIGN_IN_PAGE

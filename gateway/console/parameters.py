@@ -1,4 +1,4 @@
-"""A form's fields from the JSON Schema of a spider's parameters; what no field can hold is a field of JSON."""
+"""A form's fields, made from the JSON Schema of a spider's parameters. Values that fit no field are typed as JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-#: Fields that one form has at most; the others are written as JSON.
+#: Most fields of one form; further parameters are typed as lines `name=value`.
 MAX_FIELDS = 100
 _NULL: dict[str, Any] = {"type": "null"}
 _INPUTS = {"string": "text", "integer": "number", "number": "number", "boolean": "tick"}
@@ -19,7 +19,7 @@ class ParameterField(NamedTuple):
     kind: str
     description: str
     required: bool
-    #: As the field shows it.
+    #: The value as the field shows it.
     value: Any
     #: JSON of the default: a field that has this value is not sent. Empty without a default.
     default: str = ""
@@ -35,19 +35,21 @@ class ParameterForm(NamedTuple):
     fields: list[ParameterField]
     #: Whether further parameters may be given, which are strings.
     is_open: bool
-    #: The further ones that are given, as `name=value` in lines.
+    #: The given parameters that have no field, one `name=value` a line.
     further: str
 
 
 def parameter_form(schema: Mapping[str, Any] | None, given: Mapping[str, Any], *, own: bool) -> ParameterForm:
-    """`given` are parameters to fill in. `own`: the spider is the platform's, and takes none but those it names."""
+    """The form for a spider's parameters, filled with `given`. `own` says that the spider is the platform's own,
+    which takes only the parameters in its schema.
+    """
     properties = (schema or {}).get("properties")
     named = dict(list(properties.items())[:MAX_FIELDS]) if isinstance(properties, dict) else {}
     required = (schema or {}).get("required", ())
     fields = [
         _field(name, _resolved(one, schema or {}), given, is_required=name in required) for name, one in named.items()
     ]
-    # those with a value come first, then those that have to be given
+    # required fields come first, then those with a given value
     fields.sort(key=lambda one: (not one.required, one.name not in given))
     further = {name: value for name, value in given.items() if name not in named}
     lines = "\n".join(
@@ -57,7 +59,7 @@ def parameter_form(schema: Mapping[str, Any] | None, given: Mapping[str, Any], *
 
 
 def _resolved(schema: Any, whole: Mapping[str, Any]) -> dict[str, Any]:
-    """Without `null` among its alternatives, and with what its reference names."""
+    """The schema of a parameter without `null` among its alternatives, and with its reference (`$ref`) resolved."""
     if not isinstance(schema, dict):
         return {}
     choices = schema.get("anyOf") or schema.get("oneOf")
@@ -109,7 +111,7 @@ def _kind(schema: dict[str, Any]) -> str:
 
 
 def _type(schema: dict[str, Any]) -> str | None:
-    """`None` for one thing or another."""
+    """The type in the schema, `null` aside; `None` if several types are allowed."""
     kind = schema.get("type")
     kinds = [one for one in kind if one != "null"] if isinstance(kind, list) else [kind]
     return str(kinds[0]) if len(kinds) == 1 else None

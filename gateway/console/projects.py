@@ -1,4 +1,4 @@
-"""`/console/projects`: what is deployed, its versions and spiders; for admins also what its crawls are given."""
+"""`/console/projects`: deployed projects, their versions and spiders, and for admins their variables and settings."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ProjectQuery(QueryModel):
 class ShownSpider(NamedTuple):
     info: SpiderView
     parameters: list[ParameterField]
-    #: Whether it takes further parameters.
+    #: Whether the spider takes parameters besides those in its schema.
     is_open: bool
 
 
@@ -88,7 +88,7 @@ def _shown(info: SpiderView) -> ShownSpider:
 
 
 def _given(project: str, parts: GatewayParts, caller: Caller) -> dict[str, Any] | None:
-    """What admins may see of what a deployed project gives to its crawls."""
+    """The variables and settings of a deployed project; `None` for the platform's own, and for others than admins."""
     if Scope.ADMIN not in caller.scopes or project == DEFAULT_PROJECT:
         return None
     settings = get_settings(project, parts)

@@ -1,4 +1,4 @@
-"""What a crawl asked for: the tab with its requests, the slowest first, and links that leave some of them out."""
+"""The tab with a crawl's requests, and the links that filter them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Choice(NamedTuple):
 def requests_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
     asked = request.query_params
     given = {name: asked[name] for name in _FILTERS if asked.get(name)}
-    # the table's own, which stay when another filter is chosen
+    # parameters that stay when another filter is chosen
     kept = {name: asked[name] for name in ("q", "sort", "attempt") if asked.get(name)}
     wanted = {name: value for name, value in given.items() if name != "attempt"}
     found = parts[JobOrSchedule].whole(job_id)
@@ -96,7 +96,7 @@ def requests_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
 
 
 def _left_out(job: Job | None, given: dict[str, str]) -> tuple[int, str | None]:
-    """How many requests are not in the record; and what is wrong with the filters."""
+    """How many requests are not in the record, because it is full; and the problem of invalid filters, or `None`."""
     try:
         query = RequestsQuery.model_validate(given)
         return left_out_of(job, attempt_of(job, query.attempt)), None
@@ -115,14 +115,14 @@ def _has_failures(job: Job | None) -> bool:
 
 
 def _columns(given: dict[str, str], *, has_failures: bool) -> str:
-    """What one filters by is to be seen, and a failure where there is one."""
+    """The columns as JSON. Columns of a given filter are shown, and those of failures if there are failures."""
     shown = {None, *given, *(["failed"] if has_failures else [])}
     columns = [{**one, "hidden": _SHOWN_WITH.get(one["name"]) not in shown} for one in _COLUMNS]
     return orjson.dumps(columns).decode()
 
 
 def _attempts(job: Job | None, current: str | None, kept: dict[str, str]) -> list[Choice]:
-    """Of a job that has several."""
+    """The attempts to choose from, if the job has several."""
     if job is None or len(job.attempts) < 2:  # noqa: PLR2004 - several
         return []
     counts = str(job.attempt)

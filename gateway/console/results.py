@@ -22,7 +22,7 @@ router = Pages()
 
 #: Files on one page.
 FILES = 100
-#: Types that all browsers show as pictures, and the largest one that a page shows by itself.
+#: Media types that all browsers show as pictures, and the bytes of the largest picture that a page shows.
 PICTURES = frozenset(
     f"image/{kind}"
     for kind in ("png", "jpeg", "gif", "webp", "avif", "svg+xml", "bmp", "x-icon", "vnd.microsoft.icon")
@@ -45,7 +45,7 @@ class Nothing(NamedTuple):
 @needs(Scope.READ)
 def items_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
     found = parts[JobOrSchedule].job(job_id)
-    # its last items are there before it is settled
+    # until the job is settled, further items can still come
     is_live = found is None or not found.settled
     return tab(request, job_id, parts, "items", nothing=why_nothing(found, "items"), is_live=is_live)
 
@@ -87,7 +87,7 @@ def is_picture(file: FileView) -> bool:
 
 
 def refused(job: Job | None) -> list[dict[str, str]]:
-    """The first files that were not kept, of each attempt: attempt, name and reason."""
+    """Attempt, name and reason of the files that were not kept, of each attempt the first ones."""
     ends = [attempt.exit for attempt in job.attempts.values() if attempt.exit] if job else []
     return [{"attempt": str(end.attempt), **one} for end in ends if end.files for one in end.files.refused]
 

@@ -45,9 +45,10 @@ router = Pages()
 OWN = "own"
 _DAYS = 7
 _DAY = timedelta(days=1)
-#: How far zones are from UTC at most: a day somewhere lies within this much more of the day in UTC.
+#: The greatest offset of a time zone from UTC. A day in any zone lies within the day in UTC and this time around it.
 _FAR = timedelta(hours=14)
-#: Weeks that can be shown: the calendar's ends have none before or after them.
+#: The first and the last day from which on a week can be shown. At the ends of `datetime`, there is no week before or
+#: after.
 _FIRST, _LAST = date(2000, 1, 1), date(2999, 12, 31)
 #: Runs of a day that are shown one by one; more are counted.
 _SHOWN = 4
@@ -108,12 +109,12 @@ class WeekRun(NamedTuple):
 
     #: `09:00`.
     clock: str
-    #: What its mark looks like.
+    #: The kind of its mark.
     status: str
     word: str
     job_id: str | None
     reason: str
-    #: By how much the clocks have moved before it, such as `+1 h`.
+    #: By how much the clocks have moved since the run before, such as `+1 h`; empty if they have not.
     clocks: str
 
 
@@ -121,7 +122,7 @@ class Day(NamedTuple):
     """The occurrences of one schedule on one day."""
 
     runs: list[WeekRun]
-    #: How many there are of each kind, if they are too many to show: status, word, number.
+    #: Status, word and number of the runs of each kind, if there are too many to show one by one.
     counts: list[tuple[str, str, int]]
 
 
@@ -179,7 +180,7 @@ def _zone(name: str) -> tzinfo:
 
 
 def _row(schedule: CalendarSchedule, zone: tzinfo | None, dates: Sequence[date]) -> WeekRow:
-    """`zone` is `None` for the schedule's own."""
+    """A schedule's row. `zone` is `None` for the time zone of the schedule."""
     zone = zone or parse_time_zone(schedule.timezone)
     by_day: dict[date, list[WeekRun]] = {day: [] for day in dates}
     past = [(run.due, _past(run, zone)) for run in schedule.past]
@@ -271,7 +272,7 @@ def one_schedule(
 
 
 class EditQuery(QueryModel):
-    """What another spider takes, before the schedule is changed to it."""
+    """The spider whose fields the form shows, before the schedule is changed to this spider."""
 
     project: Name | None = None
     version: Name | None = None
@@ -309,7 +310,7 @@ def edit_schedule(
         schedule=schedule,
         chosen=chosen,
         offered=offered(chosen, parts),
-        # that of the schedule may be deployed nowhere now
+        # the schedule's own project might no longer be deployed
         projects=sorted({*versions, chosen.project}),
         versions=versions.get(chosen.project, []),
         env={"text": "\n".join(f"{name}={value}" for name, value in env.items()), "given": _json(env) if env else ""},

@@ -1,4 +1,4 @@
-"""`/console/sites`: where is searched, how politely, and what for; how that fares, and runs by hand."""
+"""`/console/sites`: sites and their targets, to see, to change and to run, and how their runs have ended."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SitesPageQuery(SitesQuery):
 
 
 class SitePageQuery(QueryModel):
-    #: The last target of the page of targets before.
+    #: The number of the last target on the previous page of targets.
     after: Annotated[str, Query(pattern="^[0-9]{1,15}$")] | None = None
     user_id: UserId | None = None
 
@@ -64,7 +64,9 @@ async def _still(name: str, parts: GatewayParts, caller: Called) -> int:
 
 
 async def _fared(parts: GatewayParts, caller: Called) -> dict[str, SiteRunsView]:
-    """By the sites' names, how their runs of the last week have ended; figures of everybody's runs are for admins."""
+    """How the runs of each site have ended in the last week, by the site's name; empty unless the caller is an admin,
+    because the figures are of everybody's runs.
+    """
     if Scope.ADMIN not in caller.scopes:
         return {}
     report = await queue_status(QueueQuery(hours=_HOURS), parts)
@@ -116,7 +118,7 @@ def _choices() -> dict[str, Any]:
 
 
 def _texts(site: SiteView | None) -> dict[str, str]:
-    """Its objects, as the fields of the form show them."""
+    """The selectors, payload and expectations of a site as text for the fields of the form."""
     if site is None:
         return dict.fromkeys(("selectors", "payload", "expect"), "")
     expect = site.expect.model_dump(mode="json", exclude_defaults=True) if site.expect else None

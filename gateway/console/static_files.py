@@ -39,7 +39,7 @@ class StaticFiles:
         return digest.hexdigest()[:12]
 
     def address(self, name: str) -> str:
-        """Raises `KeyError` for a file that is not there."""
+        """The address of a file, which has the version. Raises `KeyError` if there is no such file."""
         if name not in self._files:
             raise KeyError(name)
         return f"{FOLDER}{self.version}/{name}"
