@@ -60,7 +60,7 @@ class AuditEntry(BaseModel, extra="forbid", populate_by_name=True):
     last_at: datetime | None = None
 
 
-# --- the `audit` collection: written once, never changed, forgotten after a time
+# --- the `audit` collection: entries are never changed, except for the counts of failed logins, and removed in time
 
 _NAMESPACE = uuid.UUID("5a0c2a52-7a0e-4f5e-9d6b-0f2f6f1f7a11")
 
@@ -88,7 +88,7 @@ class AuditStore:
 
     @state_change("audit.insert")
     def insert_documents(self, documents: Sequence[Document]) -> None:
-        """Insert the entries. Those that are there already, because an answer was lost, stay."""
+        """Insert the entries. Entries that exist already, because an earlier answer was lost, stay as they are."""
         try:
             self._audit.insert_many(documents, ordered=False)
         except BulkWriteError as error:
@@ -96,7 +96,7 @@ class AuditStore:
 
     @state_change("audit.note_failures")
     def note_failures(self, at: datetime, failures: Mapping[str, int]) -> None:
-        """Note so many failed logins by address: there is one entry for each address and hour."""
+        """Add the numbers of failed logins, by address, to the entry of each address and hour."""
         hour = at.replace(minute=0, second=0, microsecond=0)
         first = {"at": at, "kind": AuditKind.LOGIN_FAILED, "resources": {}}
         self._audit.bulk_write(
@@ -134,16 +134,15 @@ def _conditions(wanted: AuditFilter) -> list[Document]:
 
 # --- notes who did what, without making any request wait.
 #
-# Entries are written together, twice a second, by a thread of their own: a store that is slow or away delays no
-# answer and fails no request. They wait for it in memory, up to `MOST`. So a process that is killed loses what was
-# noted in its last half second, and one that is stopped loses nothing while the store is there; the log has the same
-# calls.
+# A thread writes the entries together, twice a second, so a store that is slow or away neither delays nor fails a
+# request. Up to `MOST` entries wait for it in memory. A process that is killed loses the entries of its last half
+# second; one that is stopped loses nothing, provided that the store is there. The log has the same calls.
 
 log = structlog.get_logger()
 
 #: Seconds between two writes.
 INTERVAL = 0.5
-#: Entries that wait for a store that is away; the oldest make room, and the log says how many.
+#: Most entries that wait while the store is away. If there are more, the oldest are dropped; the log says how many.
 MOST = 20_000
 #: Entries of one write.
 _BATCH = 500
@@ -178,7 +177,7 @@ class AuditTrail:
             log.warning("audit_entries_lost", count=len(self._waiting))
 
     def note(self, at: datetime, **fields: Any) -> None:
-        """Note a call, with the fields of an `AuditEntry`. A model for each call takes as long as all the rest."""
+        """Note a call, with the fields of an `AuditEntry`. No model is made here, which would double the time."""
         known = {name: value for name, value in fields.items() if value is not None}
         entry = {"_id": secrets.token_hex(16), "at": at, "kind": AuditKind.CALL, **known}
         with self._lock:

@@ -25,7 +25,7 @@ class NodeVariables(NamedTuple):
     """The settings that all nodes share, by their names."""
 
     shared: Mapping[str, str]
-    #: Settings of stores that a node has to bring: there is a user of its own for it, which can be removed alone.
+    #: Settings of stores that a node has to bring, because it has users of its own there, which can be removed alone.
     needed: frozenset[str]
     files_url: str
 
@@ -37,8 +37,8 @@ class NodeVariables(NamedTuple):
 
 
 def is_for_nodes(url: str) -> bool:
-    """Whether nodes may be told this URL of a store, and can use it: it has no password, which would be the
-    platform's own, and no address that means another machine elsewhere.
+    """Whether nodes may get this URL of a store, and can use it: it has no password, which would be the platform's
+    own, and no host name that is valid on this machine only.
     """
     parts = urlsplit(url)
     return not (parts.password or _is_of_this_machine(parts.hostname or ""))
@@ -51,7 +51,7 @@ def _is_of_this_machine(host: str) -> bool:
 
 @define(eq=False, repr=False, slots=False)
 class Invitations:
-    """Raises PyMongo's errors."""
+    """Makes and accepts invitations. Methods raise PyMongo's errors."""
 
     _keys: KeyStore
     _issue: KeyIssue
@@ -63,10 +63,11 @@ class Invitations:
         return self._issue.issue(OPERATOR, [Scope.JOIN], expires_at=expires_at, note=note)
 
     def accept(self, key: ApiKey, name: str, has: Collection[str]) -> NodeVariables:
-        """What the node is told, which shall have this `name`, and `has` these settings. The invitation is used up.
+        """Use the invitation up, and return the settings for the new node, which gets this `name`. `has` are the
+        names of the settings that it has already.
 
-        Raises `ConflictError` if a node has the name, or lacks a setting, and `WrongKeyError` if the invitation was
-        used meanwhile.
+        Raises `ConflictError` if another node has the name, or the new one lacks a setting, and `WrongKeyError` if
+        the invitation was used meanwhile.
         """
         if missing := sorted(self._variables.needed.difference(has)):
             raise ConflictError(

@@ -19,9 +19,10 @@ from gateway.sites.site import OPERATOR
 from gateway.stores.documents import Documents
 from gateway.stores.mongo import Document, Repeating
 
-#: A key's last use is noted anew after that: the note is for finding keys that are not needed, not for an audit.
+#: A key's last use is noted at most this often: it shows which keys are not needed, and is no audit.
 USE_NOTED_EVERY = timedelta(minutes=10)
-#: Ended sessions that are noted per key. Beyond that, those that expire soonest are forgotten, and last until then.
+#: Most ended sessions that are noted per key. If there are more, those that expire soonest are dropped, and are valid
+#: again until they expire.
 MOST_ENDED = 1000
 _KEY = TypeAdapter(ApiKey)
 _APART = frozenset({"id", "ended_sessions"})
@@ -39,7 +40,7 @@ class KeyStore:
         document = {name: value for name, value in key._asdict().items() if name not in _APART and value is not None}
         try:
             new = {**document, "_id": key.id, "scopes": sorted(key.scopes)}
-            # a key whose secret nobody was told must not be taken for somebody else's
+            # compared by its secret, so that another key with the same id is not taken for this one
             Repeating(self._keys).insert_one(new, ours=["sha256"])
         except DuplicateKeyError:
             return False
@@ -54,7 +55,7 @@ class KeyStore:
         return self._documents.many(self._keys.find().sort([("created_at", ASCENDING)]))
 
     def get(self, key_id: str) -> ApiKey | None:
-        """`None` also for one that cannot be read: it opens nothing."""
+        """The key with this id; `None` if there is none, or if its document cannot be read."""
         return self._documents.optional(self._keys.find_one({"_id": key_id}))
 
     def use(self, key_id: str) -> ApiKey | None:
@@ -81,7 +82,9 @@ class KeyStore:
 
     @state_change("keys.end_session")
     def end_session(self, key_id: str, session_id: str, until: datetime) -> None:
-        """Note until when the ended session would have lasted; sessions that have expired by now are removed."""
+        """Note on the key that the session was ended; `until` is when it would have expired. Notes of sessions that
+        have expired are removed.
+        """
         document = self._keys.find_one({"_id": key_id}, {"ended_sessions": 1}) or {}
         noted: dict[str, datetime] = document.get("ended_sessions", {})
         lasting = sorted((end, name) for name, end in noted.items() if end > self._clock())
@@ -123,7 +126,7 @@ FIRST = "first"
 
 class Issued(NamedTuple):
     key: ApiKey
-    #: To be shown once: it cannot be read again.
+    #: The token is shown once, because it is not stored.
     token: Token
 
 

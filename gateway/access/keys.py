@@ -13,14 +13,14 @@ from gateway.errors import InvalidRequestError, NotYourUserError
 
 _KEY_PREFIX = "db"
 _ID_BYTES, _SECRET_BYTES = 6, 24
-#: Compared with the secret if there is no such key, so that this takes no less time.
+#: Compared with the secret's hash if there is no such key, so that the comparison takes the same time.
 _NOBODYS = "0" * 64
 
 
 class Scope(StrEnum):
     """What a key is for. `admin` includes all others but `join`, and `crawl` includes `read`."""
 
-    JOIN = "join"  # to become a crawl node, once: its owner learns the passwords of the stores
+    JOIN = "join"  # to become a crawl node, once: its owner learns Scrapyd's password
     METRICS = "metrics"  # to read the platform's figures, and nothing else
     READ = "read"  # to see its user's crawls, and what can be crawled
     CRAWL = "crawl"  # also to make, change and end crawls
@@ -40,15 +40,15 @@ class ApiKey(NamedTuple):
     id: str
     user_id: str
     scopes: frozenset[Scope]
-    #: Of the secret, in hex.
+    #: The SHA-256 of the secret, in hex.
     sha256: str
     created_at: datetime
     note: str | None = None
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
-    #: To within some minutes.
+    #: Exact to within `USE_NOTED_EVERY`.
     last_used_at: datetime | None = None
-    #: Ids of sessions that would still last, but were ended.
+    #: Ids of sessions that were ended before they expired.
     ended_sessions: frozenset[str] = frozenset()
 
     def is_valid(self, now: datetime) -> bool:
@@ -73,9 +73,9 @@ class Token(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """On whose behalf a request is carried out."""
+    """Who makes a request, and what the request may do."""
 
-    #: The user whose things it sees; `None` for everybody's.
+    #: The user whose jobs and schedules the caller may see; `None` for those of all users.
     user_id: str | None
     scopes: frozenset[Scope]
     key: ApiKey | None = None
@@ -94,7 +94,7 @@ class Caller(NamedTuple):
         return self.user_id in {None, user_id}
 
     def looking_as(self, user_id: str | None) -> Caller:
-        """An admin who asks to see what this user sees; any other caller stays what it is."""
+        """The caller restricted to what this user sees, if the caller is an admin; otherwise the caller as it is."""
         if user_id is None or self.user_id is not None:
             return self
         return self._replace(user_id=user_id, scopes=self.scopes - {Scope.ADMIN})
@@ -116,7 +116,7 @@ class Caller(NamedTuple):
         return self.key.user_id
 
     def only(self, user_id: str | None) -> str | None:
-        """The user whose things a list with this filter holds; `None` for everybody's. Raises `NotYourUserError`."""
+        """The user to whom a list with this filter is limited; `None` for all users. Raises `NotYourUserError`."""
         return self.user_id if user_id is None else self.acting_for(user_id)
 
 
@@ -131,7 +131,7 @@ class Seal:
         self._secret = secret.encode()
 
     def sign(self, key: ApiKey, *parts: object) -> str:
-        """A signature, which becomes worthless once the key's own secret is another."""
+        """A signature of these parts, which is valid only as long as the key has the same secret."""
         return hmac.new(self._secret, repr((key.id, key.sha256, *parts)).encode(), hashlib.sha256).hexdigest()
 
 
@@ -159,7 +159,7 @@ def digest(secret: str) -> str:
 # Like stream tokens, sessions are signed with a secret that all gateways share: every process can check them without
 # asking. They end with their key. A session that was ended before its time is noted on the key, which is read anyway.
 
-#: No session lasts longer; one that claims to is not valid.
+#: The longest lifetime of a session: one that expires later is not valid.
 LONGEST = timedelta(days=30)
 _SESSION_PREFIX = "cs"
 _SESSION_ID_BYTES = 12
@@ -201,7 +201,7 @@ def read_session(text: str) -> ConsoleSession | None:
     parts = _parts(text, _SESSION_PREFIX, 4)
     if parts is None or not parts[2].isdigit():
         return None
-    # no more digits than a time has: Python would take long over a million of them
+    # at most 15 digits, because Python takes long to read a million of them
     return ConsoleSession(parts[0], parts[1], int(parts[2][:15]), parts[3])
 
 

@@ -1,8 +1,7 @@
 """How many requests each caller may make, counted in Redis for all gateway processes together.
 
-It is a sliding window counter: a caller's count of the window before fades out as the present one goes on. It takes
-two small keys per caller and one script per request, for any limit. Nothing depends on Redis: while it is away, all
-requests are let through.
+It is a sliding window counter: the count of a caller's last window fades out during the present one. It needs two
+small keys per caller and one script per request, for any limit. While Redis is away, requests are let through.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from gateway.stores.redis import REQUEST_RATES, connect_async
 
 #: Seconds that a request may wait for a Redis that does not answer.
 _PATIENCE = 0.5
-#: Seconds after that in which no request asks Redis.
+#: Seconds after a failure in which no request asks Redis.
 _REST = 2.0
-#: Seconds for which the requests that are left are only estimated, and a refusal is repeated without asking Redis.
+#: Seconds for which a verdict is used again: remaining requests are estimated, and refusals repeated, without Redis.
 _FRESH = 1.0
 #: Callers whose verdict is remembered.
 _MOST = 1000
@@ -36,9 +35,9 @@ class Left(NamedTuple):
     #: Requests that are allowed in `window` seconds.
     quota: int
     window: int
-    #: How many of them are left.
+    #: How many of these requests are left.
     remaining: int
-    #: Seconds until there are more.
+    #: Seconds until more requests are allowed.
     reset: int
 
 
@@ -55,7 +54,10 @@ class _Known(NamedTuple):
 
 
 def parse_rates(text: str) -> tuple[RateLimitItem, ...]:
-    """`1200/minute;50/second`, the shortest window first; of each window the strictest limit. Raises `ValueError`."""
+    """The limits in text such as `1200/minute;50/second`: the strictest of each window, the shortest window first.
+
+    Raises `ValueError`.
+    """
     strictest = {item.get_expiry(): item for item in sorted(parse_many(text), key=lambda item: -item.amount)}
     return tuple(strictest[window] for window in sorted(strictest))
 
@@ -67,7 +69,7 @@ class RequestCounter:
         """`tell` is called with the error when Redis goes away, and with `None` when it is back."""
         self._tell = tell
         self._client = connect_async(url, timeout=_PATIENCE)
-        # the pool has the address; of this one only the scheme is used
+        # only the scheme of this URL is used: the connection pool has the address
         self._storage = RedisStorage(
             "async+redis://",
             implementation="redispy",
@@ -80,8 +82,8 @@ class RequestCounter:
         self._is_away = False
 
     async def take(self, caller: str, limits: Sequence[RateLimitItem]) -> Verdict | None:
-        """Count one request of this caller. Without an answer of Redis, an earlier refusal holds until its wait is
-        over; without a refusal, this returns `None`.
+        """Count one request of this caller, and return the verdict. If Redis does not answer, an earlier refusal is
+        repeated until its wait is over; without one, this returns `None`.
         """
         if time.monotonic() < self._rests_until:
             return self._refused(caller)

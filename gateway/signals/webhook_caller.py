@@ -21,7 +21,7 @@ from gateway.contract.public_address import Network, is_allowed
 
 #: Seconds for a whole call: look-up, connection, TLS, request and answer together.
 CALL_SECONDS = 10.0
-#: Seconds of these that connecting may take, all addresses together: a dead address leaves time for those after it.
+#: Seconds of a call that connecting may take. All addresses share them, so a dead one leaves time for the others.
 CONNECT_SECONDS = 5.0
 #: Addresses of one name that are tried.
 MAX_ADDRESSES = 16
@@ -103,7 +103,9 @@ class _CappedStream(httpcore.AsyncNetworkStream):
 
 
 class _CheckedBackend(httpcore.AsyncNetworkBackend):
-    """Resolves a name and connects to an address that was checked: it cannot change in between. For one call."""
+    """Resolves a name, checks its addresses and connects to one of them, so the address cannot change in between.
+    Each call has a backend of its own.
+    """
 
     def __init__(self, resolver: _Resolver, allowed: tuple[Network, ...], user_id: str) -> None:
         self._resolver = resolver
@@ -116,7 +118,7 @@ class _CheckedBackend(httpcore.AsyncNetworkBackend):
         found = await self._resolver.addresses(self._user_id, host, port)
         public = [address for address in found if is_allowed(address, self._allowed)]
         if not public:
-            # without the address: the user who gets this message may not know it
+            # without the address: the user who gets this message must not learn it
             raise httpcore.ConnectError("its host has no public address")
         self._opened = await self._connect_to_one(public, port)
         return _CappedStream(self._opened)
@@ -134,7 +136,7 @@ class _CheckedBackend(httpcore.AsyncNetworkBackend):
         raise httpcore.ConnectError("; ".join(failures))
 
     async def aclose(self) -> None:
-        """Close the connection, also if httpcore was interrupted in the midst of a handshake and leaves it open."""
+        """Close the connection, which httpcore leaves open if it is interrupted during a handshake."""
         if self._opened is not None:
             await self._opened.aclose()
 

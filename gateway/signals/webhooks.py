@@ -45,11 +45,11 @@ LEASE_SLACK = 10.0
 
 #: Most rounds under way in one worker.
 ROUNDS = 32
-#: Most of these rounds for one user.
+#: Most rounds under way in one worker for one user.
 USER_ROUNDS = 8
-#: Most of these rounds to one host.
+#: Most rounds under way in one worker to one host.
 HOST_ROUNDS = 8
-#: Users that one look visits, and jobs of each of them.
+#: Most users that one look visits, and most jobs of each that it reads.
 USERS = 50
 PAGE = 200
 #: Characters kept of why calls have failed.
@@ -67,9 +67,10 @@ class OutgoingCaller(Protocol):
 
 @define(eq=False, repr=False, slots=False)
 class Shares:
-    """Shares out rounds: a user may have one more under way while it has fewer than are still free. So one is always
-    left for a user who has none, even if all others fill up their share; and the same among the users of one host.
-    Such a threshold needs no list of waiting users (Choudhury and Hahne, *Dynamic queue length thresholds*, 1998).
+    """Shares rounds among users: a user may begin another round while it has fewer under way than are free. So one is
+    always left for a user who has none, even if all others use up their share. The users of one host share its rounds
+    in the same way. Such a threshold needs no list of waiting users (Choudhury and Hahne, *Dynamic queue length
+    thresholds*, 1998).
     """
 
     _users: Counter[str] = field(init=False, factory=Counter)
@@ -107,7 +108,7 @@ class Webhooks:
     _rounds: set[asyncio.Task[None]] = field(init=False, factory=set)
     #: Whether a job was left because there was no room; there may be room when a round ends.
     _left: bool = field(init=False, default=False)
-    #: The last user that was looked at. The users after it have their turn before those up to it have another one.
+    #: The last user that was looked at, empty before the first one. The look goes on with the users after it.
     _seen: str = field(init=False, default="")
     _hint: asyncio.Event = field(init=False, factory=asyncio.Event)
     #: Whether a look was asked for since the present one began with the first user.
@@ -133,7 +134,7 @@ class Webhooks:
             self._loop.call_soon_threadsafe(self._look_soon)
 
     def close(self) -> None:
-        """Calls under way are given up: they are made again once their lease lapses."""
+        """Stop, and give up the calls under way. They are made again when their lease has expired."""
         with self._lock:
             self._closed = True
             if self._loop is not None:
@@ -175,7 +176,7 @@ class Webhooks:
                 break
             await self._look_at(user)
         if self._seen or self._asked:
-            # a look was asked for, and not all users have been looked at since
+            # look again: not all users have been looked at since a look was asked for
             self._hint.set()
 
     async def _look_at(self, user_id: str) -> None:
@@ -208,7 +209,7 @@ class Webhooks:
             self._look_soon()
 
     async def _round(self, job: Job, end: float) -> None:
-        """Call a job's webhooks once and record what came of it. Ends at `end`, by the loop's clock."""
+        """Call a job's webhooks once, until `end` by the loop's clock, and record the outcome."""
         with about(job):
             failures = await self._call(job, end)
             for url, reason in failures.items():
@@ -248,7 +249,7 @@ class Webhooks:
         try:
             return await self._caller.post(user_id, url, body)
         except Exception as error:
-            # after any error of one receiver the others are still called, and the round has an end
+            # no error of one receiver may keep the others from being called, or the round from ending
             log.exception("webhook_call_broke")
             return type(error).__name__
 
@@ -259,7 +260,7 @@ class Webhooks:
 
 
 def round_seconds(calls: int) -> float:
-    """Seconds that a round of so many calls may take: as many as it takes if no receiver answers."""
+    """The most seconds that a round of so many calls can take, which is when no receiver answers."""
     return math.ceil(calls / AT_ONCE) * CALL_SECONDS + ROUND_SLACK
 
 
