@@ -37,7 +37,8 @@ from gateway.logs.store import ChunkOutline, LineCounts, LogChunk, LogStore, cou
 #: Segments that an index has at most; each then stands for several chunks.
 MAX_SEGMENTS = 2000
 MAX_TEXT = 200
-#: Where one line in so many has the text, all lines of a chunk are sorted by owner at once: one by one takes longer.
+#: If at least one of this many lines has the text, all lines of a chunk are sorted by logger and level at once, which
+#: is then faster than to look at each line with the text.
 _MANY = 4
 BEGIN, END = Position(0, 0), Position(999_999, 999_999_999_999_999)
 
@@ -85,11 +86,11 @@ class LogFilter(NamedTuple):
     def has_text(self, data: bytes) -> bool:
         if self.text.isascii():
             return self.text.encode() in data.lower()
-        # ASCII stays ASCII when it is casefolded
+        # a text with other characters cannot be in ASCII data, which stays ASCII when it is casefolded
         return not data.isascii() and self.text in _folded(data)
 
     def count(self, lines: LineCounts) -> int:
-        """Of those lines, by level and logger alone."""
+        """How many of these lines are wanted by level and logger; the text is not looked at."""
         return sum(count for (logger, level), count in lines.items() if self.takes(logger, level))
 
 
@@ -117,11 +118,11 @@ class Segment(NamedTuple):
 
 class LinesFound(NamedTuple):
     segments: list[Segment]
-    #: How far the log was looked at: the end of what there was of it, unless there is a `next`.
+    #: The position up to which the log was searched: its end at that time, unless there is a `next`.
     end: Position
-    #: Ends of the first wanted lines.
+    #: The positions at which the first wanted lines end.
     positions: list[Position]
-    #: Where to go on if the time was over before the stretch was.
+    #: Where to go on if the time ended before the stretch was searched.
     next: Position | None = None
 
     @property
@@ -143,7 +144,7 @@ class LogSearch:
     _redis: redis.Redis
 
     def index(self, job: Job, wanted: LogFilter) -> LogIndex:
-        """Where the lines of a level and logger are, without reading them. The filter's text is not looked at."""
+        """The lines of a level and logger, counted by segment, without reading them. The filter's text is ignored."""
         counts: Counter[tuple[str, str]] = Counter()
         segments: list[Segment] = []
         for position, end, stored in self._outline(job):
@@ -214,7 +215,9 @@ class LogSearch:
             yield live[-1].position, filter(partial(_begins_in, stretch), filter(wanted.accepts, live))
 
     def place(self, job: Job, wanted: LogFilter, number: int) -> tuple[Position, int]:
-        """Where to read for the wanted line with this number, and how many to pass over there. The first one is 1."""
+        """The position from which to read for the wanted line with this number (from 1 on), and how many wanted lines
+        to skip there.
+        """
         left = number - 1
         end = BEGIN
         for segment in self.index(job, wanted).found.segments:
@@ -233,7 +236,7 @@ class LogSearch:
         return [one for one in self._logs.outline(job.id) if one.position.attempt <= job.newest]
 
     def _count(self, job: Job, position: Position) -> LineCounts:
-        """Of a chunk that was stored without its counts."""
+        """The counts of a chunk that was stored without them."""
         chunk = self._logs.chunk_at(job.id, position)
         return {} if chunk is None else _counts(chunk)
 
@@ -278,7 +281,7 @@ def _found(segments: list[Segment], positions: list[Position], stretch: Stretch)
 
 
 def _joined(segments: list[Segment]) -> list[Segment]:
-    """At most about `MAX_SEGMENTS`: neighbours of the same attempt become one."""
+    """The segments, joined with neighbours of the same attempt so that there are about `MAX_SEGMENTS` at most."""
     size = -(-len(segments) // MAX_SEGMENTS)
     joined: list[Segment] = []
     count = size
@@ -324,16 +327,16 @@ def count_wanted(chunk: LogChunk, wanted: LogFilter) -> int:
     found = _count_lines_with(wanted.text, chunk.data)
     if not found or taken == lines:
         return found
-    if found < lines // _MANY or (wanted.logger and "\ufffd" in wanted.logger):  # it may stand for any bytes
+    if found < lines // _MANY or (wanted.logger and "\ufffd" in wanted.logger):  # U+FFFD can stand for any bytes
         return sum(1 for _ in wanted_ends(chunk, wanted))
-    # the lines to be looked through are the fewer ones, of those who are wanted or of all others
+    # look through the fewer lines: those with the wanted level and logger, or all others
     if taken * 2 <= lines:
         return _count_owned(chunk, wanted)
     return found - _count_owned(chunk, wanted, others=True)
 
 
 def _count_owned(chunk: LogChunk, wanted: LogFilter, *, others: bool = False) -> int:
-    """How many lines with the text have a level and logger that are wanted, or, `others`, that are not."""
+    """How many lines with the text have a wanted level and logger; with `others`, how many have not."""
     data = b"\n" + chunk.data
     logger = None if wanted.logger is None else wanted.logger.encode()
     owned = lines_owned_by(logger, wanted.level, others=others).findall(data)
@@ -363,7 +366,7 @@ def _takes(wanted: LogFilter, logger: bytes, level: bytes) -> bool:
 
 
 def _owner_before(data: bytes, start: int, known: int) -> tuple[bytes, ...] | None:
-    """Logger and level of the nearest line before the one at `start` that has a head, down to `known`."""
+    """Logger and level of the nearest line with a head before the line at `start`, not looked for before `known`."""
     while start > known:
         start = data.rfind(b"\n", 0, start - 1) + 1
         if owner := head_at(data, start):
@@ -390,7 +393,9 @@ def _lines_with(text: str, data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _folded_lines_with(text: str, data: bytes) -> Iterator[tuple[int, int]]:
-    """Casefolding moves what it changes, but leaves each newline: a line keeps its number."""
+    """As `_lines_with`, for a text that is not ASCII. Casefolding changes offsets, so lines are found by their
+    number, which stays the same.
+    """
     folded = _folded(data)
     breaks: list[int] = []
     number = known = 0

@@ -63,7 +63,9 @@ class ChunkOutline(NamedTuple):
 
 
 def count_lines(entries: Iterable[LogEntry], head_logger: str | None) -> LineCounts:
-    """A line without a head counts for the logger of the line that it belongs to, at first `head_logger`."""
+    """Count entries by logger and level. A line without a head counts for the logger of the line that it belongs to,
+    or for `head_logger` if it comes first.
+    """
     counts: Counter[tuple[str, str]] = Counter()
     for entry in entries:
         head_logger = head_logger if entry.cont else entry.logger
@@ -132,7 +134,7 @@ class LogStore:
             yield before
 
     def _grown(self, chunk: LogChunk, following: LogChunk) -> LogChunk:
-        """The chunk as it is by now if it has grown up to the `following` one since it was read."""
+        """The chunk, read again if it ended before `following` begins: it has then grown since it was read."""
         if chunk.attempt != following.attempt or chunk.end >= following.start:
             return chunk
         return self.chunk_at(chunk.job_id, Position(chunk.attempt, chunk.start)) or chunk
@@ -199,14 +201,16 @@ MAX_ENTRIES = 20_000
 MAX_BYTES = 32 << 20
 #: Entries that a stream keeps even if their lines have the greatest length.
 MIN_ENTRIES = 16
-#: The stream has the entry; or its name is taken by something else, which goes when its time to live is over. Who is
-#: connected has the entry as it is published, and who comes later finds it in MongoDB.
+#: Errors of Redis that are ignored: the stream has the entry already, or its key has another type, until it expires.
+#: Readers that are connected get the entry as it is published, and later ones find it in MongoDB.
 _IN_THE_WAY = ("equal or smaller than the target stream top item", "WRONGTYPE")
 
 
 @define(eq=False, repr=False, slots=False)
 class LogStream:
-    """All methods raise `redis.RedisError`; repeating any of them changes nothing that a reader could see."""
+    """The live end of logs in Redis. All methods raise `redis.RedisError`, and can be repeated without any change
+    that a reader sees.
+    """
 
     _redis: redis.Redis = field(alias="client")
     #: Seconds a stream lives after its last line.
@@ -223,7 +227,7 @@ class LogStream:
             for entry in entries:
                 name = f"{attempt_id.attempt}-{entry.end}"
                 pipeline.xadd(key, {"s": entry.start, "d": entry.to_json()}, id=name, maxlen=limit, approximate=True)
-            # each write renews the time to live: a key that was lost and made anew has lost it as well
+            # with each write, because a key that was lost and made anew has no time to live
             pipeline.expire(key, self._ttl)
             pipeline.publish(job_channel(attempt_id.job_id), log_event(attempt_id.attempt, list(entries)))
             answers = pipeline.execute(raise_on_error=False)
@@ -237,7 +241,7 @@ class LogStream:
 
 
 def _max_entries(entries: Sequence[LogEntry]) -> int:
-    """As many entries as fit into `MAX_BYTES` if all were as long as these."""
+    """How many entries fit into `MAX_BYTES` if all are as long as these are on average."""
     size = entries[-1].end - entries[0].start
     return max(MIN_ENTRIES, min(MAX_ENTRIES, MAX_BYTES * len(entries) // max(size, 1)))
 

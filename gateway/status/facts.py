@@ -35,13 +35,13 @@ Fact = TypeVar("Fact")
 WINDOW = timedelta(hours=1)
 #: How many ends are kept, the latest ones.
 MAX_ENDS = 20_000
-#: An end may become visible this long after the time that it bears.
+#: How long after its `finished_at` the end of a job can become visible.
 LATENESS = timedelta(seconds=15)
 
 
 @define(eq=False, repr=False, slots=False)
 class RecentEnds:
-    """Two threads must not use it at once."""
+    """The jobs that ended lately. Not thread-safe."""
 
     _statistics: JobStatistics
     _known: dict[str, EndedJob] = field(init=False, factory=dict)
@@ -84,8 +84,8 @@ class JobCounts:
     _kept_until: float = field(init=False, default=float("-inf"))
 
     def by_status(self) -> dict[JobStatus, int]:
-        """How many jobs there are in each state. Where counting takes long, the ended ones are those of an earlier
-        count, and are left out before the first one is done. Raises PyMongo's errors.
+        """How many jobs there are with each status. If counting takes long, the numbers of ended jobs are those of an
+        earlier count, and are left out until the first count is done. Raises PyMongo's errors.
         """
         under_way = self._count_ended()
         found = {status: self._queries.in_status(status) for status in JobStatus if status not in FINAL_STATUSES}
@@ -101,7 +101,7 @@ class JobCounts:
                 return None
             if self._counting is None or self._counting.done():
                 self._counting = Future()
-                # not of a pool: a process that ends waits for nobody's count
+                # not in a pool, whose threads a process would wait for at its end
                 threading.Thread(
                     target=self._carry_out, args=(self._counting,), name="ended-jobs", daemon=True
                 ).start()
@@ -116,7 +116,7 @@ class JobCounts:
         except BaseException as error:  # noqa: BLE001 - whoever waits gets it
             found, failed = self._ended, error
         now = self._monotonic()
-        # one that fails for lack of time is as dear as one that succeeds
+        # a count that ran out of time has cost as much as one that succeeded
         self._kept_until = now + SPARING * (now - began) if now - began > CHEAP else now
         self._ended = found
         if failed is None:
@@ -129,7 +129,7 @@ class JobCounts:
 
 log = structlog.get_logger()
 
-#: Seconds for which an answer is kept, also the answer that there is none.
+#: Seconds for which the facts are kept, or the answer that there are none.
 KEPT = 5.0
 #: Seconds that all queries may take together: a scraper of the metrics waits for no more than ten.
 PATIENCE = 4.0
@@ -138,7 +138,7 @@ MAX_DUE = 10_000
 
 
 class PlatformFacts(NamedTuple):
-    #: As `JobCounts` has them.
+    #: The numbers of `JobCounts.by_status`.
     by_status: dict[JobStatus, int]
     by_reason: dict[WaitingReason, int]
     #: Seconds for which the pending job that waits longest has been due.
@@ -194,7 +194,7 @@ class FactReader:
             return None
 
     def _read(self) -> PlatformFacts:
-        """Asks for all at once: each answer may be long on its way."""
+        """Ask all questions at the same time, because each answer can take long on a slow link."""
         now = self._clock()
         by_status = self._ask(self._counts.by_status)
         by_reason = self._ask(self._statistics.waiting_reasons)
@@ -228,7 +228,7 @@ class FactReader:
         )
 
     def _ask(self, read: Callable[Asked, Fact], *asked: Asked.args, **more: Asked.kwargs) -> Future[Fact]:
-        """In a thread, with this one's deadline."""
+        """Call `read` in another thread, with the deadline of this one."""
         return self._threads.submit(contextvars.copy_context().run, functools.partial(read, *asked, **more))
 
     def _alive(self, kind: str, now: datetime) -> int:
@@ -239,7 +239,7 @@ def _seconds_since(moment: datetime | None, now: datetime) -> float:
     return 0.0 if moment is None else max(0.0, (now - moment).total_seconds())
 
 
-# --- how the schedules fare: who fires them, how late, and what was fired last
+# --- the state of the scheduler: which beats fire the schedules, how late, and the last decisions
 
 
 class SchedulerReport(NamedTuple):
@@ -267,7 +267,7 @@ class SchedulerStatus:
     _clock: Clock = utc_now
 
     def report(self, latest: int) -> SchedulerReport:
-        """Raises `UnavailableError`."""
+        """The state of the scheduler, with the `latest` last decisions. Raises `UnavailableError`."""
         with mongo_errors():
             now, beats = self._clock(), self._heartbeats.all(BEAT)
             return SchedulerReport(
@@ -331,7 +331,7 @@ class QueueStatus:
     _clock: Clock = utc_now
 
     def report(self, window: timedelta) -> QueueReport:
-        """Raises `UnavailableError`."""
+        """The state of the queue, with the runs that ended within `window`. Raises `UnavailableError`."""
         with mongo_errors():
             now = self._clock()
             runs = self._statistics.ended(now - window, MAX_RUNS, of_sites=True)
@@ -370,6 +370,6 @@ def _performance(site: str, runs: list[EndedJob]) -> SitePerformance:
 
 def _durations(runs: list[EndedJob]) -> Durations | None:
     seconds = [(run.finished_at - run.started_at).total_seconds() for run in runs if run.started_at is not None]
-    # a node's clock may be a little off ours
+    # not below 0: a node's clock can differ a little from ours
     seconds = [max(0.0, duration) for duration in seconds]
     return Durations(mean(seconds), median(seconds), max(seconds)) if seconds else None

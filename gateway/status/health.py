@@ -71,7 +71,7 @@ _NOT_HEARD = (
     "see whether its tailer runs, and reaches MongoDB; if it is gone for good, `discoverybot nodes forget NAME`"
 )
 
-#: Every client may ask for the health. Addresses, and what is wrong there, are for admins only.
+#: Instead of details: every client may ask for the health, but addresses and their troubles are for admins only.
 _WHY = "GET /nodes says why, and what to do about each"
 
 
@@ -102,12 +102,14 @@ class Signs:
         return [node for node, report in self.nodes if _lives(report)]
 
     def living_processes(self) -> list[health.ProcessHeartbeat]:
-        """In the order in which they are replaced."""
+        """The last signs of the processes that live, in the order in which an upgrade replaces them."""
         signs = (sign for of_kind in self.processes.values() for sign in of_kind)
         return [sign for sign in signs if self.now - sign.at <= health.DEAD_AFTER]
 
     def running(self) -> list[Running]:
-        """All that lives and says its version, in the order of an upgrade. A node's version is that of its tailer."""
+        """All living nodes and processes that say their version, in the order of an upgrade. A node's version is that
+        of its tailer.
+        """
         nodes = [Running(NODE, node.id, node.version) for node in self.living() if node.version]
         return nodes + [Running(sign.kind, sign.name, sign.version) for sign in self.living_processes()]
 
@@ -126,7 +128,7 @@ def outdated(running: Sequence[Running]) -> tuple[str, list[Running]]:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """Of two releases, the later one's is greater. Text that is no version is no error here."""
+    """The numbers in a version, by which versions are compared. Text without numbers is no error here."""
     return tuple(map(int, re.findall(r"\d+", version)))
 
 
@@ -169,7 +171,7 @@ class NodeChecks:
 
     @staticmethod
     def _missed(signs: Signs) -> Iterator[tuple[str, str]]:
-        """What is wrong, and what to do. A node may leave that was drained, or that `SCRAPYD_URL` does not name."""
+        """Message and to-do about missing nodes. Drained nodes, and those not in `SCRAPYD_URL`, are not missed."""
         expected = [node for node, _ in signs.nodes if node.listed and node.draining_since is None]
         silences = [(node.id, signs.now - node.heartbeat_at) for node in expected]
         missed = [(name, silence) for name, silence in silences if health.DEAD_AFTER < silence <= MISSED_FOR]
@@ -206,7 +208,7 @@ class NodeChecks:
 
     @staticmethod
     def files(seen: Seen) -> Check:
-        """Whether the files that crawls write can be read, and stored. Only its own job misses one that cannot be."""
+        """Whether the files that crawls write can be read and stored. If one cannot, only its own job lacks it."""
         troubled = [node for node in seen().living() if node.troubles]
         if not troubled:
             return Check("ok", "every crawl's files can be read and stored")
@@ -241,9 +243,9 @@ def _failures(node: Node) -> str:
 
 # --- whether jobs wait though nodes have capacity: no worker dispatches, or one is wrong about which job may run
 
-#: A job that has been due for a shorter time is about to be started.
+#: How long a job must have been due to count: before that, it is about to be started.
 DUE_FOR = timedelta(seconds=5)
-#: The check fails if no job was started for so many seconds, between the first look at a job and this one.
+#: The check fails if no job was started for this many seconds since the first look that saw the same waiting job.
 IDLE_SECONDS = 5.0
 #: How many jobs are looked at.
 BATCH = 50
@@ -301,11 +303,12 @@ class IdleSlots:
 
 
 _BROKER_TIMEOUT = 2
-#: Seconds since a message was not taken, for which the broker counts as one that takes none.
+#: Seconds for which the broker counts as one that takes no messages, since it last did not take one.
 _REFUSES = 15.0
 #: Seconds for all checks together.
 _PATIENCE = 5.0
-#: Seconds after which a check that is still under way is reported as it was answered last; and for which that counts.
+#: Seconds after which a check that is still under way is reported with its last answer, and seconds for which this
+#: answer counts.
 _SOON, _LATELY = 0.5, 15.0
 _SLOW = Check("down", f"no answer within {_PATIENCE:g} s", "see whether it hangs, or the network on the way to it")
 _NO_MONGO = "start MongoDB, or set MONGO_URI; nothing is accepted until it answers"
@@ -318,7 +321,7 @@ _NEWER = (
 )
 #: An occurrence that has been due for longer is late: a few ticks, and what a busy machine takes for them.
 LATE_AFTER = timedelta(seconds=5)
-#: Repeated calls that failed for `_LASTING` seconds, the last one up to `_RECENT` seconds ago, are no accident.
+#: Calls that failed for `_LASTING` seconds, the last one up to `_RECENT` seconds ago, make the check fail.
 _LASTING, _RECENT = 15.0, 10.0
 #: Seconds by which a machine's clock may differ from MongoDB's.
 _CLOCK_OFF = 10.0
@@ -375,7 +378,7 @@ class Health:
         self._unreadable = UnreadableStore(database)
         self._heartbeats = health.HeartbeatStore(database, clock)
         self._threads = ThreadPoolExecutor(16, thread_name_prefix="health")
-        #: Each check as it is or was carried out last, and what was answered last, with the time (monotonic).
+        #: `_asked`: the present or last run of each check. `_answered`: its last answer, and the monotonic time.
         self._asked: dict[str, Future[Check]] = {}
         self._answered: dict[str, tuple[float, Check]] = {}
 
@@ -383,7 +386,7 @@ class Health:
         """Run all checks at the same time. One that is still under way since an earlier report is not begun again,
         and those that have answered lately keep no report waiting. One caller at a time.
         """
-        # first, so that no check can wait for a thread that waits for it
+        # submitted first, because the checks wait for it in threads of the same pool
         seen = self._threads.submit(self._signs).result
         nodes = self._node_checks
         checks: dict[str, Callable[[], Check]] = {
@@ -423,7 +426,7 @@ class Health:
         return answer
 
     def _last(self, name: str) -> Check:
-        """What the check answered lately."""
+        """The check's last answer, or `_SLOW` if it has not answered lately."""
         at, answer = self._answered.get(name, (float("-inf"), _SLOW))
         return answer if time.monotonic() - at < _LATELY else _SLOW
 
@@ -476,7 +479,7 @@ class Health:
         return Check("down", f"cannot be read: {counts}", todo)
 
     def _check_webhooks(self) -> Check:
-        """Whether webhooks are called when they are due. Their owners and addresses are not for every client."""
+        """Whether webhooks are called when they are due. Every client sees it, so it names no owners or addresses."""
         now = self._clock()
         waiting, since, failing = self._statistics.webhooks(now - self._late_after)
         failed = f"calls for {failing} ended jobs failed and are repeated" if failing else ""
@@ -498,7 +501,7 @@ def _check_processes(seen: Seen, kind: str, todo: str) -> Check:
 
 
 def _check_connections(seen: Seen) -> Check:
-    """Whether stores answer the processes that ask. A single failed call was repeated, so it is only reported."""
+    """Whether the stores answer all processes. A single failed call is only reported, because it was repeated."""
     now = seen().now
     found = [
         (one, sign.name, one.ago + (now - sign.at).total_seconds())
@@ -540,9 +543,11 @@ def _check_versions(seen: Seen) -> Check:
 
 
 def _living_signs(signs: Signs) -> Iterator[health.ProcessHeartbeat]:
-    """The last sign of life of each living process, and one of this process, by names that are no secret."""
+    """The last sign of life of each living node, worker and beat, and one of this process, with names that every
+    client may see.
+    """
     now = signs.now
-    # of a gateway only this one, which is its own witness
+    # of gateways only this one: its own sign is made below
     processes = (sign for sign in signs.living_processes() if sign.kind != health.GATEWAY)
     yield from (sign._replace(name=f"a {sign.kind}") for sign in processes)
     for node in signs.living():
@@ -557,7 +562,7 @@ def _living_signs(signs: Signs) -> Iterator[health.ProcessHeartbeat]:
 def _check_store(ping: Callable[[], object], todo: str) -> Check:
     try:
         if (seconds := _seconds(ping)) >= _SLOW_LINK:
-            # the first may have had to connect
+            # measure again, because the first ping might have had to connect
             seconds = _seconds(ping)
     except (PyMongoError, redis.RedisError) as error:
         return Check("down", f"no answer ({type(error).__name__})", todo)
@@ -579,7 +584,7 @@ def _check_redis(client: redis.Redis) -> Check:
     try:
         facts = client.info()
     except redis.RedisError as error:
-        # its user may be kept from it
+        # the user in REDIS_URL might not be allowed to call INFO
         return Check("ok", f"answers, and does not say how full it is ({type(error).__name__})")
     return _check_writable(facts)
 
@@ -603,7 +608,7 @@ def _known(check: Callable[[], Check]) -> Check:
     except PyMongoError as error:
         if isinstance(error, ConnectionFailure) or error.timeout:
             return UNKNOWN
-        # its text may name hosts, and this is for every client
+        # without the text of the error: it can name hosts, and every client sees the answer
         code = f" (code {error.code})" if isinstance(error, OperationFailure) and error.code else ""
         return Check("down", f"MongoDB answers, and refuses what this is known from{code}", _REFUSED)
 
