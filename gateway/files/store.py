@@ -35,7 +35,7 @@ _REPEATED = timedelta(seconds=10)
 #: Bytes of a part of an upload, and how many may be under way.
 PART = 5 << 20
 _PARTS_AT_ONCE = 2
-#: Names that are their own place in the store: nothing in them means anything to a file system, a shell or a URL.
+#: Names under which a file is stored as it is called: they mean nothing special to a file system, a shell or a URL.
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
 _LONGEST_PLAIN = 200
 #: The types that Python knows by itself: those of a machine's own list would differ from machine to machine.
@@ -77,7 +77,9 @@ def type_of(name: str) -> str:
 
 
 def place_of(attempt: AttemptId, name: str) -> str:
-    """Where the store has it: under its own name, if that is plain, so that other tools find it as well."""
+    """The path of a file in the store. It has the file's own name if this is plain, so that other tools find it, else
+    a hash of the name.
+    """
     is_plain = len(name) <= _LONGEST_PLAIN and _PLAIN.fullmatch(name)
     place = name if is_plain else f"~{hashlib.sha256(name.encode()).hexdigest()}"
     return f"{attempt.job_id}/{attempt.attempt}/{place}"
@@ -92,7 +94,7 @@ def _id(job_id: str, name: str, attempt: int) -> str:
 
 
 class FilesPlace(NamedTuple):
-    """Where files are stored. What is not given for S3, the usual `AWS_…` variables and files say."""
+    """Where files are stored. What is not given for S3 is taken from the usual `AWS_…` variables and files."""
 
     url: str
     endpoint: str | None = None
@@ -110,7 +112,7 @@ class FileBytes:
 
     @state_change("files.put")
     def put(self, place: str, pieces: Iterable[bytes]) -> None:
-        """Replace what is there. Nothing is there before the last piece is. An error of `pieces` passes through."""
+        """Store a file, or replace it. It becomes visible only when it is complete. Errors of `pieces` are raised."""
         with self._errors() as store:
             # an empty iterator would make a multipart upload without a part, which S3 refuses
             iterator = iter(pieces)
@@ -128,7 +130,7 @@ class FileBytes:
             return bytes(obstore.get_range(store, place, start=start, length=length))
 
     def shares_disk(self, folder: Path) -> bool:
-        """Whether its files take the same room as this folder's. Raises `OSError`."""
+        """Whether the store is a folder on the same file system as `folder`. Raises `OSError`."""
         parts = urlsplit(self._place.url)
         return parts.scheme != "s3" and Path(parts.path).stat().st_dev == folder.stat().st_dev
 
@@ -140,7 +142,7 @@ class FileBytes:
                 with suppress(FileNotFoundError):  # another process removes it as well
                     obstore.delete(store, [one["path"] for one in found])
             if isinstance(store, LocalStore):
-                # what a process that was killed has left half written has no name that is listed
+                # incomplete files of processes that were killed are not listed
                 remove_tree(Path(urlsplit(self._place.url).path) / prefix)
 
     @contextmanager
@@ -165,7 +167,7 @@ def _then(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 def _open(place: FilesPlace) -> LocalStore | S3Store:
     parts = urlsplit(place.url)
     if parts.scheme != "s3":
-        # of the process's own making: no other user of the machine needs to see it
+        # not readable by other users of the machine
         Path(parts.path).mkdir(mode=0o750, parents=True, exist_ok=True)
         return LocalStore(parts.path, automatic_cleanup=True)
     given = {
@@ -183,7 +185,7 @@ def _open(place: FilesPlace) -> LocalStore | S3Store:
     )
 
 
-# --- what there is, and the two together
+# --- the records of files, and records and bytes together
 
 
 class FileStore:
@@ -209,8 +211,8 @@ class FileStore:
     def page(
         self, job_id: str, attempt: int | None, after: str | None, limit: int
     ) -> tuple[list[FileRecord], str | None]:
-        """Up to `limit` files in the order of their names, after the name `after`, and the name to go on from; `None`
-        at the end. Of all attempts if `attempt` is `None`: then the latest of each name.
+        """Up to `limit` files in the order of their names, after the name `after`, and the name to go on from, which
+        is `None` at the end. If `attempt` is `None`, the files of all attempts, and of each name the latest.
         """
         found: list[FileRecord] = []
         since = f"{job_id}:" if after is None else f"{job_id}:{after}//:"
@@ -241,7 +243,7 @@ class FileStore:
         return self._data.read(record.place, start, length)
 
     def of_any(self, job_ids: Iterable[str]) -> list[str]:
-        """Those of the jobs that have files: few, mostly."""
+        """The ids of the jobs that have files. There is one query for each, because few jobs have files."""
         rest, found = set(job_ids), list[str]()
         while rest and (record := self._files.find_one(of_jobs(sorted(rest)), {"_id": 1})):
             found.append(record["_id"].partition(":")[0])
@@ -249,7 +251,7 @@ class FileStore:
         return found
 
     def delete(self, job_id: str) -> None:
-        """Delete all files of a job: first the bytes, so that no record means that nothing is left."""
+        """Delete all files of a job. The bytes are deleted first, so that no bytes are left without a record."""
         query = of_job(job_id)
         # most jobs have no file, and must not need the store
         with mongo_errors():

@@ -21,14 +21,14 @@ from gateway.jobs.store import JobStore
 from gateway.stores.documents import Documents
 from gateway.stores.mongo import Document
 
-#: Fields that are counted, inner ones included. Names beyond that are data rather than names.
+#: Most fields that are counted, inner ones included. If there are more, the names are more likely data.
 MAX_FIELDS = 300
-#: Characters: a field of a longer name is not counted, and an example is cut there.
+#: Most characters of the name of a field that is counted, and of an example, which is cut.
 MAX_NAME = 200
 MAX_EXAMPLE = 120
 #: Seconds that one look may count; the next one goes on.
 LOOK_SECONDS = 3.0
-#: A share that is lower than before by more than this is worth a look.
+#: A field counts as lower if its share has fallen by more than this.
 TOLERANCE = 0.05
 
 #: One name, or two for a field of an object: `("seller", "name")`.
@@ -66,7 +66,7 @@ def _type(value: Any) -> str:
 
 
 def _is_filled(value: Any) -> bool:
-    """As a crawl's expectations count it (`crawler/report/progress.py`)."""
+    """Whether a value fills its field, by the rule of a crawl's expectations (`crawler/report/progress.py`)."""
     if isinstance(value, str):
         return bool(value.strip())
     return value is not None and not (isinstance(value, list | dict) and not value)
@@ -154,7 +154,7 @@ class FieldCountStore:
     @state_change("item_fields.keep")
     def keep(self, counts: FieldCounts) -> None:
         document = counts.to_document()
-        # another look has just kept its own: what it has not counted is counted again
+        # if another look has just stored its counts, these are dropped, and the next look counts the items again
         with suppress(DuplicateKeyError):
             self._documents.collection.replace_one({"_id": document["_id"]}, document, upsert=True)
 
@@ -188,7 +188,7 @@ class FieldCounting:
 
     def _kept(self, job_id: str, attempt: int) -> FieldCounts:
         kept = self._counts.find(job_id, attempt)
-        # a batch of items need not become visible in its order: what came late is counted by beginning anew
+        # items of a batch can become visible out of order: if some came late, all are counted again
         if kept is None or self._items.count(job_id, attempt, up_to=kept.last) != kept.items:
             return FieldCounts(job_id, attempt)
         return kept
@@ -200,7 +200,7 @@ class FieldCounting:
         except JobNotFoundError:
             is_gone = True
         if is_gone:
-            # removed in between: what was counted of them must go, too
+            # the items were removed meanwhile, so their counts must be removed, too
             self._items.delete(counts.job_id)
 
 
@@ -210,7 +210,7 @@ class FieldCounting:
 class FieldFacts(NamedTuple):
     path: Path
     counted: FieldCount
-    #: The share of items that have it; and of the items of the runs before, `None` if none is known.
+    #: The share of items that fill the field, now and in the runs before; `None` if the runs before have no items.
     share: float
     share_before: float | None
 

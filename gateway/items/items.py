@@ -1,4 +1,4 @@
-"""Items. The place where its line ends in the attempt's spool names an item: shipping it twice changes nothing."""
+"""Items. An item's id is the offset at which its line ends in the attempt's spool, so it can be shipped twice."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class ItemStore:
 
     @state_change("items.delete")
     def delete(self, *job_ids: str) -> None:
-        """Delete them, and what was counted of them."""
+        """Delete the items of these jobs, and the counts of their fields."""
         Repeating(self._items).delete_of_jobs(job_ids, _BATCH)
         Repeating(self._counted).delete_of_jobs(job_ids, _BATCH)
 
@@ -128,7 +128,7 @@ class ItemFormat:
     first_batch = 8
 
     def begin(self, first: Callable[[int], Sequence[Item]]) -> None:
-        """Called before anything is encoded; `first` reads that many items from the very beginning of the result."""
+        """Prepare. Called once, before `encode`; `first(n)` reads the first `n` items of the whole result."""
 
     def encode(self, items: Sequence[Item]) -> bytes:
         """The next items, encoded; the first call also yields what stands before the first item."""
@@ -244,9 +244,9 @@ def _value(row: Row, name: str) -> Any:
 
 
 def _parse(raw: str) -> Row:
-    """The object in `raw`, which BSON could not hold. A line that is no JSON object is shown as it is."""
+    """The object in `raw`, which BSON could not hold. A line that is not a JSON object becomes the field `_raw`."""
     try:
-        # NaN and its like are Python's, not JSON's
+        # NaN and infinities are not JSON, but Python reads and writes them
         value = json.loads(raw, parse_constant=lambda _: None)
     except (ValueError, RecursionError):
         value = None
@@ -257,7 +257,7 @@ def as_json(value: Any) -> bytes:
     try:
         return orjson.dumps(value, default=str)
     except TypeError:
-        # integers beyond 64 bits, half surrogate pairs: what kept the item out of BSON
+        # orjson refuses what kept the item out of BSON: integers beyond 64 bits, half surrogate pairs
         return json.dumps(value, default=str, separators=(",", ":")).encode()
 
 
@@ -267,21 +267,21 @@ def _escaped(text: str) -> str:
 
 # --- looking for a text in items, one after the other: no index knows what fields a spider's items have
 
-#: Items, and seconds, that one look takes.
+#: Most items and most seconds of one look.
 _LOOK = 1000
 _LOOK_SECONDS = 0.5
 
 
 class ItemsLook(NamedTuple):
     items: list[Item]
-    #: How many were looked at, and the id of the last one; `None` if there was none: the end.
+    #: How many items were looked at, and the id of the last one, which is `None` if there were no more items.
     looked_at: int
     last: str | None
 
 
 def search(items: Iterator[tuple[str, Item | None]], limit: int, text: str) -> ItemsLook:
-    """Up to `limit` of the items, as `ItemStore.look` gives them, with the text in a value, case aside. A look may
-    find none, and not be at the end.
+    """Up to `limit` of the `items` (from `ItemStore.look`) that have the text in a value, in upper or lower case. A
+    look can find no item and still not be at the end.
     """
     wanted, found, looked_at, last = text.casefold(), list[Item](), 0, None
     until = time.monotonic() + _LOOK_SECONDS

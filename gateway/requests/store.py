@@ -1,7 +1,7 @@
 """The record of a crawl's requests: the bytes of each attempt's `requests.jsonl`, in compressed chunks as a log's.
 
-A chunk is named by the place where it begins. One document per request would cost ten times the space and the writes;
-a question is answered by reading all of a record, of which the crawl's limit bounds the size.
+A chunk's id has the offset at which it begins. One document per request would need ten times the space and the
+writes. Questions are answered by reading the whole record, whose size the crawl limits.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class RequestStore:
             self._requests.replace_one({"_id": chunk.id, "end": {"$lt": chunk.end}}, document, upsert=True)
 
     def chunks(self, job_id: str, attempt: int | None, since: RequestPlace | None = None) -> Iterator[RequestChunk]:
-        """In their order, from the one that holds `since` on; of all attempts if `attempt` is `None`."""
+        """The chunks in order, from the one with `since` on; of all attempts if `attempt` is `None`."""
         first, end = _range(job_id, attempt)
         if since is not None:
             at = {"_id": {"$gte": first, "$lte": _id(job_id, *since)}}
@@ -102,7 +102,7 @@ def read_chunk(document: Document) -> RequestChunk:
 # --- what is asked of a record
 
 Facts = dict[str, Any]
-#: What is known of a request, in the order of a table's columns, and what it is where a line does not say.
+#: The facts of a request in the order of a table's columns: name, type, and the value if a line does not have it.
 _KNOWN: tuple[tuple[str, type, Any], ...] = (
     ("url", str, ""),
     ("status", int, None),
@@ -117,14 +117,14 @@ _KNOWN: tuple[tuple[str, type, Any], ...] = (
     ("attempt", int, 1),
     ("at", int, None),
 )
-#: Milliseconds since the epoch at which the years of `datetime` end, as the times of a record are.
+#: The end of the last year of `datetime`, in milliseconds since the epoch, as the times of a record are.
 _END_OF_TIME = 253_402_300_800_000
 COLUMNS = tuple(name for name, _, _ in _KNOWN)
 Sort = Literal["at", "-ms", "-bytes"]
 
 
 class RequestPlace(NamedTuple):
-    """Where a line ends, in the record of which attempt."""
+    """The place of a request: the attempt whose record has its line, and the offset at which the line ends."""
 
     attempt: int
     end: int
@@ -136,7 +136,7 @@ class Recorded(NamedTuple):
 
 
 class RequestFilter(NamedTuple):
-    """`None` filters nothing."""
+    """Which requests are wanted. A field that is `None` does not restrict."""
 
     failed: bool | None = None
     redirected: bool | None = None
@@ -144,7 +144,7 @@ class RequestFilter(NamedTuple):
     slow_ms: int | None = None
     #: First and last of a range.
     status: tuple[int, int] | None = None
-    #: In the URL, or where it was redirected to, whatever the case.
+    #: Text in the URL, or in the URL of the redirection, in upper or lower case.
     q: str | None = None
 
     def takes(self, facts: Facts) -> bool:
@@ -165,15 +165,15 @@ class Cursor(NamedTuple):
     """The last request of a page."""
 
     place: RequestPlace
-    #: What the requests are sorted by; `None` where that is their place.
+    #: The value by which the requests are sorted; `None` if they are in the order of time.
     value: int | None = None
 
 
 class RequestsFound(NamedTuple):
     requests: list[Recorded]
-    #: Of the next page; `None` on the last one.
+    #: The cursor of the next page; `None` on the last page.
     next: Cursor | None
-    #: How many requests were looked at that no page before has looked at.
+    #: How many requests were looked at, without those that earlier pages have looked at.
     looked_at: int
 
 
@@ -196,11 +196,11 @@ LOOKED_AT_ONCE = 500
 
 
 def find_requests(store: RequestStore, job_id: str, attempt: int | None, question: Question) -> RequestsFound:
-    """Memory holds a page of them and one batch of chunks. In the order of time, a page may end early, and its cursor
-    goes on. Any other order takes a look at the whole record.
+    """A page of requests. Memory holds this page and one batch of chunks. In the order of time, a page can end early,
+    and its cursor goes on. For any other order, the whole record is read.
 
-    With `attempt`, what that attempt has left: where it went on from others, their requests are among them. Without,
-    each attempt's own.
+    With `attempt`, the requests in the record of that attempt: if it went on from earlier attempts, theirs are among
+    them. Without, each attempt's own requests.
     """
     if question.sort == "at":
         return _next(_lines(store, job_id, attempt, question.after.place if question.after else None), question)
@@ -235,7 +235,7 @@ def _largest(found: Iterator[Recorded], question: Question, most: int) -> list[R
 
 
 def _value(one: Recorded, name: str) -> int:
-    """-1, and so behind all others, for one that was not sent, or not answered."""
+    """The value to sort by: -1, behind all others, for a request that was not sent or not answered."""
     value: int | None = one.facts[name]
     return -1 if value is None else value
 
