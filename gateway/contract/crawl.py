@@ -1,4 +1,4 @@
-"""What a request or a site may change about how pages are fetched: an allow-list, not all of Scrapy's settings."""
+"""The fields of a crawl, what a request or a site may change about fetching, and what is expected of a crawl."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _line(text: str) -> str:
 
 
 def _proxy(url: str) -> str:
-    """Its errors never quote the URL: there may be a password in it."""
+    """The URL, if it is that of an http proxy. Errors never quote it, because it might hold a password."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -161,7 +161,7 @@ FieldName = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^.$\x
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
-# `gateway/contract/expectations.py` compares
+# `gateway/contract/expectations.py` compares it with what was found
 class Expect(BaseModel, extra="forbid", frozen=True, strict=True):
     """What a good crawl finds. A crawl that finds less is `partial` at best, and its message says why."""
 
@@ -209,17 +209,17 @@ class Number(NamedTuple):
     about: str | None = None
     #: What a form says below it.
     hint: str | None = None
-    #: Of a request without it; `None`: the spider or the platform decides.
+    #: Its value in a request without it; `None` if the spider or the platform decides.
     default: int | None = None
 
 
 class CrawlField(NamedTuple):
-    """What is declared of a crawl's field beside its type and, for a number, its words. All that compares crawls,
-    asks for them, hands them to nodes or shows them reads it here.
+    """What is declared of a crawl's field, beside its type and the words of a number. All code that compares crawls,
+    asks for their fields, hands them to nodes or shows them reads this.
     """
 
-    #: Whether it is part of a crawl's fingerprint: always, unless it is at its default, or never. A field of later
-    #: is no part of it at its default, so that fingerprints from before there was it stay.
+    #: Whether the field is part of a crawl's fingerprint: always, only if it is not at its default, or never. A field
+    #: that was added later is left out at its default, so that older fingerprints stay the same.
     identity: Literal["always", "given", "never"] = "given"
     #: The oldest protocol of the nodes that know it: others would leave it out in silence.
     protocol: int = 1
@@ -236,8 +236,8 @@ class CrawlSpec(BaseModel, frozen=True, extra="forbid"):
     project: Annotated[str, _FIRST] = DEFAULT_PROJECT
     #: Version of the project's egg; every attempt runs this one. `None` for our own project.
     version: Annotated[str | None, _FIRST] = None
-    #: How often that version has been replaced by another egg; absent for its first one. So the same request is
-    #: another one after it.
+    #: How often that version has been replaced by another egg; absent for its first egg. It makes the same request
+    #: another crawl after a replacement.
     replaced: Annotated[int | None, CrawlField(asked=False)] = None
     spider: Annotated[str, _FIRST]
     start_urls: Annotated[tuple[str, ...], _FIRST]
@@ -281,7 +281,7 @@ class CrawlSpec(BaseModel, frozen=True, extra="forbid"):
     settings: Annotated[dict[str, Any], CrawlField(protocol=SETTINGS_PROTOCOL)] = Field(default_factory=dict)
     #: Variables of the spider's environment, over those of the project.
     env: Annotated[dict[str, str], CrawlField(protocol=SETTINGS_PROTOCOL)] = Field(default_factory=dict, repr=False)
-    #: Set by a run of a site only: the site whose rate limit this crawl shares with all its other crawls.
+    #: Set only for a run of a site: the site whose rate limit this crawl shares with all other crawls of that site.
     site: Annotated[str | None, CrawlField("always", asked=False)] = None
     # it comes with the site
     site_rate_limit: Annotated[str | None, CrawlField("never", asked=False)] = None
@@ -306,7 +306,7 @@ def fields_of(model: type[BaseModel]) -> dict[str, CrawlField]:
 
 
 def numbers_of(model: type[BaseModel]) -> dict[str, Number]:
-    """The same of those that are numbers to ask for."""
+    """What is declared of those fields of a model that are numbers to ask for, by name."""
     fields = model.model_fields.items()
     return {name: one for name, field in fields for one in field.metadata if isinstance(one, Number)}
 
@@ -322,13 +322,13 @@ def is_given(spec: CrawlSpec, name: str) -> bool:
 
 
 def protocol_of(spec: CrawlSpec) -> int:
-    """The oldest protocol (`outbox.PROTOCOLS`) of nodes that can do all that the crawl itself asks for. What its
-    project gives it may need a newer one.
+    """The oldest protocol (`outbox.PROTOCOLS`) of nodes that can do everything that the crawl itself asks for. The
+    settings of its project might need a newer one.
     """
     return max((protocol for name, protocol in _LATER.items() if is_given(spec, name)), default=1)
 
 
-#: In an egg: what it depends on. `REQUIREMENTS_ON_TOP` counts where the first is not there.
+#: Files in an egg that say what it depends on. `REQUIREMENTS_ON_TOP` counts if the first is missing.
 REQUIREMENTS, REQUIREMENTS_ON_TOP = "EGG-INFO/requirements.txt", "requirements.txt"
 #: Bytes that they may have; a lock of five hundred packages with all their hashes takes a fifth.
 MAX_REQUIREMENTS = 2 << 20

@@ -1,11 +1,11 @@
-"""What a crawl may be given besides its spec: variables of its process's environment, and settings of Scrapy.
+"""What a crawl may be given besides its spec: environment variables of its process, and settings of Scrapy.
 
-Variables: any name but those by which the platform, Python or the system decides how a process runs.
+Variables may have any name except those by which the platform, Python or the system decides how a process runs.
 
-Settings, by who sets them. A project's are set by an admin, who may deploy code as well: all are allowed but those
-that have no effect on a node, or would lead past it (`refused_setting`). A crawl's are set by anybody who may crawl,
-and most of Scrapy's settings name a class, a file or an address: only those of `RUN_SETTINGS` are allowed, and those
-that the project opens.
+Settings are limited by who sets them. A project's are set by an admin, who may deploy code as well: all are allowed
+except those that have no effect on a node or would bypass it (`refused_setting`). A crawl's are set by anybody who
+may crawl, and most of Scrapy's settings name a class, a file or an address: only those of `RUN_SETTINGS` are allowed,
+and those that the project opens.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ MAX_PROJECT_BYTES, MAX_CRAWL_BYTES, MAX_HANDED_BYTES = 32 << 10, 16 << 10, 60 <<
 
 
 def check_variables(variables: Mapping[str, str], max_bytes: int, *, most: int = MAX_VARIABLES) -> None:
-    """Raises `ValueError` that names the variable, and never quotes a value."""
+    """Check the names, values, number and size. Raises `ValueError` that names a variable and never
+    quotes a value.
+    """
     if len(variables) > most:
         raise ValueError(f"there may be {most} variables")
     for name, value in variables.items():
@@ -199,7 +201,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
 
 
 def _keys(value: Any) -> list[Any]:
-    """Scrapy takes such a setting as JSON, too."""
+    """The names or places in a setting's value, which Scrapy also accepts as JSON text."""
     if isinstance(value, str):
         try:
             value = orjson.loads(value)

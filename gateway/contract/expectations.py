@@ -17,7 +17,7 @@ class Tally(NamedTuple):
 
     @property
     def error_rate(self) -> float:
-        """Share of what failed, requests and callbacks, among all that was tried; 0 before anything was."""
+        """Share of failed requests and callbacks among all that were tried; 0 before any was tried."""
         return self.errors / (self.pages + self.errors) if self.errors else 0.0
 
 
@@ -40,7 +40,7 @@ def breaches(expect: Expectation, tally: Tally) -> list[str]:
 
 
 def early_breaches(expect: Expectation, tally: Tally) -> list[str]:
-    """The same for a crawl that still runs: only what enough requests, or items, have shown."""
+    """The expectations that a running crawl has broken; each counts only after enough requests or items."""
     enough = expect.stop_early_after
     if enough is None:
         return []

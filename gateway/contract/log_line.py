@@ -19,8 +19,9 @@ LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
 #: Level of lines before the first head: what Python prints before logging is set up is seldom good news.
 HEADLESS_LEVEL = "ERROR"
 
-# Ours (`LOG_FORMAT` of the outbox), and Scrapy's default, which has neither zone nor milliseconds (taken as UTC).
-# Digits and white space are those of ASCII, as in bytes: text in Unicode has more of both, and the two must agree.
+# The head of our format (`LOG_FORMAT` of the outbox) or of Scrapy's default, which has neither zone nor milliseconds
+# and is taken as UTC. Only ASCII digits and white space match, as in the expressions for bytes below: Unicode text
+# has more of both, and the two expressions must agree.
 _HEAD = re.compile(
     r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{3}))?(?:Z|[+-]\d\d:?\d\d)? "
     r"\[([^\]\s]+)\] (DEBUG|INFO|WARNING|ERROR|CRITICAL): (.*)",
@@ -33,7 +34,8 @@ _TIME = rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{3})?(?:Z|[+-]\d\d:?\d\d)? 
 _LOGGER, _LEVEL = rb"[^\]\s]+", b"|".join(name.encode() for name in LEVELS)
 _HEAD_BYTES = re.compile(rb"%b\[(%b)\] (%b): " % (_TIME, _LOGGER, _LEVEL))
 _HEADS = re.compile(rb"^" + _HEAD_BYTES.pattern, re.MULTILINE)
-#: From the newline before it on. It is not repeated possessively: Python before 3.11.5 goes wrong with such a group.
+#: A line without a head, from the newline before it on. The group is not repeated possessively, because Python before
+#: 3.11.5 has a bug there.
 _LINE_WITHOUT_HEAD = rb"\n(?!%b\[%b\] (?:%b): )[^\n]*+" % (_TIME, _LOGGER, _LEVEL)
 _LINES_BEFORE_HEAD = re.compile(rb"(?:%b)*" % _LINE_WITHOUT_HEAD)
 _POSITION = re.compile(r"(\d{1,6})-(\d{1,15})", re.ASCII)
@@ -76,7 +78,7 @@ class LogEntry(NamedTuple):
 
     @classmethod
     def from_json(cls, start: int, end: int, data: bytes) -> Self:
-        """What `to_json` made of an entry, at these offsets."""
+        """The entry of which `to_json` made `data`, at these offsets."""
         fields = orjson.loads(data)
         is_cont = fields.get("cont", False)
         return cls(start, end, fields.get("ts"), fields["level"], fields.get("logger"), fields["msg"], is_cont)
@@ -90,16 +92,16 @@ class LogEntry(NamedTuple):
 class Survey(NamedTuple):
     """What can be said of entries without making any: a log may have a million of them in a mebibyte."""
 
-    #: How many lines there are of each logger and level. One without a head counts for the one that it belongs to.
+    #: How many lines there are of each logger and level. A line without a head counts for the line it belongs to.
     lines: Counter[tuple[str, str]]
-    #: Those of the last line.
+    #: Level and logger of the last line.
     level: str
     logger: str | None
 
 
 def survey(data: bytes, level: str, logger: str | None) -> Survey:
-    """Of `data`, whole entries of which only the last may be a piece of an over-long line. `level` and `logger` are
-    those in force before it.
+    """Counts the lines of `data`, which is whole entries; only the last may be a piece of an over-long line. `level`
+    and `logger` are those of the line before `data`.
     """
     lines: Counter[tuple[str, str]] = Counter()
     position = 0
@@ -113,8 +115,8 @@ def survey(data: bytes, level: str, logger: str | None) -> Survey:
 
 
 def end_of_entries(data: bytes, least: int, *, final: bool = False) -> int:
-    """Where the first entry ends that ends `least` or more bytes from the start, which is in the first `MAX_LINE`
-    bytes; else where the last whole one does. With `final` a torn last line is one.
+    """The end of the first entry that ends at byte `least` or later, where `least` is at most `MAX_LINE`; without
+    such an entry, the end of the last whole one. With `final`, an incomplete last line counts as whole.
     """
     line = data.rfind(b"\n", 0, max(0, least - 1)) + 1
     newline = data.find(b"\n", max(0, least - 1), line + MAX_LINE)
@@ -139,8 +141,9 @@ def lines_before_head(data: bytes) -> int:
 
 @lru_cache(maxsize=64)
 def lines_owned_by(logger: bytes | None, level: int, *, others: bool = False) -> re.Pattern[bytes]:
-    """Matches each line of this logger (`None`: of any) that has this level or a higher one, or each `others` line,
-    from the newline before it on. The lines without a head behind it belong to it.
+    """Matches each line of this logger (`None`: of any logger) with this level or a higher one; with `others`, each
+    other line that has a head. A match begins at the newline before the line and includes the lines without a head
+    after it.
     """
     levels = b"|".join(name.encode() for name, number in LEVELS.items() if number >= level)
     owner = rb"\[%b\] (?:%b): " % (_LOGGER if logger is None else re.escape(logger), levels)

@@ -19,7 +19,7 @@ def door(url: str) -> tuple[str, str, int | None, str]:
         parts = urlsplit(url)
         port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
     except ValueError:
-        # what a node reports as its URL may be any text
+        # a node can report any text as its URL
         return "", url, None, ""
     return parts.scheme, parts.hostname or "", port, parts.path.rstrip("/")
 
@@ -56,7 +56,7 @@ class NodePlace(BaseModel, extra="forbid", frozen=True):
 
 
 def read_place(home: Path) -> NodePlace | None:
-    """`None` if it is not written yet, or cannot be read."""
+    """The node that has or had this place; `None` if the file is not written yet or is unreadable."""
     with suppress(OSError, ValueError):
         return NodePlace.model_validate_json(read_file(home / PLACE))
     return None

@@ -1,25 +1,26 @@
 """A crawl node's outbox: the names and formats of the files that one attempt leaves behind.
 
 `<outbox>/<job id>-<attempt>/` holds all of them. Each has one writer. After a crash the files alone tell a reader
-what happened. The folder is Scrapyd's; where projects have users of their own, they cannot change it, nor replace or
-remove what is right in it:
+what happened. The folder belongs to Scrapyd. Where projects have users of their own, these cannot change it, nor
+replace or remove what is directly in it:
 
 =================  ===========================================================================================
 `spec.json`        what to run; written by `schedule.json` before the attempt is queued
-`code.json`        the egg and environment that are kept for it (`crawler/node/unpacking.py`), by the launcher
+`code.json`        the egg and environment to keep for it (`crawler/node/unpacking.py`); written by the launcher
 `started`          made exclusively by the launcher, `flock`ed by the spider process for as long as it lives
 `crawl.log`        stdout, stderr and the log of the spider process, which has it open
-`items.jsonl`      one item per line, flushed when the request that gave it is done
-`requests.jsonl`   one line per request that is done, as `items.jsonl`; `crawler/report/request_record.py` writes it
+`items.jsonl`      one item per line, flushed when its request is done
+`requests.jsonl`   one line per request, flushed when that is done; written by `crawler/report/request_record.py`
 `stopping`         why it was asked to stop (`timeout`, `cancel`, …); written exclusively, before it is asked
 `exit.json`        how the process ended; written exclusively, by the launcher or, if that was killed, the tailer
 `shipped.json`     the tailer's checkpoints
 `files/`           what the spider of a deployed project has written: it works in there (`written_files.py`)
-`state/`           what the spider process replaces and removes. In an attempt of protocol 2 it is right in the folder
-`tmp/`             what its processes leave where programs leave temporary files; removed at its end
+`state/`           files that the spider process replaces and removes; an attempt of protocol 2 has no `state/`, and
+                   these files are directly in its folder
+`tmp/`             temporary files of its processes; removed at its end
 =================  ===========================================================================================
 
-In `state/`, which is the project's, as `files/` and `tmp/` are:
+In `state/`, which belongs to the project, like `files/` and `tmp/`:
 
 =================  ===========================================================================================
 `frontier`         what is still to be fetched, for an attempt that continues this one; gone once there is nothing
@@ -29,9 +30,10 @@ In `state/`, which is the project's, as `files/` and `tmp/` are:
 `report.json`      Scrapy's own account of how it ended, written by the add-on
 =================  ===========================================================================================
 
-A spider runs other people's code, in these very folders. Without users of their own, and in `state/`, each of these
-names may be a FIFO on which a reader waits for ever, a link to another user's file, or a file without an end. So all
-code opens, reads, writes and removes these files by the functions at the end of this module, and by nothing else.
+A spider runs other people's code, in these very folders. In `state/`, and everywhere if projects have no users of
+their own, each of these names might be a FIFO on which a reader waits for ever, a link to another user's file, or a
+file without an end. So all code opens, reads, writes and removes these files only by the functions at the end of this
+module.
 """
 
 from __future__ import annotations
@@ -69,29 +71,31 @@ FILES = "files"
 STATE = "state"
 #: Beside the attempts: what this node can run (`[SpiderInfo]`), shipped to the `spiders` collection.
 CATALOG = "catalog.json"
-#: Beside the attempts: `{"moment", "steady"}`, MongoDB's time when the machine's steady clock showed so many seconds.
-#: Written with each beat of the tailer, for a node whose own clock is off.
+#: Beside the attempts: `{"moment", "steady"}`, MongoDB's time and the seconds that the machine's steady clock showed
+#: then. Written with each beat of the tailer, for a node whose own clock is wrong.
 CLOCK = "clock.json"
 #: Beside the attempts, written when Scrapyd starts: `{"chromium", "protocols"}`, the path of the browser that renders
 #: pages here, or null, and the `PROTOCOLS` of that Scrapyd.
 BROWSER = "browser.json"
 
-#: Beside the attempts: which eggs were deployed with Scrapyd's own tools (`Deployments`), by Scrapyd; and how many of
-#: these the tailer has made known to the platform, by the tailer. An egg that the platform itself sends is neither.
+#: Beside the attempts: the eggs that were deployed with Scrapyd's own tools (`Deployments`), written by Scrapyd; and
+#: how many of them the tailer has made known to the platform, written by the tailer. Eggs that the platform itself
+#: sends are in neither.
 DEPLOYED = "deployed.json"
 NOTED = "noted.json"
-#: How `addversion.json` is told that the platform itself sends the egg.
+#: The argument by which `addversion.json` learns that the platform itself sends the egg.
 BY_PLATFORM = "platform"
 #: Beside the attempts: the id of this folder, see `instance_of`.
 INSTANCE = "instance"
 
-#: The versions of what the platform and a node agree on: these files, and what the platform asks of Scrapyd there.
-#: Each stands for what a release has added: 1 is that of 0.1.0; 2 has settings, variables and expectations of crawls;
-#: in 3 an attempt has a folder `state/`. A node reports those that it speaks, and gets work if one of them is spoken
-#: here. An older tailer beside a Scrapyd that speaks 3 ships all but the progress of what runs.
+#: The protocols: versions of what the platform and a node agree on, which is these files and the platform's requests
+#: to Scrapyd. Each stands for what a release has added: 1 is that of 0.1.0; 2 has settings, variables and
+#: expectations of crawls; in 3 an attempt has a folder `state/`. A node reports those that it speaks, and gets work
+#: if the platform speaks one of them. An older tailer beside a Scrapyd that speaks 3 ships everything but the
+#: progress of running attempts.
 PROTOCOLS = frozenset({1, 2, 3})
 
-#: Of the log, set by the crawler's add-on: milliseconds and zone in every head.
+#: Format of the log, set by the crawler's add-on: milliseconds and zone in every head.
 LOG_FORMAT = "%(asctime)s.%(msecs)03dZ [%(name)s] %(levelname)s: %(message)s"
 LOG_DATEFORMAT = "%Y-%m-%dT%H:%M:%S"
 
@@ -108,7 +112,7 @@ STOP_REASONS = frozenset(
     {"timeout", "memory", "processes", "log", "files", "entries", "records", "disk", "stall"}
     | {"cancel", "pause", "shutdown"}
 )
-#: Those of them that somebody asks for, with `cancel.json`; and what is said of an attempt that was not started yet.
+#: Reasons that somebody asks for with `cancel.json`; and the word for an attempt that was not started yet.
 StopReason = Literal["cancel", "pause"]
 WITHDRAWN: dict[StopReason, str] = {"cancel": "cancelled", "pause": "paused"}
 
@@ -116,7 +120,7 @@ WITHDRAWN: dict[StopReason, str] = {"cancel": "cancelled", "pause": "paused"}
 EXPECTATION_BROKEN = "expectation_broken"
 #: Scrapy's finish reason of a crawl that its node has told to end.
 INTERRUPTED = "shutdown"
-#: Finish reason of a crawl that was told so by its own code alone: `reactor.stop()`, `crawler.stop()`.
+#: Finish reason of a crawl that its own code alone has ended: `reactor.stop()`, `crawler.stop()`.
 STOPPED_ITSELF = "stopped_itself"
 #: Finish reason of a crawl that could not keep what it found: the node's disk is full, or broken.
 ITEMS_LOST = "items_not_writable"
@@ -124,9 +128,9 @@ ITEMS_LOST = "items_not_writable"
 BROKE_DOWN = "broke_down"
 #: Kinds of errors in a report that belong to no request: `start()` has raised it, or it has ended the crawl.
 ErrorKind = Literal["start", "breakdown"]
-#: What a report may say of an error. `reason` are words; `code` is a `Reason`, which older nodes do not know; `kind`
-#: is an `ErrorKind`, or absent; `permanent` is there if the next attempt would meet the error again; `variable` names
-#: the variable of the environment that was looked for in vain.
+#: The facts of an error in a report. `reason` is text; `code` is a `Reason`, which older nodes do not send; `kind` is
+#: an `ErrorKind`, or absent; `permanent` is there if the next attempt would meet the error again; `variable` names
+#: the environment variable that was missing.
 ERROR_FACTS = ("url", "reason", "code", "kind", "permanent", "variable")
 
 _ATTEMPT_ID = re.compile(r"([0-9a-f]{32})-([1-9][0-9]{0,5})")
@@ -210,12 +214,12 @@ def is_held(lock: Path) -> bool:
 
 
 def open_lock(path: Path) -> int:
-    """A descriptor of the file at `path`, made if it is not there, to be `flock`ed. Only its owner may open it: who
-    can open a file can hold its lock, for as long as they like. Raises `OSError`.
+    """A descriptor of the file at `path`, to be `flock`ed; the file is made if it is missing. Only its owner may open
+    it, because anybody who can open a file can hold its lock for as long as they like. Raises `OSError`.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     try:
-        os.fchmod(fd, 0o600)  # one of an older version
+        os.fchmod(fd, 0o600)  # a file of an older version might be open to others
     except BaseException:
         os.close(fd)
         raise
@@ -286,7 +290,7 @@ def file_size(path: Path) -> int:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write all of it, in one piece where the system takes it so. Raises `OSError`; a part may be written then."""
+    """Write all of `data`, in one piece if the system allows it. Raises `OSError`, perhaps after a part."""
     written = os.write(fd, data)
     while written < len(data):
         written += os.write(fd, data[written:])
@@ -301,7 +305,7 @@ def write_atomically(path: Path, data: bytes, *, mode: int | None = None) -> Non
 
 
 def write_exclusively(path: Path, data: bytes) -> bool:
-    """Create `path` with its full content unless it exists; whether this call created it. Raises `OSError`."""
+    """Create `path` with its full content unless it exists. Returns whether it was created. Raises `OSError`."""
     with _folder_of(path) as folder, _written(folder, path.name, data) as temporary:
         try:
             os.link(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -310,20 +314,20 @@ def write_exclusively(path: Path, data: bytes) -> bool:
     return True
 
 
-#: Room for an attempt's exit report, in bytes and among the disk's inodes: whatever is full, its end can be told.
+#: Room for an attempt's exit report, in bytes and as an inode, so that its end can be reported even on a full disk.
 ROOM, ROOM_BYTES = ".room", 64 << 10
-#: What a disk says that is full.
+#: Errors that mean a full disk.
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def reserve_room(folder: Path) -> None:
-    """Raises `OSError`."""
+    """Reserve room for the attempt's exit report. Raises `OSError`."""
     write_exclusively(folder / ROOM, bytes(ROOM_BYTES))
 
 
 def write_into_room(path: Path, data: bytes) -> bool:
-    """As `write_exclusively`, with at most `ROOM_BYTES`, in the room that was reserved beside `path`; nobody else can
-    use it then. Raises `FileNotFoundError` if there is none, `OSError`.
+    """Like `write_exclusively`, but into the room that was reserved beside `path`, which is used up by this. `data`
+    has at most `ROOM_BYTES`. Raises `FileNotFoundError` if no room was reserved, `OSError`.
     """
     with _folder_of(path) as folder:
         own = f".{path.name}.{secrets.token_hex(8)}"
@@ -367,8 +371,8 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 @contextmanager
 def _folder_of(path: Path) -> Iterator[int]:
-    """A descriptor of the folder. Neither an attempt's folder nor the one in it may be a link: its spider may control
-    both, and their names.
+    """A descriptor of the folder that `path` is in. Neither an attempt's folder nor the `state/` in it may be a link,
+    because the spider might control both and their names.
     """
     parent = path.parent
     with ExitStack() as opened:
@@ -377,7 +381,7 @@ def _folder_of(path: Path) -> Iterator[int]:
 
 
 def _opened(folder: Path, opened: ExitStack, top: int | None = None) -> int:
-    """A descriptor, closed with `opened`. An attempt's folder that was closed to us, who own it, is open again."""
+    """A descriptor, closed with `opened`. If our own attempt's folder was closed to us, its rights are restored."""
     own = top is not None or AttemptId.parse(folder.name) is not None
     name, flags = folder if top is None else folder.name, _FOLDER | (os.O_NOFOLLOW if own else 0)
     try:

@@ -1,7 +1,7 @@
 """Names that no spider's parameter can have, and formats that JSON Schema does not define: selectors, patterns, URLs.
 
-The gateway checks them when a crawl is submitted, the spider when it is built, both with this code. The first check
-loads the libraries: most crawls have none of these parameters.
+The gateway checks them when a crawl is submitted, and the spider when it is built, both with this code. The libraries
+are loaded by the first check only, because most crawls have none of these parameters.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from gateway.errors import ForbiddenAddressError, InvalidRequestError
 
 #: Arguments that Scrapy itself takes; as parameters they would break a spider in ways hard to understand.
 SCRAPYS_PARAMS = frozenset({"name", "settings", "crawler", "start_urls", "self", "cls", "crawler_or_spidercls"})
-#: The same for a spider that does not describe its parameters. Scrapy makes attributes of them: these names would
-#: replace where the spider may go, with which settings it runs, and what it does.
+#: The names that are reserved for a spider that does not describe its parameters. Scrapy makes attributes of them:
+#: these names would replace where the spider may go, with which settings it runs, and what it does.
 RESERVED_PARAMS = (
     SCRAPYS_PARAMS
     | {"depth", "spider_name", "allowed_domains", "custom_settings", "rules", "parse", "start", "start_requests"}
@@ -27,7 +27,7 @@ RESERVED_PARAMS = (
 #: Requests per second, minute or hour.
 RATE = re.compile(r"([1-9][0-9]{0,5})/([smh])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
-#: Most characters of a selector or a pattern. People write no longer ones, and libraries nest as deep as the text.
+#: Longest selector or pattern, in characters. People write none longer, and libraries nest as deep as the text.
 MAX_LENGTH = 1000
 #: Bytes that a pattern may take once compiled; RE2 alone would take 8 MB for each.
 MAX_PATTERN_BYTES = 1 << 20
@@ -72,7 +72,7 @@ def compile_css(css: str) -> Callable[[Any], Any]:
 
 
 def compile_xpath(xpath: str) -> Callable[[Any], Any]:
-    """The same for XPath, which may also give a string, a number or a boolean. Raises `ValueError`."""
+    """Evaluates an XPath expression, whose result can also be text, a number or a boolean. Raises `ValueError`."""
     from lxml import etree  # noqa: PLC0415 - see above
 
     _check_length(xpath)
@@ -84,7 +84,7 @@ def compile_xpath(xpath: str) -> Callable[[Any], Any]:
 
 
 def compile_selector(selector: str) -> Callable[[Any], Any]:
-    """The same for CSS or XPath. Raises `ValueError`."""
+    """Evaluates a selector, CSS or XPath. Raises `ValueError`."""
     return compile_xpath(selector) if is_xpath(selector) else compile_css(selector)
 
 

@@ -1,7 +1,7 @@
 """Which addresses a crawl may reach. This is checked when a crawl is submitted and again at every connection.
 
-`ipaddress.is_global` alone is not enough: it lets multicast, the cloud metadata addresses of some providers and
-IPv6 wrappers of private IPv4 addresses through.
+`ipaddress.is_global` alone is not enough: it lets through multicast, the cloud metadata addresses of some
+providers, and IPv6 wrappers of private IPv4 addresses.
 """
 
 from __future__ import annotations

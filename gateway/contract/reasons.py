@@ -1,8 +1,8 @@
-"""Why an attempt, and with it a job, ended as it did, and why a node has not taken an egg: one code for each cause,
-independent of the message.
+"""Codes for why an attempt, and with it a job, ended as it did, and why a node has not taken an egg. Each cause has
+one code, which does not depend on the message.
 
-`docs/troubleshooting.md` has a paragraph for each. Codes are stored and shown: none is renamed, and what is read may
-be one of a newer version.
+`docs/troubleshooting.md` has a paragraph for each. Codes are stored and shown, so none is renamed, and a code that is
+read might be one of a newer version.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MISFITS = r"unexpected keyword|missing \d+ required|positional arguments? but|mu
 class Reason(StrEnum):
     # --- it came to its end
     COMPLETED = "completed"
-    #: It has as many pages or items as it was to have.
+    #: The crawl has as many pages or items as were asked for.
     OWN_LIMIT = "own_limit"
     NO_ITEMS = "no_items"
     EXPECTATION_BROKEN = "expectation_broken"

@@ -1,5 +1,5 @@
-"""What is in the JSON files of a node's outbox, for all who have pydantic. A spider's process may run in its
-project's own Python, which has none: it writes and reads them by itself.
+"""The content of the JSON files in a node's outbox, as pydantic models. A spider's process might run in its project's
+own Python, which has no pydantic, so it writes and reads these files without them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class NodeSpec(CrawlSpec, extra="ignore"):
     correlation_id: str | None = None
     #: Id of the node's folder (`instance_of`): a machine of the same name with another folder refuses the attempt.
     instance: str | None = None
-    #: Variables belong to the attempt, which are handed over beside the spec: they are never in this file.
+    #: Whether the attempt has variables. They are handed over beside the spec and are never in this file.
     has_env: bool = False
     #: The node where an earlier attempt has left what is still to be fetched.
     left_on: str | None = None
@@ -94,7 +94,7 @@ class FilesKept(_Record):
 
     count: Int64 = 0
     bytes: Int64 = 0
-    #: How many files were not kept, and of the first few of them the name and the reason: `{"name", "reason"}`.
+    #: How many files were not kept, and `{"name", "reason"}` of the first few of them.
     refused_count: Int64 = 0
     refused: list[dict[str, str]] = Field(default_factory=list)
     #: The file store could not be reached when the attempt ended: they are kept once it is back.
@@ -116,14 +116,14 @@ class ExitReport(_Record):
     stall_seconds: float | None = None
     #: Why it was never started (`stale`, `spawn_failed: …`).
     refused: str | None = None
-    #: Whose fault that was; nodes of older versions do not say.
+    #: Whose fault the refusal was; nodes of older versions do not say.
     fault: Fault | None = None
-    #: And why, as one of the codes of `reasons.py`, if there is one.
+    #: Why it was refused, as one of the codes of `reasons.py`, if there is one.
     reason: str | None = None
     #: Its end was not seen: its lock was free and there was no exit report.
     lost: bool = False
-    #: Why its items, or its log, are incomplete: what the tailer found instead of the file. Only the tailer sets
-    #: these, and `files`; of an attempt that has removed its own folder, Scrapyd sets the first.
+    #: Why the items, or the log, are incomplete: what the tailer found instead of the file. Only the tailer sets
+    #: these two and `files`, with one exception: Scrapyd sets `items_lost` of an attempt that has removed its folder.
     items_lost: str | None = None
     log_lost: str | None = None
     #: Absent if it has written no files.
@@ -139,8 +139,8 @@ class ExitReport(_Record):
 
 
 def write_exit(folder: Path, report: ExitReport) -> bool:
-    """Write the attempt's exit report unless there is one; whether it was written. On a full disk it goes where room
-    was reserved, without the stats if these are too long. Raises `OSError`.
+    """Write the attempt's exit report unless there is one. Returns whether it was written. On a full disk it goes
+    into the room that was reserved, without the stats if they are too long. Raises `OSError`.
     """
     try:
         written = outbox.write_exclusively(folder / outbox.EXIT, _exit_json(report))
@@ -179,33 +179,33 @@ class SpiderInfo(_Record):
     latest: bool = True
     name: str
     description: str = ""
-    #: JSON Schema of `params`; `None` takes free-form string parameters.
+    #: JSON Schema of `params`; `None` if the spider accepts any parameters, as strings.
     params_schema: dict[str, Any] | None = None
     #: Hosts that it keeps to by itself (Scrapy's `allowed_domains`), their subdomains included; empty is no limit.
     allowed_domains: list[str] = Field(default_factory=list)
     #: It decides by itself where it starts (it has a `start()` of its own) and may ignore the start URLs.
     own_start: bool = False
-    #: Where its class is, in an egg: the one module of the project that its crawls import.
+    #: Module of the spider's class, in an egg: the one module of the project that its crawls import.
     module: str | None = None
     #: It has no start URLs of its own: a crawl of it must name some.
     needs_urls: bool = True
-    #: What its constructor takes by name, those of its base classes included. Nodes of 0.2.0 do not say.
+    #: Names of its constructor's arguments, those of its base classes included. Nodes of 0.2.0 do not say.
     arguments: list[str] = Field(default_factory=list)
     #: Seconds after which it ends by itself, as its settings say (`CLOSESPIDER_TIMEOUT`). Nodes of 0.2.0 do not say.
     timeout: int | None = Field(default=None, ge=1, lt=10**9)
 
 
 class NotedDeployment(_Record):
-    """An egg that was deployed with Scrapyd's own tools. Also, with nothing but the number, what the tailer notes."""
+    """An egg that was deployed with Scrapyd's own tools. The tailer notes the last one with the number alone."""
 
-    #: Of all deployments on this node.
+    #: Counts all deployments on this node.
     number: int
     project: str = ""
     version: str = ""
 
 
 class Deployments(_Record):
-    """Those that the tailer had not noted when the last one was written down; in their order."""
+    """The deployments that the tailer had not noted when the last one was written down, in their order."""
 
     deployments: list[NotedDeployment] = Field(default_factory=list)
 

@@ -1,5 +1,5 @@
-"""What a project's requirements say of where they are to be met: in comments, because a requirements file has no
-other place for it. Who sends requirements writes them, and a node reads them.
+"""The conditions under which a project's requirements are to be met. They are comments in the requirements file,
+because that has no other place for them. The sender of requirements writes them, and a node reads them.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from packaging.version import InvalidVersion, Version
 ELSEWHERE = "EGG-INFO/elsewhere.txt"
 
 _COMMENT = re.compile(r"^#\s*(requires-python|python|exclude-newer|stack):\s*(\S.*?)\s*$", re.MULTILINE)
-#: Scrapy Cloud's: `scrapy:2.11-20241022`. One without a date changes, as does what there is today.
+#: A stack of Scrapy Cloud: `scrapy:2.11-20241022`. A stack without a date changes over time.
 _STACK = re.compile(r"scrapy:(?P<scrapy>\d+\.\d+)(?:-(?P<date>\d{8}))?\b.*")
 
 
 class Conditions(NamedTuple):
-    """Each is empty where nothing is said."""
+    """Each is empty if the requirements do not say it."""
 
     #: A range of versions (PEP 440): on another Python they cannot be met.
     requires_python: str = ""
-    #: The version that the project is developed with, `3.12`: it counts where it is there.
+    #: The Python version that the project is developed with, such as `3.12`: used if the node has it.
     python: str = ""
     #: `YYYY-MM-DD`: nothing that was uploaded later is taken.
     exclude_newer: str = ""
-    #: What a stack of Scrapy Cloud has, counts as far as the requirements can be met with it.
+    #: A stack of Scrapy Cloud: its versions are used as far as the requirements can be met with them.
     stack: str = ""
 
     @property
@@ -38,7 +38,7 @@ class Conditions(NamedTuple):
 
 
 def read_conditions(text: str) -> Conditions:
-    """The first of each name counts. Raises `ValueError` for a date that is none."""
+    """The conditions in `text`; the first of each name counts. Raises `ValueError` for a malformed date."""
     found = {name.replace("-", "_"): value for name, value in reversed(_COMMENT.findall(text))}
     said = Conditions(**found)
     if said.exclude_newer:
@@ -54,7 +54,7 @@ class Stack(NamedTuple):
 
 
 def read_stack(text: str) -> Stack | None:
-    """`None` for an image of another kind, and for what is no date."""
+    """The stack that `text` names; `None` for an image of another kind, or a malformed date."""
     if (match := _STACK.fullmatch(text)) is None:
         return None
     try:
@@ -67,9 +67,9 @@ def read_stack(text: str) -> Stack | None:
 # --- the Scrapy that is asked for
 
 OLDEST_SCRAPY = Version("2.11")
-#: What a project gets that asks for an older one: nearest to it of all that can be run.
+#: What a project gets that asks for an older version: the nearest that a node can run.
 RAISED = "scrapy>=2.11,<2.12"
-#: As it is released; there is none of which the last number is larger.
+#: All versions as Scrapy numbers its releases; no release has a last number above 9.
 _RELEASES = [f"2.{minor}.{patch}" for minor in range(OLDEST_SCRAPY.minor, 100) for patch in range(10)]
 #: Operators that keep a later version out.
 CHOOSE = frozenset({"==", "===", "~=", "<", "<="})

@@ -7,7 +7,7 @@ import re
 VARIABLE_PATTERN = r"^[A-Z_][A-Z0-9_]{0,99}$"
 _VARIABLE = re.compile(VARIABLE_PATTERN)
 
-#: Read by the platform in a spider's process; `NODE_` by Node.js as well, which drives the browser.
+#: Beginnings of names that the platform reads in a spider's process; Node.js reads `NODE_` too, for the browser.
 _OURS = ("CRAWL_", "DISCOVERYBOT_", "GATEWAY_", "HTTP_CACHE_", "NODE_", "SCRAPY_", "SCRAPYD_")
 _OURS_ALONE = frozenset(
     {

@@ -35,8 +35,8 @@ _ACTIVE = re.compile(r"(java|ecma|j|live)script|text/css", re.IGNORECASE)
 
 
 def passive_type(kind: str) -> str:
-    """The media type to send a file of this type with. What a browser could run or apply for a page of ours, whose
-    policy lets it take files from this origin, becomes mere bytes.
+    """The media type to send a file of this type with. Types that a browser could run or apply in our pages, whose
+    policy allows files from this origin, become mere bytes.
     """
     return "application/octet-stream" if _ACTIVE.search(kind) else kind
 
@@ -52,10 +52,10 @@ class FoundFile(NamedTuple):
 
 
 def find_files(attempt_folder: Path, most: int) -> Iterator[FoundFile]:
-    """The files, in no order. Names that begin with a dot are left out: caches, and files in the making.
+    """The files, in no order. Names that begin with a dot are left out: they are caches and unfinished files.
 
-    Ends with a `Found` that says so if there are far more than `most`; it has no name, so that it comes first among
-    them. Raises `OSError`, `FileNotFoundError` if the crawl has written none.
+    If there are far more than `most`, the last one is a `FoundFile` that says so; its empty name sorts it before all
+    others. Raises `OSError`, and `FileNotFoundError` if the crawl has written none.
     """
     room = _LOOKED_AT * most
     waiting = [""]
@@ -114,7 +114,7 @@ def _open_folder(attempt_folder: Path, name: str, opened: ExitStack) -> int:
 
 
 def _entries(attempt_folder: Path, folder: str, most: int) -> list[str]:
-    """Names of up to `most` entries, with their folder's. Raises `OSError`."""
+    """Names of up to `most` entries, each with the name of its folder. Raises `OSError`."""
     with ExitStack() as opened:
         fd = _open_folder(attempt_folder, folder, opened)
         with os.scandir(fd) as entries:

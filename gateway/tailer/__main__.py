@@ -1,4 +1,4 @@
-"""`python -m gateway.tailer`: one for each node, beside its Scrapyd; with `NODES_DIR` one for all nodes there."""
+"""`python -m gateway.tailer`: one process per node, beside its Scrapyd; with `NODES_DIR`, one for all nodes in it."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Places:
 
     def _look(self) -> None:
         homes = {path.parent for path in self._folder.glob(f"*/{PLACE}")}
-        # a place that was taken away has nothing left to ship
+        # a node's folder that was removed has nothing left to ship
         for home in homes | self._tailers.keys():
             place = read_place(home)
             tailer = self._tailers.get(home)
@@ -120,7 +120,7 @@ class Places:
 
 
 def _has_work(home: Path) -> bool:
-    """Whether a node lives there or has left attempts: a node that is gone for good is served until they are gone."""
+    """Whether a node lives there or has left attempts, which are served even if the node is gone for good."""
     return is_taken(home) or any((home / "node" / "outbox").glob("*-*"))
 
 
@@ -145,7 +145,7 @@ class TailerParts(Container):
 
     @value
     def mongo(self) -> SinkThread:
-        # a spider's own code may write more than the crawl does
+        # the spider's own code can write to that file as well, and more than the crawl does
         limit = self.settings.requests_max_bytes + LONGEST_RECORD
         return SinkThread(self.build(MongoSink, requests_limit=limit))
 
@@ -156,7 +156,9 @@ class TailerParts(Container):
         return self.build(FileSink, limits=limits, on_kept=self._look_for_end)
 
     def _look_for_end(self, attempt: AttemptFolder) -> None:
-        """Its end waits for its files. Not bound before: that thread's sink needs the file store's."""
+        """Have the end of the attempt shipped, which waits for its files. `mongo` is looked up only now, because it
+        needs the file sink itself.
+        """
         self.mongo.look_at(attempt)
 
     @value
@@ -236,10 +238,10 @@ def main() -> int:
         print(f"tailer: {error}", file=sys.stderr)  # noqa: T201 - there is no logging without settings
         return 2
     configure(settings.log_level)
-    # spiders run on the same machine, often as the same user, and these are the passwords of the stores
+    # spiders run on the same machine, often as the same user, and the settings hold the passwords of the stores
     hide_process()
     refuse_newer_stores(settings.mongo_uri, "tailer")
-    # at "debug" it would log every line that a spider writes
+    # at "debug", watchdog would log every line that a spider writes
     logging.getLogger("watchdog").setLevel(logging.WARNING)
     if settings.nodes_dir is not None:
         return _tail_places(settings.nodes_dir)

@@ -35,7 +35,7 @@ log = structlog.get_logger()
 
 #: Seconds between two looks.
 EVERY = 2.0
-#: Seconds between two looks for what was deployed here: who deploys waits for it.
+#: Seconds between two looks for eggs deployed here: the person who deploys waits for the answer.
 SOON = 0.1
 #: Seconds that a file must be old: Scrapyd's catalogue says what is in it a moment after the file is there.
 SETTLE = 1.0
@@ -96,8 +96,8 @@ class EggShipper(threading.Thread):
         self._stopping.set()
 
     def note_deployments(self) -> None:
-        """Make what was deployed here with Scrapyd's own tools known to the platform. Whoever deployed it waits for
-        that. Raises PyMongo's errors and `OSError`.
+        """Tell the platform about the eggs that were deployed here with Scrapyd's own tools. The person who deployed
+        waits for that. Raises PyMongo's errors and `OSError`.
         """
         home = self._folder.parent
         if (told := read_record(home / DEPLOYED, Deployments)) is None:
@@ -114,7 +114,7 @@ class EggShipper(threading.Thread):
             _note(home, one.number)
 
     def _deployed(self, egg: Egg, found: EggOnNode, spiders: list[SpiderInfo]) -> None:
-        """Whatever egg is kept, this one was deployed after it."""
+        """Keep this egg and release it, no matter which one is kept already: this one was deployed later."""
         for _ in range(_TRIES):
             kept = self._eggs.get(egg)
             if kept is None or kept.content is None or kept.content.sha256 != found.sha256:
@@ -177,7 +177,7 @@ class EggShipper(threading.Thread):
                 log.error("egg_not_kept", project=egg.project, version=egg.version, error=str(error))  # noqa: TRY400 - no traceback
             return True
         if not self._releases.release(egg, content, kept, spiders):
-            # the next look decides what that means
+            # somebody else was faster; the next look compares again
             self._eggs.discard(content)
             return False
         self._copies.agree(self._node, egg, content.sha256)
@@ -194,8 +194,8 @@ class EggShipper(threading.Thread):
         self._releases.delete(egg, kept)
 
     def _on_node(self, egg: Egg, *, settled: bool = False) -> EggOnNode | None:
-        """`None` also for a file that has just arrived, unless it is `settled`: the catalogue may still describe the
-        file before it.
+        """The egg as it is on this node; `None` if there is none. `None` also for a file that has just arrived,
+        unless `settled` is set, because the catalogue might still describe the file before it.
         """
         path = self._path(egg)
         try:

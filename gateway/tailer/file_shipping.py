@@ -29,18 +29,18 @@ log = structlog.get_logger()
 #: Files, or bytes, that are shipped before other attempts have their turn.
 TURN_FILES = 50
 TURN_BYTES = 64 << 20
-#: Seconds that the end of an attempt waits for its files, so that whoever sees it ended finds them.
+#: Seconds that the end of an attempt waits for its files, so that they are there when clients see the end.
 PATIENCE = 30.0
 #: Seconds for which the store must have been away before an attempt gives its files up.
 GIVEN_UP_AFTER = 10.0
 #: How many refused files a job names.
 NAMED = 20
-#: Characters of such a name.
+#: Longest name of a refused file, in characters.
 _LONGEST = 300
 
 
 class FileLimits(NamedTuple):
-    """Of one attempt."""
+    """Limits for the files of one attempt."""
 
     files: int
     file_bytes: int
@@ -98,7 +98,7 @@ class FileSink:
             if self._problem is None:
                 self._away_since = time.monotonic()
             self._problem = error.message
-            # it need not wait any longer
+            # the end of the attempt need not wait for its files any longer
             self._on_kept(attempt)
             raise
         return more
@@ -127,14 +127,14 @@ class FileSink:
         """What is still to be shipped, the last name first."""
         position, found = attempt.checkpoint.files_position, list[FoundFile]()
         begins = position == FilesPosition()
-        # a folder that is none, or cannot be opened, has no files
+        # a path that is not a folder, or cannot be opened, has no files
         with suppress(FileNotFoundError, files.HostileFileError):
             all_found = find_files(attempt.folder, self._limits.files)
             found = [one for one in all_found if begins or one.name > position.name]
         return sorted(found, key=attrgetter("name"), reverse=True)
 
     def _ship_file(self, attempt: AttemptFolder, found: FoundFile, kept: records.FilesKept) -> records.FilesKept:
-        """`kept`, with this file."""
+        """Ship one file. Returns `kept` with this file added, be it stored or refused."""
         full = "the node's disk, which is the file store's as well, was full" if attempt.gives_files_up else None
         problem = found.problem or full or self._too_much(kept, found.size)
         try:
@@ -160,7 +160,7 @@ class FileSink:
         return None
 
     def _send(self, attempt: AttemptFolder, found: FoundFile) -> int:
-        """Raises `_Unfit`, `FileNotFoundError`, `FileStoreAwayError`."""
+        """Store one file. Returns its size in bytes. Raises `_Unfit`, `FileNotFoundError`, `FileStoreAwayError`."""
         try:
             fd = open_written(attempt.folder, found.name)
         except FileNotFoundError:
@@ -187,7 +187,7 @@ class FileSink:
         return pieces.size
 
     def _tell(self, attempt: AttemptFolder) -> None:
-        """Tell the job, though its exit may say so: a job keeps the first exit that it got, which may be older."""
+        """Tell the job which files were kept, even if its exit says so: a job keeps the first exit that it got."""
         kept = attempt.checkpoint.files_kept
         if kept is not None and not self._jobs.record_files(*attempt.id, kept) and not self._is_there(attempt):
             # nothing else would find them

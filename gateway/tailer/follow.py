@@ -37,8 +37,9 @@ LONGEST_PAUSE = 2.0
 #: Seconds after which an attempt whose files cannot be read is reported.
 LASTING = 5.0
 #: Seconds between two rounds. A single line is shipped at once. Of many lines in a row, each round ships those that
-#: have gathered, which costs a fraction of shipping them one by one. The pause doubles up to that of the event
-#: stream, where lines wait for each other anyway, and is `FIRST_PACE` again after `QUIET` seconds without rounds.
+#: have gathered, which costs a fraction of shipping them one by one. The pause doubles up to `PACE`, which is that of
+#: the event stream, where lines wait for each other anyway. It is `FIRST_PACE` again after `QUIET` seconds without
+#: rounds.
 FIRST_PACE = 0.005
 PACE = 0.02
 QUIET = 0.1
@@ -89,7 +90,7 @@ class SinkThread(threading.Thread):
 
     @property
     def troubles(self) -> list[str]:
-        """The attempts that have had a file that cannot be read for a while, each with its error."""
+        """The attempts with a file that has been unreadable for a while, each with its error."""
         then = time.monotonic() - LASTING
         return [
             f"{attempt_id}: {trouble.error}"
@@ -181,7 +182,7 @@ class Endings:
         """Write the exit report of an attempt that no launcher will write one for. Raises `OSError`."""
         if files.is_there(attempt.folder / files.EXIT):
             return
-        # one that is locked was launched, whatever its crawl has made it say
+        # a locked attempt was launched, even if its crawl has changed the mark
         if is_withdrawn(attempt.folder) and not files.is_locked(attempt.folder):
             self._refuse(attempt)
         elif files.is_there(attempt.folder / files.STARTED):
@@ -251,9 +252,9 @@ SETTLE = 0.02
 _PROMPT = (files.STARTED, f".{files.STARTED}", f".{files.EXIT}")
 #: How long a launch may still be asked for after an attempt's `not_after`: clocks differ.
 REPOST_MARGIN = timedelta(seconds=60)
-#: Why an attempt was stopped that no later one goes on from.
+#: Reasons for a stop after which no later attempt goes on from this one.
 _FOR_GOOD = files.STOP_REASONS - {"stall", "pause", "shutdown"}
-#: Seconds after which it is asked again whether a job has ended whose attempt is kept for it.
+#: Seconds until MongoDB is asked again whether the job of a kept attempt has ended.
 ASK_EVERY = 60.0
 
 
@@ -285,7 +286,7 @@ class Follower:
     _is_awaited: Callable[[files.AttemptId], bool] = field(kw_only=True)
     #: Tells an attempt's job that there is nothing left from which it could go on. Raises PyMongo's errors.
     _begin_anew: Callable[[files.AttemptId], None] = field(kw_only=True)
-    #: Has one of these attempts, the first to end, give up files that cannot be stored. Raises `OSError`.
+    #: Makes the first of these attempts give up the files that cannot be stored. Raises `OSError`.
     _give_files_up: Callable[[Sequence[AttemptFolder]], None] = field(kw_only=True)
     _disk: Disk = field(kw_only=True)
     _plain_logs: PlainLogs = field(kw_only=True)
@@ -301,7 +302,8 @@ class Follower:
     _puzzling: set[files.AttemptId] = field(init=False, factory=set)
     #: When MongoDB may be asked for jobs again (monotonic), after it was away.
     _ask_at: float = field(init=False, default=0.0)
-    #: Too little disk is free. Readers who still want the live log of an acknowledged attempt read MongoDB.
+    #: Whether too little disk is free. Then the folders of acknowledged attempts do not wait for the live log:
+    #: readers who still want it read MongoDB.
     _needs_room: bool = field(init=False, default=False)
     _stopping: bool = field(init=False, default=False)
     _wake: threading.Event = field(init=False, factory=threading.Event)
@@ -313,7 +315,7 @@ class Follower:
 
     @property
     def unshipped(self) -> int:
-        """How many attempts there are of which MongoDB or the file store does not have everything."""
+        """How many attempts MongoDB or the file store does not have completely."""
         shipped = (one.checkpoint.acknowledged and one.are_files_told for one in list(self._open.values()))
         return sum(not one for one in shipped)
 
@@ -336,7 +338,9 @@ class Follower:
                 attempt.save(now=True)
 
     def _watch(self) -> Callable[[], object]:
-        """Returns what ends it. Where all inotify instances of the user are in use, the sweeps alone see changes."""
+        """Watch the outbox. Returns a function that ends the watch. Where the user's inotify instances are all in
+        use, only the sweeps see changes.
+        """
         try:
             return watch(self._outbox.path, self.changed).stop
         except OSError as error:
@@ -372,9 +376,9 @@ class Follower:
         self._plain_logs.look()
 
     def _make_room(self) -> None:
-        """On a full disk remove acknowledged attempts at once, the oldest first, until there is room again. Those
-        from which a job may go on come last, and each only once its job says that it will begin anew. What is full
-        still may be so of files that nobody has room to store.
+        """On a full disk, remove acknowledged attempts at once, the oldest first, until there is room again. Attempts
+        from which a job might go on come last, and each is removed only once its job says that it will begin anew. If
+        the disk is full even then, the cause might be files that could not be stored.
         """
         try:
             now = self._clock().timestamp()
@@ -396,7 +400,7 @@ class Follower:
             log.warning("no_room_made", error=str(error))
 
     def _may_go(self, attempt_id: files.AttemptId) -> bool:
-        """Whether no job goes on from it, or the one that would have knows that it cannot."""
+        """Whether no job goes on from this attempt, or the job now knows that it cannot."""
         try:
             if self._may_be_resumed(attempt_id):
                 self._begin_anew(attempt_id)
@@ -466,8 +470,9 @@ class Follower:
         self._forget_sinks(attempt.id)
 
     def _may_be_resumed(self, attempt_id: files.AttemptId) -> bool:
-        """Whether a later attempt may go on from this one: of what is to be fetched only this node has the file. It
-        has to outlast every pause of the job, and waiting for a slot, and of that only MongoDB knows.
+        """Whether a later attempt might go on from this one. Only this node has the file of the pages that are still
+        to be fetched. The file has to outlast every pause of the job and its wait for a slot, and only MongoDB knows
+        of those.
         """
         (job_id, attempt), kept = attempt_id, self._kept[attempt_id]
         later = (other for other in (*self._kept, *self._open) if other.job_id == job_id and other.attempt > attempt)

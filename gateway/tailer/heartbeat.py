@@ -92,8 +92,8 @@ AGAIN = 0.5
 
 
 class Heartbeat(threading.Thread):
-    """`present` names the attempts on this node whose end MongoDB has not yet acknowledged, `unshipped` counts those
-    of which anything has not arrived, `troubles` says which files cannot be read, and why.
+    """`present` names the attempts on this node whose end MongoDB has not yet acknowledged. `unshipped` counts the
+    attempts that have not arrived completely. `troubles` says which files cannot be read, and why.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Heartbeat(threading.Thread):
             except Exception as error:  # noqa: BLE001 - a node whose heartbeats stop for good is taken for dead
                 if is_well:
                     log.warning("no_heartbeat", error=str(error))
-                # perhaps the other machine cannot give a sign of life either
+                # the other machine might be unable to reach MongoDB either, so its silence counts for nothing
                 is_well, self._found = False, 0
             self._due.wait(EVERY if is_well else AGAIN)
             self._due.clear()
@@ -211,7 +211,7 @@ def has_browser(file: Path) -> bool:
 
 
 def spoken(file: Path) -> frozenset[int]:
-    """The protocols that both this tailer and the Scrapyd that wrote the file speak; before 2 it did not say."""
+    """The protocols of both this tailer and the Scrapyd that wrote `file`; a Scrapyd of protocol 1 names none."""
     with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
         return files.PROTOCOLS & frozenset(json.loads(files.read_file(file)).get("protocols", (1,)))
     return files.PROTOCOLS & {1}

@@ -51,9 +51,9 @@ class Disk:
 
 #: Prefix of a folder that is being removed. It is no attempt any more, even if files are left in it.
 _REMOVED = ".removed-"
-#: Seconds of each look that may go into removing files.
+#: Seconds of each sweep that may go into removing files.
 REMOVAL_TURN = 0.1
-#: The content of a mark that the tailer made so that no launcher can make it.
+#: Content of the started mark that the tailer makes itself, so that no launcher can make one.
 _WITHDRAWN = b'{"withdrawn": true}'
 
 
@@ -113,7 +113,7 @@ def started_at(folder: Path) -> datetime | None:
 
 
 def is_mark(folder: Path) -> bool:
-    """Whether there is, or was, a mark under its name; a folder or an empty file is none."""
+    """Whether the started mark is a file with content; a folder or an empty file in its place is no mark."""
     return bool(_content(folder / files.STARTED))
 
 
@@ -131,7 +131,7 @@ def withdraw(folder: Path) -> bool:
 
 
 def _content(mark: Path) -> bytes:
-    """The mark's bytes; empty if it is no file: only a spider that was launched can have put that there."""
+    """The bytes of the mark; empty if it is not a file, which only a spider that was launched can have caused."""
     try:
         return files.read_file(mark)
     except files.HostileFileError:
@@ -158,11 +158,11 @@ class LogPosition(BaseModel, frozen=True):
 
 
 class FilesPosition(BaseModel, frozen=True):
-    """As `LogPosition`. Files are shipped in the order of their names."""
+    """How far the files of an attempt were shipped, in the order of their names. Frozen like `LogPosition`."""
 
     #: The last one that was shipped, or refused.
     name: str = ""
-    #: What was kept up to there.
+    #: Which files were kept up to that one.
     kept: records.FilesKept = Field(default_factory=records.FilesKept)
 
 
@@ -179,11 +179,11 @@ class Checkpoint(BaseModel):
     requests: int = Field(default=0, ge=0)
     #: Bytes that the log had when the exit report was first seen: later bytes are not part of it.
     log_end: int | None = Field(default=None, ge=0)
-    #: Files that could not be read in all tries, and what they were instead. The rest is shipped without them.
+    #: Files that could not be read in any of the tries, each with the error. Everything else is shipped without them.
     lost: dict[str, str] = Field(default_factory=dict)
     #: Whether MongoDB has acknowledged the log, the items and the exit.
     acknowledged: bool = False
-    #: How far its files are in the file store; and what was kept of them, once all are.
+    #: How far its files are in the file store; and once all are there, which files were kept.
     files_position: FilesPosition = FilesPosition()
     files_kept: records.FilesKept | None = None
     #: Whether the job was told what was kept. Its exit may say so already, or be older.
@@ -217,7 +217,7 @@ class ProgressWatch:
         self._told_at = 0.0
 
     def news(self, *, ended: bool = False) -> records.Progress | None:
-        """Progress that was not yet published, if it may be by now."""
+        """Progress that was not yet published; `None` if there is none, or if the last report is too recent."""
         if not ended and time.monotonic() - self._told_at < PROGRESS_EVERY:
             return None
         path = files.state_dir(self._folder) / files.PROGRESS
@@ -240,8 +240,8 @@ log = structlog.get_logger()
 
 #: Seconds between two checkpoints of one attempt.
 SAVE_EVERY = 0.5
-#: How often in a row a file of an ended attempt may be unreadable before the rest is shipped without it: if
-#: the path is no file, and (`TRIES_OF_THE_DISK`) if the disk fails to give it.
+#: How often in a row a file of an ended attempt may be unreadable before the rest is shipped without it: `TRIES` if
+#: the path is not a file, `TRIES_OF_THE_DISK` if the disk fails to read it.
 TRIES = 5
 TRIES_OF_THE_DISK = 50
 #: A quarter of the entries that are looked at to find out whether a crawl has written any file.
@@ -251,7 +251,7 @@ FAULTS_OF_OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class AttemptFolder:
-    """Threads share it. Each field has one writer; a torn view of two fields costs a second look, no more."""
+    """Shared by threads. Each field has one writer; two fields that do not match only cost a second look."""
 
     def __init__(self, outbox: Path, attempt_id: files.AttemptId, longest_log: int = 0) -> None:
         """`longest_log` in bytes: the bytes of a log beyond it are ignored; 0 is no limit."""
@@ -262,7 +262,7 @@ class AttemptFolder:
         # The following fields are not saved: after a restart the tailer finds the values, or ships, once more.
         #: Byte offset up to which MongoDB has the log, the growing chunk included.
         self.log_stored = self.checkpoint.log_mongo.offset
-        #: The same for the record of requests.
+        #: Byte offset up to which MongoDB has the record of requests, the growing chunk included.
         self.requests_stored = self.checkpoint.requests
         #: The item that begins at the checkpoint does not end before this byte offset.
         self.items_searched = 0
@@ -270,11 +270,11 @@ class AttemptFolder:
         self.start_reported = False
         self.progress_published = ProgressWatch(self.folder)
         self.progress_recorded = ProgressWatch(self.folder)
-        #: How it has gone so far; read when it is needed first.
+        #: The progress of the attempt over time; read when it is first needed.
         self.series: ProgressSeries | None = None
-        #: Since when MongoDB is not told of the end because files are shipped (monotonic).
+        #: Since when the end is held back from MongoDB because files are still shipped (monotonic).
         self.waits_for_files_since: float | None = None
-        #: What of its files is not stored yet never will be: there is no room.
+        #: Whether the files that are not yet stored are given up, because there is no room.
         self.gives_files_up = False
         self._has_files: bool | None = None
         #: When the lock was first found free without an exit report (monotonic).
@@ -312,7 +312,7 @@ class AttemptFolder:
 
     @property
     def log_bound(self) -> int | None:
-        """Where reading the log ends: at its end, or at the longest that a log may be once it is that long."""
+        """Where reading the log ends: at its end, or at the size limit of a log once that is reached."""
         end = self.log_end
         if end is None and self._longest_log and self.log_size >= self._longest_log:
             return self._longest_log
@@ -320,7 +320,7 @@ class AttemptFolder:
 
     @property
     def has_ended(self) -> bool:
-        """Whether there is an exit report, or something under its name: no process will write one any more."""
+        """Whether there is an exit report, or something under its name, which keeps any process from writing one."""
         return self.checkpoint.log_end is not None or files.is_there(self.folder / files.EXIT)
 
     @property
@@ -335,7 +335,7 @@ class AttemptFolder:
 
     @property
     def is_log_stored(self) -> bool:
-        """Whether all that there is of the log is in MongoDB."""
+        """Whether everything in the log, as far as it can be read, is in MongoDB."""
         end = self.log_end
         return files.LOG in self.checkpoint.lost or (end is not None and self.log_stored >= end)
 
@@ -396,7 +396,7 @@ PLAIN_LOGS_EVERY = 600.0
 
 
 class PlainLogs:
-    """`logs/<project>/<spider>/<job>.log`. A link among them belongs to an attempt and is removed with it."""
+    """Removes old `logs/<project>/<spider>/<job>.log`. A link there belongs to an attempt and is removed with it."""
 
     def __init__(self, node_dir: Path, keep: timedelta, clock: Clock) -> None:
         self._path = node_dir / "logs"
@@ -420,7 +420,7 @@ class PlainLogs:
 
     @state_change("tailer.remove_plain_logs")
     def _remove(self, old: Iterable[Path]) -> None:
-        """Remove all but those that a crawl still has open, though it was silent for so long."""
+        """Remove all but the logs that a crawl still has open, although it has been silent for that long."""
         if not (old := set(old)):
             return
         for path in old - _open_files():
@@ -468,8 +468,9 @@ class _Handler(FileSystemEventHandler):
 def watch(outbox: Path, listener: Listener) -> BaseObserver:
     """Call `listener` from a thread of its own until the observer is stopped. The observer is already started.
 
-    Modified files alone: asked for renames, watchdog keeps each back for half a second to find its other half, and
-    all that comes after it as well. A file that is written under another name first is heard of by that name.
+    Only modified files are reported. If watchdog is asked for renames, it holds each back for half a second to find
+    its other half, and with it everything that comes after. A file that is written under another name first is
+    reported under that name.
     """
     observer = Observer()
     observer.daemon = True

@@ -33,8 +33,8 @@ from gateway.tailer.outbox import AttemptFolder, LogPosition, started_at
 
 
 class LogPiece(NamedTuple):
-    """Whole entries; `data` is exactly their bytes. They are made only where they are shipped one by one: there may
-    be as many as bytes.
+    """Whole entries; `data` is exactly their bytes. `entries` splits them only where they are shipped one by one,
+    because there might be as many entries as bytes.
     """
 
     data: bytes
@@ -51,9 +51,9 @@ class LogPiece(NamedTuple):
 
 
 def read_piece(path: Path, start: LogPosition, size: int, log_end: int | None, most: int | None = None) -> LogPiece:
-    """The entries in about `size` bytes from `start` on, of which the last may be long, and no more than `most`
-    lines. Without a `log_end` a torn last line is left for later. With one, that line ends there, and nothing after
-    it is read.
+    """The entries in about `size` bytes from `start` on, and at most `most` lines; the last entry might exceed
+    `size`. Without a `log_end`, an incomplete last line is left for later. With one, that line ends there, and
+    nothing after it is read.
     """
     # a line may be longer than `size`; an entry is never longer than this
     for size_read in (size, MAX_LINE):
@@ -68,8 +68,8 @@ def read_piece(path: Path, start: LogPosition, size: int, log_end: int | None, m
 
 
 def read_chunk(path: Path, start: LogPosition, least: int, log_end: int | None) -> LogPiece:
-    """The entries from `start` on up to the first that ends `least` or more bytes after it; all that there are, if
-    they have fewer bytes. The bytes alone decide where it ends: each one from the same start is the same.
+    """The entries from `start` on, up to the first that ends `least` or more bytes after it; all entries if there are
+    fewer bytes. The bytes alone decide where the chunk ends, so two chunks from the same start are the same.
     """
     for size in (2 * least, least + MAX_LINE):
         data, final = _read(path, start, size, log_end)
@@ -197,7 +197,7 @@ def _storable_line(line: bytes) -> dict[str, Any] | None:
 
 
 def _count_marks(line: bytes) -> int:
-    """At least as many as there are values in it."""
+    """At least as many as the values inside the line's object; marks in strings are counted as well."""
     return sum(map(line.count, _MARKS))
 
 
@@ -230,8 +230,8 @@ def _has_portable_keys(value: object, depth: int) -> bool:
 
 log = structlog.get_logger()
 
-#: A batch ends at the limit that is reached first, of which `MAX_VALUES` is another. A longer line is a batch of its
-#: own.
+#: A batch ends at the limit that is reached first: one of these two, or `MAX_VALUES`. A line longer than a batch is a
+#: batch of its own.
 BATCH_ITEMS = 500
 BATCH_BYTES = 1 << 20
 #: How many batches of a line that is too large are searched for its end before other attempts have their turn; and
@@ -266,7 +266,7 @@ def _next_batch(attempt: AttemptFolder, start: int) -> tuple[list[Item], int, bo
     while len(items) < BATCH_ITEMS and values < MAX_VALUES and (newline := data.find(b"\n", position)) >= 0:
         line = data[position:newline]
         position = newline + 1
-        # there may be as many empty lines as bytes
+        # empty lines count as well, because there might be as many as bytes
         values += 1 + _count_marks(line)
         if line.strip():
             items.append(parse_item(attempt.id, start + position, line))
@@ -274,7 +274,7 @@ def _next_batch(attempt: AttemptFolder, start: int) -> tuple[list[Item], int, bo
 
 
 def _look_at_rest(attempt: AttemptFolder, start: int) -> None:
-    """Raises `HostileFileError` if there is less than was read before."""
+    """Look at the bytes after the last item. Raises `HostileFileError` if the file is shorter than before."""
     path = attempt.folder / files.ITEMS
     if torn := files.read_part(path, start, BATCH_BYTES):
         log.warning("torn_item", attempt=str(attempt.id), begin=torn[:200].decode("utf-8", "replace"))
@@ -283,8 +283,9 @@ def _look_at_rest(attempt: AttemptFolder, start: int) -> None:
 
 
 def _long_line(attempt: AttemptFolder, start: int) -> tuple[list[Item], int, bool]:
-    """The one line at `start`, if its end is there, its end, and whether there may be more. A line beyond `MAX_ITEM`
-    is only measured, a piece at a time. Raises `HostileFileError` for a line that does not end.
+    """The item of the line at `start`, if its end is there; the position after it; and whether there might be more. A
+    line beyond `MAX_ITEM` is only measured, a piece at a time. Raises `HostileFileError` for a line that does not
+    end.
     """
     path = attempt.folder / files.ITEMS
     data = files.read_part(path, start, MAX_ITEM + 1)
@@ -310,11 +311,11 @@ LONGEST_RECORD = 64 << 10
 
 
 def ship_requests(store: RequestStore, attempt: AttemptFolder, limit: int) -> bool:
-    """Ship some chunks of the first `limit` bytes. Returns whether there may be more.
+    """Ship some chunks of the first `limit` bytes. Returns whether there might be more.
 
     As with the log, the bytes alone decide where chunks begin and end: at the first line that ends `CHUNK` or more
-    bytes after the chunk's start. Raises `OSError`, `HostileFileError` for a line that no crawl of ours writes, and
-    PyMongo's errors.
+    bytes after the chunk's start. Raises `OSError`, PyMongo's errors, and `HostileFileError` for a line that is
+    longer than a crawl of ours writes.
     """
     for _ in range(CHUNKS_PER_TURN):
         start = attempt.checkpoint.requests
@@ -337,7 +338,7 @@ def ship_requests(store: RequestStore, attempt: AttemptFolder, limit: int) -> bo
 #
 # A spider may put anything into its stats, and may even write the exit report itself.
 
-#: Limits on what is kept of a spider's report, in numbers and in bytes: the job's document holds it.
+#: Limits on the parts of a spider's report that are kept, in numbers and in bytes: the job's document holds them.
 MAX_STATS = 200
 MAX_FIELDS = 50
 MAX_STATS_BYTES = 16 << 10
@@ -353,9 +354,9 @@ LEFT_OUT = "discoverybot/stats_left_out"
 
 
 def read_facts(attempt: AttemptFolder) -> records.ExitReport:
-    """What `exit.json` says, or a report that it cannot be understood. Raises `OSError`.
+    """The content of `exit.json`, or a report saying that the file is unreadable. Raises `OSError`.
 
-    A node writes whole reports only. So anything else there is the spider's own doing: the node has not lost the
+    A node writes only whole reports. So anything else is the spider's own doing, and the node has not lost the
     attempt.
     """
     facts = records.read_record(attempt.folder / files.EXIT, records.ExitReport)
@@ -395,7 +396,7 @@ def _filled(filled: dict[str, int] | None) -> dict[str, int] | None:
 
 
 def _errors(errors: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Whole ones, up to a size: the log has them all."""
+    """The first errors, each one whole, up to a total size; the log has them all."""
     kept: list[dict[str, str]] = []
     size = 0
     for error in errors:
@@ -412,7 +413,7 @@ def _cut(text: str | None) -> str | None:
 
 
 def _first(text: str, size: int) -> str:
-    """The first `size` bytes in UTF-8, whole characters."""
+    """As many whole characters from the beginning as fit into `size` bytes of UTF-8."""
     return text[:size].encode()[:size].decode(errors="ignore")
 
 
@@ -439,7 +440,7 @@ def _name(key: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers that BSON, or JSON on the way out, cannot hold become text. So do lists and objects."""
+    """`value` as the job can hold it. Numbers that BSON or JSON cannot hold, lists and objects become text."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -487,7 +488,9 @@ class MongoSink:
             attempt.start_reported = True
 
     def _ship_files(self, attempt: AttemptFolder, *, ended: bool) -> bool:
-        """Ship each file by itself: the log arrives even if the items cannot be read. Raises `OSError` for those."""
+        """Ship each file by itself, so that an unreadable one does not hold up the others. Raises its
+        `OSError` last.
+        """
         more, failed = False, None
         ships: dict[str, Callable[[], bool]] = {
             files.LOG: lambda: ship_log(self._logs, attempt),
@@ -540,7 +543,7 @@ class MongoSink:
             watch.told()
 
     def _note_progress(self, attempt: AttemptFolder, progress: records.Progress, *, is_last: bool = False) -> None:
-        """By our own clock: a spider may have written any time into its report."""
+        """Add `progress` to the series, by our own clock, because a spider can write any time into its report."""
         series = attempt.series = attempt.series or self._progress.get(attempt.id)
         if not series.points and (began := started_at(attempt.folder)):
             series.add(Point(began))
