@@ -14,7 +14,9 @@ from embedded.mongo.store import StoreError
 
 
 def main() -> int:
-    """0 after SIGTERM or SIGINT, 1 if the file or the port cannot be used, 2 for a wrong argument."""
+    """Serve the file. Returns 0 after SIGTERM or SIGINT, 1 if the file or port cannot be used; exits with 2 for a
+    wrong argument.
+    """
     parser = argparse.ArgumentParser(prog="python -m embedded.mongo", description=__doc__)
     parser.add_argument("--path", type=Path, required=True, help="the database file, created if it does not exist")
     parser.add_argument("--host", default="127.0.0.1", help="a loopback address")
@@ -36,7 +38,7 @@ def main() -> int:
 
 
 def _password(file: Path) -> str:
-    """Raises `OSError`, and `ValueError` for an empty one."""
+    """The password in `file`. Raises `OSError`, and `ValueError` for an empty file."""
     if not (password := file.read_text(encoding="ascii").strip()):
         raise ValueError(f"{file} is empty")
     return password

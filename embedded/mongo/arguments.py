@@ -18,7 +18,7 @@ _TYPE_NAMES = {dict: "object", list: "array", str: "string", bool: "bool", int: 
 
 
 class CommandArguments:
-    """One command or one statement of it. `command` is named in errors."""
+    """The fields of one command, or of one of its statements. `command` is named in errors."""
 
     def __init__(self, command: str, fields: Document) -> None:
         self._command = command
@@ -29,7 +29,7 @@ class CommandArguments:
         return str(self._fields["$db"])
 
     def allow(self, *names: str) -> None:
-        """Raises `NotImplemented` for any other field that asks for anything."""
+        """Refuse all other fields. Raises `NotImplemented` if one has a value that is not empty or false."""
         for name, value in self._fields.items():
             if value and name not in names and name not in _ALWAYS_ALLOWED and name != self._command:
                 raise not_implemented(f"the field '{name}' of {self._command}")
@@ -60,7 +60,7 @@ class CommandArguments:
         return self._fields.get(name)
 
     def flag(self, name: str, *, default: bool = False) -> bool:
-        """Booleans and numbers, as MongoDB's `safeBool`."""
+        """The field as a boolean. Numbers are accepted as well, like in MongoDB's `safeBool`."""
         value = self._fields.get(name, default)
         if not isinstance(value, (bool, int, float)):
             raise MongoError(

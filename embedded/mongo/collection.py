@@ -266,8 +266,8 @@ class Collection:
                 yield FoundDocument(doc, body, document)
 
     def count(self, query: Document, limit: int = 0) -> Iterator[int | None]:
-        """Yields, as its last value, how many match, up to `limit` (0 is no limit); before it `None` where other
-        commands may work in between. Raises if the query is no filter.
+        """Yields how many documents match, up to `limit` (0 is no limit), as its last value. Before that it yields
+        `None` where other commands may work. Raises if the query is not a valid filter.
         """
         matches, plan = self._prepare(Search(query))
         if plan.is_exact:

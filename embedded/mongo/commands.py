@@ -271,7 +271,7 @@ def _check_session(command: Document) -> None:
 
 
 def _check_concerns(command: Document) -> None:
-    """One machine is its own majority, and what is acknowledged is in the journal."""
+    """Refuse what one machine cannot give. It is its own majority, and acknowledged writes are in the journal."""
     write = command.get("writeConcern") or {}
     if isinstance(write.get("w"), int) and write["w"] > 1:
         raise MongoError(Code.BadValue, "cannot use 'w' > 1 when a host is not replicated")

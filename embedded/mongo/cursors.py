@@ -14,9 +14,9 @@ from bson import Int64
 from embedded.mongo.errors import Code, MongoError
 from embedded.mongo.paths import Document
 
-#: Yields where other commands may run in between, and returns the reply.
+#: A command in steps: yields where other commands may run, and returns the reply.
 Answer: TypeAlias = Generator[None, None, Document]
-#: The same for a part of a command, which returns anything.
+#: Steps of a part of a command, which may return anything.
 Steps: TypeAlias = Generator[None, None, Any]
 
 
@@ -56,7 +56,7 @@ class _Cursor:
 class Cursors:
     def __init__(self) -> None:
         self._open: dict[int, _Cursor] = {}
-        # far from the numbers that an earlier start of this server gave out
+        # a random start, far from the numbers that an earlier run of this server gave out
         self._numbers = itertools.count(random.getrandbits(48) + 1)
 
     def first(self, namespace: str, flow: Outflow, size: int, *, single: bool = False) -> Answer:
@@ -70,7 +70,7 @@ class Cursors:
         return {"cursor": {"firstBatch": batch, "id": Int64(number), "ns": namespace}}
 
     def next(self, number: int, namespace: str, size: int) -> Answer:
-        """`size` 0 is as much as fits. Raises `CursorNotFound`."""
+        """The answer with the next batch; `size` 0 is as many documents as fit. Raises `CursorNotFound`."""
         cursor = self._open.get(number)
         if cursor is None or cursor.namespace != namespace:
             raise MongoError(Code.CursorNotFound, f"cursor id {number} not found")

@@ -1,4 +1,4 @@
-"""What is refused, by the codes and names of MongoDB's own `error_codes.yml`."""
+"""The errors of the server, with the codes and names of MongoDB's own `error_codes.yml`."""
 
 from __future__ import annotations
 
@@ -76,5 +76,5 @@ class MongoError(Exception):
 
 
 def not_implemented(what: str) -> MongoError:
-    """The error for what MongoDB has and this server has not."""
+    """The error for something that MongoDB has and this server does not."""
     return MongoError(Code.NotImplemented, f"{what} is not supported by the embedded server; use MongoDB")

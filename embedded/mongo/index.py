@@ -54,7 +54,7 @@ class IndexSpec:
         self.paths: list[Path] = [tuple(name.split(".")) for name, _ in self.key]
         if self.sparse and self.partial is not None:
             raise MongoError(Code.CannotCreateIndex, 'cannot mix "partialFilterExpression" and "sparse" options')
-        #: The names of a document's own fields that its keys depend on.
+        #: The names of the document's top-level fields on which its keys depend.
         self.roots = frozenset(name.partition(".")[0] for name in (*dict(self.key), *(self.partial or {})))
         self._covers = compile_filter(self.partial) if self.partial is not None else None
 
@@ -79,10 +79,10 @@ class IndexSpec:
         )
 
     def keys(self, fields: Fields) -> tuple[set[bytes], int]:
-        """The document's keys, none if it is not in the index; and the field whose array made them ("multikey"), as a
-        bit: 1 is the first field.
+        """The document's keys, empty if it is not in the index; and the field whose array gave several keys
+        ("multikey"), as a bit: 1 is the first field.
 
-        Raises `CannotIndexParallelArrays` for two arrays at once.
+        Raises `CannotIndexParallelArrays` if two fields are arrays.
         """
         if self._covers and not self._covers(fields.document):
             return set(), 0
@@ -146,8 +146,8 @@ class Index:
     def __init__(self, connection: sqlite3.Connection, number: int, spec: IndexSpec) -> None:
         self.number = number
         self.spec = spec
-        #: The fields, as bits, in which any document has or had an array. Such a field gives no order, and only one
-        #: end of a range.
+        #: The fields, as bits, in which any document has or had an array. Such a field gives no order, and can be
+        #: searched by only one limit of a range.
         self.multikey = 0
         self.table = f"i{number}"
         self._connection = connection

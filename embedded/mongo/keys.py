@@ -85,7 +85,7 @@ def encode(value: Any) -> bytes:
 
 
 def inverted(encoded: bytes) -> bytes:
-    """The same for a descending field."""
+    """The encoded value for a descending field."""
     return encoded.translate(_INVERTED)
 
 
@@ -106,7 +106,7 @@ def _text(value: str) -> bytes:
 
 
 def _number(value: float) -> bytes:
-    """The nearest double, its bits flipped into order, then what the double leaves out of a 64-bit integer."""
+    """The nearest double, its bits changed so that they sort, then what a 64-bit integer has beyond the double."""
     if is_nan(value):
         return bytes(10)
     nearest = float(value) + 0.0  # -0.0 is 0.0

@@ -69,7 +69,7 @@ class Login:
             return MongoError(Code.AuthenticationFailed, "Authentication failed.").as_reply()
 
     def _start(self, command: Document) -> Document:
-        """Raises `KeyError`, `ValueError` or `TypeError` if the command is no login."""
+        """Answer `saslStart`. Raises `KeyError`, `ValueError` or `TypeError` if the command is no valid login."""
         message = _text(command["payload"])
         if self._credentials is None or command["mechanism"] != MECHANISM or not message.startswith(_UNBOUND):
             raise ValueError
@@ -83,7 +83,7 @@ class Login:
         return {"done": False, "payload": ours.encode()}
 
     def _continue(self, command: Document) -> Document:
-        """Raises as `_start` does."""
+        """Answer `saslContinue`. Raises the errors of `_start`."""
         exchange, credentials, message = self._exchange, self._credentials, _text(command["payload"])
         if exchange is None or credentials is None:
             raise ValueError

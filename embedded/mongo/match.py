@@ -24,7 +24,7 @@ _NUMBERS = (int, float, Int64)
 
 
 def compile_filter(query: Document) -> Predicate:
-    """Raises `BadValue` if the query is no filter; `values_at` says what a path leads to."""
+    """The predicate for a query. Raises `BadValue` if the query is invalid; `values_at` follows its paths."""
     tests = [_clause(name, operand) for name, operand in query.items() if name != "$comment"]
     if len(tests) == 1:
         return tests[0]
@@ -67,7 +67,7 @@ def is_operators(operand: Any) -> bool:
 
 
 def compile_condition(operand: Any) -> ValuesTest:
-    """What stands behind a field's name: a value, or operators that must all hold."""
+    """The test for a field's condition: a value, or operators that must all hold."""
     if not is_operators(operand):
         return _equals(operand)
     if "$options" in operand and "$regex" not in operand:
@@ -87,7 +87,7 @@ def _operator(name: str, operand: Any, siblings: Document) -> ValuesTest:
 
 
 def _any_value(test: ValueTest) -> ValuesTest:
-    """A test of one value holds for an array if it holds for the array or for one of its elements."""
+    """A test for arrays as well: it holds if `test` holds for the array itself or for one of its elements."""
 
     def any_value(values: list[Any]) -> bool:
         for value in values:
@@ -180,7 +180,7 @@ def _pattern(operand: Any, options: Any) -> re.Pattern[str]:
         raise MongoError(Code.Location51091, f"Regular expression is invalid: {error}") from error
 
 
-#: An escape or a class of a regular expression; all between them means the same to PCRE and to Python.
+#: An escape or a class of a regular expression; everything else means the same to PCRE and to Python.
 _TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 #: Word characters, digits, spaces and their opposites, and where words end.
 _KINDS = re.compile(r"\\[wWdDsSbB]")

@@ -11,7 +11,7 @@ Path = tuple[str, ...]
 
 
 class Absent(Enum):
-    """What a path can lead to that is no BSON value."""
+    """Results of a path that are not BSON values."""
 
     MISSING = "no such field"
     #: How indexes and sorts see `[]`: below null, as MongoDB's `undefined`.
@@ -48,7 +48,7 @@ def _through_array(array: list[Any], path: Path) -> list[Any]:
 
 
 def elements_at(document: Document, path: Path) -> tuple[list[Any], bool]:
-    """The values that an index holds and a sort compares: of arrays, the elements; and whether there was an array."""
+    """The values that an index holds and a sort compares: an array's elements; and whether there was an array."""
     values = values_at(document, path) or [MISSING]
     if len(values) == 1 and not isinstance(values[0], list):
         return values, _crosses_array(document, path)

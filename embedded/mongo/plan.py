@@ -63,7 +63,7 @@ class IndexConditions:
     equal: dict[str, Any] = field(default_factory=dict)
     among: dict[str, list[Any]] = field(default_factory=dict)
     ranges: dict[str, list[tuple[str, Any]]] = field(default_factory=dict)
-    #: Ranges of which a match need only be in one.
+    #: Alternatives, of which each is a list of limits; a match need only be within one of them.
     either: dict[str, list[list[tuple[str, Any]]]] = field(default_factory=dict)
     #: Fields that must exist for any other reason.
     existing: set[str] = field(default_factory=set)
@@ -185,8 +185,8 @@ def _plan(index: Index, conditions: IndexConditions, sort: Sort) -> QueryPlan:
 
 
 def _is_exact(index: Index, conditions: IndexConditions, consumed: set[str]) -> bool:
-    """Not for two conditions on a field or arrays: these need the document again. A null has the key of a missing
-    field, as it has the same matches; within another field it is looked at again.
+    """Whether the keys alone decide what matches. They do not with arrays, with two conditions on one field, or with
+    a null, except for a single null in a top-level field: a missing field has the same key there, and also matches.
     """
     constrained = [*conditions.equal, *conditions.among, *conditions.ranges, *conditions.either]
     return (
@@ -206,8 +206,8 @@ def _encoded(value: Any, direction: int) -> bytes:
 def _bounds(
     index: Index, prefix: bytes, used: int, conditions: IndexConditions
 ) -> tuple[list[Interval], set[str]] | None:
-    """The intervals for the first fields without an equality, and the fields whose whole condition they cover: those
-    of a range, or of a list of values, each with what is behind it.
+    """The intervals for the first field without an equality, and the names of the fields whose conditions they cover
+    completely. A list of values is combined with the intervals of the fields after it.
     """
     if used == len(index.spec.key):
         return None
@@ -242,7 +242,9 @@ def _united(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def _range(limits: Sequence[tuple[str, Any]], direction: int) -> tuple[Interval, bool]:
-    """The interval in the type of the first limit. Limits of another type (nothing can match) go to the filter."""
+    """The interval within the type of the first limit, and whether all limits have this type. Limits of another type,
+    with which nothing can match, are left to the filter.
+    """
     place = rank(limits[0][1])
     type_byte = bytes((place,)) if direction > 0 else inverted(bytes((place,)))
     low, high = type_byte, bytes((type_byte[0] + 1,))

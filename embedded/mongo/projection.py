@@ -9,13 +9,13 @@ from embedded.mongo.errors import Code, MongoError, not_implemented
 from embedded.mongo.paths import Document
 
 Projection = Callable[[Document], Document]
-#: Fields to keep or to drop; a document stands for fields below, and a number for that many elements of an array.
+#: Fields to keep or to drop; a dict is for the fields below, and a number for that many elements of an array.
 Tree = dict[str, Any]
 
 
 def compile_projection(fields: Document) -> Projection:
-    """The fields named with 1 and `_id`, or all but those named with 0; without names, all fields. `{"$slice": n}`
-    keeps the first elements of an array, beside fields named with 1.
+    """Keeps the fields named with 1 and `_id`, or all but those named with 0; without names, all fields. `$slice`
+    keeps the first elements of an array, and needs other fields that are named with 1.
     """
     slices = {name: size for name, operand in fields.items() if (size := _slice(name, operand))}
     keep_id = bool(fields.get("_id", True))
@@ -88,7 +88,7 @@ def _include(value: Document, tree: Tree) -> Document:
 
 
 def _include_elements(array: list[Any], tree: Tree) -> list[Any]:
-    """Scalars are left out: they have no such field."""
+    """Keep the fields in each document of an array. Scalars are left out, because they have no fields."""
     return [
         _include(element, tree) if isinstance(element, dict) else _include_elements(element, tree)
         for element in array

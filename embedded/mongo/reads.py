@@ -95,7 +95,7 @@ class Reads:
         return {"values": list(values.values())}
 
     def aggregate(self, command: CommandArguments) -> Answer:
-        """Carries out what drivers make of `count_documents`, and no other pipeline."""
+        """Carries out the pipeline that drivers send for `count_documents`, and no other."""
         command.allow("pipeline", "cursor", "allowDiskUse")
         options = CommandArguments("cursor", command.required("cursor", dict))
         options.allow("batchSize")
@@ -118,13 +118,13 @@ def _outgoing(found: Iterator[FoundDocument | None], projection: Document) -> Ou
     return (None if one is None else (chosen(one.document), len(one.body)) for one in found)
 
 
-#: The last stage that drivers make of `count_documents`, after a `$match` and perhaps `$skip` and `$limit`.
+#: The last stage that drivers send for `count_documents`, after a `$match` and perhaps `$skip` and `$limit`.
 _COUNT = {"$group": {"_id": 1, "n": {"$sum": 1}}}
 STAGES = ("$match", "$skip", "$limit", "$group")
 
 
 def _counting(pipeline: list[Any]) -> tuple[Document, int, int]:
-    """The filter, how many to pass over, and how far to count, 0 for all. Raises for any other pipeline."""
+    """The filter, how many documents to skip, and the limit (0 is none). Raises for any other pipeline."""
     names = [_stage_name(stage) for stage in pipeline]
     if pipeline[-1:] != [_COUNT] or names != [name for name in STAGES if name in names]:
         raise not_implemented("a pipeline other than the one of count_documents")

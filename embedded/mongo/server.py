@@ -24,10 +24,10 @@ from embedded.mongo.paths import Document
 from embedded.mongo.store import Store
 from embedded.mongo.wire import Messages, Request, WireError, encode_reply
 
-# --- how commands run: in turns, all writes of a turn in one transaction, answered when it is committed.
+# --- how commands run: in turns. All writes of a turn are one transaction, and are answered when it is committed.
 #
 # Only one thread touches the store, so a step of a command is atomic. With many clients a turn holds many commands,
-# and they share the cost of a commit ("group commit"). A command that fails is undone alone.
+# and they share the cost of a commit ("group commit"). Of a command that fails, only its own writes are undone.
 
 logger = logging.getLogger(__name__)
 
@@ -56,12 +56,12 @@ class Executor:
         self._is_stopped = False
 
     def stop(self) -> None:
-        """Stop. A command without an answer by now gets none, and nothing that it wrote is kept."""
+        """Stop. A command that has no answer yet gets none, and nothing that it wrote is kept."""
         self._is_stopped = True
 
     def submit(self, command: Document, encode: Encode, reply: Reply) -> None:
-        """`reply` is called once, with the encoded answer or error, when it is durable. An answer that cannot be
-        encoded is an error of its command.
+        """Run `command` in one of the next turns. `reply` is called once, with the encoded answer or error, when it
+        is durable. An answer that cannot be encoded makes the command fail.
         """
         limit = command.get("maxTimeMS")
         deadline = monotonic() + limit / 1000 if isinstance(limit, int) and limit > 0 else float("inf")
@@ -101,10 +101,10 @@ class Executor:
             self._schedule()
 
     def _advance(self, task: _Task) -> bytes | None:
-        """The encoded answer, if the task reached it within its slice.
+        """Work on the task for one slice. Returns the encoded answer, or `None` if it is not ready.
 
-        A command that fails in a way that MongoDB does not know is undone and answered as an error, and the turn
-        goes on. Raises if SQLite has undone the other commands' writes with it.
+        A command that fails with an error that is not MongoDB's is undone and answered as an error, and the turn goes
+        on. Raises if SQLite has undone the other commands' writes as well.
         """
         try:
             reply = _answer(task)
@@ -160,7 +160,7 @@ MAX_CONNECTIONS = 500
 
 
 class Connection(asyncio.Protocol):
-    """Answers in the order of the requests. Bytes that are no message end this connection, and only this one."""
+    """One connection, which answers requests in order. Bytes that are not a message end only this connection."""
 
     def __init__(self, executor: Executor, connections: set[Connection], credentials: Credentials | None) -> None:
         self._executor = executor
@@ -215,7 +215,7 @@ class Connection(asyncio.Protocol):
 
 async def serve(path: Path, host: str, port: int, password: str | None = None) -> None:
     """Serve the file until SIGTERM or SIGINT, to every client, or only to clients that know the password. Prints
-    `ready on HOST:PORT`, with the port that the system chose for 0.
+    `ready on HOST:PORT`; if `port` is 0, that is the port that the system chose.
 
     Raises `ValueError` for a host that is not loopback, `StoreError` and `OSError`.
     """

@@ -23,7 +23,7 @@ FORMAT: Final = 1
 
 _PRAGMAS = (
     "journal_mode = WAL",
-    # a commit is in the operating system's hands when it is acknowledged: it survives the process, see decision 0005
+    # the operating system has a commit when it is acknowledged, so it survives the process, see decision 0005
     "synchronous = NORMAL",
     "locking_mode = EXCLUSIVE",
     "cache_size = -65536",
@@ -79,14 +79,14 @@ class Store:
             index = known_indexes[owner].get(spec.name)
             if index is None or index.number != number:
                 index = Index(self.connection, number, spec)
-            # an odd number was written before the field was recorded
+            # an odd number is of an older version, which did not record the field
             index.multikey = (1 << len(spec.key)) - 1 if multikey % 2 else multikey >> 1
             by_number[owner].indexes[spec.name] = index
 
     # --- transactions: begun by the first write, shared by all writes until the commit
 
     def begin(self) -> None:
-        """Called before each write. The first write of a command leaves a mark to go back to."""
+        """Called before each write. The first write of a command sets a savepoint."""
         if not self._is_begun:
             self.connection.execute("BEGIN IMMEDIATE")
             self._is_begun = True
@@ -125,7 +125,7 @@ class Store:
 
     @contextlib.contextmanager
     def savepoint(self) -> Iterator[None]:
-        """All of the block's writes or none, within the command."""
+        """A block whose writes are all kept or all undone, within the command."""
         self.begin()
         self.connection.execute("SAVEPOINT change")
         try:
@@ -195,7 +195,7 @@ class Store:
         del self.collections[db, name]
 
     def close(self) -> None:
-        """Leaves one file: what is in the log goes into the database."""
+        """Close the database. SQLite then moves its log into it, so that one file is left."""
         self.connection.close()
         os.close(self._lock)
 

@@ -127,7 +127,7 @@ class Update:
         return document
 
     def new_document(self, query: Document) -> Document:
-        """What an upsert inserts if `query` found nothing: the query's equalities, then the update."""
+        """The document that an upsert inserts if `query` found nothing: the query's equalities, then updated."""
         seed: Document = {}
         for path, value in _equalities(query).items():
             if not self.is_replacement or path == ("_id",):
@@ -153,7 +153,7 @@ def _checked_replacement(update: Any) -> Document:
 
 
 def _changes(update: Document) -> list[FieldChange]:
-    """The changes in the order in which MongoDB applies them: by path, numbers as numbers."""
+    """The changes in the order in which MongoDB applies them: by path, with numbers in numerical order."""
     changes = [change for modifier, operand in update.items() for change in _modifier_changes(modifier, operand)]
     changes.sort(
         key=lambda change: [(array_index(part) is None, array_index(part) or 0, part) for part in change.path]
@@ -204,7 +204,7 @@ def _checked_path(name: str) -> Path:
 
 
 def _change_at(container: Any, path: Path, change: Change, *, create: bool) -> None:
-    """Walk to the parent of the last step, making documents on the way where `create` allows, and change there."""
+    """Walk to the parent of the last step and make the change there. With `create`, missing documents are made."""
     for depth, part in enumerate(path[:-1]):
         below = _get(container, part)
         if below is MISSING:
@@ -234,7 +234,7 @@ def _get(container: Any, part: str) -> Any:
     return container[position] if position is not None and position < len(container) else MISSING
 
 
-#: MongoDB refuses to pad an array by more.
+#: The longest padding of an array with nulls that MongoDB allows.
 _MAX_PADDING = 1_500_000
 
 
@@ -325,7 +325,7 @@ def _equalities(query: Document) -> dict[Path, Any]:
 
 
 def _equal_fields(query: Document) -> Iterable[tuple[Path, Any]]:
-    """An `$or` of one branch and an `$in` of one value mean the same as the branch and the value."""
+    """The fields with the values they must equal, also from an `$or` of one branch and an `$in` of one value."""
     for name, operand in query.items():
         if name == "$and" or (name == "$or" and len(operand) == 1):
             for branch in operand:

@@ -17,13 +17,13 @@ MAX_MESSAGE_BYTES = 48_000_000
 _OP_REPLY, _OP_QUERY, _OP_MSG = 1, 2004, 2013
 _HEADER = struct.Struct("<iiii")
 _CHECKSUM_PRESENT, _MORE_TO_COME = 1 << 0, 1 << 1
-#: The receiver of a message must understand bits 0 to 15.
+#: The flags that a receiver must understand (bits 0 to 15), without those that this server understands.
 _UNKNOWN_REQUIRED = 0xFFFF & ~(_CHECKSUM_PRESENT | _MORE_TO_COME)
 _LEGACY_HELLO = frozenset({"isMaster", "ismaster", "hello"})
 
 
 class WireError(Exception):
-    """These bytes are no message: their connection cannot go on."""
+    """The bytes are not a valid message, so their connection must end."""
 
 
 class Request(NamedTuple):
@@ -56,7 +56,7 @@ class Messages:
 
 
 def parse(message: bytes) -> Request:
-    """Raises `WireError`."""
+    """The request in one whole message. Raises `WireError`."""
     _, request_id, _, opcode = _HEADER.unpack_from(message)
     try:
         if opcode == _OP_MSG:
@@ -99,7 +99,9 @@ def _parse_sequence(section: bytes) -> tuple[str, list[Document]]:
 
 
 def _parse_query(message: bytes, request_id: int) -> Request:
-    """flags, collection name, skip, limit, then the query: `hello` as drivers send it before they know the server."""
+    """An OP_QUERY: flags, collection name, skip, limit, query. Drivers send `hello` so to a server they do not know
+    yet.
+    """
     start = message.index(b"\0", 20) + 9
     (size,) = struct.unpack_from("<i", message, start)
     command = bson.decode(message[start : start + size], CODEC)
@@ -109,7 +111,7 @@ def _parse_query(message: bytes, request_id: int) -> Request:
 
 
 def encode_reply(request: Request, reply: Document) -> bytes:
-    """Raises `MongoError` for a reply that is too long, and `bson`'s errors for one that is no BSON."""
+    """The message with the reply. Raises `MongoError` if it is too long, and `bson`'s errors if it is not BSON."""
     body = bson.encode(reply)
     if len(body) > MAX_MESSAGE_BYTES:
         raise MongoError(Code.BSONObjectTooLarge, f"an answer of {len(body)} bytes, the most is {MAX_MESSAGE_BYTES}")

@@ -60,7 +60,7 @@ class Writes:
         return _reply(reply | ({"upserted": upserted} if upserted else {}), errors)
 
     def _update(self, db: str, name: str, statement: CommandArguments) -> Steps:
-        """How many matched, how many changed, and what was inserted instead."""
+        """Carry out one statement. Returns how many documents matched and changed, and what was inserted instead."""
         update = Update(statement.any("u") or statement.required("u", dict))
         query, multi = statement.required("q", dict), statement.flag("multi")
         if multi and update.is_replacement:
@@ -80,7 +80,7 @@ class Writes:
         return matched, modified, self._upsert(db, name, query, update)
 
     def _update_all(self, collection: Collection | None, search: Search, update: Update) -> Steps:
-        """A document that its own update moves along the index is met again, and is not changed again."""
+        """Update all matches, each once: a document that its update moves along the index is met again."""
         changed: set[int] = set()
         matched = modified = 0
         for found in _find(collection, search):
@@ -171,7 +171,9 @@ def _find(collection: Collection | None, search: Search) -> Any:
 
 
 def _first(collection: Collection | None, search: Search) -> Steps:
-    """The first match, as it is now: sorting takes time, and other commands may have changed that one meanwhile."""
+    """The first match, as it is now: the search is repeated if another command has changed that
+    document meanwhile.
+    """
     while True:
         first = None
         for found in _find(collection, search._replace(limit=1)):
