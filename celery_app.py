@@ -10,6 +10,6 @@ from gateway.worker.app import create_celery
 try:
     app = create_celery(Settings.load())
 except SettingsError as error:
-    # Celery would bury it in a traceback
+    # Celery would bury the message in a traceback
     sys.stderr.write(f"celery: {error}\n")
     sys.exit(2)

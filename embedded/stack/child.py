@@ -23,17 +23,17 @@ from embedded.stack.process import Process, become
 from embedded.stack.zygote import StackZygote
 
 _COLOURS = (36, 35, 33, 32, 34, 96, 95, 93, 92, 94)
-#: Uvicorn's copy of the message, for terminals.
+#: Keys of our JSON lines that are not shown: `color_message` is Uvicorn's copy of the message for terminals.
 _NOT_SHOWN = frozenset({"color_message"})
-#: How Twisted, and so Scrapyd, begins a line: its own time, and the logger's name, with the level if it is one of the
-#: newer loggers.
+#: The beginning of a line by Twisted, and so by Scrapyd: the time, and the name of the logger. Newer loggers add the
+#: level to the name.
 _TWISTED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} (\[[^\]#]*(?:#(?P<level>\w+))?\])")
-#: Begins a line that is shown even when quiet (`NOTICE`). Nobody knows it who could only have his words in a log.
+#: Begins a line that is shown even when quiet (`NOTICE`). It is random, so that no text from outside begins so.
 MARK = f"{secrets.token_hex(8)} "
 _RESET = "\x1b[0m"
-#: What a terminal obeys. It is made visible, because the lines of a log repeat what others have sent.
+#: Characters that control a terminal. They are made visible, because the lines of a log repeat text from outside.
 _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-#: The supervisor's own lines.
+#: The name under which the supervisor writes its own lines.
 SELF = "up"
 
 
@@ -115,8 +115,8 @@ NOT_STARTED = 127
 
 
 class Child:
-    """The present incarnation of a `Process`. It leads a session of its own: a Ctrl-C meant for us does
-    not reach it, and what it forked can be killed as a group.
+    """One run of a `Process`. It leads a session of its own, so that a Ctrl-C for the supervisor does not reach it
+    and its own children can be killed as a group.
     """
 
     def __init__(self, process: Process, cwd: Path, log: StackLog, zygote: StackZygote | None = None) -> None:
@@ -162,7 +162,9 @@ class Child:
         return time.monotonic() - self._started
 
     def end(self, exit_code: int) -> None:
-        """It was reaped. Kill what is left of its group too, which may hold a port that a successor wants."""
+        """Note that the process was reaped. Kill the rest of its group, which might hold a port that a successor
+        needs.
+        """
         self.exit_code = exit_code
         self.signal(signal.SIGKILL)
         if self._popen is not None:
@@ -176,7 +178,9 @@ class Child:
                 os.killpg(self.pid, signum)
 
     async def stop(self, grace: float) -> None:
-        """SIGTERM, then SIGKILL after so many seconds. Returns when it is gone and its last output is written."""
+        """Send SIGTERM, and SIGKILL after `grace` seconds. Returns when the process is gone and its output is
+        written.
+        """
         if self.alive:
             self.signal(signal.SIGTERM)
             try:

@@ -11,10 +11,10 @@ from contextlib import suppress
 import psutil
 
 LOOPBACK = "127.0.0.1"
-#: What is picked from. The OS gives the ports above these to outgoing connections and to all who ask for any port:
-#: such a port may be gone before its process listens, or while that is started again.
+#: The range from which ports are picked. The OS uses the ports above it for outgoing connections and for programs
+#: that ask for any port, so such a port might be taken before its process listens, or during a restart.
 PICKED = range(20_000, 32_000)
-#: How far apart stacks begin to look that start at the same time.
+#: How far apart stacks that start at the same time begin to look.
 _APART = 16
 
 

@@ -20,13 +20,12 @@ Judge = Callable[[httpx.Response], str | None]
 
 #: Seconds for one look.
 TIMEOUT = 3.0
-#: Who vouches for what we look at over HTTPS: nobody, for it is plain HTTP. To load all authorities takes longer than
-#: to look.
+#: A TLS context without authorities, because all probes use plain HTTP and to load authorities takes longer.
 _NO_AUTHORITIES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 async def running() -> str | None:
-    """For a process that shows nothing from outside but that it is alive."""
+    """The probe of a process that shows from outside only that it is alive."""
     return None
 
 
@@ -108,7 +107,7 @@ class User(NamedTuple):
     gid: int
 
     def become(self) -> None:
-        """Be this user, with no right of the one before, for good. Only root can. Raises `OSError`."""
+        """Become this user for good, without any right of the current one. Only root can. Raises `OSError`."""
         os.setgroups([])
         os.setresgid(self.gid, self.gid, self.gid)
         os.setresuid(self.uid, self.uid, self.uid)
@@ -127,16 +126,16 @@ class Process:
     probe: Probe = running
     #: Seconds between SIGTERM and SIGKILL.
     grace: float = 10
-    #: What the kernel sends it when the supervisor itself was killed. SIGTERM for those that have
-    #: processes of their own to end; the others are built to be killed at any moment.
+    #: Signal that the kernel sends the process when the supervisor itself was killed. It is SIGTERM for processes
+    #: that have children of their own to end; the others are built to be killed at any moment.
     death_signal: signal.Signals = signal.SIGKILL
     #: A store: it is stopped after all others, because they write to it until their end.
     goes_last: bool = False
     #: Whether its command is `python -m …`, and may be forked from a process that has imported what it needs.
     forkable: bool = False
-    #: Variables that it is not told, if it is started and not forked.
+    #: Environment variables that the process does not get, if it is started and not forked.
     untold: Collection[str] = ()
-    #: As whom it runs, if not as the supervisor's user.
+    #: The user it runs as, if that is not the supervisor's user.
     user: User | None = None
 
     def environment(self, supervisors: Mapping[str, str]) -> dict[str, str]:
@@ -147,5 +146,5 @@ def become(process: Process, supervisor: int) -> None:
     """For a new child of the supervisor: run as the process's user, and end with the supervisor."""
     if process.user:
         process.user.become()
-    # last: who changes users is not told of its parent's end any more
+    # last, because a process that changes its user is no longer signalled when its parent dies
     die_with_parent(supervisor, process.death_signal)

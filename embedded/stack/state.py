@@ -1,5 +1,5 @@
-"""`<home>/stack.json`: where the stack is reached. Read by the CLI and `doctor`, and by the next start,
-which finds in it the ports to use again and the processes that a killed supervisor may have left behind.
+"""`<home>/stack.json`: the addresses of the stack. The CLI and `doctor` read it. The next start also reads it, for
+the ports to use again and for processes that a killed supervisor might have left behind.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def make_private(home: Path) -> None:
 
 @contextmanager
 def only_stack(home: Path) -> Iterator[None]:
-    """Hold the data folder. Raises `AlreadyRunningError` while another stack does; the OS releases it if we die."""
+    """Hold the data folder; the OS releases it if we die. Raises `AlreadyRunningError` if another stack holds it."""
     import fcntl  # noqa: PLC0415 - absent on Windows, where the rest of the CLI works
 
     with (home / LOCK).open("a+") as lock:

@@ -16,13 +16,13 @@ from embedded.stack.process import Process, listening, redis_answers
 from embedded.stack.state import write_private
 from gateway.settings import Settings, kept_secret
 
-#: `SET … NX GET` needs it.
+#: Oldest major version of Redis: older ones have no `SET … NX GET`.
 _REDIS_AT_LEAST = 7
 _DATABASE = "discoverybot"
 #: The user that logs in to the embedded server.
 _USER = "discoverybot"
-#: A user of our Redis, in which spiders keep pages (`crawler.http_cache`) and rates of sites
-#: (`gateway.stores.site_rate_limit`), and see and do nothing else.
+#: A user of our own Redis for spiders. With it they keep pages (`crawler.http_cache`) and the rates of sites
+#: (`gateway.stores.site_rate_limit`); everything else is closed to them.
 _SPIDERS = "spiders"
 _THEIR_KEYS = "~cache:* ~rate:site:*"
 _THEIR_COMMANDS = "+@connection -@dangerous +get +set +eval +evalsha +script|load +time"
@@ -37,18 +37,18 @@ class StackStoreError(Exception):
 
 @dataclass(frozen=True)
 class StackStore:
-    """Where a store is, and the process that serves it if it is ours to run."""
+    """The address of a store, and its process if the stack runs it."""
 
     url: str
     #: A description for people.
     origin: str
     process: Process | None = None
-    #: As spiders reach a Redis that is ours to run; it lets them see nothing of the platform's.
+    #: The URL for spiders of a Redis that the stack runs; with it they see nothing of the platform.
     cache_url: str | None = None
 
 
 def choose_redis(settings: Settings, home: Path, ports: PortPicker) -> StackStore:
-    """Raises `StoreError` if the settings name one that does not answer or is too old."""
+    """The Redis to use. Raises `StackStoreError` if the settings name one that does not answer or is too old."""
     if settings.model_fields_set & _REDIS_SETTINGS:
         return StackStore(settings.redis_location, f"your own, {check_redis(settings.redis_location)}")
     binary, origin = redis_binary()
@@ -81,7 +81,7 @@ def choose_redis(settings: Settings, home: Path, ports: PortPicker) -> StackStor
 
 
 def choose_mongo(settings: Settings, home: Path, ports: PortPicker) -> StackStore:
-    """Raises `StoreError` if the settings name one that does not answer."""
+    """The MongoDB to use. Raises `StackStoreError` if the settings name one that does not answer."""
     if "mongo_uri" in settings.model_fields_set:
         return StackStore(settings.mongo_uri, f"your own, {check_mongo(settings.mongo_uri)}")
     port = ports.pick("mongo")
@@ -144,9 +144,9 @@ def redis_binary_version(binary: str) -> tuple[int, ...]:
     return ()
 
 
-# The drivers are imported where they are used, which saves a start with our own stores half a second.
+# The drivers are imported where they are used, because that saves half a second when the stack runs its own stores.
 def check_redis(url: str) -> str:
-    """Its name and version. Raises `StoreError` if it does not answer or is too old."""
+    """Name and version of the server. Raises `StackStoreError` if it does not answer or is too old."""
     import redis  # noqa: PLC0415 - see above
 
     try:
@@ -160,7 +160,7 @@ def check_redis(url: str) -> str:
 
 
 def check_mongo(uri: str) -> str:
-    """Its name and version. Raises `StoreError` if it does not answer."""
+    """Name and version of the server. Raises `StackStoreError` if it does not answer."""
     from pymongo import MongoClient  # noqa: PLC0415 - see above
     from pymongo.errors import PyMongoError  # noqa: PLC0415
 

@@ -25,7 +25,7 @@ from gateway.process import NEWER_STORES
 
 #: Seconds of the first pause before a restart; it doubles with each death.
 BACKOFF = 0.2
-#: A process that lived this many seconds has earned a short pause again.
+#: Seconds that a process must live before its next pause is short again.
 STEADY = 30.0
 #: Deaths of one process, before the stack was ever ready, that make us give up.
 GIVE_UP_AFTER = 5
@@ -33,9 +33,9 @@ GIVE_UP_AFTER = 5
 _LOOK = 0.1
 #: Seconds that a process may take to be ready before we say what it lacks, and until we say it again.
 PATIENCE = 5.0
-#: Seconds from Ctrl-C until everything is gone, even if processes hang: no process gets more than its part of them.
+#: Seconds from Ctrl-C until everything is gone, even if processes hang. All processes share this time.
 STOP_SECONDS = 13.0
-#: The last of these seconds belong to the stores, and the last of the stores' seconds to left-over processes.
+#: Seconds at the end that are for the stores; and seconds at the end of those that are for left-over processes.
 _STORES_SECONDS, _STRAYS_SECONDS = 2.0, 0.5
 #: Seconds that a process has to end before the next one, which it may need, is stopped beside it.
 _HEAD_START = 1.0
@@ -231,7 +231,7 @@ class Supervisor:
         await child.stop(min(child.process.grace, max(0.0, until - time.monotonic())))
 
     async def _stop_strays(self, end: float) -> None:
-        """End what we inherited: spiders, mostly, whose Scrapyd was killed."""
+        """End inherited processes: mostly spiders whose Scrapyd was killed."""
         left = max(0.0, end - time.monotonic())
         for signum, patience in ((signal.SIGTERM, min(self._stray_grace, left)), (signal.SIGKILL, 1)):
             deadline = time.monotonic() + patience

@@ -41,15 +41,16 @@ IMPORTS = (
     *("gateway.tailer.eggs", "gateway.tailer.follow", "gateway.tailer.heartbeat"),
     "gateway.tailer.shipping",
 )
-#: What the stores are called among the processes, and what each is named with if it runs elsewhere.
+#: Names of the stores among the processes, each with the setting that names a store elsewhere.
 STORES = {"redis": "REDIS_URL", "mongo": "MONGO_URI"}
 NAMES = (*STORES, "scrapyd", "tailer", "worker", "beat", "gateway")
-#: What Scrapyd, which starts other people's code, needs no more than that code does: where the stores are, above all.
+#: Settings that are kept from Scrapyd, because the code of other people that it starts does not need them: above all,
+#: where the stores are.
 _UNTOLD = frozenset(name.upper() for name in Settings.model_fields.keys() - ScrapydSettings.model_fields.keys())
 _UNTOLD |= {"DISCOVERYBOT_KEY"}
 #: Beginnings of URLs from which the laptop stack takes a requirement directly.
 ANY_SOURCE = ("https://", "http://", "ssh://")
-#: Addresses that stand for all of this machine's, each with the address at which it is reached from here.
+#: Addresses that stand for all addresses of this machine, each with the one at which this machine reaches itself.
 _HERE = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104 - compared with, not bound
 
 
@@ -68,7 +69,7 @@ class StackPlan:
     ports: dict[str, int]
     #: The processes that run here.
     names: frozenset[str] = frozenset(NAMES)
-    #: As whom they run, where each project has a user of its own; then only the keeper and the supervisor are root's.
+    #: The user of the processes, if each project has a user of its own; only keeper and supervisor are then root's.
     owner: User | None = None
 
     @property
@@ -95,19 +96,23 @@ class StackPlan:
         }
         settings = self.settings
         broker = settings.broker_url or settings.rabbitmq_url or other_redis_database(self.redis.url, 2)
-        # the supervisor's is closed to them
+        # the supervisor's home is closed to them
         variables |= {"HOME": str(self.home)} if self.owner else {}
         urls = {name: url for name, url in (("HTTP_CACHE_REDIS_URL", self.cache_url), ("BROKER_URL", broker)) if url}
         return variables | urls | self._building
 
     @property
     def cache_url(self) -> str | None:
-        """Every spider sees it, so no store's is in it: it has a setting of its own, or a user of our own Redis."""
+        """The URL of the HTTP cache. Every spider sees it, so it never holds a store's password: it comes from a
+        setting of its own, or has its own user of our Redis.
+        """
         return self.settings.http_cache_redis_url or self.redis.cache_url
 
     @property
     def _building(self) -> dict[str, str]:
-        """Where the operator is the user, building a package can do nothing that a spider could not."""
+        """Settings that allow projects to build packages. They apply where the operator is the only user, because
+        there a build can do nothing that a spider could not.
+        """
         settings = self.settings
         is_users = {"scrapyd", "gateway"} <= self.names and settings.gateway_address in {LOOPBACK, "::1", "localhost"}
         if not is_users or settings.user_range:
@@ -158,11 +163,12 @@ def _all_processes(plan: StackPlan) -> list[Process]:
     celery = (python, "-m", "celery", "--quiet", "-A", "celery_app")
     return [
         *stores,
-        # no pid file: one that a killed Scrapyd left behind would keep the next from starting
+        # no pid file: one left behind by a killed Scrapyd would prevent the next start
         Process("scrapyd", (python, "-m", "scrapyd", "--pidfile="), env, untold=_UNTOLD, probe=door,
                 grace=grace + 5, death_signal=signal.SIGTERM),
         Process("tailer", (python, "-m", "gateway.tailer"), env, needs, forkable=True),
-        # without Scrapyd it would send the first crawls to a node that cannot be reached yet, which then rests
+        # without Scrapyd, the worker would send the first crawls to a node that is not up yet and is then left alone
+        # for a while
         Process("worker", (*celery, "worker"), env, (*needs, "scrapyd"), forkable=True),
         Process("beat", (*celery, "beat"), env, needs, forkable=True),
         Process("gateway", (python, "-m", "gateway.web"), {**env, NOTICE: MARK}, needs,
@@ -172,12 +178,12 @@ def _all_processes(plan: StackPlan) -> list[Process]:
 
 # --- what the command does
 
-#: scrapyd.conf, scrapy.cfg and celery_app.py stand here; every process of the stack runs here.
+#: The folder of scrapyd.conf, scrapy.cfg and celery_app.py, in which every process of the stack runs.
 ROOT = Path(embedded.__file__).resolve().parents[1]
 PASSWORD_FILE = "scrapyd-password"  # noqa: S105 - the name of a file
 #: Exit code of a refusal: nothing was started.
 REFUSED = 2
-#: Seconds for a killed supervisor's processes to follow it.
+#: Seconds that the processes of a killed supervisor may take to end.
 _LEFTOVER_PATIENCE = 15
 _LOOK = 0.2
 
@@ -191,7 +197,7 @@ class UpOptions:
     free_ports: bool = False
     #: Names of the processes to run here, if not all.
     only: tuple[str, ...] = ()
-    #: Written when healthy, and again whenever a process was restarted.
+    #: File that is written when the stack is healthy, and again after each restart of a process.
     ready_file: Path | None = None
 
 
@@ -200,13 +206,13 @@ def up(settings: Settings, options: UpOptions) -> int:
     began = time.monotonic()
     home = settings.discoverybot_home.absolute()
     try:
-        # for all processes that are started here, too: only the owner may read what the state folder holds
+        # this is inherited by all processes started here: only the owner may read the state folder
         os.umask(0o077)
         home.mkdir(parents=True, exist_ok=True)
         with only_stack(home):
             _end_leftovers(home)
             if not settings.user_range:
-                # else Scrapyd closes what is not to be passed by projects' users
+                # otherwise Scrapyd closes the folders that projects' users must not enter
                 make_private(home)
             # first of all: its imports take longer than everything else
             with warm_zygote(IMPORTS) as zygote:
@@ -220,10 +226,10 @@ def up(settings: Settings, options: UpOptions) -> int:
 
 
 def make_plan(settings: Settings, home: Path, *, free_ports: bool, only: tuple[str, ...] = ()) -> StackPlan:
-    """Raises `SettingsError`, `PortTakenError` or `StoreError` if the plan cannot be carried out."""
+    """The plan. Raises `SettingsError`, `PortTakenError` or `StackStoreError` if it cannot be carried out."""
     names = _names(settings, only)
     owner = _owner(settings, home) if "scrapyd" in names and settings.user_range else None
-    # as Scrapyd reads it itself
+    # the address that Scrapyd itself reads
     door = os.environ.get("SCRAPYD_BIND_ADDRESS") or LOOPBACK
     for name, setting, host in (
         ("gateway", "GATEWAY_HOST", settings.gateway_address),
@@ -258,7 +264,9 @@ def make_plan(settings: Settings, home: Path, *, free_ports: bool, only: tuple[s
 
 
 def _owner(settings: Settings, home: Path) -> User:
-    """Raises `SettingsError` unless projects can have users of their own, and this folder is of somebody else."""
+    """The owner of the data folder. Raises `SettingsError` if projects cannot have users here, or if the folder
+    belongs to root or to one of their users.
+    """
     if sys.platform != "linux" or os.geteuid() != 0:
         raise SettingsError("NODE_UIDS: start `up` as root of a Linux, or leave it out: spiders then run as you")
     found = home.stat()
@@ -272,7 +280,7 @@ def _owner(settings: Settings, home: Path) -> User:
 
 @contextmanager
 def _acting_as(owner: User | None) -> Iterator[None]:
-    """What is made meanwhile is the owner's."""
+    """Within the block, new files belong to the owner."""
     if owner is None:
         yield
         return
@@ -287,7 +295,7 @@ def _acting_as(owner: User | None) -> Iterator[None]:
 
 
 def _names(settings: Settings, only: tuple[str, ...]) -> frozenset[str]:
-    """The processes to run. Raises `SettingsError` where the others, which run elsewhere, are not named."""
+    """The processes to run. Raises `SettingsError` if a setting for those that run elsewhere is missing."""
     if unknown := set(only) - set(NAMES):
         raise SettingsError(f"--only: {', '.join(sorted(unknown))}: the processes are {', '.join(NAMES)}")
     if not only:
@@ -323,7 +331,7 @@ async def _run(plan: StackPlan, options: UpOptions, zygote: StackZygote | None, 
 
     async def announce() -> None:
         nonlocal announced
-        # a part of a platform is ready when its own processes are: what it misses may not be there yet
+        # a part of a platform is ready when its own processes are, because the other parts might not run yet
         if plan.names == frozenset(NAMES):
             await _until_healthy(plan, log)
         announced = True
@@ -397,7 +405,7 @@ Ctrl-C stops everything.
 
 
 def _short_banner(plan: StackPlan, seconds: float) -> str:
-    """Of a part of the platform."""
+    """The banner for a part of the platform."""
     lines = [f"Ready ({seconds:.1f} s): {', '.join(process.name for process in processes(plan))}"]
     if "scrapyd" in plan.names:
         lines.append(f"Workers reach this node at {plan.settings.node_base_url} (NODE_URL)")

@@ -1,7 +1,8 @@
-"""The warm process that the platform's own processes are forked from.
+"""The warm process from which the platform's own processes are forked.
 
-It has imported what they need, so each is there at once, also after it was killed, and the modules are in memory
-once for all of them. Its forks become children of the supervisor, which takes Linux; elsewhere all are started.
+It has already imported their modules, so each process starts at once, even after it was killed, and all of them share
+the modules in memory. Its forks become children of the supervisor, which only Linux can do; on other systems all
+processes are started instead.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from gateway.process import (
 
 #: Sent once, when all is imported.
 WARM = b"warm"
-#: Sent to a fork that the supervisor knows of.
+#: Sent to a fork once the supervisor knows its id.
 GO = b"g"
 #: Most bytes of a message.
 MAX_MESSAGE = 1 << 16
@@ -62,15 +63,15 @@ def serve(connection: socket.socket, supervisor: int, modules: Iterable[str]) ->
 
 
 def _fork_adopted(request: dict[str, Any], supervisor: int, output: int, waits: int) -> int:
-    """The id of a process whose parent, which we forked, has ended: it is the supervisor's child by now.
+    """The id of a new process. It is already the supervisor's child, because the process between the two has ended.
 
-    Raises `OSError` or `ValueError`, which end this process.
+    Raises `OSError` or `ValueError`, which end the zygote.
     """
     reader, writer = os.pipe()
     if (between := os.fork()) == 0:
         try:
             if os.fork() == 0:
-                # before the supervisor knows of it, which may signal the whole group from then on
+                # before the supervisor knows of the process, because from then on it might signal the whole group
                 os.setsid()
                 os.write(writer, str(os.getpid()).encode())
                 run_and_end(lambda: _become(request, supervisor, output, waits))
@@ -92,7 +93,7 @@ def _become(request: dict[str, Any], supervisor: int, output: int, waits: int) -
     restore_signals()
     if user := request["user"]:
         User(*user).become()
-    # last: who changes users is not told of its parent's end any more
+    # last, because a process that changes its user is no longer signalled when its parent dies
     die_with_parent(supervisor, signal.Signals(request["death_signal"]))
     os.chdir(request["cwd"])
     os.environ.update(request["env"])
