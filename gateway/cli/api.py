@@ -49,7 +49,7 @@ def of_status(status: str) -> ExitCode:
 _TIMEOUT = httpx.Timeout(30, connect=5)
 #: How often a crawl is asked for if the connection breaks; an Idempotency-Key makes that safe.
 _SUBMISSIONS = 3
-#: Seconds that a platform may take until its first node is there.
+#: Seconds to wait for the first node of a platform that is starting.
 _START_SECONDS = 30
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -73,16 +73,18 @@ class Api:
 
     @property
     def key(self) -> str:
-        """Empty for none."""
+        """The API key; empty if there is none."""
         return os.environ.get("DISCOVERYBOT_KEY", "").strip()
 
     def page(self, job_id: str | None = None) -> str:
-        """The address of the console's first page, or of a job's: a schedule's id leads to its own."""
+        """The address of the console's first page, or of a job's page, which sends a schedule's id on to the
+        schedule.
+        """
         return f"{self.url}/console/jobs/{job_id}" if job_id else f"{self.url}/"
 
     @cached_property
     def client(self) -> httpx.Client:
-        """Raises `ApiError`."""
+        """The HTTP client, made on first use. Raises `ApiError`."""
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else None
         try:
             # a proxy for the internet does not lead to a gateway on this machine
@@ -114,7 +116,7 @@ class Api:
         return self.call("POST", path, **options)
 
     def submit(self, body: dict[str, Any]) -> dict[str, Any]:
-        """`POST /crawl`. If the answer is lost it is asked for again, and names the same job."""
+        """`POST /crawl`. If the answer is lost, the request is repeated, and the answer names the same job."""
         headers = {"Idempotency-Key": uuid.uuid4().hex}
         for _ in range(_SUBMISSIONS - 1):
             try:

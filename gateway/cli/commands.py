@@ -20,11 +20,11 @@ from gateway.cli.api import Api, ApiError
 from gateway.cli.options import JSON, URL, argument, taking
 from gateway.cli.terminal import Cell, Record, gateway_url, given, new_table, out, print_json, visible
 
-#: Pages in which an id is looked for that is not given in full.
+#: Pages of a list that are searched for an abbreviated id.
 _MOST_PAGES = 20
 #: Ids that are named where several begin alike.
 _MOST_NAMED = 10
-#: Seconds that the shell waits for what may be completed.
+#: Seconds that the shell waits for completions.
 _COMPLETION_TIME = 2
 
 
@@ -32,13 +32,13 @@ class ApiCommand(NamedTuple):
     """One command."""
 
     name: str
-    #: `GET /sites/{id}`; what else is in brackets are options. A function where no gateway is asked.
+    #: Such as `GET /sites/{id}`; other names in braces are options. A function instead if no gateway is asked.
     call: str | Callable[..., Any]
     about: str
-    #: What is printed of the answer, which the options come with; under the table of a list, else instead of JSON.
+    #: Makes the printed text from the answer and the options: below a list's table, otherwise instead of JSON.
     printed: Callable[[Any, Record], RenderableType | None] | None = None
     options: tuple[Parameter, ...] = ()
-    #: Makes the body of the options; what has none has them in its query.
+    #: Makes the body from the options; a command without a body has them in its query.
     body: Callable[..., Record] = given
     #: Its name outside the group, where it has one.
     alone: str | None = None
@@ -54,32 +54,32 @@ class ApiCommand(NamedTuple):
 
 
 class Resource(NamedTuple):
-    """What there are many of."""
+    """A kind of thing that the API lists, and its commands."""
 
-    #: As the API names the list.
+    #: The name of the list in the API.
     name: str
     one: str
     #: The field that tells them apart.
     key: str
     about: str
-    #: As `new_table` has them, with the cells that are made of several fields.
+    #: The columns in the form that `new_table` reads; `cells` has those that are made of several fields.
     columns: str
-    #: The first one lists them.
+    #: Its commands; the first one is the list.
     actions: tuple[ApiCommand, ...]
     cells: Mapping[str, Cell] = {}
     #: The name of its commands, if not that of the list.
     group: str | None = None
     #: Hexadecimal digits of an id, of which the first ones are enough; 0 for names, which are given in full.
     digits: int = 0
-    #: A number is as good as an id, and no beginning of one.
+    #: Whether a number identifies a record as well as an id does; it is then not the beginning of an id.
     numbered: bool = False
     #: The list takes `q`.
     searched: bool = False
-    #: Whose ids are as good.
+    #: Resources whose ids are accepted as well.
     others: tuple[Resource, ...] = ()
 
     def find(self, api: Api, text: str) -> str:
-        """The id that begins so; `text` itself if none does. Raises `ApiError` if several do."""
+        """The id that begins with `text`; `text` itself if there is none. Raises `ApiError` if there are several."""
         is_number = self.numbered and text.isdigit()
         if not 0 < len(text) < self.digits or is_number or not set(text) <= set("0123456789abcdef"):
             return text
@@ -97,7 +97,7 @@ class Resource(NamedTuple):
             raise ApiError(f"there are too many {self.name} to look for {text!r}: give the id in full")
 
     def _pages(self, api: Api, text: str = "", **query: Any) -> Iterator[Record]:
-        """The list page by page; of one that the API searches, what has `text` in it."""
+        """The list page by page; if the API can search it, only records that contain `text`."""
         listing = self.actions[0]
         if callable(listing.call):
             yield listing.call(**query)
@@ -116,7 +116,7 @@ class Resource(NamedTuple):
         return {**pages[-1], self.name: [record for page in pages for record in page[self.name]]}
 
     def complete(self, context: typer.Context, incomplete: str) -> list[str]:
-        """What a shell offers: the first page is enough."""
+        """Completions for a shell, which come from the first page alone."""
         try:
             page = next(self._pages(Api(gateway_url(context.params.get("url")), _COMPLETION_TIME), incomplete))
         except ApiError:
@@ -147,14 +147,14 @@ def group(resource: Resource) -> typer.Typer:
 
 class _Group(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        # a shell that completes is to offer the commands
+        # a shell that completes must get the commands instead
         if not ctx.resilient_parsing and (not args or (args[0].startswith("-") and args[0] != "--help")):
             args = ["list", *args]
         return super().parse_args(ctx, args)
 
 
 def command(resource: Resource, action: ApiCommand) -> Callable[..., None]:
-    """What typer makes a command of."""
+    """The function from which typer makes a command."""
     takes_id = action.picked or "{id}" in str(action.call)
     named, where = [resource.parameter()] if takes_id else [], [] if callable(action.call) else [URL]
     ids = {**action.ids, **({"id": resource} if takes_id else {})}

@@ -48,7 +48,7 @@ from gateway.jobs.job import NUMBERS
 def gather_params(
     api: Api, spider: dict[str, str | None], text: str | None, pairs: list[str], *, render: bool = False
 ) -> dict[str, Any]:
-    """`--params`, over it each `--param`, over these `--render`. `spider` is the query of `GET /spiders`."""
+    """`--params`, overridden by each `--param`, then by `--render`. `spider` is the query of `GET /spiders`."""
     params = read_object("params", text) if text else {}
     if pairs:
         params |= _typed(pairs, _schema(api, spider))
@@ -58,7 +58,7 @@ def gather_params(
 def _schema(api: Api, spider: dict[str, str | None]) -> dict[str, Any] | None:
     """The JSON Schema of the parameters; `None` if any strings are allowed."""
     found = api.get_all("/spiders", **spider)["spiders"]
-    # the one that would run: without a project our own, of several versions the latest
+    # the spider that would run: without a project, the platform's own is preferred, and of its versions the latest
     best: dict[str, Any] = max(found, key=_would_run, default={})
     schema: dict[str, Any] | None = best.get("params_schema")
     return schema
@@ -124,7 +124,7 @@ def items(
 
 
 def format_of(output: str) -> str:
-    """By the file's name. Raises `BadParameter` for another ending."""
+    """The format by the file's name; JSON Lines for stdout. Raises `BadParameter` for another ending."""
     suffix = Path(output).suffix.lstrip(".").lower()
     if output == STDOUT:
         return "jsonl"
@@ -309,12 +309,12 @@ def _print_receipt(api: Api, receipt: dict[str, Any], *, as_json: bool, schedule
     else:
         out.print(receipt["job_id"])
     if not as_json:
-        # apart from the id, which a script may read
+        # on stderr, because a script might read the id from stdout
         err.print(Text(api.page(receipt["job_id"]), style="dim"), soft_wrap=True)
 
 
 def _spider_and_urls(spider: str | None, words: list[str]) -> tuple[str, list[str]]:
-    """What is meant by the arguments: the first may be a spider's name. Raises `BadParameter`."""
+    """The spider and the start URLs: the first argument might be a spider's name. Raises `BadParameter`."""
     if spider is None and words and "://" not in words[0]:
         spider, words = words[0], words[1:]
     if spider is None and not words:
@@ -334,7 +334,7 @@ def _print_scheduled(receipt: Record) -> None:
 
 
 def _item_format(output: str | None, *, following: bool) -> str:
-    """Raises `BadParameter`."""
+    """The format of the items; empty without an output. Raises `BadParameter`."""
     if output and not following:
         raise typer.BadParameter("needs --follow: there are no items before the end", param_hint="--output")
     check_writable(output or STDOUT)
@@ -448,5 +448,5 @@ def open_page(*, job_id: str | None, url: str | None) -> None:
 
 
 def _has_desktop() -> bool:
-    """Elsewhere Python may open a browser for terminals, which runs none of the console's scripts."""
+    """Whether a browser window can open. Elsewhere Python might open a text browser, which runs no scripts."""
     return sys.platform in {"darwin", "win32"} or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -38,7 +38,7 @@ _PACKAGES = ("discoverybot", "scrapy", "scrapyd", "celery", "fastapi", "pymongo"
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _TIMEOUT = 5
 _LOW_DISK = 1 << 30
-#: Documents that cannot be read, and processes of an older version.
+#: How many unreadable documents, and processes of an older version, are named at most.
 _MOST_NAMED = 20
 _AT_LEAST = (3, 11)
 
@@ -140,7 +140,7 @@ def stack(patient: Patient) -> Iterator[Finding]:
 
 
 def _ports(patient: Patient) -> Iterator[Finding]:
-    """Whether `up` could have them. If a gateway runs without `up`, it may have them itself: that is no fault."""
+    """Whether `up` could use its ports. A gateway that runs without `up` might use them itself, which is no fault."""
     elsewhere = patient.named or not isinstance(patient.health, str)
     settings = patient.settings
     for port, at, wanted_by, setting in (
@@ -156,7 +156,7 @@ def _ports(patient: Patient) -> Iterator[Finding]:
 
 def gateway(patient: Patient) -> Iterator[Finding]:
     if isinstance(patient.health, str):
-        # else nothing is expected there, and its port has been checked
+        # otherwise no gateway is expected there, and the port has been checked
         if patient.named or patient.running:
             yield Finding(Mark.BROKEN, "gateway", patient.health, f"start it: {program()} up")
         return
@@ -185,7 +185,7 @@ def _store(name: str, check: Callable[[str], str], url: str) -> Finding:
 
 
 def documents(patient: Patient) -> Iterator[Finding]:
-    """Those that cannot be read, and versions side by side, if it is known in which database they are."""
+    """Unreadable documents, and processes of different versions, if the database is known."""
     running = patient.running
     if not running and "mongo_uri" not in patient.settings.model_fields_set:
         return

@@ -31,9 +31,9 @@ class ScrapyProject(NamedTuple):
     folder: Path
     #: Dotted name of its settings module.
     settings: str
-    #: What scrapy.cfg says that it is deployed as, else its settings' package.
+    #: The name under which scrapy.cfg deploys the project, else the package of its settings.
     name: str
-    #: What scrapy.cfg says of its version: one, or `GIT` or `HG`.
+    #: The version in scrapy.cfg, which may be `GIT` or `HG`; `None` if it has none.
     version: str | None = None
 
     @property
@@ -42,7 +42,9 @@ class ScrapyProject(NamedTuple):
 
 
 def read_project(folder: Path, chosen: str = "default") -> ScrapyProject:
-    """With the settings that scrapy.cfg has under this name. Raises `EggError` where there are none."""
+    """The project, with the settings that scrapy.cfg has under this name. Raises `EggBuildError` if
+    there are none.
+    """
     path = folder / "scrapy.cfg"
     config = ConfigParser(interpolation=None, strict=False)
     try:
@@ -81,14 +83,14 @@ def _no_project(folder: Path) -> str:
 
 
 def _of_target(config: ConfigParser, option: str) -> str | None:
-    """What the first of scrapy.cfg's targets that says something says: `[deploy]`, `[deploy:live]`."""
+    """The option of the first of scrapy.cfg's targets that has it: `[deploy]`, `[deploy:live]`."""
     targets = (name for name in config.sections() if name == "deploy" or name.startswith("deploy:"))
     values = (config.get(target, option, fallback="").strip() for target in targets)
     return next((value for value in values if value), None)
 
 
 def project_of_egg(path: Path) -> str:
-    """The package that its settings are in. Raises `EggError` for what is no egg of a Scrapy project."""
+    """The package that has the settings. Raises `EggBuildError` if the file is not an egg of a Scrapy project."""
     config = ConfigParser(delimiters=("=",), interpolation=None, strict=False)
     try:
         with zipfile.ZipFile(path) as egg:
@@ -105,7 +107,7 @@ def project_of_egg(path: Path) -> str:
 
 # --- its files: what the project's own build backend makes of it, and all that git has beside scrapy.cfg
 
-#: Never part of what is deployed, at the top of a project. What it depends on is sent in another place.
+#: Never deployed, if it is at the top of a project. The project's requirements are sent separately.
 _LEFT_OUT = frozenset({"tests", "test", "build", "dist", "docs", "setup.py", "conftest.py", "requirements.txt"})
 #: Where packages may lie that are imported without it.
 _SRC = "src"
@@ -113,20 +115,20 @@ _NEVER = frozenset({"__pycache__", "node_modules"})
 
 
 class Built(NamedTuple):
-    """What is told of an egg that was built."""
+    """What is known of an egg that was built."""
 
-    #: As the wheel of the project's own build backend says it: requirements, and a range of Pythons.
+    #: What the wheel of the project's own build backend says: its requirements, and a range of Pythons.
     needs: tuple[str, ...] = ()
     pythons: str = ""
-    #: What the wheels say that were made of `local` folders.
+    #: Requirements of the wheels that were made of `local` folders.
     needs_of_local: tuple[str, ...] = ()
 
 
 def build_egg(
     project: ScrapyProject, version: str, target: Path, tell: Callable[[str], None], local: Iterable[Path] = ()
 ) -> Built:
-    """Write the egg to `target`, with what the project names of this machine (`local`); what is not as one may expect
-    is told. Raises `EggError`, `OSError`.
+    """Write the egg to `target`, with the folders and wheels of this machine that the project requires (`local`).
+    `tell` gets a line for everything that the user might not expect. Raises `EggBuildError`, `OSError`.
     """
     tracked = _tracked(project.folder)
     own = dict(_members(project, tracked, tell))
@@ -164,8 +166,8 @@ _IMPORT = re.compile(rb"^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)", re.MULTILIN
 
 
 def _with_imported(folder: Path, members: dict[str, Path], tell: Callable[[str], None]) -> dict[str, Path]:
-    """With those modules of the repository that are imported, and lie elsewhere in it. Where something of that name
-    is installed, it comes first.
+    """The files of the egg with those modules that it imports from elsewhere in the repository. If a module of the
+    same name is installed on the node, that one comes first.
     """
     if not any((one / ".git").exists() for one in (folder, *folder.parents)):
         return members
@@ -182,7 +184,7 @@ def _with_imported(folder: Path, members: dict[str, Path], tell: Callable[[str],
 
 
 def _files_of(module: Path) -> Iterator[tuple[str, Path]]:
-    """Of a package or a module, by their places in an egg."""
+    """The files of a package or a module, with their places in an egg."""
     if not module.is_dir():
         yield module.name, module
         return
@@ -218,7 +220,7 @@ def _write(
         for name, text in notes.items():
             egg.writestr(
                 zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED
-            )  # of no time: the same egg has the same bytes
+            )  # without a time, so the same egg has the same bytes
 
 
 def _members(
@@ -265,7 +267,7 @@ def _tracked(folder: Path) -> list[Path] | None:
         names = _answer(folder, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
     except EggBuildError:
         return None
-    # a link may lead to another place of the repository, and to no other
+    # a link may lead to another place in the repository, but not out of it
     paths = [folder / name for name in sorted(filter(None, names))]
     return [path for path in _followed(paths) if path.resolve().is_relative_to(top.resolve())]
 
@@ -299,7 +301,7 @@ def _at_top(folder: Path) -> list[Path]:
 
 
 def _build(folder: Path, files: Iterable[Path], work: Path, tell: Callable[[str], None]) -> Path | None:
-    """The wheel; `None` where none can be made, which is told: the egg then has the files as they are."""
+    """The wheel; `None` if none can be made. Then the user is told, and the egg has the project's files unchanged."""
     for path in dict.fromkeys(files):
         copy = work / "source" / path.relative_to(folder)
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -338,7 +340,7 @@ def _of_local(place: Path, work: Path, tell: Callable[[str], None]) -> tuple[dic
 
 
 def _contents(wheel: Path, folder: Path, package: str) -> dict[str, Path]:
-    """Its modules and data, unpacked, by their places."""
+    """The modules and data of a wheel, unpacked, by their places."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
     files = {path.relative_to(folder): path for path in sorted(folder.rglob("*")) if path.is_file()}
@@ -354,19 +356,19 @@ def _metadata(folder: Path) -> Built:
     if path is None:
         return Built()
     said = HeaderParser().parsestr(path.read_text("utf-8", "replace"))
-    # what it names of this machine, it declares as such, too
+    # requirements on this machine's files are left out: the project declares them itself as well
     needs = [line for line in said.get_all("Requires-Dist", []) if "extra ==" not in line and "file:" not in line]
     return Built(tuple(needs), said.get("Requires-Python", ""))
 
 
 # --- the version, which may be that of the source: `GIT` and `HG` mean what they mean to `scrapyd-deploy`
 
-#: What may not stand in a version; a node would replace it by the same.
+#: Characters that a version must not have; a node would replace them in the same way.
 _NOT_IN_A_VERSION = re.compile(r"[^A-Za-z0-9_.+-]")
 
 
 def version_of(text: str | None, folder: Path) -> str:
-    """`text`; for `GIT` and `HG` what the source is at; without one the time, in seconds. Raises `EggError`."""
+    """`text`; for `GIT` and `HG` the state of the source; without one the time in seconds. Raises `EggBuildError`."""
     match text:
         case None:
             return str(int(time.time()))
@@ -385,7 +387,7 @@ def version_of(text: str | None, folder: Path) -> str:
 
 
 def _answer(folder: Path, *command: str) -> str:
-    """What the command says. Raises `EggError`."""
+    """The output of the command. Raises `EggBuildError`."""
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)  # noqa: S603 - ours
     except OSError as error:

@@ -109,9 +109,7 @@ def explain(job: Record, options: Record) -> Text:
 
 
 def _advice(job: Record) -> Iterator[tuple[str, str]]:
-    """What went wrong and how to go on; why a job waits is told in commands of this program. An older gateway has
-    no advice.
-    """
+    """What went wrong and what to do next; `_WAITING` says that for a waiting job. An older gateway has no advice."""
     advice = job.get("advice")
     if advice and job["status"] != "pending":
         yield "advice", advice["what"]
@@ -131,7 +129,7 @@ def _headed(head: str, text: str | Text) -> Text:
 
 
 def _attempt(attempt: Record) -> Iterator[tuple[str, str]]:
-    """Where it ran and how it ended, and what the node saw go wrong."""
+    """Where the attempt ran, how it ended, and which errors the node has seen."""
     seen = attempt["exit"] or {}
     ended = ": ".join(filter(None, (attempt["status"] or "not over yet", attempt["message"])))
     yield f"attempt {attempt['attempt']}", f"on node {attempt['node']}: {ended}"

@@ -42,7 +42,7 @@ SHARED = frozenset(
     }
 )
 _OWN = frozenset({"NODE_NAME", "NODE_URL", "NODE_UIDS", "SCRAPYD_BIND_ADDRESS", "SCRAPYD_PORT"})
-#: What a node brings: the stores, as users of its own. No gateway hands on its own passwords.
+#: Settings that a node brings along: the stores, with users of its own. No gateway hands out its own passwords.
 _BROUGHT = ("MONGO_URI", "REDIS_URL", "BROKER_URL", "FILES_ACCESS_KEY", "FILES_SECRET_KEY")
 
 
@@ -79,7 +79,9 @@ def join(*, url: str, name: str, address: str | None, files: Path | None) -> Non
 
 
 def _require_writable(folder: Path) -> None:
-    """An invitation is good once: it is not shown before what it is exchanged for can be kept. Raises `ApiError`."""
+    """Raises `ApiError` if nothing can be written there. An invitation can be used only once, so this is checked
+    before it is sent.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_private(folder / ".joining", "")
@@ -98,7 +100,7 @@ def _warn_of_plain_http(url: str) -> None:
 
 
 def _shared(variables: Mapping[str, Any]) -> dict[str, str]:
-    """What a node takes of what it has, and a gateway names. Raises `ApiError`."""
+    """The settings that a node keeps of its own and the gateway's. Raises `ApiError`."""
     kept = {name: str(value) for name, value in variables.items() if name in SHARED}
     # a second line in `.env` would be a variable of its own
     if wrong := [name for name, value in kept.items() if not value.isprintable()]:
@@ -131,9 +133,9 @@ def _in_url(address: str) -> str:
 
 
 def _write_files(folder: Path, variables: Mapping[str, str]) -> None:
-    """The secrets, of which one is made here: the password of this machine's own cache; and `.env`, last."""
+    """Write the secrets, of which the password of this machine's own cache is made here, and last `.env`."""
     told = {"HTTP_CACHE_REDIS_PASSWORD": secrets.token_hex(24), **variables}
-    told["SCRAPYD_BIND_ADDRESS"] = _in_url(told["SCRAPYD_BIND_ADDRESS"])  # as Compose publishes a port there
+    told["SCRAPYD_BIND_ADDRESS"] = _in_url(told["SCRAPYD_BIND_ADDRESS"])  # the form in which Compose publishes a port
     closed = folder / "secrets"
     closed.mkdir(mode=0o700, exist_ok=True)
     for name in SECRETS:
@@ -145,14 +147,14 @@ def _write_files(folder: Path, variables: Mapping[str, str]) -> None:
 
 
 def _quoted(value: str) -> str:
-    """As Compose takes a value as it is, without putting variables into it."""
+    """The value in quotes, in which Compose replaces no variables."""
     return "'" + value.replace("'", "\\'") + "'"
 
 
 def use_what_was_joined() -> tuple[str, ...]:
-    """Put the node's settings, if this machine has joined, into the environment, where they are not set otherwise.
+    """If this machine has joined, put the node's settings into the environment, unless they are set already.
 
-    Returns the names of the processes that a node runs; none if this machine is no node. Raises `ApiError`.
+    Returns the names of the node's processes; none if this machine is not a node. Raises `ApiError`.
     """
     path = home() / FILE
     try:

@@ -26,7 +26,7 @@ from gateway.errors import DiscoveryBotError
 from gateway.projects.environment import ProjectEnvironment
 from gateway.sites.site import OPERATOR
 
-#: As the API takes it.
+#: The form of a user id in the API.
 _USER_ID = re.compile(r"[A-Za-z0-9._@+|~=-]{1,128}")
 _SPAN = re.compile(r"([1-9][0-9]{0,5})([hdw])")
 _USER = option("user_id", "Only this user's.", "--user")
@@ -113,7 +113,7 @@ def reseal() -> None:
 
 
 def _record_command(parts: Container, command: str, **resources: str) -> None:
-    """For the audit trail: what somebody who can reach the database did. Raises `PyMongoError`."""
+    """Record in the audit trail what somebody with access to the database did. Raises `PyMongoError`."""
     who = f"{getpass.getuser()}@{socket.gethostname()}"
     entry = AuditEntry(at=parts.clock(), kind=AuditKind.COMMAND, route=command, resources=resources, address=who)
     parts[AuditStore].insert([entry])
@@ -121,7 +121,7 @@ def _record_command(parts: Container, command: str, **resources: str) -> None:
 
 @contextmanager
 def _parts() -> Iterator[Container]:
-    """On the database that `MONGO_URI` names, else on that of the stack of this data folder. Raises `ApiError`."""
+    """Parts on the database that `MONGO_URI` names, else on that of this data folder's stack. Raises `ApiError`."""
     with closing(Container()) as parts:
         if not os.environ.get("MONGO_URI") and (stack := StackState.read(home())):
             parts.mongo_uri = stack.mongo_uri
@@ -141,7 +141,7 @@ def _user(text: str) -> str:
 
 
 def _expiry(text: str | None) -> datetime | None:
-    """Raises `BadParameter`."""
+    """The moment at which a key expires; `None` for never. Raises `BadParameter`."""
     now = datetime.now(UTC)
     if text and (span := _SPAN.fullmatch(text)):
         return now + int(span[1]) * _UNITS[span[2]]

@@ -64,7 +64,7 @@ for resource in RESOURCES:
     for action in resource.actions:
         if action.alone:
             app.command(action.alone, help=action.about)(command(resource, action))
-#: All of them with their options, made once: a fork of a process that has imported this has it already.
+#: All commands with their options, made at import, so that forks of a process that has imported this have them.
 _command = get_command(app)
 
 

@@ -10,7 +10,7 @@ from gateway.cli.options import JSON, URL, flag, option, taking
 from gateway.cli.resources import NODES
 from gateway.cli.terminal import Record, err, gateway_url, out, print_json, visible
 
-#: Seconds that one call waits, and after which a gateway that did not answer is asked again.
+#: Seconds that one call waits, and seconds until a gateway that did not answer is asked again.
 _TURN, _AGAIN = 20.0, 1.0
 
 

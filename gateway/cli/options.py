@@ -22,7 +22,7 @@ from gateway.contract.log_line import LEVELS
 
 
 def option(name: str, about: str, *flags: str, kind: Any = str, default: Any = None, **more: Any) -> Parameter:
-    """`name` is that of the API; `flags` are `--name` unless they are given."""
+    """An option. `name` is its name in the API; `flags` are `--name` unless they are given."""
     info = typer.Option(default, *(flags or (f"--{name.replace('_', '-')}",)), help=about, **more)
     return Parameter(name, Parameter.KEYWORD_ONLY, default=info, annotation=kind)
 
@@ -37,7 +37,7 @@ def flag(name: str, about: str, *flags: str) -> Parameter:
 
 
 def taking(*options: Parameter) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command these options, each of which it takes by its name."""
+    """Give a command these options, which it receives as keyword arguments."""
 
     def change(command: Callable[..., None]) -> Callable[..., None]:
         command.__signature__ = Signature(options)  # type: ignore[attr-defined]  # typer reads it
@@ -61,7 +61,7 @@ def read_object(option: str, text: str) -> Record:
 
 
 def read_secret(name: str) -> str:
-    """Asked for without an echo on a terminal; else all of stdin, without the line's end."""
+    """A secret: asked for without an echo on a terminal, otherwise all of stdin without the last line feed."""
     if sys.stdin.isatty():
         return getpass(f"{name}: ")
     return sys.stdin.read().removesuffix("\n")
@@ -109,7 +109,7 @@ def timing(
     until: str | None = None,
     **others: Any,
 ) -> Record:
-    """As the API takes it; only what was given. Raises `BadParameter`."""
+    """The options as fields of the API, without those that were not given. Raises `BadParameter`."""
     if every and cron:
         raise typer.BadParameter("choose one of --every and --cron", param_hint="--cron")
     fields = {
@@ -122,7 +122,7 @@ def timing(
 
 
 def read_time(text: str | None, option: str) -> str | None:
-    """With an offset: this machine's, where it has none. Raises `BadParameter`."""
+    """The time with an offset, which is this machine's if the text has none. Raises `BadParameter`."""
     if text is None:
         return None
     try:

@@ -54,7 +54,7 @@ def spiders(
 
 
 def _schema(name: str, found: list[dict[str, Any]]) -> Any:
-    """Of our own spider where others have one of the same name."""
+    """The schema of the platform's own spider, if other projects have one of the same name."""
     if not found:
         raise ApiError(f"there is no spider {name!r}")
     one = min(found, key=lambda info: info["project"] != DEFAULT_PROJECT)
@@ -78,8 +78,8 @@ def _does(spider: dict[str, Any]) -> str:
 _MAX_EGG = 64 << 20
 #: Each node imports every spider before it answers.
 _TIMEOUT = httpx.Timeout(180, connect=5)
-#: Seconds that the gateway may wait by itself for what an egg depends on, shorter than proxies wait, and between two
-#: looks how it goes on. If it takes longer, the egg is sent once more.
+#: Seconds that the gateway itself may wait until the requirements are installed, which is shorter than proxies wait;
+#: and seconds between two looks at the progress. If the installation takes longer, the egg is sent again.
 _WAIT, _LOOK = 50, 1
 
 _SOURCE = "A Scrapy project (the folder of its scrapy.cfg), or an egg."
@@ -128,7 +128,7 @@ def deploy(
             print_json({"nodes": nodes})
         if as_json or len({node["message"] for node in nodes}) <= 1:
             raise
-        # each node's reason is told once
+        # the nodes' reasons differ, so all of them are printed
         print_node_answers(nodes)
         taken = sum(node["accepted"] for node in nodes)
         raise ApiError(f"deployed on {taken} of {len(nodes)} nodes", error.exit_code) from None
@@ -142,7 +142,7 @@ def deploy(
 def _egg(
     source: Path, settings: str | None, version: str | None, folder: Path, needs: EggRequirements | None
 ) -> tuple[str, str, Path, Built]:
-    """The project's name, its version and its egg, built in `folder` if need be, with what its needs name here."""
+    """The project's name, its version and its egg, built in `folder` if need be, with local requirements in it."""
     try:
         if source.is_file():
             return project_of_egg(source), version_of(version, source.resolve().parent), source, Built()
@@ -156,7 +156,7 @@ def _egg(
 
 
 def _requirements(source: Path, file: Path | None, as_of: str, built: Built | None = None) -> EggRequirements | None:
-    """What is declared, or else what the wheel says that was `built`."""
+    """The requirements that are declared, or else those of the wheel that was `built`."""
     try:
         if file is not None:
             return read_requirements(file, source.resolve() if source.is_dir() else file.resolve().parent, as_of)
@@ -168,7 +168,7 @@ def _requirements(source: Path, file: Path | None, as_of: str, built: Built | No
 
 
 def _completed(source: Path, found: EggRequirements | None, as_of: str, built: Built) -> EggRequirements | None:
-    """With what the wheels say that were made for the egg."""
+    """The requirements with those of the wheels that were made for the egg."""
     if source.is_file():
         return found
     if found is None:
@@ -180,12 +180,12 @@ def _completed(source: Path, found: EggRequirements | None, as_of: str, built: B
     return found
 
 
-#: Behind a requirement.
+#: The end of a requirement, where a comment or a hash begins.
 _AFTER = re.compile(r"\s+(?:#|--hash)")
 
 
 def _warn_of_old_scrapy(needs: EggRequirements) -> None:
-    """The node says it in its log only, which nobody reads of a deployment that succeeds."""
+    """Warn of a Scrapy that no node can run. The node says so only in its log, which nobody reads after a success."""
     for line in needs.content.decode("utf-8", "replace").splitlines():
         with suppress(InvalidRequirement):
             if is_too_old(wanted := Requirement(_AFTER.split(line)[0])):
@@ -200,7 +200,7 @@ _NONE_DECLARED = (
 
 
 def _day(text: str | None) -> str:
-    """Raises `ApiError` for what is no date."""
+    """The date in ISO form; empty for none. Raises `ApiError` for a text that is not a date."""
     try:
         return date.fromisoformat(text).isoformat() if text else ""
     except ValueError:
@@ -212,7 +212,7 @@ def _tell(line: str) -> None:
 
 
 def _deployed(api: Api, project: str, version: str, egg: Path, requirements: EggRequirements | None) -> Any:
-    """What came of it, once all nodes have installed what it depends on."""
+    """The answer to the deployment, once all nodes have installed the requirements."""
     installers = _Installers(api, f"{_path(project)}/{quote(version, safe='')}/dependencies")
     while True:
         with installers.heard():
@@ -224,7 +224,7 @@ def _deployed(api: Api, project: str, version: str, egg: Path, requirements: Egg
 
 
 class _Installers:
-    """Tells what they say, each line once."""
+    """Prints the progress of the nodes that install, each line once."""
 
     def __init__(self, api: Api, url: str) -> None:
         self._api, self._url = api, url
@@ -232,7 +232,7 @@ class _Installers:
 
     @contextmanager
     def heard(self) -> Iterator[None]:
-        """While in here."""
+        """Print progress in a thread while the block runs."""
         done = Event()
         listener = Thread(target=self._listen, args=(done,), daemon=True)
         listener.start()
@@ -257,7 +257,7 @@ class _Installers:
 
 
 def _dependencies(api: Api, url: str) -> list[dict[str, Any]]:
-    """Empty if nobody knows: a node that was started again meanwhile has forgotten it."""
+    """The nodes that install; empty if it is unknown, for example because a restarted node has forgotten it."""
     try:
         nodes: list[dict[str, Any]] = api.get(url)["nodes"]
     except ApiError:

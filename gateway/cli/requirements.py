@@ -33,7 +33,7 @@ _SCRAPINGHUB, _PYPROJECT, _PIPFILE = "scrapinghub.yml", "pyproject.toml", "Pipfi
 
 
 class EggRequirements(NamedTuple):
-    #: Where they are from.
+    #: The file that they come from.
     name: str
     content: bytes
     #: Folders and wheels of this machine that they name: no node has them, so they are to be in the egg.
@@ -46,25 +46,26 @@ class _Declared(NamedTuple):
     name: str
     #: Each a requirement, or a place on this machine.
     lines: list[str | Path]
-    #: A range of versions, and the version of the one who develops it.
+    #: A range of versions, and the version that the project is developed with.
     pythons: str = ""
     python: str = ""
-    #: All versions are there: what a stack has does not count.
+    #: Whether it has all exact versions, so that those of a stack do not count.
     is_lock: bool = False
 
 
 def find_requirements(
     folder: Path, as_of: str = "", needs: Iterable[str] = (), pythons: str = ""
 ) -> EggRequirements | None:
-    """The first that are declared: those that scrapinghub.yml names, of uv.lock, poetry.lock or Pipfile.lock,
-    requirements.txt, pyproject.toml, setup.cfg, Pipfile, setup.py; beside scrapy.cfg, or else above it as far as the
-    repository goes; or else what its wheel `needs`, and with which Pythons. `None` for a project that says nothing.
-    `as_of`: as they were at the end of that day.
+    """The first requirements that are declared: those that scrapinghub.yml names, uv.lock, poetry.lock or
+    Pipfile.lock, requirements.txt, pyproject.toml, setup.cfg, Pipfile, setup.py. These are looked for beside
+    scrapy.cfg, and then above it up to the repository's folder. If there are none, they are what the project's wheel
+    `needs`, with its `pythons`. `None` for a project that declares nothing. With `as_of`, versions are those at the
+    end of that day.
 
-    Raises `EggError`, `OSError`.
+    Raises `EggBuildError`, `OSError`.
     """
     folders = [folder, *above(folder)]
-    # one after the other: those of a folder are not even read where a nearer one has some
+    # one after the other: a folder further up is not even read if a nearer one has some
     found = next((one._replace(name=_shown(place, folder, one.name)) for place, one in _declared(folders)), None)
     if found is None and (lines := [*needs]):
         found = _Declared("its build backend", [*lines], pythons)
@@ -75,13 +76,13 @@ def find_requirements(
 
 
 def read_requirements(path: Path, folder: Path, as_of: str = "") -> EggRequirements:
-    """Those of one file, for the project in `folder`. Raises `EggError`, `OSError`."""
+    """The requirements in one file, for the project in `folder`. Raises `EggBuildError`, `OSError`."""
     found = _Declared(path.name, [*_lines(path)])
     return _requirements(found, _conditions([folder, *above(folder)], found, as_of), folder)
 
 
 def above(folder: Path) -> list[Path]:
-    """The folders between it and its repository's, which is the last; the next one if it is in none."""
+    """The folders above `folder` up to its repository's; only the next one if it is in no repository."""
     parents = [*folder.parents]
     if (folder / ".git").exists():
         return []
@@ -95,7 +96,7 @@ def _declared(folders: list[Path]) -> Iterator[tuple[Path, _Declared]]:
             if (found := read(folder)) is not None:
                 yield folder, found
     named = _named_for_scrapinghub(folders[0])
-    if named is not None:  # for their cloud it may be made when it is deployed there
+    if named is not None:  # Scrapy Cloud's own tool might make it only when it deploys
         raise EggBuildError(
             f"{folders[0] / _SCRAPINGHUB} says that the requirements are in {named}, which is not there: make it, or "
             "deploy with --requirements FILE or --no-requirements"
@@ -126,14 +127,14 @@ def _needs_of(folder: Path) -> list[str | Path]:
 
 
 def with_needs(lines: Iterable[str], needs: Iterable[str]) -> list[str]:
-    """With those of which the name is not among them."""
+    """`lines`, and those of `needs` whose names are not among them."""
     kept = [*lines]
     named = {_name(line) for line in kept}
     return [*kept, *(line for line in needs if _name(line) not in named)]
 
 
 def _name(line: str) -> str:
-    """Of what it asks for; the line itself if it asks for nothing."""
+    """The name of the package that the line asks for; the line itself if it asks for none."""
     found = re.match(r"[A-Za-z0-9][\w.-]*", line)
     return canonicalize_name(found[0]) if found else line
 
@@ -149,7 +150,7 @@ def _conditions(folders: list[Path], found: _Declared | None, as_of: str) -> Con
 
 
 def _range(text: str) -> str:
-    """As PEP 440 has it; empty for what is none."""
+    """The range in the form of PEP 440; empty if it is not valid."""
     with suppress(InvalidSpecifier):
         return str(SpecifierSet(text))
     return ""
@@ -165,7 +166,7 @@ def _pythons_of(folder: Path) -> str:
 
 
 def _developed_with(folders: Iterable[Path]) -> str:
-    """What pyenv and uv go by."""
+    """The Python version in the file that pyenv and uv read."""
     for folder in folders:
         with suppress(OSError, UnicodeDecodeError):
             lines = (folder / ".python-version").read_text("utf-8").split("\n")
@@ -204,7 +205,7 @@ def _of_scrapinghub(folder: Path) -> _Declared | None:
 
 
 def _stack(folder: Path) -> str:
-    """Its own, that of its default project, or of the first that has one."""
+    """The stack of the project itself, of its default project, or of the first project that has one."""
     said = _said_to_scrapinghub(folder)
     places: list[Any] = [said.get("stack")]
     for one in (said.get("stacks"), said.get("projects")):
@@ -234,7 +235,7 @@ def _of_file(folder: Path) -> _Declared | None:
 
 
 def _lines(path: Path, depth: int = 0) -> Iterator[str | Path]:
-    """Raises `EggError`."""
+    """The lines of the file and of the files that it names. Raises `EggBuildError`."""
     if depth > _DEEPEST:
         raise EggBuildError(f"{path} is named by a file that it names")
     for line in _decoded(path).splitlines():
@@ -248,7 +249,7 @@ def _lines(path: Path, depth: int = 0) -> Iterator[str | Path]:
 
 
 def _placed(line: str, folder: Path) -> str | Path:
-    """The place that it names, if that is one of this machine."""
+    """The path that the line names, if that is on this machine; otherwise a line for the index."""
     found = _LOCAL.fullmatch(line.strip())
     if found is None:
         return line
@@ -258,7 +259,7 @@ def _placed(line: str, folder: Path) -> str | Path:
     path = folder / place
     if _is_here(path):
         return path
-    # only where it was built elsewhere, an index may have it, too
+    # a path on another machine says only where the package was built, so an index might have it too
     return found["name"] if found["name"] and found["scheme"] and place.startswith("/") else line
 
 
@@ -288,14 +289,14 @@ def _read(path: Path, parse: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
 def _of_uv(folder: Path) -> _Declared | None:
     if not (folder / "uv.lock").is_file() or not (folder / _PYPROJECT).is_file():
         return None
-    # what is exported says no more for which Python it was locked
+    # the exported lines do not say for which Python they were locked
     python = _read(folder / "uv.lock", tomllib.loads).get("requires-python", "")
     lines = [_placed(line, folder) for line in _exported(folder).splitlines()]
     return _Declared("uv.lock", lines, python, is_lock=True)
 
 
 def _exported(folder: Path) -> str:
-    """What the lock says, without the project itself and what is needed for its development only."""
+    """The requirements in the lock, without the project itself and without those for its development only."""
     kept = ["--frozen", "--no-dev", "--no-emit-workspace", "--no-annotate", "--no-header", "--quiet"]
     command = [find_uv_bin(), "export", "--offline", "--no-python-downloads", *kept, "--project", str(folder)]
     try:
@@ -334,7 +335,9 @@ def _of_poetry_2(lock: dict[str, Any], folder: Path) -> Iterator[str | Path]:
 
 
 def _of_poetry_1(lock: dict[str, Any], wanted: dict[str, Any], folder: Path) -> Iterator[str | Path]:
-    """It does not say what is for development only: what is not reached from the project's own dependencies is."""
+    """Poetry 1 does not mark packages for development: they are those that the project's dependencies
+    do not reach.
+    """
     packages: dict[str, Any] = {canonicalize_name(one["name"]): one for one in lock.get("package", ())}
     markers: dict[str, set[str]] = {}
     reached = set[tuple[str, str, str]]()
@@ -354,7 +357,7 @@ def _of_poetry_1(lock: dict[str, Any], wanted: dict[str, Any], folder: Path) -> 
 
 
 def _edges(dependencies: dict[str, Any], extras: dict[str, Iterable[str]]) -> Iterator[tuple[str, str, str]]:
-    """Name, marker and extras of each; of what is optional, that which these extras have."""
+    """Name, marker and extras of each dependency; an optional one only if one of these extras has it."""
     of_extras = {canonicalize_name(re.split(r"[^\w.-]", text)[0]) for one in extras.values() for text in one}
     for name, said in dependencies.items():
         for one in said if isinstance(said, list) else [said]:
@@ -371,7 +374,7 @@ def _locked(lock: dict[str, Any], package: dict[str, Any], folder: Path, marker:
 
 
 def _place(package: dict[str, Any], folder: Path) -> str | Path | None:
-    """From where it comes; `None` for a way that no node can go."""
+    """Where the package comes from; `None` for a source that no node can use."""
     source = package.get("source", {})
     match source.get("type", "legacy"):
         case "legacy":
@@ -428,7 +431,7 @@ def _of_pyproject(folder: Path) -> _Declared | None:
 
 
 def _poetrys(pyproject: dict[str, Any]) -> dict[str, Any]:
-    """What is needed to run it, by Poetry's names, and `python`."""
+    """The packages that Poetry's table asks for at run time, by name, and `python`."""
     found: dict[str, Any] = pyproject.get("tool", {}).get("poetry", {}).get("dependencies", {})
     return found
 
@@ -485,7 +488,7 @@ def _of_setup_cfg(folder: Path) -> _Declared | None:
 
 
 def _option(folder: Path, name: str) -> str:
-    """Of setup.cfg."""
+    """An option of setup.cfg; empty if it is not there."""
     config = ConfigParser(interpolation=None, strict=False)
     with suppress(ParsingError, UnicodeDecodeError):
         config.read(folder / "setup.cfg", encoding="utf-8")
@@ -493,7 +496,7 @@ def _option(folder: Path, name: str) -> str:
 
 
 def _of_setup_py(folder: Path) -> _Declared | None:
-    """As far as it is written there; nothing of it is run."""
+    """The requirements in setup.py, as far as they are literals. The file is never run."""
     path = folder / "setup.py"
     try:
         tree = ast.parse(path.read_bytes())

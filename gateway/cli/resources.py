@@ -1,4 +1,4 @@
-"""The table of resources: what there are many of, what is shown of each, and what can be done with it."""
+"""The table of resources: what the API lists, what is shown of each, and what can be done with it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _Printed = Callable[[Any, Record], str]
 
 
 def _says(text: str) -> _Printed:
-    """With the options and the fields of the answer that are in brackets."""
+    """Prints `text`, in which the options and the fields of the answer replace the names in braces."""
     return lambda answer, options: text.format(**{**(answer or {}), **options})
 
 
@@ -241,7 +241,7 @@ def _site(
     expect: str | None = None,
     **fields: Any,
 ) -> Record:
-    """What the file says, and over it the options."""
+    """The record: the fields in the file, overridden by the options."""
     record = read_object("file", f"@{file}") if file else {}
     if selectors:
         record["selectors"] = dict(map(_pair, selectors))
@@ -436,7 +436,7 @@ NODES = Resource(
 
 
 def print_node_answers(answers: Iterable[Record]) -> None:
-    """What each node said of a version."""
+    """Print each node's answer about a version."""
     for answer in answers:
         done = answer.get("accepted") or answer.get("removed")
         mark = ("✓ ", "green") if done else ("✗ ", "bold red")
@@ -495,7 +495,7 @@ PROJECTS = Resource(
 
 
 def _variable(value: str | None = None, *, secret: bool = False) -> Record:
-    """The value, if it is not among the arguments, from stdin: there others of this machine do not see it."""
+    """The value comes from stdin if it is not an argument, because other users of this machine can see arguments."""
     return {"value": read_secret("value") if value is None else value, "secret": secret}
 
 

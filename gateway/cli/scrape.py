@@ -76,7 +76,7 @@ def _post(api: Api, body: dict[str, Any], **options: Any) -> Any:
 
 
 def _advice(detail: Any) -> str:
-    """What to do about a refusal, where it says enough."""
+    """What to do about a refusal, if the details of the answer say enough."""
     known = detail if isinstance(detail, dict) else {}
     if task := known.get("task_id"):
         return f"\nTo watch it: {program()} logs -f {task}\nTo fetch its results: {program()} items {task}"
@@ -97,7 +97,7 @@ def _followed(api: Api, run: dict[str, Any], item_format: str, level: str | None
 
 
 def _show(run: dict[str, Any]) -> None:
-    """The first results as a table; what else there is of them is one command away."""
+    """The first results as a table, and the command that shows the others."""
     results = run["results"][:_SHOWN]
     fields = [field for field in _FIELDS if any(result.get(field) for result in results)]
     if not fields:

@@ -23,17 +23,17 @@ from embedded.stack.state import StackState
 
 # --- where the CLI writes: results to stdout, everything about them to stderr.
 #
-# What a page, a log or the gateway says is shown, and never obeyed: a terminal that gets its control characters would
-# move the cursor, fill the clipboard (OSC 52) or answer on the keyboard's behalf.
+# Text of a page, a log or the gateway is shown but never obeyed: with its control characters it could make a terminal
+# move the cursor, fill the clipboard (OSC 52) or type in the user's place.
 
-#: C0 but for tab and line feed, DEL, C1, what turns the direction of writing, and halves of surrogate pairs.
+#: C0 without tab and line feed, DEL, C1, marks that change the direction of writing, halves of surrogate pairs.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-#: Of those, what a string in JSON may hold as it is.
+#: Those of them that a JSON string may hold unescaped.
 _CONTROLS_IN_JSON = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def visible(text: str) -> str:
-    r"""With its control characters as `\x1b`, `\r` or `\u202e`."""
+    r"""The text, with its control characters as `\x1b`, `\r` or `\u202e`."""
     return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
 
 
@@ -44,7 +44,7 @@ def visible_json(text: str) -> str:
 
 class _Visible(Console):
     def render_str(self, text: str, **options: Any) -> Text:
-        # before rich takes some of them away without a word
+        # before rich removes some of the control characters silently
         return super().render_str(visible(text), **options)
 
     def _render_buffer(self, buffer: Iterable[Segment]) -> str:
@@ -54,7 +54,7 @@ class _Visible(Console):
         )
 
 
-# what others have named is shown as it is: `[/b]` is no markup, and `:key:` no picture
+# names from outside are shown unchanged: `[/b]` is no markup, and `:key:` no emoji
 _console = partial(_Visible, highlight=False, markup=False, emoji=False)
 #: Columns of what is piped somewhere: tables must not lose their right half to a terminal that is not there.
 _PIPED = 200
@@ -101,8 +101,8 @@ def print_json(document: Any) -> None:
 
 
 def _end_without_reader(console: Console) -> None:
-    """`| head` has read what it wants: that is no failure."""
-    # what is still buffered must go somewhere, or the interpreter complains at its end
+    """End without an error when the reader of the output has closed it: `| head` has read enough."""
+    # the buffered output must go somewhere, or the interpreter complains at its end
     os.dup2(os.open(os.devnull, os.O_WRONLY), console.file.fileno())
     if not console.stderr:
         raise SystemExit(0)
@@ -114,7 +114,7 @@ Console.on_broken_pipe = _end_without_reader  # type: ignore[method-assign, assi
 
 @contextmanager
 def stdout_bytes() -> Iterator[BinaryIO]:
-    """Stdout for what is no text of ours."""
+    """Stdout for bytes, such as those of a file or of items."""
     try:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

@@ -17,7 +17,7 @@ from rich.text import Text
 from gateway.cli.api import Api, ApiError, ExitCode, refusal
 from gateway.cli.terminal import counted, shown, visible
 
-#: The gateway sends a comment every 15 s; one that is silent for so long is gone.
+#: Seconds after which a silent gateway counts as gone: it sends a comment every 15 s.
 _SILENCE = 45.0
 #: Seconds between two tries to come back, until the gateway says otherwise.
 _RETRY = 2.0
@@ -148,7 +148,7 @@ class TerminalLog:
     _dropped: bool = field(init=False, default=False)
 
     def show(self, events: Iterable[Event]) -> dict[str, Any] | None:
-        """Until the end of `events`. Answers the data of the `end` event."""
+        """Show all events. Returns the data of the `end` event."""
         if not self._console.is_terminal:
             return self._show(events, None)
         with Live(self._line(), console=self._console, transient=True, refresh_per_second=8) as live:
