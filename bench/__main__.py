@@ -54,12 +54,12 @@ BENCHMARKS = {
     "projects": Benchmark(projects.run, 240, is_short=False),
     "modules": Benchmark(crossed_modules.run, 120, is_short=False),
 }
-#: Those that take sizes of their own.
+#: Benchmarks that accept sizes of their own on the command line.
 SIZED: dict[str, Callable[[Sequence[str]], list[Row]]] = {"dispatch": dispatch.main, "fleet": fleet.main}
 
 
 def main() -> bool:
-    """Whether all that was asked for ran."""
+    """Run the benchmarks that were asked for. Returns whether all of them ran."""
     parser = argparse.ArgumentParser("python -m bench", description=__doc__)
     parser.add_argument("name", nargs="?", choices=BENCHMARKS, help="only this one")
     parser.add_argument("--effort", type=Effort, choices=Effort, help="table for all, long for one")

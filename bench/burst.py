@@ -18,14 +18,14 @@ from bench.table import Row, in_turn
 
 CRAWLS = 100
 WARM_UP = 4
-#: Seconds; a busy machine takes many times as long as a quiet one.
+#: Seconds to wait at most; a busy machine takes many times as long as a quiet one.
 TIMEOUT = 900
 UNFINISHED = ("scheduled", "pending", "running")
 PEER = f"stock Scrapyd, its best settings ({', '.join(BEST.split(chr(10))[:2])})"
 
 
 class Cost(NamedTuple):
-    """All in seconds."""
+    """What a burst of crawls costs, in seconds."""
 
     wall: float
     #: Scrapyd and what runs under it.

@@ -24,11 +24,11 @@ from bench.our_platform import Site, Stack, embedded_mongo, html, links, running
 from bench.table import Row
 from bench.wire_proxy import Asked, Commands, CountingProxy, RoundTrips
 
-#: The figures that were asked for.
+#: The most commands of a crawl, commands a second at rest, and round trips that were asked for.
 CRAWL, IDLE, TRIPS = 20.0, 8.0, 25.0
 ASKED = "what was asked for"
 CRAWLS, PAGES, LINES = 6, 3, 108
-#: Seconds for which a stack at rest is watched, and after a crawl's end, for commands that are still to come.
+#: Seconds for which a stack at rest is watched; and seconds to wait for late commands after a crawl's end.
 REST, AFTER = 20.0, 2.0
 #: How many commands a second, or in a crawl: by process, command and collection.
 Kinds = dict[tuple[str, str, str], float]
@@ -63,7 +63,7 @@ def run(effort: Effort) -> list[Row]:
 
 @contextmanager
 def watched_stack() -> Iterator[Watched]:
-    """The broker and the HTTP cache are not watched, because their commands are not what is measured."""
+    """A stack whose MongoDB and Redis are behind proxies; the broker and the HTTP cache are not measured."""
     with (
         tempfile.TemporaryDirectory() as name,
         embedded_mongo(Path(name) / "mongo") as mongo,

@@ -1,4 +1,4 @@
-"""What processes cost: CPU time of whole trees, ended children included, and the memory that is theirs alone."""
+"""What processes cost: CPU time of whole trees, including ended children, and memory with shared parts divided."""
 
 from __future__ import annotations
 

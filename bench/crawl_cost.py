@@ -1,7 +1,8 @@
-"""What a crawl, and each of its pages, cost each part of the platform: real crawls on a real node.
+"""What a crawl, and each of its pages, costs in each part of the platform: real crawls on a real node.
 
-Crawls of one page and of many are run; the difference is what the pages cost, the rest is the crawl's own. What is
-kept is measured in BSON, before MongoDB compresses it. `docs/how-to/sizing.md` is made of these figures.
+Crawls of one page and crawls of many pages are run. The difference is the cost of the pages, and the rest is the cost
+of the crawl itself. Stored documents are measured in BSON, before MongoDB compresses them. The figures are for
+`docs/how-to/sizing.md`.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ from gateway.worker.app import WorkerParts
 
 #: Pages of the smaller crawls.
 ONE = 1
-#: Seconds after the last crawl, for what is still to come.
+#: Seconds to wait after the last crawl, for costs that come late.
 AFTER = 3.0
 #: What is counted of a step, by name.
 Costs = Mapping[str, float]
 
 
 class Size(NamedTuple):
-    #: How many crawls of `ONE` page, and how many of how many pages.
+    #: How many crawls of `ONE` page, how many larger ones, and the pages of each larger one.
     small: int = 20
     large: int = 5
     pages: int = 201
@@ -59,7 +60,7 @@ SHORT = Size(small=8, large=2, pages=101, rest=4.0)
 
 
 class Measured:
-    """A running platform whose stores are asked through proxies."""
+    """A running platform whose stores are behind proxies."""
 
     def __init__(self, stack: Stack, urls: Urls, through: Urls, proxies: Mapping[str, CountingProxy]) -> None:
         self.stack, self.through, self._proxies = stack, through, proxies
@@ -71,7 +72,7 @@ class Measured:
         self._redis = redis.Redis.from_url(urls["redis"])
 
     def costs(self) -> dict[str, float]:
-        """All that was spent and is kept up to now."""
+        """All costs so far, and the sizes of everything that is stored."""
         found = {f"ms of {name}": seconds * 1000 for name, seconds in self._seconds().items()}
         for store, proxy in self._proxies.items():
             counts = proxy.counts.copy().items()
@@ -89,7 +90,7 @@ class Measured:
         pids = {**self.stack.ready["pids"], **self._stores}
         node = tree(pids.pop("scrapyd"))
         seconds = {name: tree_seconds(pid) for name, pid in pids.items()}
-        # spiders have ended, and Scrapyd's own processes have not
+        # children_user and children_system have the spiders that have ended; the other times are Scrapyd's own
         seconds["scrapyd"] = sum(times.user + times.system for times in (one.cpu_times() for one in node))
         ended = (one.cpu_times() for one in node)
         return seconds | {"spiders": sum(times.children_user + times.children_system for times in ended)}

@@ -70,7 +70,7 @@ def record_cost(stack: Stack, site: Site, home: Path, size: Size) -> list[Row]:
 
 
 def _beside_without(stack: Stack, site: Site, home: Path, size: Size, words: Peer, **variables: str) -> list[Row]:
-    """Beside a stack with these settings."""
+    """Compare with a stack that has these settings."""
     about, peer, wanted = words
     pages, rounds = size
     with running_stack(home, HTTP_CACHE_TTL="0", **variables) as without:
@@ -113,7 +113,7 @@ def _crawl(stack: Stack, site: Site, wanted: int) -> Crawled:
 
 
 def _plain_rate(site: Site, wanted: int) -> float:
-    """Without the add-on: no report, no spool, no egress rule; items go to a feed, as they would by hand."""
+    """The page rate without the add-on: no report, no spool, no egress rule; items go to a feed, as by hand."""
     with tempfile.TemporaryDirectory() as folder:
         settings = ("-s", "ADDONS={}", "-s", "HTTPCACHE_ENABLED=False")
         command, environment = _scrapy(f"{site.url}/tree/{wanted}", *settings, "-o", f"{folder}/items.jsonl")

@@ -1,14 +1,14 @@
-"""Which modules of ours a crawl crosses from its request to its spider's first line, outside the spider's process.
+"""Which of our modules are called between the request for a crawl and its spider's first line, outside the spider's
+process.
 
-And where that way goes back up the house: where a module calls one of a room that, by the import rules, it must not
-know. A call through a library between the two counts, so a callback does. The container, which puts the rooms
-together, may be called from everywhere; `HANDED_IN` has the calls by which the lower room gets what it needs
+It also finds calls that go upwards: a module calls one of a room that it must not know by the import rules. A call
+through a library between the two counts, and so does a callback. The container, which puts the rooms together, may be
+called from everywhere. `HANDED_IN` has the calls by which a lower room uses something that was handed to it
 (`docs/decisions/0028-what-is-handed-in.md`).
 
-`python -m bench modules` also shows both, on stderr. An import hook (a `sitecustomize`) has every process of a stack
-note the functions that it calls while a gate is open, and the module of ours that called them. A call counts that
-every crawl makes, and that a stack without work does not make: a heartbeat that falls into every crawl is no part of
-its way.
+`python -m bench modules` also shows both lists, on stderr. An import hook (a `sitecustomize`) makes every process of
+a stack note the functions that it calls while a gate is open, and the module of ours that called them. A call counts
+if every crawl makes it and a stack without work does not: a heartbeat that happens during every crawl is not counted.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ from gateway.jobs.store import JobStore
 from gateway.stores.indexes import ensure_indexes
 from gateway.stores.mongo import Document, connect, within
 
-#: The figures that were asked for.
+#: The figures that were asked for: least rates and a ratio of them, then most seconds, reads and milliseconds.
 FILLING, STEADY, ONE_NODE, CANCEL, READS_PER_TICK, CLAIM = 120.0, 60.0, 0.8, 2.0, 5.0, 3.0
 ASKED = "what was asked for"
 #: Attempts that end each second while the rate of starts is watched: a tenth more than the starts that must follow.
@@ -59,7 +59,7 @@ QUICK = 1000
 #: Slots of the single node that is compared with many nodes.
 ONE_NODE_SLOTS = 50
 QUEUE = "scraping"
-#: Modules that run beside the parts of the platform.
+#: Modules whose processor time is measured too, beside the parts of the platform.
 _MEASURED = ("embedded.mongo", "bench.fake_nodes")
 
 
@@ -68,8 +68,8 @@ class Size(NamedTuple):
     #: Slots of each node.
     slots: int = 50
     waiting: int = 10_000
-    #: Seconds for which attempts end and are followed by others, and for which the shortest crawls are started. A
-    #: quarter of the time goes before, and is not counted.
+    #: Seconds for which attempts end and are followed by others, and seconds for which the shortest crawls are
+    #: started. Before each, a quarter of the time passes that is not counted.
     steady: float = 60.0
     short: float = 16.0
     #: Seconds that it may take until all slots are full.
@@ -139,7 +139,9 @@ def rates(size: Size, filling: float, steady: Steady, short: tuple[float, float]
 
 
 def levels(size: Size, steady: Steady) -> list[Row]:
-    """A value that grows without end more than doubles from the first to the last third; below a few it is noise."""
+    """Rows of values that must not grow without end. One that does more than doubles from the first to the last
+    third; small values are raised to a minimum, because their growth is noise.
+    """
     seconds, messages = max(steady.outcome[0], 0.25), max(steady.messages[0], 100.0)
     last = f"dispatch, {size}: in the last third of that time"
     return [
@@ -224,7 +226,7 @@ class Platform:
         return sum(counted[one] for one in counted if one.command in READS) * RECONCILE_SECONDS / COUNTED
 
     def outcomes(self, since: float) -> list[tuple[float, float]]:
-        """When crawls ended, and the seconds until their outcome was written."""
+        """Pairs of the moment at which a crawl ended and the seconds until its outcome was written, in order."""
         moment = datetime.now().astimezone() - timedelta(seconds=time.monotonic() - since)
         ended = self.database["jobs"].find({"finished_at": {"$gte": moment}}, {"finished_at": 1, "attempts": 1})
         exits = [(one["finished_at"], list(one["attempts"].values())[-1]["ended_at"]) for one in ended]
@@ -397,7 +399,7 @@ def claim_ms(database: pymongo.database.Database[Document], count: int) -> float
     queue, later = JobQueue(database), datetime.now().astimezone() + timedelta(hours=1)
     partition = waiting_job("greedy").partition
     for job_id in insert(database, count):
-        # made one after the other, the assignments alone would take minutes
+        # assignments through the queue, one after the other, would take minutes
         refused = Assignment(attempt=1, node="none", token=job_id, until=later)
         changed = {"user_id": "greedy", "assignment": refused.model_dump(), "attempt": 1}
         database["jobs"].update_one({"_id": job_id}, {"$set": changed, "$unset": {"lane": ""}})

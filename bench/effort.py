@@ -9,7 +9,7 @@ Chosen = TypeVar("Chosen")
 
 
 class Effort(StrEnum):
-    #: That it runs at all, in seconds: its figures mean nothing.
+    #: Shows only that the benchmark runs, in seconds; its figures mean nothing.
     SMOKE = "smoke"
     #: For the table of `make bench`.
     TABLE = "table"
@@ -17,7 +17,7 @@ class Effort(StrEnum):
     LONG = "long"
 
     def of(self, smoke: Chosen, table: Chosen, long: Chosen | None = None) -> Chosen:
-        """What stands for this effort; a long run is like the table's where nothing else is said."""
+        """The value for this effort; a long run has the table's unless `long` is given."""
         if self is Effort.SMOKE:
             return smoke
         return table if self is Effort.TABLE or long is None else long

@@ -1,8 +1,8 @@
 """Crawl nodes without crawls: one process that answers like the Scrapyds of many nodes, and reports for each node
-what its tailer would report.
+like its tailer.
 
-An attempt "runs" from the moment it is posted until the measurer's orders say that it has ended; then its exit is
-recorded. Heartbeats name exactly the running attempts. All writes go through the tailer's own parts.
+An attempt "runs" from the moment it is posted until an order says that it has ended, or until its lifetime is over;
+then its exit is recorded. Heartbeats name exactly the running attempts. All writes go through the tailer's own parts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from gateway.settings import Settings
 from gateway.tailer.__main__ import TailerParts
 from gateway.tailer.heartbeat import EVERY
 
-#: Seconds between two looks at which attempts' time is over.
+#: Seconds between two looks for attempts that must end.
 _LOOK = 0.02
 #: An order of the measurer, as JSON, and the answer to it.
 Facts = dict[str, Any]
@@ -70,7 +70,8 @@ class FakeNodes:
         self._completion, self._clock, self._store = parts[Completion], parts.clock, parts[NodeStore]
         self._since = self._clock()
         self._beats, self._tailers = ThreadPoolExecutor(4), ThreadPoolExecutor(8)
-        #: Seconds for which a new attempt lives (`None`: for ever). Each second so many others end, chosen at random.
+        #: Seconds for which a new attempt lives (`None`: until it is ended). `_ended_each_second` others, chosen at
+        #: random, end each second.
         self._lifetime: float | None = None
         self._ended_each_second = 0.0
         self._running: dict[str, FakeNode] = {}
@@ -80,7 +81,7 @@ class FakeNodes:
         self._jobs: set[str] = set()
         self._ends: list[tuple[float, str]] = []
         self._began: dict[str, Any] = {}
-        #: When each attempt was first posted, when each was first asked to stop, and (`trouble`) what must never be.
+        #: When each attempt was first posted, and first asked to stop; and errors that must never happen (`trouble`).
         self.started: dict[str, float] = {}
         self.cancelled: dict[str, float] = {}
         self.recorded = 0

@@ -33,9 +33,9 @@ ROUNDS = 7
 _turns = itertools.count()
 #: Seconds between two polls of stock Scrapyd by default.
 POLL_INTERVAL = 5.0
-#: As what the plain project is deployed, and the seconds that it may take there.
+#: Name of the plain project as it is deployed, and the seconds that its first line may take.
 PROJECT, WANTED = "plain", 0.2
-#: The same with requirements, and the seconds until their environment has a warm process.
+#: Seconds that the first line may take with requirements, and seconds until their environment has a warm process.
 WANTED_OF_VENV, WARM_UP = 0.3, 10.0
 WHAT = f'POST to the spider\'s first line ("{SPIDER_LINE}")'
 
@@ -95,7 +95,7 @@ def line_of(stack: Stack, site: Site, project: str = PROJECT) -> float:
 
 
 def deploy(stack: Stack, project: Path, egg: Path, requirements: str | None = None, name: str = PROJECT) -> None:
-    """Returns once it can be crawled."""
+    """Deploy a project. Returns once it can be crawled."""
     build_egg(read_project(project), "1", egg, print)
     if requirements is not None:
         put_requirements(egg, requirements.encode())

@@ -1,4 +1,4 @@
-"""The console's first page in a browser that has none of its files: when it can be read."""
+"""The console's first page in a browser without cached files: the time until it can be read."""
 
 from __future__ import annotations
 

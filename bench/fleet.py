@@ -48,21 +48,21 @@ WAITED_FOR = 10
 #: What is looked at: its name in the table, and its path.
 HEALTH = "/health"
 PAGES = {HEALTH: HEALTH, "/metrics": "/metrics", "overview": "/", "/nodes": "/nodes", "/jobs/health": "/jobs/health"}
-#: Pages of what is kept for all who ask.
+#: Pages whose content is kept for a while and shared by all clients.
 READ_FOR_ALL = ("/metrics", "overview")
-#: What clients poll while a crawl waits.
+#: Name of the answer that clients poll while a crawl waits.
 WAITS = "the status of a job that waits"
 STORES = ("mongo", "redis", "broker")
 PARTS = ("gateway", "worker", "beat", *STORES)
-#: By the figure's name, and by the column that it stands in.
+#: Values by the name of the figure, and then by column.
 Figures = dict[str, dict[str, float]]
-#: By the store's name.
+#: URLs by the name of the store.
 Urls = dict[str, str]
 
 
 class Size(NamedTuple):
     nodes: tuple[int, ...] = (1, 10, 100)
-    #: With ten nodes, all slots full.
+    #: Numbers of waiting jobs, with ten nodes and all slots full.
     waiting: tuple[int, ...] = (10, 1_000, 100_000)
     #: Slots of each node.
     slots: int = 20
@@ -82,7 +82,7 @@ FULL = Size()
 SMOKE = Size(nodes=(1, 2), waiting=(2, 4), slots=2, seconds=1.0, looks=1, thorough=False)
 #: For the table of all benchmarks: a minute.
 SHORT = Size(nodes=(2, 20), waiting=(10, 1_000), slots=5, seconds=2.0, looks=5, thorough=False)
-#: What must hardly grow from the first column to the last, and by how much it may.
+#: Figures that must hardly grow from the first column to the last, with the greatest allowed ratio of the two.
 BY_NODES = {
     "a crawl: commands to mongo": 1.2,
     "a crawl: kB to and from mongo": 1.6,
@@ -149,7 +149,7 @@ def of_heartbeats(size: Size, figures: Figures) -> Row:
 
 
 def of_place(size: Size, figures: Figures) -> Row:
-    """What telling a job's place in the queue asks for each user that waits."""
+    """How many commands the place of a job in the queue costs for each user that waits."""
     *_, commands = figures[f"a look at {WAITS}: commands to mongo"].values()
     each = commands / min(size.users, MAX_USERS)
     what = f"fleet: a look at {WAITS}: commands to mongo for each user that waits, {size.waiting[-1]:,} waiting"
@@ -176,7 +176,7 @@ class Spent(NamedTuple):
         return sum(count for asked, count in self.asked[store].items() if asked.command == BYTES)
 
     def of(self, pid: int) -> Spent:
-        """What this process alone has asked."""
+        """The same with the requests of this process alone."""
         asked = {
             store: Counter({one: count for one, count in counts.items() if one.pid == pid})
             for store, counts in self.asked.items()
@@ -184,7 +184,7 @@ class Spent(NamedTuple):
         return self._replace(asked=asked)
 
     def figures(self, parts: float, rest: Spent | None = None) -> dict[str, float]:
-        """Each part's share; without what `rest` costs in the same time."""
+        """The figures of each of `parts` equal parts, without what `rest` costs in the same time."""
         share = self.seconds / rest.seconds if rest else 0.0
         found: dict[str, float] = {}
         for store in STORES:
@@ -255,7 +255,7 @@ class Fleet:
         wait_until(lambda: self.order()["running"] >= all_slots, timeout=300, what="full slots")
 
     def let_wait(self, count: int) -> None:
-        """So many jobs more."""
+        """Insert this many waiting jobs."""
         waiting = [job.to_document() for job in self._jobs(count)]
         with within(300):
             for start in range(0, count, 1000):
@@ -365,8 +365,8 @@ def of_waiting(one: Fleet, size: Size, figures: Figures) -> None:
 
 
 def full(one: Fleet, size: Size, column: str, figures: Figures) -> Spent:
-    """All slots full, and then a crawl that comes for each that ends. Returns what a second of the former costs."""
-    # until nothing changes any more
+    """Measure with all slots full, and then with a new crawl for each that ends. Returns the costs of the former."""
+    # wait until nothing changes any more
     time.sleep(2 * RECONCILE_SECONDS)
     rest = one.measure(lambda: time.sleep(size.seconds))
     put(figures, "a second with all slots full", column, rest.figures(rest.seconds))
@@ -383,7 +383,9 @@ def pages_of(size: Size) -> Mapping[str, str]:
 
 
 def looks(one: Fleet, column: str, figures: Figures, rest: Spent, pages: Mapping[str, str], *, times: int) -> None:
-    """The first look finds nothing that is kept of an earlier one."""
+    """Measure looks at pages. Commands are those of the first look, which finds nothing kept; times are those of the
+    others.
+    """
     for name, path in pages.items():
         if name in READ_FOR_ALL:
             time.sleep(KEPT)

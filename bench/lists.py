@@ -20,12 +20,12 @@ from gateway.contract.crawl import CrawlSpec
 from gateway.jobs.job import CrawlOrder, Job, JobStatus, new_job_id
 
 USERS, ROUNDS = 500, 7
-#: Seconds that were asked for.
+#: The most seconds for a list and for a search that were asked for.
 LIST, SEARCH = 0.05, 1.0
-#: And for a page of the console, with what it asks for itself.
+#: The most seconds for a page of the console that were asked for, including its own requests.
 PAGE = 1.0
 ASKED = "what was asked for"
-#: One of so many jobs has the rare tag, or the rare spider; every other one has the common tag.
+#: One job in this many has the rare tag and the rare spider; every second job has the common tag.
 RARE = 1000
 LISTS: dict[str, dict[str, Any]] = {
     "tag=common": {"tag": "common"},

@@ -37,10 +37,10 @@ from gateway.stores import mongo  # noqa: E402
 CHUNK = 64 << 10
 #: One line in so many has no head: it belongs to the line before it.
 CONTINUED = 20
-#: The figures that were asked for: seconds of an answer, and for which the browser's main thread does one thing.
+#: The most seconds that were asked for: of an answer, and for which the browser's main thread is blocked in all.
 ANSWER, BLOCKED = 1.0, 1.0
 ASKED = "what was asked for"
-#: Lines a second, in so many batches.
+#: Lines a second, and the number of batches in which they come.
 PACE, BATCHES = 3000, 25
 #: Seconds from which on a task blocks, as browsers see it.
 LONG = 0.05
@@ -63,7 +63,7 @@ class Size(NamedTuple):
     #: Lines of the log that is searched, and how often.
     lines: int
     rounds: int
-    #: Seconds for which the other one grows.
+    #: Seconds for which the other log grows.
     seconds: int
 
 
@@ -111,7 +111,7 @@ def searches(there: Stage, size: Size) -> list[Row]:
 
 
 def fill(store: LogStore, job_id: str, count: int) -> int:
-    """Returns the log's length."""
+    """Store a log of `count` lines. Returns its length in bytes."""
     draw, place, data, size = random.Random(1), 0, list[bytes](), 0
     for number in range(count):
         data.append(line(number, draw))
@@ -228,6 +228,6 @@ def long_tasks(trace: bytes) -> float:
 
 
 async def shown_and_blocked(page: Page, last: int) -> float:
-    """Seconds, once the last line is shown."""
+    """Seconds for which the main thread was blocked, once the last line is shown."""
     await page.get_by_text(f"line {last}", exact=True).wait_for()
     return float(await page.evaluate("window.blocked")) / 1000

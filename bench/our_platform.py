@@ -1,4 +1,4 @@
-"""The tests' own site and stack serve here too."""
+"""Makes the tests' own site and stack available to benchmarks."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from bench.submission import running_gateway
 from bench.table import Row, alternate
 from gateway.contract.records import SpiderInfo
 
-#: By their versions of a package that depends on nothing.
+#: One environment for each of these versions of a package that has no dependencies.
 ENVIRONMENTS = ("1.10.0", "1.11.0", "1.12.0", "1.13.0", "1.14.0", "1.15.0", "1.16.0", "1.17.0")
 ROUNDS, WANTED = 3, 0.2
 #: Spiders of the large project, in each of two versions; requests of one measurement.
@@ -68,7 +68,7 @@ def beside_a_large_one(spiders: int, rounds: int) -> Row:
 
 @contextmanager
 def _gateway(spiders: int = 0) -> Iterator[httpx.Client]:
-    """One whose node has a small project, and a large one if there are `spiders`."""
+    """A gateway whose node has a small project, and also a large one with `spiders`, if that is not 0."""
     large = [
         SpiderInfo(project="large", version=number, latest=number == "2", name=f"spider{one}", module=f"large.s{one}")
         for number in ("1", "2")
@@ -87,7 +87,7 @@ _numbers = itertools.count()
 
 
 def _answer(gateway: httpx.Client) -> float:
-    """Seconds, in the median."""
+    """Seconds of the median answer to a crawl's submission."""
     seconds = []
     for _ in range(REQUESTS):
         page = f"http://93.184.215.14/{next(_numbers)}"

@@ -1,6 +1,7 @@
-"""What retention removes in a second, by one worker and by two that share it out: crawls of ten items on real stores.
+"""How many crawls of ten items retention removes in a second, with one worker and with two that share the work.
 
-`python -m bench removal`. The embedded MongoDB server, which is written in Python, is what it waits for.
+`python -m bench removal` uses real stores. Its time is mostly that of the embedded MongoDB server, which is written
+in Python.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from gateway.worker.app import WorkerParts
 CRAWLS, ITEMS = 600, 10
 #: Documents of a crawl: itself, its log, requests, counts over time, and its items.
 DOCUMENTS = 4 + ITEMS
-#: Ten million crawls a day.
+#: Removals a second that keep up with ten million crawls a day.
 WANTED = 10_000_000 / 86_400
 
 
@@ -50,7 +51,7 @@ def run(effort: Effort) -> list[Row]:
 
 
 def seconds(crawls: int, workers: int) -> float:
-    """How long so many workers take to remove all."""
+    """Seconds that this many workers take to remove all crawls."""
     with ExitStack() as ends:
         folder = Path(ends.enter_context(tempfile.TemporaryDirectory()))
         urls = {

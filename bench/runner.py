@@ -90,13 +90,13 @@ def run_one(command: Sequence[str], limit: float) -> Result:
 
 
 def _last_line(file: Path) -> str:
-    """Of a traceback that is the error."""
+    """The last line of the file that is not empty, which in a traceback is the error."""
     lines = file.read_text(errors="replace").split("\n")
     return next((line for line in reversed(lines) if line.strip()), "it has written nothing")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """With SIGKILL, and all that it has started: they may be in sessions of their own."""
+    """Kill the process and everything that it has started, because its children might be in sessions of their own."""
     if process.poll() is None:
         for member in reversed(tree(process.pid)):
             with suppress(psutil.NoSuchProcess):

@@ -102,7 +102,7 @@ async def _listen(port: int, head: bytes, counts: list[int], number: int) -> Non
     writer.write(head)
     try:
         while data := await reader.read(1 << 18):
-            # a name torn by the edge of a read is missed: one in hundreds, on both sides
+            # a match that is split between two reads is missed: one in hundreds, on both sides
             counts[number] += data.count(b"event: log")
     finally:
         writer.close()

@@ -23,8 +23,9 @@ SPIDER = "page"
 POLL = 0.1
 #: Scrapy's own line, which both sides log when the spider is there and about to ask for its first page.
 SPIDER_LINE = "Spider opened"
-#: Stock Scrapyd's own polling, and the best options for many crawls at once: it polls so often that nothing waits for
-#: it, and runs as many processes as keep the cores busy (measured: more processes cost more, and end no sooner).
+#: Options of stock Scrapyd: its own polling; and the best options for many crawls at once. With these it polls so
+#: often that nothing waits for it, and runs as many processes as keep the cores busy (measured: with more processes,
+#: crawls cost more and end no sooner).
 DEFAULT = ""
 BEST = f"poll_interval = 0.02\nmax_proc = {1 + (os.cpu_count() or 1)}\n"
 
@@ -56,7 +57,7 @@ def write_project(folder: Path) -> None:
 
 
 def environment() -> dict[str, str]:
-    """The caller's environment, without what would configure our own node; compiled modules are kept, as ours are."""
+    """The caller's environment without settings of our own node. Compiled modules are kept, as on our side."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -71,7 +72,7 @@ class StockScrapyd:
         self._http = httpx.Client(base_url=url, timeout=30, trust_env=False)
 
     def schedule(self, page: str) -> str:
-        """The job's id."""
+        """Schedule a crawl of the page. Returns the job's id."""
         answer = self._http.post("/schedule.json", data={"project": "default", "spider": SPIDER, "url": page})
         return str(self._checked(answer)["jobid"])
 

@@ -77,7 +77,7 @@ def run(effort: Effort) -> list[Row]:
 
 @contextmanager
 def running_gateway(folder: Path, spiders: Sequence[SpiderInfo]) -> Iterator[tuple[int, int]]:
-    """One with stores of its own in `folder`, and a node that has these spiders: its port and its process id."""
+    """A gateway with its own stores in `folder`, and a node with these spiders. Yields its port and process id."""
     with ExitStack() as stack:
         stores = {
             "REDIS_URL": str(stack.enter_context(valkey_server(folder / "valkey"))),

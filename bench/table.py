@@ -1,4 +1,4 @@
-"""What a benchmark returns: rows of ours beside a peer or ceiling, measured in the same run, alternating."""
+"""What a benchmark returns: rows with our value and that of a peer or ceiling, measured alternately in one run."""
 
 from __future__ import annotations
 
