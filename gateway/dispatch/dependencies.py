@@ -1,4 +1,4 @@
-"""What a version depends on, beside Scrapy: how its requirements come into its egg, and whether nodes have them."""
+"""The requirements of a version, beside Scrapy: puts them into its egg, and asks nodes whether they are installed."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ _AT_ONCE = 8
 
 
 def put_requirements(egg: Path, requirements: bytes) -> None:
-    """Make them a file of the egg, so that they are kept, delivered and replaced with it.
+    """Add the requirements to the egg as a file, so that they are stored, delivered and replaced together with it.
 
-    Raises `InvalidRequestError` for what is no egg, for an egg that has some, and for what is no text.
+    Raises `InvalidRequestError` if `egg` is no egg or has requirements already, or if these are too large or no text.
     """
     if len(requirements) > MAX_REQUIREMENTS:
         raise InvalidRequestError("requirements", f"is larger than {MAX_REQUIREMENTS >> 20} MiB")
-    if not zipfile.is_zipfile(egg):  # to which it would be put at the end of any file
+    if not zipfile.is_zipfile(egg):  # "a" would append an archive to any other file
         raise not_an_egg("it is not a ZIP file")
     try:
         requirements.decode()
     except UnicodeDecodeError:
         raise InvalidRequestError("requirements", "is not UTF-8 text") from None
     try:
-        with zipfile.ZipFile(egg) as archive:  # to one that cannot be read, "a" adds a second one
+        with zipfile.ZipFile(egg) as archive:  # "a" would add a second archive to an unreadable one
             if REQUIREMENTS in archive.namelist():
                 raise InvalidRequestError("requirements", f"come with the egg already ({REQUIREMENTS})")
         with zipfile.ZipFile(egg, "a") as archive:
-            # of no time: the same egg with the same requirements is the same, and is not unpacked and compiled again
+            # with a fixed time: the same egg and requirements give the same file, which is not unpacked again
             archive.writestr(zipfile.ZipInfo(REQUIREMENTS), requirements, zipfile.ZIP_DEFLATED)
     except (zipfile.BadZipFile, RuntimeError, ValueError, OverflowError, struct.error) as error:
         raise not_an_egg(f"the ZIP file cannot be read ({error})") from None
@@ -69,11 +69,11 @@ class NodeDependencies(NamedTuple):
 
     node: str
     #: `none` (the version has no requirements), `building`, `ready`, `failed`; `unknown` if the node does not answer,
-    #: or not in a way that is understood.
+    #: or if its answer cannot be read.
     state: str
-    #: Why it failed, or the node does not answer.
+    #: Why the installation failed, or why the state is unknown.
     message: str | None = None
-    #: The same as a code.
+    #: That cause as a code.
     reason: Reason | None = None
     #: What is installed, as `name==version`.
     packages: tuple[str, ...] = ()
@@ -89,7 +89,8 @@ class Dependencies:
     _clock: Clock = utc_now
 
     def of(self, project: str, version: str) -> list[NodeDependencies]:
-        """What every living node says. A version that was refused is not kept, but its log is, for a while.
+        """How the installation has gone on every living node. A refused version is not stored, but nodes keep its log
+        for a while.
 
         Raises `ConflictError` if there is no living node, `VersionNotFoundError`, `UnavailableError`.
         """

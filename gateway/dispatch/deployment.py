@@ -46,14 +46,14 @@ class NodeAnswer(NamedTuple):
     accepted: bool
     #: How many spiders the egg has; 0 if the node did not accept it.
     spiders: int = 0
-    #: Why the node did not accept the egg, in words and as a code; older nodes give none.
+    #: Why the node did not accept the egg, in words and as a code; older nodes give no code.
     message: str | None = None
     reason: Reason | None = None
     #: The node has read the egg and refused it.
     refused: bool = False
-    #: It goes on installing what the egg depends on.
+    #: The node is still installing what the egg depends on.
     installing: bool = False
-    #: The spiders themselves, as far as the node tells them.
+    #: What the node reports about each spider.
     infos: tuple[SpiderInfo, ...] = ()
 
     @classmethod
@@ -68,7 +68,7 @@ class NodeAnswer(NamedTuple):
         )
 
     def shown(self) -> dict[str, Any]:
-        """What is told of it."""
+        """The fields that the API and the log show."""
         return {name: value for name, value in self._asdict().items() if name not in {"infos", "installing"}}
 
 
@@ -83,11 +83,11 @@ class Deployment:
     _clock: Clock = utc_now
 
     def deploy(self, project: str, version: str, egg: Path, wait: float | None = None) -> list[NodeAnswer]:
-        """The answer of every live node. The version is the project's latest once the first node accepts it; nodes
-        that cannot be reached get the egg later. Repeating it is safe: the version is replaced.
+        """Send the egg to every live node, and return their answers. The version is the project's latest once the
+        first node accepts it; nodes that cannot be reached get the egg later. Repeating a deployment is safe.
 
-        Nodes may install for `wait` seconds what the egg depends on. The answers of those that need longer say so.
-        Without `wait` it is their own time, and an error if no node has accepted the egg after it.
+        Each node may install for `wait` seconds what the egg depends on. A node that needs longer says so in its
+        answer. Without `wait` each node uses its own limit, and it is an error if none has accepted the egg by then.
 
         Raises `InvalidRequestError` if `egg` is no egg, or if all nodes refuse it; `NodeError`, whose detail has the
         answers, if some nodes refuse it or no node could be reached; `ConflictError` if there is no live node, or
@@ -159,7 +159,7 @@ def check_egg(project: str, egg: Path) -> None:
 
 
 def are_installing(answers: Sequence[NodeAnswer]) -> bool:
-    """Whether all is well so far, and some need more time."""
+    """Whether some nodes are still installing, and none has refused the egg."""
     return any(answer.installing for answer in answers) and not any(answer.refused for answer in answers)
 
 
@@ -201,7 +201,8 @@ class Undeployment:
     _clock: Clock = utc_now
 
     def delete(self, project: str, version: str) -> list[NodeRemoval]:
-        """The result for each node that had the version. MongoDB comes first, so that no worker delivers it again.
+        """Delete the version in MongoDB first, so that no worker delivers it again, and then from the nodes. Returns
+        the result for each node that had it.
 
         Raises `InvalidRequestError` for our own project, `VersionNotFoundError`, `UnavailableError`.
         """

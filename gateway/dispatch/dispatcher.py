@@ -59,7 +59,7 @@ from gateway.traced import traced
 
 
 def node_spec(job: Job, assignment: Assignment, given: HandedOver) -> NodeSpec:
-    """Without the variables, which never become a file."""
+    """The spec that the node stores: without the variables, because these must never be written to a file."""
     return NodeSpec(
         **{**dict(job.spec), "env": {}, "settings": given.settings},
         has_env=bool(given.env),
@@ -76,14 +76,14 @@ def node_spec(job: Job, assignment: Assignment, given: HandedOver) -> NodeSpec:
 log = structlog.get_logger()
 #: How many jobs are assigned at once.
 ASSIGNED = 64
-#: How many jobs are read at once because their node's answer is missing or their backoff is over; how many of which
-#: something is to be asked of their nodes; and how many that wait, to say why.
+#: How many jobs one query reads: those whose node's answer is missing or whose backoff is over; running ones whose
+#: nodes are to be asked something; and waiting ones whose waiting reason is checked.
 OVERDUE, ASKED, EXPLAINED = 100, 1000, 200
-#: Seconds between two looks at what waits; at what is overdue, on a node or not; and at all that waits and all nodes.
+#: Seconds between two looks for waiting jobs; for overdue jobs, on a node or not; and at all waiting jobs and nodes.
 LOOK_SECONDS, OVERDUE_SECONDS, RECONCILE_SECONDS = 0.5, 1.0, 2.5
-#: How many nodes are called at once: as many as there are, because one that answers questions may hang in its posts.
+#: How many nodes are called at once. It is meant for all nodes, because one that answers questions can hang in posts.
 PLACES = 1024
-#: Seconds for which what a node has surely not got yet waits for its answer to another call.
+#: Seconds for which a step waits behind another call to its node. After that the step is given up, unsent.
 PATIENCE = 2.0
 #: Seconds within which a node must start an attempt; after that it must not start it any more.
 START_SECONDS = 120
@@ -147,7 +147,7 @@ class Dispatch:
     loop: Loop = field(init=False)
     tasks: NodeTasks = field(init=False)
     _steps: Steps = field(init=False)
-    #: Where the next look at all that waits goes on.
+    #: The id of the job after which the next look at all waiting jobs continues.
     _explained_to: str = field(init=False, default="")
 
     def __attrs_post_init__(self) -> None:
@@ -177,7 +177,7 @@ class Dispatch:
 
     def look(self, named: Sequence[str] = ()) -> bool:
         """Assign waiting jobs to free slots, and begin the steps that are due. No node is waited for. Returns whether
-        another look may find more at once. Messages have `named` these jobs. For the loop alone.
+        another look may find more at once. `named` are the jobs that messages asked for. Only the loop calls it.
         """
         self.tasks.take_back(PATIENCE)
         self._steps.begin()
@@ -203,7 +203,7 @@ class Dispatch:
         try:
             again |= self._give_back(planned, tried, taken, jobs)
             if left:
-                # if a node gave no hold, it is not any more as it was read: full, or drained
+                # if a hold was refused, the node has changed since it was read: it is full, or drained
                 self._note(self._reasons(self._queue.waiting(list(left)), anew=bool(refused)))
         except PyMongoError as error:
             if not jobs:
@@ -213,7 +213,7 @@ class Dispatch:
         return again
 
     def _choice(self, busy: Collection[str] = (), *, anew: bool = False) -> NodeChoice:
-        """Among the nodes as they were read lately, without eggs that another deployment has replaced."""
+        """The choice among the nodes as they were read lately, without eggs that a later deployment has replaced."""
         nodes = self._nodes.lately(anew=anew)
         if any(node.eggs for node in nodes):
             nodes = without_outdated(nodes, self._copies.outdated())
@@ -244,8 +244,8 @@ class Dispatch:
         return planned
 
     def _take(self, planned: Sequence[_Planned]) -> tuple[set[tuple[str, str]], list[_Planned]]:
-        """Take the holds, before anything is assigned: so an assigned attempt never lacks one. Returns which were
-        taken, as resource and attempt, and what may be assigned.
+        """Take the holds before anything is assigned, so that an assigned attempt never lacks one. Returns the holds
+        that were taken, each as its resource and attempt, and the planned jobs that may be assigned.
         """
         if not planned:
             return set(), []
@@ -278,7 +278,7 @@ class Dispatch:
         return any(hindered)
 
     def _hindered(self, one: _Planned, taken: set[tuple[str, str]]) -> bool:
-        """The attempt did not get all its holds. If its `exclusive` resource is taken, block the job (true)."""
+        """Whether the attempt did not get its `exclusive` resource. If so, block its job."""
         exclusive, job_id = one.candidate.exclusive, one.candidate.job_id
         if exclusive is None:
             return False
@@ -304,7 +304,7 @@ class Dispatch:
         apart.each(((job_id, {job_id: reason}) for job_id, reason in reasons.items()), self._note)
 
     def _reasons(self, waiting: Sequence[Waiting], *, anew: bool = False) -> dict[str, WaitingReason]:
-        """Why these jobs wait, by id, of those whose reason is another one now."""
+        """The new waiting reasons, by job id, of those jobs whose reason has changed."""
         if not waiting:
             return {}
         full, of_nodes = self._fair.full(), cache(self._choice(anew=anew).reason)
@@ -345,12 +345,12 @@ class Dispatch:
         if running is not None:
             self._publisher.status(running)
             if running.stop_reason:
-                # asked for in the meantime: the look after this task finds it
+                # a stop was asked for in the meantime: the look after this task finds it
                 self._jobs.attend_later(running.id, CANCEL_SECONDS)
 
     def _require_taken(self, job: Job, node: Node, error: NodeUnreachableError) -> None:
-        """Of a node that did not answer, and may have the attempt. Raises `error` if it does not say even that, and
-        `NeverTakenError` if it has not.
+        """Ask a node that did not answer a post whether it took the attempt. Raises `error` if nothing can have
+        arrived, or if the node does not answer again; `NeverTakenError` if it did not take the attempt.
         """
         if not error.may_have_arrived:
             raise error
@@ -362,9 +362,9 @@ class Dispatch:
             raise NeverTakenError(error.message) from error
 
     def _hand_over(self, job: Job, assignment: Assignment, node: Node) -> None:
-        """Raises `NodeUnreachableError`, `NodeRefusedError`; the latter also if a secret of its project cannot be
-        opened here, or if its project got variables or settings after the choice of a node that knows none: the job
-        waits, and says so.
+        """Post the attempt to its node. Raises `NodeUnreachableError`, `NodeRefusedError`; the latter also if a
+        secret of the project cannot be decrypted here, or if the project got variables or settings after a node that
+        knows none was chosen. The job then waits, and its message says why.
         """
         try:
             given = self._environment.handed_over(job.spec)
@@ -379,12 +379,12 @@ class Dispatch:
         failures = job.dispatch_failures + 1
         log.warning("dispatch_failed", job_id=job.id, error=error.message, failures=failures)
         may_have_arrived = isinstance(error, NodeUnreachableError) and error.may_have_arrived
-        # it surely has nothing after a first post that was refused, or surely did not arrive; or if it says so
+        # the node surely has nothing if it says so, or if the first post was refused or surely did not arrive
         if not isinstance(error, NeverTakenError) and (may_have_arrived or not is_first):
             again = self._clock() + min(backoff(failures), MAX_UNSURE_DELAY)
             self._tell(job, self._queue.ask_later(job, error.message, again))
             return
-        # the node rests now, if it is at fault: another one may have the job at once
+        # a node at fault rests now, so another node may have the job at once
         pause = timedelta() if error.is_nodes_fault else min(backoff(failures), MAX_DELAY)
         failed = self._release(job, pause, error.message, avoid=error.is_nodes_fault)
         if failed is not None and not error.is_nodes_fault and failures >= MAX_DISPATCH_FAILURES:
@@ -394,7 +394,7 @@ class Dispatch:
         self._tell(job, failed)
 
     def _tell(self, before: Job, now: Job | None) -> None:
-        """Publish the job's status if it is another one now for who looks on."""
+        """Publish the job's status if what users see of it has changed."""
         if now is not None and status_data(now) != status_data(before):
             self._publisher.status(now)
 
@@ -402,7 +402,7 @@ class Dispatch:
         self, job: Job, pause: timedelta = timedelta(), message: str | None = None, *, avoid: bool = False
     ) -> Job | None:
         """The attempt can never start: free its holds, and let the job wait for its next attempt. `None` if the
-        assignment is no longer this worker's, or the job was to be stopped: then it is.
+        assignment is no longer this worker's, or if the job was to be stopped; then it is stopped.
         """
         released = self._queue.release(job, not_before=self._clock() + pause, message=message, avoid=avoid)
         if released is None or job.assignment is None:
@@ -418,7 +418,7 @@ class Dispatch:
     # --- what is overdue
 
     def see_to_overdue(self, apart: Isolation) -> None:
-        """Jobs whose backoff is over, whose nodes have not answered, or that are not to wait any more."""
+        """See to jobs whose backoff is over, whose nodes have not answered, or that must wait no longer."""
         apart.each(((job.id, job) for job in self._queue.overdue(OVERDUE)), self._see_to)
 
     def _see_to(self, job: Job) -> None:
@@ -443,23 +443,23 @@ class Dispatch:
                 given.is_trial = True
             self.tasks.add(node, self._posting(job, node, is_first=False))
         elif now > deadline and not (node and (is_there or node.heartbeat_at <= deadline)):
-            # the node can no longer start it, and has not said after that time that it did: the next attempt may go
-            # anywhere
+            # the node can no longer start the attempt, and has not reported after the deadline that it did: the next
+            # attempt may go anywhere
             self._tell(found, self._release(job))
         else:
             message = f"node {given.node} cannot be asked now; it may have taken the attempt"
             later = now + timedelta(seconds=LATER_SECONDS)
             self._tell(found, self._queue.ask_later(job, message, later))
 
-    # --- attempts of which something is to be asked of their nodes
+    # --- running attempts whose nodes are to be asked something
 
     def see_to_running(self, apart: Isolation) -> None:
-        """Running jobs that are to be stopped, or show no sign of life: one worker asks, and again until it helps."""
+        """See to running jobs that are to be stopped, or show no sign of life. One worker asks, again and again."""
         due = self._queue.running(ASKED, timedelta(seconds=CANCEL_SECONDS))
         apart.each(((job.id, job) for job in due if job.needs_its_node), self._ask)
 
     def _ask(self, job: Job) -> None:
-        # a beat would look at it once that time is over, and workers look that much earlier
+        # the beat attends to it only after twice the time: workers look CANCEL_SECONDS earlier
         if self._jobs.attended(job, 2 * CANCEL_SECONDS):
             with about(job):
                 (self.cancel if job.stop_reason else self.post_again)(job)
@@ -508,7 +508,7 @@ class Dispatch:
         self.tasks.add(node, NodeStep(f"{why} {project} {attempt}", call))
 
     def _node(self, name: str) -> Node | None:
-        """`None` also if it cannot be read, which whoever reads all nodes says."""
+        """The node; `None` also if its document cannot be read. Reading all nodes reports that."""
         with suppress(UnreadableError):
             return self._nodes.get(name)
         return None
@@ -527,7 +527,7 @@ class Dispatch:
 
 
 def _is_meant(assignment: Assignment, node: Node) -> bool:
-    """False if another machine has the node's name by now: that one does not have the attempt."""
+    """False if another machine has taken over the node's name, because that machine does not have the attempt."""
     return assignment.instance in {None, node.instance}
 
 
@@ -536,8 +536,8 @@ def _attempt(job: Job) -> AttemptId:
 
 
 def _in_vain(node: Node, attempt: AttemptId, jobs: Mapping[str, Job | None]) -> Sequence[str]:
-    """The projects under which the node may run an attempt that is not needed; none if it is, or if that is not known
-    because its job cannot be read.
+    """The projects under which the node may run an attempt that is not needed. Empty if it is needed, or if its job
+    cannot be read.
     """
     if attempt.job_id not in jobs:
         # the job was deleted, so it had ended on another node; this node was away for long and does not know that

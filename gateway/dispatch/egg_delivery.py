@@ -82,7 +82,7 @@ class EggNeeds:
         """Set the message of jobs that wait for this egg, and its code. Returns the jobs whose message changed, up to
         `limit`.
         """
-        # those of protocol 1 surround those of newer ones
+        # the range of lanes of protocol 1 includes those of newer protocols
         alike = (Requirements(egg.project, egg.version, render) for render in (False, True))
         partitions: list[Document] = [{"lane": {"$gt": str(one), "$lt": one.end}} for one in alike]
         updated: list[Job] = []
@@ -115,8 +115,8 @@ class EggWatch:
     _cleaned_at: float = field(init=False, default=float("-inf"))
 
     def wanted(self) -> Iterator[tuple[str, Egg]]:
-        """Nodes, and what each is to be brought, or to have removed. Looks every two seconds, and finds nothing in
-        between.
+        """Pairs of a node and an egg that is to be brought to it or removed from it. It looks every two seconds, and
+        yields nothing in between.
         """
         if self._monotonic() - self._looked_at < LOOK_SECONDS:
             return
@@ -173,7 +173,7 @@ FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=5), timedelta(minutes=2)
 FIRST_REFUSAL, LONGEST_REFUSAL = timedelta(minutes=1), timedelta(hours=1)
 #: How many waiting jobs get a message at once about why they wait.
 TOLD = 200
-#: How many nodes are brought an egg at once, one egg at a time each.
+#: How many nodes get eggs at once, each one egg at a time.
 PLACES = 3
 #: Seconds that a delivery waits for what the egg depends on. The node goes on installing it, and is asked again.
 INSTALL_SECONDS = 1.0
@@ -188,22 +188,22 @@ class EggDelivery:
     _scrapyd: ScrapydClient
     _publisher: EventPublisher
     _clock: Clock = utc_now
-    #: Of their own: what is brought takes minutes, and no crawl waits behind it.
+    #: Apart from the tasks of crawls, because a delivery takes minutes and no crawl may wait behind it.
     tasks: NodeTasks = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        # it is not held against the node: it may run crawls all the same
+        # a failed delivery is not counted against the node, which may still run crawls
         self.tasks = NodeTasks(self._scrapyd, PLACES, self._clock)
 
     def bring_soon(self, node_id: str, egg: Egg) -> None:
-        """Have it brought after what the node is brought already, and return at once. Not while the node rests."""
+        """Queue the egg behind the node's other deliveries, and return at once. Does nothing while the node rests."""
         node = self._nodes.get(node_id)
         if node is not None and not node.is_resting:
             self.tasks.add(node, NodeStep(f"bring {egg.project} {egg.version}", lambda: self.bring(node_id, egg)))
 
     def bring(self, node_id: str, egg: Egg) -> None:
-        """Make the node's copy of the version equal to the stored one. It does nothing while another worker does the
-        same, or too soon after the node refused it. Raises `NodeUnreachableError`.
+        """Make the node's copy of the version equal to the stored one. It does nothing while another worker brings
+        it, or too soon after the node refused it. Raises `NodeUnreachableError`.
         """
         node, kept = self._nodes.get(node_id), self._eggs.get(egg)
         if node is None or node.is_resting or kept is None:

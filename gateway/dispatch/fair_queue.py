@@ -1,10 +1,9 @@
 """Which job goes next, and which node is offered it.
 
-Among the users with a job that fits, it is the user with the fewest running crawls; among that user's jobs, the best
-one.
+Of the users with a job that fits, the user with the fewest running crawls is next; of that user's jobs, the best one.
 
-If users have equally many, it is the one whose last turn is longest ago. If it were the one whose job has waited
-longest, users who share few slots would have to wait for the whole backlog of the user who came first.
+If users have equally few crawls, the one whose last turn is longest ago is next. If it were the one whose job has
+waited longest, users who share few slots would have to wait for the whole backlog of the user who came first.
 """
 
 from __future__ import annotations
@@ -218,8 +217,8 @@ class Selection:
 
 
 def without_outdated(nodes: Sequence[Node], copies: Iterable[EggCopy]) -> list[Node]:
-    """The nodes, each without those eggs that a deployment has replaced since: it gets no work for them before it has
-    the new ones. `copies` are the outdated ones.
+    """The nodes, each without the eggs that a deployment has replaced since: a node gets no work for an egg before it
+    has the new content. `copies` are the outdated copies.
     """
     outdated = {(copy.node, copy.egg) for copy in copies}
     return [
@@ -235,7 +234,7 @@ def configured_projects(projects: ProjectStore, nodes: Iterable[Node]) -> frozen
     return frozenset() if all(node.speaks(SETTINGS_PROTOCOL) for node in nodes) else projects.configured()
 
 
-#: The protocols that not all nodes speak that get work.
+#: The protocols that not every node speaks.
 _NEWER = sorted(PROTOCOLS - {1})
 #: A node in one of these states gets work soon, or as soon as its disk has space. In any other state it gets none
 #: for minutes, or until an operator acts.
@@ -280,7 +279,7 @@ class NodeChoice:
         capacity, newer = _capacity_of(self._able), dict[int, Capacity | None]()
         for protocol in _NEWER:
             nodes = [node for node in self._able if node.speaks(protocol)]
-            # mostly all nodes speak it, and together they may have thousands of eggs
+            # most often all nodes speak it, and it would be slow to go through thousands of eggs again
             is_all = len(nodes) == len(self._able)
             newer[protocol] = capacity if is_all else _capacity_of(nodes) if nodes else None
         return capacity._replace(newer=newer, configured=self._configured)
@@ -328,7 +327,7 @@ class NodeChoice:
 
 
 def _capacity_of(nodes: Sequence[Node]) -> Capacity:
-    """Of these nodes, which have a free slot each."""
+    """The capacity of these nodes, each of which has a free slot."""
     browsers = [node for node in nodes if node.free_render_slots]
     rendered = frozenset(egg for node in browsers for egg in node.eggs) if browsers else None
     return Capacity(frozenset(egg for node in nodes for egg in node.eggs), rendered)

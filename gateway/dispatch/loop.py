@@ -24,7 +24,7 @@ log = structlog.get_logger()
 
 @define(eq=False, repr=False, slots=False)
 class Loop:
-    """One thread that looks when it is woken, and by itself every `seconds`: what wakes it may get lost.
+    """A thread that looks when it is woken, and every `seconds` in any case, because a wake-up can get lost.
 
     `look` gets the names with which it was woken since its last look, and returns whether it is to be repeated at
     once. Only the loop's thread calls it.
@@ -46,7 +46,7 @@ class Loop:
         self._asked.set()
 
     def turn(self) -> None:
-        """One look. One that raises forgets no name."""
+        """Look once. If the look raises, its names are kept for the next one."""
         self._asked.clear()
         names = [self._names.popleft() for _ in range(len(self._names))]
         try:
@@ -57,7 +57,7 @@ class Loop:
             raise
 
     def run(self) -> None:
-        """Returns after `close`. Raises what a look raises; then it is to be called again."""
+        """Look until `close` is called. Raises what a look raises; the caller then calls `run` again."""
         while not self._closed.is_set():
             self._asked.wait(self._seconds)
             self.turn()
@@ -65,7 +65,7 @@ class Loop:
 
 # --- one task for each node
 
-#: Seconds for which a node that has answered is taken to answer. Later it is asked first.
+#: Seconds after its last answer for which a node is not asked again before a step.
 FRESH_SECONDS = 1.0
 #: How many nodes that have failed are called at once. They take no place from the others.
 DOUBTED_PLACES = 2
@@ -85,18 +85,18 @@ class NodeStep(NamedTuple):
 class _Task:
     def __init__(self, node: Node, step: NodeStep) -> None:
         self.node = node
-        #: Those that wait, by their names.
+        #: The steps that wait, by name.
         self.steps = {step.name: step}
         #: When the call that is under way began (monotonic).
         self.since = time.monotonic()
 
 
 class NodeTasks:
-    """Each node has at most one task, which does one step after the other, and is there as long as there are steps.
+    """Carries out steps at nodes. Each node has at most one task, which does its steps one after the other.
 
-    A task begins with a question to its node, for which no thread waits: so nodes that hang keep no place from
-    others, and nothing has arrived at a node that did not answer it. After a call that fails by the node's fault,
-    none of the steps behind it is tried.
+    A task begins with a question to its node, and no thread waits for the answer. So nodes that hang take no place
+    from others, and a node that did not answer has surely received no step. After a call that fails by the node's
+    fault, none of the steps behind it is tried.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class NodeTasks:
             return set(self._tasks)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until no node has a task; whether that came in time."""
+        """Wait until no node has a task. Returns whether that was within `seconds`."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._tasks, seconds)
 
@@ -139,7 +139,7 @@ class NodeTasks:
         self._begin(task)
 
     def take_back(self, seconds: float) -> None:
-        """Give up the steps that wait behind a call that has been under way for longer: others may do them."""
+        """Give up the steps that wait behind a call that takes longer than this: other workers may do them."""
         with self._changed:
             slow = [task for task in self._tasks.values() if time.monotonic() - task.since > seconds]
         for task in slow:
@@ -165,7 +165,7 @@ class NodeTasks:
         self._on_end()
 
     def _next(self, task: _Task) -> NodeStep | None:
-        """The next step. Without one the task is over: this is the only place where it ends."""
+        """The next step; `None` if there is none, and the task is over. No other place ends a task."""
         with self._changed:
             task.since = time.monotonic()
             if task.steps:
@@ -175,7 +175,7 @@ class NodeTasks:
             return None
 
     def _carry_out(self, task: _Task, step: NodeStep, began_at: datetime) -> bool:
-        """Whether it was done. Raises nothing: the task goes on in any case."""
+        """Do the step, and return whether it succeeded. Raises nothing, because the task goes on in any case."""
         node = task.node
         try:
             step.carry_out()

@@ -1,7 +1,7 @@
 """Work that a process does again and again, in steps that know nothing of each other.
 
-Each step has a thread while it runs, a deadline and its own errors: one that is slow, or fails, delays no other.
-Within a step each thing (a job, a hold, a node) is seen to in isolation: what fails is late, and only it.
+Each step has a thread while it runs, a deadline and its own errors: a step that is slow or fails delays no other.
+Within a step each thing (a job, a hold, a node) is handled in isolation: a thing that fails is late, but no other is.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Thing = TypeVar("Thing")
 
 #: How many things one run of a step sees to; the next run comes some seconds later and goes on with the others.
 BATCH = 500
-#: Seconds for which a thing that failed is left alone, doubled with each further failure, and the most of them.
+#: Seconds for which a thing that failed is left alone, doubled with each further failure, and their maximum.
 FIRST_DELAY, LONGEST_DELAY = 2.0, 30.0
-#: What has not failed again for so long after its delay is not remembered.
+#: A thing that has not failed again this long after its delay is forgotten.
 _REMEMBERED = timedelta(minutes=5)
 #: Seconds for which steps that begin together share what one of them has read.
 _SHARED = 1.0
@@ -38,7 +38,7 @@ _SHARED = 1.0
 @define(eq=False, repr=False)
 class Step:
     name: str
-    #: Sees to one thing after the other by this.
+    #: Does the step, and handles its things one after the other through the given `Isolation`.
     run: Callable[[Isolation], object]
     #: Seconds between two beginnings.
     every: float = 0.0
@@ -95,15 +95,15 @@ class _Late(NamedTuple):
 
 @define(eq=False, repr=False)
 class Isolation:
-    """Sees to things that have names, each for itself. Remembers here what failed: its document may be the very thing
-    that cannot be written.
+    """Handles things by name, each for itself. It remembers in memory which of them failed, because the document of
+    such a thing may be what cannot be written.
     """
 
-    #: Of the step, for the log.
+    #: The name of the step, for the log.
     _step: str
     _clock: Clock
     _late: dict[str, _Late] = field(init=False, factory=dict)
-    #: Where the next turn begins.
+    #: The name after which the next turn begins.
     _after: str = field(init=False, default="")
 
     @property
@@ -113,8 +113,8 @@ class Isolation:
         return [name for name, late in self._late.items() if late.until > now]
 
     def turn(self, things: Mapping[str, Thing]) -> dict[str, Thing]:
-        """The next `BATCH` of them that are not late, in the order of their names: each has its turn, however many
-        cannot be helped.
+        """The next `BATCH` of the things that are not late, in the order of their names. So each gets its turn,
+        however many keep failing.
         """
         names = sorted(things.keys() - set(self.late))
         first = bisect_right(names, self._after)
@@ -123,9 +123,9 @@ class Isolation:
         return {name: things[name] for name in chosen}
 
     def each(self, things: Iterable[tuple[str, Thing]], see_to: Callable[[Thing], object]) -> None:
-        """See to each of them that is not late, as long as the step has time. One that fails is late.
+        """Call `see_to` with each thing that is not late, as long as the step has time. A thing that fails is late.
 
-        Raises only what says that MongoDB is away.
+        Raises only errors which say that MongoDB is away.
         """
         late = set(self.late)
         for name, thing in things:
@@ -158,7 +158,7 @@ Read = TypeVar("Read")
 
 @define(eq=False, repr=False)
 class Shared(Generic[Read]):
-    """What steps that begin together need: read by the first of them for all."""
+    """Data that several steps need when they begin together. The first of them reads it for all."""
 
     _read: Callable[[], Read]
     _monotonic: Callable[[], float]
@@ -166,7 +166,7 @@ class Shared(Generic[Read]):
     _found: tuple[float, Read] | None = field(init=False, default=None)
 
     def __call__(self) -> Read:
-        """Raises what reading raises; the next that asks reads anew."""
+        """What was read lately, or is read now. Raises what reading raises; the next call then reads again."""
         with self._reading:
             if self._found is None or not 0 <= self._monotonic() - self._found[0] < _SHARED:
                 self._found = None

@@ -1,7 +1,7 @@
 """The sweep: it finds within seconds what a lost message, a killed process or a lost node left undone, and does it.
 
-A beat takes each step of it in a thread of its own. No step needs another one, the broker, or a node: only workers
-call nodes, and find by themselves what is to be asked of them.
+A beat runs each of its steps in a thread of its own. No step needs another step, the broker, or a node: only workers
+call nodes, and they find out by themselves what to ask them.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from gateway.nodes.store import Node, NodeStore
 
 log = structlog.get_logger()
 
-#: How many resources that jobs wait for one run of a step reads.
+#: How many of the resources that jobs wait for are read in one run of a step.
 SWEEP_BATCH = 200
-#: How many jobs to decide on one run reads, one after the other, as long as it has time.
+#: The most jobs that one run decides on. It takes them one after the other, as long as it has time.
 DECIDED = 1000
-#: Time between two deletions of unheld resources: the next crawl of the same user will soon hold them again.
+#: Seconds between two deletions of unheld resources. It is long, because the user's next crawl soon holds them again.
 FORGET_SECONDS = 60.0
 #: A node that has accepted an attempt and not started it within this time never starts it.
 NEVER = timedelta(seconds=START_SECONDS) + CLOCK_MARGIN
@@ -52,7 +52,7 @@ TAKEN_FOR = timedelta(seconds=15)
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Sweeper:
-    """For any number of nodes and crawls each step needs one or two queries to MongoDB if something differs."""
+    """Runs the steps of the sweep. Each reads MongoDB with a few queries, however many nodes and crawls there are."""
 
     _jobs: JobStore
     _queue: JobQueue
@@ -69,9 +69,9 @@ class Sweeper:
     _watch: NodeWatch = field(init=False)
     _health: NodeHealth = field(init=False)
     _steps: Steps = field(init=False)
-    #: When the heartbeats were that do not contain an attempt that should run.
+    #: By attempt that should run: the times of the heartbeats that do not contain it.
     _absences: dict[AttemptId, set[datetime]] = field(init=False, factory=dict)
-    #: Where the next look at what jobs wait for goes on.
+    #: The resource after which the next look at blocked jobs continues.
     _blocked_for: str = field(init=False, default="")
     #: All nodes by name, and the names of those that were watched for long enough to know that they are dead.
     _seen_nodes: Shared[tuple[Mapping[str, Node], Collection[str]]] = field(init=False)
@@ -103,7 +103,7 @@ class Sweeper:
         self._steps.close()
 
     def _read_nodes(self) -> tuple[Mapping[str, Node], Collection[str]]:
-        # their slots have no part in this
+        # the nodes' slots are not needed here
         nodes = {node.id: node for node in self._nodes.all(held=())}
         return nodes, {name for name, node in nodes.items() if self._watch.is_dead(node)}
 
@@ -119,7 +119,7 @@ class Sweeper:
             with about(job):
                 self._completion.conclude_job(job)
         elif job.needs_its_node:
-            # no worker has asked for it
+            # only workers ask nodes, and none has asked this one in time
             self._jobs.attended(job, CANCEL_SECONDS)
         elif job.status is JobStatus.PAUSED and job.stop_reason != "cancel":
             self._completion.look_at_paused(job)
@@ -204,7 +204,7 @@ class Sweeper:
         apart.each(((name, name) for name in turn), lambda name: self._free_if_over(name, turn[name], jobs))
 
     def _free_if_over(self, name: str, resources: Sequence[str], jobs: Mapping[str, JobWithHolds | None]) -> None:
-        """Free them only if the attempt certainly does not run and never will: see the rule in `nodes/holds.py`."""
+        """Free the resources only if the attempt certainly does not run and never will: see `nodes/holds.py`."""
         attempt = AttemptId.parse(name)
         if attempt is None or attempt.job_id not in jobs:
             self._holds.free(name, resources)
@@ -238,7 +238,7 @@ class Sweeper:
         if not failing:
             return
         of_failing = [one for one in self._seen_live() if one.node in failing and one.is_running]
-        # those on probation prove the most, and all nodes may be failing
+        # attempts on probation come first: they prove the most, and there may be more attempts than one batch holds
         first = sorted(of_failing, key=lambda one: str(one.id) != failing[one.node].trial)[:BATCH]
         jobs = self._sweeps.jobs(one.id.job_id for one in first)
         apart.each(jobs.items(), lambda job: self._forgive_if_well(job, failing))

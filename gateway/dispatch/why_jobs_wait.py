@@ -17,8 +17,8 @@ PASSING = tuple(one for one in WaitingReason if one not in {WaitingReason.SITE_B
 
 
 def why_waits(user_id: str, of_nodes: WaitingReason | None, full: Collection[str]) -> WaitingReason | None:
-    """`of_nodes` is the reason as far as nodes are concerned, if there is one; `full` are the users who may not have
-    more running crawls. `None` if the job can start.
+    """Why a job of this user waits; `None` if it can start. `of_nodes` is the reason that lies with the nodes, if
+    there is one; `full` are the users who may not have more running crawls.
     """
     is_next = of_nodes in {None, WaitingReason.CAPACITY}
     return WaitingReason.USER_QUOTA if is_next and user_id in full else of_nodes
@@ -33,7 +33,7 @@ def why_no_node(nodes: Sequence[Node], requirements: Requirements) -> WaitingRea
     if not able:
         return WaitingReason.NO_SUCH_PROJECT
     free = [node for node in able if node.has_slot(render=render)]
-    # of those that are free, one whose disk has space is only resting
+    # a free node whose disk has space is only resting
     return WaitingReason.DISK_FULL if free and all(node.disk_full for node in free) else WaitingReason.CAPACITY
 
 
