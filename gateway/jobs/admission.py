@@ -34,26 +34,26 @@ class WaitingStore:
         self._jobs = database["jobs"]
         self._schedules = database["schedules"]
 
-    # each counts up to `limit`, by equalities that an index answers without reading a document
+    # each method counts up to `limit`, with equality queries that an index answers without reading a document
 
     def count(self, limit: int) -> int:
-        """Jobs of all users that wait for a slot."""
+        """How many jobs of all users wait for a slot."""
         return self._jobs.count_documents({"status": JobStatus.PENDING}, limit=limit)
 
     def of_user(self, limit: int, user_id: str) -> int:
-        """Jobs of the user that wait for a slot, for their start time, or to be resumed."""
+        """How many jobs of the user wait for a slot, for their start time, or to be resumed."""
         statuses = (JobStatus.PENDING, JobStatus.SCHEDULED, JobStatus.PAUSED)
         return sum(
             self._jobs.count_documents({"status": status, "user_id": user_id}, limit=limit) for status in statuses
         )
 
     def begun_by_schedules(self, limit: int, user_id: str, since: datetime) -> int:
-        """Runs that the user's schedules have begun since then."""
+        """How many runs the user's schedules have begun since then."""
         query: Document = {"user_id": user_id, "created_at": {"$gte": since}, "schedule_id": {"$gt": ""}}
         return self._jobs.count_documents(query, limit=limit)
 
     def schedules_of(self, limit: int, user_id: str) -> int:
-        """The user's schedules that have not ended."""
+        """How many of the user's schedules have not ended."""
         states = (ScheduleState.ACTIVE, ScheduleState.PAUSED)
         return sum(
             self._schedules.count_documents({"user_id": user_id, "state": state}, limit=limit) for state in states
@@ -62,19 +62,19 @@ class WaitingStore:
 
 #: Seconds for which a count is valid, at least.
 FRESH = 0.25
-#: A count is valid for this many times as long as it took: at most one twentieth of the time is spent on counting.
+#: A count is also valid for this many times its own duration: at most a twentieth of the time is spent on counting.
 _SPARING = 20
 #: Seconds after which to ask again, at random, so that many refused clients do not come back at the same moment.
 _ASK_AGAIN = (5, 15)
 #: Counting stops this far beyond a limit: the number only appears in messages.
 _BEYOND = 1000
 _MINUTE = timedelta(minutes=1)
-#: Counts that are remembered, one for each user and kind.
+#: How many counts are remembered, one for each user and kind.
 _MOST_USERS = 1000
 
 
 class Quotas(NamedTuple):
-    """0 means no limit; then nothing is counted."""
+    """The limits. 0 means no limit; then nothing is counted."""
 
     #: Crawls of all users that may wait for a slot.
     queue: int = 0
@@ -121,17 +121,17 @@ class Admission:
             yield
 
     def room_for_later(self, user_id: str) -> AbstractContextManager[None]:
-        """The same for a job with a later start time. It takes its place now; at that time it is not checked."""
+        """As `room`, for a job with a later start time. It takes its place now; at that time it is not checked."""
         return self._places(user_id, _Kind.WAITING)
 
     @contextmanager
     def room_by_hand(self, user_id: str) -> Iterator[None]:
-        """The same for a run of a schedule that a client asks for by hand."""
+        """As `room`, for a run of a schedule that a client asks for by hand."""
         with self._places(user_id, _Kind.BEGUN), self.room(user_id):
             yield
 
     def room_for_schedule(self, user_id: str) -> AbstractContextManager[None]:
-        """The same for the insertion of a schedule."""
+        """As `room`, for the insertion of a schedule."""
         return self._places(user_id, _Kind.SCHEDULES)
 
     def require_room(self, user_id: str) -> None:
@@ -149,7 +149,7 @@ class Admission:
         self._require(user_id, _Kind.SCHEDULES)
 
     def look(self) -> Look:
-        """For the occurrences that one beat finds due together."""
+        """The limits for the occurrences that one beat finds due together."""
         return Look(self._count, self._quotas)
 
     @contextmanager
@@ -190,7 +190,7 @@ class Admission:
 
 
 class Look:
-    """What users' schedules may still begin. It counts anew each time, because several beats fire schedules."""
+    """How many runs users' schedules may still begin. Each `Look` counts anew, as several beats fire schedules."""
 
     def __init__(self, count: Callable[[_Kind, str, int], int], quotas: Quotas) -> None:
         limits = {_Kind.WAITING: quotas.waiting, _Kind.BEGUN: quotas.begun}
@@ -233,7 +233,7 @@ class _Tally:
 
     @contextmanager
     def place(self) -> Iterator[int | None]:
-        """Yields `None` if a place is taken, or how many wait if there is no place."""
+        """Take a place. Yields `None` if there was one, or else how many wait."""
         self._refresh()
         with self._lock:
             waiting = self._waiting
@@ -267,7 +267,7 @@ class _Tally:
             if self._counted is not None and began < self._count_at:
                 return
             self._count_at = began + FRESH
-            # the count may contain those that are being inserted, or not
+            # jobs that are being inserted now may or may not be in the count
             included = self._admitted - self._under_way
         counted = self._count(self.most + _BEYOND)
         with self._lock:

@@ -1,6 +1,6 @@
 """What to do next about a job that waits, or that did not end as it should: by its status and its reason.
 
-`docs/troubleshooting.md` has the same for people who look for what they see.
+`docs/troubleshooting.md` has the same advice, by symptom.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ class Place(StrEnum):
     #: The requests that failed.
     REQUESTS = "requests"
     ITEMS = "items"
-    #: The runs beside it.
+    #: The other runs of its schedule or site.
     RUNS = "runs"
-    #: The form of a new crawl, filled in with what this one had.
+    #: The form of a new crawl, filled in with this crawl's values.
     AGAIN = "again"
     NODES = "nodes"
     PROJECT = "project"
     SCHEDULE = "schedule"
-    #: The crawls that run: of its user, or of its site.
+    #: The running crawls of its user, or of its site.
     OF_USER = "of_user"
     OF_SITE = "of_site"
-    #: All the crawls that run.
+    #: All running crawls.
     RUNNING = "running"
     OVERVIEW = "overview"
 
@@ -54,7 +54,7 @@ _NODES = Remedy("See how the nodes are", Place.NODES)
 _FAILED = "docs/troubleshooting.md#my-crawl-failed"
 _WAITS = "docs/troubleshooting.md#my-crawl-waits"
 
-#: By what ended it.
+#: The advice for a job that has ended, by its reason.
 _ENDED: dict[Reason, Advice] = {
     Reason.ADDRESS_FORBIDDEN: Advice(
         "It was to fetch an address that is not public, and crawls may reach public ones only.",
@@ -379,7 +379,7 @@ _WAITING: dict[WaitingReason | None, Advice] = {
 
 
 def advice(job: Job) -> Advice | None:
-    """`None` for a job about which nothing is to be done."""
+    """What to do about the job; `None` if there is nothing to do."""
     if job.status is JobStatus.PENDING:
         return _WAITING[job.waiting_reason]
     if not job.is_final or job.status is JobStatus.CANCELLED:

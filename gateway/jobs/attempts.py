@@ -1,8 +1,8 @@
-"""Attempts that another one of their job has followed. A job's document keeps its newest attempt, however often it is
-paused and resumed; an older one is copied to a collection, and then removed from the job.
+"""Superseded attempts: each was followed by a newer attempt of its job. A job's document keeps its newest attempt
+alone, however often it is paused and resumed; an older one is copied to a collection, and then removed from the job.
 
-A job of an older version may still have many attempts inside. Whoever reads a job with its earlier attempts finds
-them in either place.
+A job of an older version may still have many attempts inside. Reading a job with its earlier attempts finds them in
+both places.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gateway.jobs.job import Attempt, Job, Spared, spared_more
 from gateway.stores.documents import Documents, reader
 from gateway.stores.mongo import DUPLICATE_KEY, Document, Repeating, of_job, refusals
 
-#: Earlier attempts that are read with all that is known of their ends, and without that: the newest ones.
+#: How many earlier attempts are read, the newest ones: with the facts of their ends, and without these.
 MOST_WHOLE, MOST_OUTLINED = 100, 1000
 #: Attempts deleted at a time.
 _BATCH = 1000
@@ -38,8 +38,8 @@ class AttemptStore:
     # --- from the job to the collection
 
     def supersede(self, job_id: str) -> None:
-        """Move all attempts of the job but the newest. It may end anywhere and be repeated, also by two at once: the
-        copies come first, and only a copied attempt is removed.
+        """Move all attempts of the job but the newest to the collection. This may be interrupted anywhere, and
+        repeated, even by two processes at once: the copies come first, and only a copied attempt is removed.
         """
         found = self._jobs.find_one({"_id": job_id}, {"attempts": 1, "spared": 1})
         inside: Mapping[str, Document] = (found or {}).get("attempts") or {}
@@ -61,21 +61,21 @@ class AttemptStore:
                 self._copy_files(copies[position])
 
     def _copy_files(self, copy: Document) -> None:
-        """Files are all that is still recorded of a superseded attempt: since it was copied first, perhaps."""
+        """Add the files, in case they were recorded after the first copy. Nothing else of a copy can change."""
         if (files := _files(copy)) and not files.get("pending"):
             unknown = {"_id": copy["_id"], "exit.files.pending": True}
             self._attempts.update_one(unknown, {"$set": {"exit.files": files}})
 
     @state_change("attempts.remove_from_job")
     def _remove(self, job_id: str, older: Mapping[str, Document], spared: Mapping[Spared, int]) -> None:
-        """An attempt stays, to be copied again, if its files were recorded in the meantime."""
+        """Remove copied attempts from the job. If files of one were recorded meanwhile, all stay for another copy."""
         as_copied: Document = {"_id": job_id}
         for number, record in older.items():
             as_copied[f"attempts.{number}"] = {"$exists": True}
             as_copied[f"attempts.{number}.exit.files.pending"] = (_files(record) or {}).get("pending")
         update: Document = {"$unset": {f"attempts.{number}": "" for number in older}}
         more = spared_more(map(read_attempt, older.values()), spared)
-        # what was counted as a failure, and costs no retry, is known as long as its attempt is there
+        # they were counted as failures, but cost no retry: record that now, while their attempts are still there
         counts = {f"spared.{kind}": number for kind, number in more.items()}
         update["$inc"] = {"superseded": len(older), **counts, **({"failures": -sum(more.values())} if more else {})}
         self._jobs.update_one(as_copied, update)
@@ -86,18 +86,18 @@ class AttemptStore:
         return self._attempts.find_one({"_id": _name(*attempt_id)}, {"_id": 1}) is not None
 
     def record_files(self, attempt_id: AttemptId, kept: FilesKept) -> bool:
-        """Returns whether there is such an attempt."""
+        """Record which files were stored. Returns whether there is such an attempt."""
         told = {"$set": {"exit.files": kept.model_dump()}}
         return self._attempts.update_one({"_id": _name(*attempt_id)}, told).matched_count == 1
 
     # --- the whole job
 
     def complete(self, job: Job) -> Job:
-        """The job with its earlier attempts, the newest `MOST_WHOLE` of them. It is for showing, not for deciding."""
+        """The job with the newest `MOST_WHOLE` of its earlier attempts. It is for display, not for decisions."""
         return self._with_earlier(job, MOST_WHOLE)
 
     def outline(self, job: Job) -> Job:
-        """The same without how they ended, and with up to `MOST_OUTLINED` of them."""
+        """As `complete`, but without the attempts' ends, and with up to `MOST_OUTLINED` attempts."""
         return self._with_earlier(job, MOST_OUTLINED, {"exit": 0})
 
     def _with_earlier(self, job: Job, limit: int, fields: dict[str, Any] | None = None) -> Job:

@@ -1,9 +1,9 @@
-"""One act on all jobs that a filter names: stop them, run them again, remove them.
+"""One action on all jobs that a filter names: stop them, run them again, or remove them.
 
-A call works for a few seconds and says where it has come; the client goes on from there. No document keeps the work,
-and no process goes on with it by itself: whoever started it sees it, and ends it by asking no more. That a gateway
-dies half-way does no harm, because each job's act can be repeated: what is stopped or removed is no longer named, and
-what was run again is not run again once more.
+A call works for a few seconds and says how far it has come; the client continues from there with the next call. The
+work is stored nowhere, and no process continues it by itself: a client ends it by making no more calls. If a gateway
+dies half-way, the client can repeat the call: the filter no longer names jobs that were stopped or removed, and a job
+that was run again is not run again twice.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from gateway.jobs.queries import JobFilter, JobQueries, ListedPlace
 from gateway.jobs.rerun import DeadLetters, Resubmission
 from gateway.stores.mongo import mongo_errors, within
 
-#: Seconds after which a call begins with no further job.
+#: Seconds after which a call begins no further job.
 SECONDS = 2.0
 #: Seconds that MongoDB has to count the jobs, or to find the next ones: as long as for a list.
 LOOK_SECONDS = 10.0
-#: Jobs that are looked up at once.
+#: How many jobs are looked up at once.
 BATCH = 200
-#: Refused jobs that an answer names.
+#: How many refused jobs an answer names.
 MOST_NAMED = 20
 
 
@@ -69,11 +69,11 @@ class BulkProgress:
 
     done: int = 0
     refused: int = 0
-    #: The first of those that were refused.
+    #: The first `MOST_NAMED` refused jobs.
     named: list[Refused] = field(factory=list)
-    #: Where to go on; `None` at the end.
+    #: Where the next call continues; `None` at the end.
     next: str | None = None
-    #: Why it ended early: the next job would have met the same.
+    #: The error that ended the call early, because every further job would have met it, too.
     stopped: DiscoveryBotError | None = None
 
 
@@ -82,7 +82,7 @@ class Asked(NamedTuple):
 
     by: str | None = None
     request_id: str | None = None
-    #: Only about jobs as they were then.
+    #: Act only on jobs that the filter already named at this time.
     as_of: datetime | None = None
 
 
@@ -96,7 +96,7 @@ class BulkActs:
     _monotonic: Callable[[], float] = time.monotonic
 
     def count(self, action: Action, wanted: JobFilter) -> int:
-        """How many of the jobs the action can be done to."""
+        """How many of the wanted jobs the action can be done to."""
         named = _doable(action, wanted)
         with mongo_errors(), within(LOOK_SECONDS):
             return 0 if named is None else self._queries.count(named)
@@ -106,8 +106,8 @@ class BulkActs:
     ) -> BulkProgress:
         """Act on the jobs, newest first, for `SECONDS`; `after` is the `next` of the call before.
 
-        Raises `CountChangedError` if nobody says as of when, and the first call does not find as many jobs as
-        expected; `InvalidRequestError` for an `after` that is none of ours.
+        Raises `CountChangedError` if `asked` has no `as_of`, and the first call does not find as many jobs as
+        expected; `InvalidRequestError` for an `after` that no call has returned.
         """
         if after is None and asked.as_of is None and (count := self.count(action, wanted)) != expect:
             raise CountChangedError(expect, count)
@@ -126,7 +126,7 @@ class BulkActs:
     def _act_on(
         self, places: list[ListedPlace], action: Action, asked: Asked, progress: BulkProgress, until: float
     ) -> bool:
-        """Returns whether to go on with the jobs that follow."""
+        """Act on these jobs. Returns whether to go on with the jobs that follow."""
         for place in places:
             if progress.done + progress.refused and self._monotonic() > until:
                 return False
@@ -159,8 +159,8 @@ class BulkActs:
 
 
 def _doable(action: Action, wanted: JobFilter, as_of: datetime | None = None) -> JobFilter | None:
-    """The jobs to which the action can be done; `None` if the filter names none of them. A job of later is left out,
-    and where it has to be over, one that has ended later.
+    """The filter, narrowed to jobs to which the action can be done; `None` if there can be none. Jobs that were made
+    after `as_of` are left out, and so are jobs that ended after it, if the action needs an ended job.
     """
     if as_of is not None:
         wanted = wanted._replace(until=min(wanted.until or as_of, as_of))

@@ -48,7 +48,7 @@ class Completion:
     _publisher: EventPublisher
     _waker: Waker
     _clock: Clock = utc_now
-    #: No time is no limit.
+    #: 0 means no limit.
     _pause_limit: timedelta = PAUSE_LIMIT
     _health: NodeHealth = field(init=False)
 
@@ -109,7 +109,7 @@ class Completion:
             self._conclude_attempt(job, attempt, outcome)
 
     def end_waiting(self, job: Job, outcome: Outcome) -> Job | None:
-        """End a job that no node has. `None` if a node has it by now."""
+        """End a job that no node has. `None` if a node has it meanwhile."""
         finished = self._jobs.finish(job, outcome, dead=outcome.status is JobStatus.ERROR)
         if finished is not None:
             with about(finished):
@@ -117,13 +117,15 @@ class Completion:
         return finished
 
     def stop_waiting(self, job: Job) -> Job | None:
-        """Cancel or pause a job that no node has, if it was to be. `None` if it was not, or goes on all the same."""
+        """Cancel or pause a job that no node has, if that was asked for. `None` if it was not, or if the job has gone
+        on meanwhile.
+        """
         if job.stop_reason == "cancel":
             return self.end_waiting(job, CANCELLED)
         return self.pause(job) if job.stop_reason == "pause" else None
 
     def pause(self, job: Job, by: str | None = None) -> Job | None:
-        """Pause a job that no node has. It frees its slots, and keeps its site. `None` if it has gone on by now."""
+        """Pause a job that no node has. It frees its slots, and keeps its site. `None` if it has gone on since."""
         if attempt := job.current:
             slots = [resource for resource in job.resources(attempt.node) if resource != job.exclusive]
             self._holds.free(str(AttemptId(job.id, attempt.attempt)), slots)
@@ -141,7 +143,7 @@ class Completion:
         if job.expires_at is None:
             self._jobs.attended(job)
         elif (ahead := (job.expires_at - self._clock()).total_seconds()) > 0:
-            # it could not be read for a time
+            # it is looked at too early, because its document could not be read for a time
             self._jobs.attended(job, ahead)
         else:
             message = f"it was paused, and not resumed before {job.expires_at:%Y-%m-%d %H:%M} UTC"
@@ -154,7 +156,7 @@ class Completion:
             with about(resumed):
                 log.info("job_resumed", job_id=job.id)
             if attempt := job.current:
-                # its site: the next attempt takes it anew, and this job comes before younger ones
+                # frees its site: the next attempt takes it anew, and this job comes before younger ones
                 self.free(job, attempt.attempt, attempt.node)
             self._publisher.status(resumed)
             self._waker.wake_job(resumed)
@@ -191,7 +193,7 @@ class Completion:
         self._dedupe.release(dedupe_key(job.user_id, job.spec.spider, job.fingerprint), job.id)
 
     def _settle_soon(self, job: Job) -> None:
-        """The end is recorded and logged. If Redis fails, the sweeper carries out the consequences later."""
+        """Log the job's end, which is recorded, and settle it. If Redis fails, the sweeper settles it later."""
         log.info("job_ended", job_id=job.id, status=job.status.value, reason=job.reason, message=job.message)
         try:
             self.settle(job)
@@ -199,7 +201,9 @@ class Completion:
             log.warning("settle_later", job_id=job.id, error=str(error))
 
     def free(self, job: Job, attempt: int, node: str) -> Job | None:
-        """Free what the attempt holds: it is over or can never start. Returns the blocked job that may go on now."""
+        """Free all that an attempt holds which is over or can never start. Returns the blocked job that may go on
+        now.
+        """
         self._holds.free(str(AttemptId(job.id, attempt)), job.resources(node))
         return self.admit(job.exclusive) if job.exclusive else None
 
@@ -255,7 +259,7 @@ class Completion:
 
     @traced("conclude")
     def _concluded(self, job: Job, attempt: Attempt, _outcome: Outcome) -> None:
-        """What came of the attempt is recorded; of all processes that tried, this one did it."""
+        """Judge the attempt's node by the recorded outcome. Only the process that recorded it calls this."""
         self._health.judge(job, attempt)
 
 
@@ -267,7 +271,7 @@ def _was_to_pause(job: Job, attempt: Attempt, outcome: Outcome) -> bool:
 
 
 def _paused(job: Job) -> str:
-    """What is said of the job while it is paused."""
+    """The job's message while it is paused."""
     last = job.current
     if last is None:
         return "paused before it began"
@@ -286,8 +290,8 @@ class Cancellation:
     _waker: Waker
 
     def cancel(self, job_id: str, by: str | None = None) -> Job:
-        """The job as it is now: a waiting job has ended, a running job has been asked to stop. `by`: who asked. A
-        job that was cancelled before is returned as it is: whoever got no answer asks again.
+        """End a waiting job, or ask a running one to stop. Returns the job as it is now. `by`: who asked. A job that
+        was cancelled before is returned as it is, because a client that got no answer asks again.
 
         Raises `JobNotFoundError`, and `ConflictError` if the job has ended otherwise.
         """
@@ -298,7 +302,7 @@ class Cancellation:
             if job.is_final:
                 raise ConflictError(f"the job has ended already ({job.status})")
             if job.status is not JobStatus.RUNNING and job.assignment is None:
-                # None: a worker was quicker, and it checks for a cancellation after the node has the job
+                # None: a worker was quicker. It checks for a cancellation once the node has the job
                 job = self._completion.end_waiting(job, CANCELLED) or self._jobs.get(job_id)
             else:
                 self._completion.answers_no_more(job)
@@ -314,7 +318,7 @@ class Pausing:
     _waker: Waker
 
     def pause(self, job_id: str, by: str | None = None, *, begin_anew: bool = False) -> Job:
-        """The job as it is now: a waiting job is paused, a running one has been asked to stop.
+        """Pause a waiting job, or ask a running one to stop. Returns the job as it is now.
 
         Raises `JobNotFoundError`; `ConflictError` if the job cannot be paused, or, without `begin_anew`, if it would
         begin anew.
@@ -333,8 +337,8 @@ class Pausing:
             raise ConflictError(f"the job changes all the time (it is {job.status}); ask again")
 
     def resume(self, job_id: str, by: str | None = None) -> Job:
-        """The job as it is now: it waits for a slot. Raises `JobNotFoundError`, and `ConflictError` if it is not
-        paused.
+        """Have a paused job wait for a slot again, and return it. Raises `JobNotFoundError`, and `ConflictError` if
+        it is not paused.
         """
         with mongo_errors():
             job = self._jobs.get(job_id)
@@ -350,7 +354,7 @@ _TRIES = 5
 
 
 def _require_pausable(job: Job, *, begin_anew: bool) -> None:
-    """Raises `ConflictError`."""
+    """Raises `ConflictError` if the job cannot be paused."""
     if job.is_final:
         raise ConflictError(f"the job has ended already ({job.status})")
     if job.status is JobStatus.SCHEDULED:

@@ -57,7 +57,7 @@ def _plain(value: Any) -> Any:
 
 @lru_cache(maxsize=1024)  # most requests repeat an earlier one
 def _canonical(url: str) -> str:
-    """It keeps the fragment, which may name a page of its own, and the query's order, which a site may depend on."""
+    """The URL in canonical form. Its fragment stays, as it may name another page, and so does its query's order."""
     query = urlsplit(safe_url_string(url)).query
     return urlsplit(canonicalize_url(url, keep_fragments=True))._replace(query=query).geturl()
 
@@ -89,7 +89,7 @@ class Entry(NamedTuple):
     job_id: str
     #: Milliseconds since the epoch at which the key was first claimed.
     at_ms: int
-    #: The job's document is known to exist.
+    #: Whether the job's document is known to exist.
     confirmed: bool
 
     def encode(self) -> str:
@@ -97,14 +97,14 @@ class Entry(NamedTuple):
 
     @classmethod
     def decode(cls, value: bytes) -> Entry | None:
-        """`None` for what no request wrote: nobody can say which job it stands for."""
+        """The entry; `None` if `value` has another form, so that no request of ours has written it."""
         read = _ENTRY.fullmatch(value)
         return cls(read["job"].decode(), int(read["ms"]), read["state"] == _CONFIRMED.encode()) if read else None
 
 
 class Dedupe:
-    """The part that `POST /crawl` waits for, for the event loop. `ttl` in seconds. If Redis is away, or refuses, no
-    key is known and none is changed.
+    """The asynchronous part, which `POST /crawl` waits for. `ttl` is in seconds. If Redis is away or refuses a
+    command, no key is found and none is changed.
     """
 
     def __init__(self, client: redis.asyncio.Redis, ttl: int) -> None:
@@ -115,8 +115,8 @@ class Dedupe:
 
     @state_change("dedupe.claim")
     async def claim(self, key: str, mine: Entry) -> Entry | None:
-        """Take the key unless another request has it. Returns that request's entry, or `None` if `mine` is stored or
-        what is there cannot be read, which is removed.
+        """Take the key unless another request has it. Returns that request's entry, or `None` if `mine` is stored. An
+        entry that cannot be read is removed, and counts as none.
         """
         present = await _tried(self._redis.set(key, mine.encode(), nx=True, get=True, ex=self._ttl))
         entry = Entry.decode(present) if isinstance(present, bytes) else None
@@ -131,20 +131,21 @@ class Dedupe:
 
     @state_change("dedupe.confirm")
     async def confirm(self, key: str, claimed: Entry, job_id: str) -> None:
-        """The document exists: from now on the key alone answers. `job_id` differs from the claimed one if another
-        job has won. A key that was released, flushed or taken by another request meanwhile is not changed.
+        """Record that the job's document exists: from now on the key alone answers. `job_id` differs from the claimed
+        one if another job has won. A key that was released, flushed or taken by another request meanwhile is not
+        changed.
         """
         confirmed = Entry(job_id, claimed.at_ms, confirmed=True)
         await _tried(self._confirm(keys=[key], args=[claimed.encode(), confirmed.encode(), self._ttl]))
 
     @state_change("dedupe.overwrite")
     async def overwrite(self, key: str, entry: Entry) -> None:
-        """The client asked for a fresh run: its job answers from now on."""
+        """Let this job answer from now on, because the client asked for a fresh run."""
         await _tried(self._redis.set(key, entry.encode(), ex=self._ttl))
 
     @state_change("dedupe.withdraw")
     async def withdraw(self, key: str, claimed: Entry) -> None:
-        """The request was refused after all: remove its claim."""
+        """Remove the claim of a request that was refused after all."""
         await _tried(self._withdraw(keys=[key], args=[claimed.encode()]))
 
 
@@ -168,7 +169,7 @@ class DedupeRelease:
 
     @state_change("dedupe.release_all")
     def release_all(self, jobs: Mapping[str, str]) -> None:
-        """The same for many jobs, each with its key, in one round trip."""
+        """As `release`, for many jobs in one round trip. `jobs`: each job's id and key."""
         if not jobs:
             return
         with self._redis.pipeline(transaction=False) as pipeline:

@@ -34,15 +34,15 @@ from gateway.nodes.node import browser_resource, node_resource, user_resource
 POINT = timedelta(minutes=1)
 #: Why an attempt that failed may cost no retry.
 Spared = Literal["node", "lost"]
-#: Attempts that failed for a reason of their node cost no retry, up to so many of each kind. The node did not start
-#: them or was shut down: the limit ends a job that no node can start. They were lost with their node: these are
-#: fewer, because a crawl may be what ends the node.
+#: Attempts that failed for a reason of their node cost no retry, up to these numbers. `node`: the node did not start
+#: them or was shut down; the limit ends a job that no node can start. `lost`: they were lost with their node; this
+#: limit is lower, because the crawl itself may be what ends the node.
 MOST_SPARED: Mapping[Spared, int] = {"node": 8, "lost": 2}
 _BROWSER, _PLAIN = "browser", "plain"
 #: Sorts after every character of a quoted text.
 _LAST = "\x7f"
-#: Around a protocol before the user. Its quoted form sorts before all users' ids. A release that knows no protocols
-#: takes `!2!ada` for a user, and still finds and starts the job.
+#: Encloses the protocol, which stands before the user. Its quoted form sorts before all users' ids. A release that
+#: knows no protocols takes `!2!ada` for a user, and still finds and starts the job.
 _MARK = "!"
 
 
@@ -53,11 +53,11 @@ class Requirements(NamedTuple):
     #: `None`: any version.
     version: str | None = None
     render: bool = False
-    #: Of nodes that can run it (`outbox.PROTOCOLS`).
+    #: The protocol that nodes must speak to run it (`outbox.PROTOCOLS`).
     protocol: int = 1
 
     def __str__(self) -> str:
-        """What the names of all partitions with these requirements begin with."""
+        """The prefix of the names of all partitions with these requirements."""
         kind, version = _BROWSER if self.render else _PLAIN, quote(self.version or "", safe="")
         mark = "" if self.protocol == 1 else quote(f"{_MARK}{self.protocol}{_MARK}")
         return f"{kind}/{quote(self.project, safe='')}/{version}/{mark}"
@@ -70,7 +70,7 @@ class Requirements(NamedTuple):
         return f"{self}{_LAST}"
 
     def with_configured(self, projects: Collection[str]) -> Self:
-        """What such a job needs if these projects, in small letters, give their crawls variables or settings."""
+        """These requirements, if `projects`, in small letters, are those that give crawls variables or settings."""
         if self.protocol >= SETTINGS_PROTOCOL or self.project.lower() not in projects:
             return self
         return self._replace(protocol=SETTINGS_PROTOCOL)
@@ -100,7 +100,7 @@ def rank(due: datetime, priority: int) -> datetime:
     return due - priority * POINT
 
 
-# --- the occurrence of a schedule that a job runs. The result is the same whichever beat fires it, and however often.
+# --- the occurrence of a schedule that a job runs. The result is the same, whichever beats fire it and however often.
 class Decision(StrEnum):
     """What happens to an occurrence. The beat that first inserts its job decides; all others follow that decision."""
 
@@ -124,7 +124,7 @@ class Occurrence(BaseModel, extra="forbid", frozen=True):
     due: datetime
     #: When a beat found it due.
     fired_at: datetime
-    #: How many later occurrences were due as well; this one replaces them.
+    #: How many later occurrences were also due when it was fired; this one replaces them.
     missed: int = 0
     #: Why it does not run.
     reason: str | None = None
@@ -246,7 +246,7 @@ class Assignment(BaseModel, extra="forbid"):
 
 
 class StepKind(StrEnum):
-    """What a job keeps of its life besides its attempts."""
+    """The steps that a job's history contains, besides its attempts."""
 
     #: It waits for another reason than before.
     WAITS = "waits"
@@ -266,7 +266,7 @@ class PastStep(BaseModel, extra="forbid"):
     message: str | None = None
 
 
-#: Of a newer version's reason nothing is known.
+#: A reason of a newer version, which this one does not know, is read as `None`.
 StoredReason = Annotated[Reason | None, BeforeValidator(reason_of)]
 
 
@@ -275,7 +275,7 @@ class Attempt(BaseModel, extra="forbid"):
 
     attempt: int
     node: str
-    #: As in its assignment.
+    #: `instance` and `is_trial` are as in its assignment.
     instance: str | None = None
     is_trial: bool | None = None
     dispatched_at: datetime
@@ -293,14 +293,14 @@ class Attempt(BaseModel, extra="forbid"):
 
     @property
     def spared(self) -> Spared | None:
-        """The reason of its node for which it failed, if that is one."""
+        """Which reason of its node made it fail; `None` if it did not fail for one."""
         end = self.exit
         if end is None or self.status is JobStatus.PAUSED:
             return None
         if end.refused:
             return "node" if end.fault != "job" and end.stopped_by != "pause" else None
         if end.lost:
-            # with its node, its Scrapyd, or their container
+            # it was lost with its node, its Scrapyd, or their container
             return "lost" if end.stopped_by is None else None
         was_interrupted = end.report is not None and end.report.finish_reason == "shutdown"
         return "node" if end.stopped_by == "shutdown" or (end.stopped_by is None and was_interrupted) else None
@@ -340,7 +340,7 @@ class CrawlOrder(BaseModel, extra="forbid", frozen=True):
 
     def job_fields(self) -> dict[str, Any]:
         tags, webhooks = list(self.tags), list(self.webhooks)
-        # `dict(self)` would look for a method `keys` in every base class: it takes as long as all the rest of a job
+        # `dict(self)` looks for a method `keys` in every base class: that takes as long as all the rest of a job
         return {**vars(self), "tags": tags, "webhooks": webhooks, "render": self.spec.renders or None}
 
 
@@ -358,7 +358,7 @@ class Requester(NamedTuple):
         return f"{self.user_id}:{self.idempotency_key}" if self.idempotency_key else None
 
     def job_fields(self) -> dict[str, Any]:
-        """But for the user."""
+        """The fields of a job that come from the request, except the user."""
         return {
             "idempotency_key": self.unique_idempotency_key,
             "correlation_id": self.correlation_id,
@@ -366,19 +366,19 @@ class Requester(NamedTuple):
         }
 
 
-#: The fields of an order but for its `spec`, and all that a request may say of a crawl.
+#: The fields of an order except its `spec`, and all fields of a crawl that a request may set.
 ORDER_FIELDS = {name: field for name, field in fields_of(CrawlOrder).items() if name != "spec"}
 ASKED_FIELDS = {name: field for name, field in {**SPEC_FIELDS, **ORDER_FIELDS}.items() if field.asked}
-#: Those that are numbers.
+#: The fields that are numbers.
 NUMBERS = {**numbers_of(CrawlSpec), **numbers_of(CrawlOrder)}
-#: The numbers that a crawl may be without.
+#: The numbers that are optional limits of a crawl.
 LIMITS = {
     name: one for name, one in NUMBERS.items() if name in SPEC_FIELDS and CrawlSpec.model_fields[name].default is None
 }
 
 
 class JobFacts(BaseModel, populate_by_name=True):
-    """What lists show of a job, too. Field names are those in MongoDB (but `id`, which is `_id` there)."""
+    """The fields of a job that lists show as well. Field names are those in MongoDB, except `id`, there `_id`."""
 
     id: str = Field(alias="_id")
     user_id: str
@@ -386,7 +386,7 @@ class JobFacts(BaseModel, populate_by_name=True):
     #: The schedule that this job is a run of, and its occurrence; a run asked for by hand has no occurrence.
     schedule_id: str | None = None
     slot: Occurrence | None = None
-    #: For runs of a site or a target.
+    #: Who asked for the run; absent unless it is a run of a site or a target.
     trigger: Trigger | None = None
     priority: int = 0
     tags: list[str] = Field(default_factory=list)
@@ -396,7 +396,7 @@ class JobFacts(BaseModel, populate_by_name=True):
     waiting_reason: WaitingReason | None = None
     #: Number of the newest attempt that was assigned; 0 before the first. A number is assigned at most once.
     attempt: int = 0
-    #: How many attempts are in the collection `attempts` and no more in the job.
+    #: How many attempts were moved from the job to the collection `attempts`.
     superseded: int = 0
     progress: Progress | None = None
     cancel_requested_at: datetime | None = None
@@ -420,7 +420,7 @@ class JobFacts(BaseModel, populate_by_name=True):
         return self.status in FINAL_STATUSES
 
 
-#: Start URLs that lists show.
+#: How many start URLs lists show.
 LISTED_URLS = 10
 
 
@@ -430,7 +430,7 @@ class ListedSpec(BaseModel, frozen=True):
     project: str = DEFAULT_PROJECT
     version: str | None = None
     spider: str
-    #: The first ones.
+    #: The first `LISTED_URLS` of them.
     start_urls: tuple[str, ...]
     max_items: int | None = None
     site: str | None = None
@@ -441,7 +441,7 @@ class ListedJob(JobFacts):
 
     spec: ListedSpec
     start_urls_count: int = 0
-    #: By the numbers of attempts that are in the job: where they ran.
+    #: The nodes of the attempts that are still in the job, by attempt number.
     nodes: dict[int, str] = Field(default_factory=dict)
 
     @property
@@ -481,7 +481,7 @@ class Job(JobFacts, extra="forbid"):
     webhooks: list[str] = Field(default_factory=list)
     #: The webhooks that have answered.
     webhooks_delivered: list[str] = Field(default_factory=list)
-    #: When to call the others (again); absent before the job's end and once no call is left.
+    #: When to call the other webhooks (again); absent before the job's end and once no call is left.
     webhooks_due: datetime | None = None
     webhook_failures: int = 0
     #: Why the last calls failed.
@@ -497,12 +497,12 @@ class Job(JobFacts, extra="forbid"):
     avoid: list[str] = Field(default_factory=list)
     #: The node where its last attempt can go on, unless that attempt came to its end.
     prefer: str | None = None
-    #: The newest one that a node has accepted, by its number as a string, so that a MongoDB path can name it
-    #: (`attempts.2.exit`). Others are in the collection `attempts`, unless they have not been moved there yet.
+    #: The newest attempt that a node has accepted, by its number as a string, so that a MongoDB path can name it
+    #: (`attempts.2.exit`). Older ones are in the collection `attempts`, unless they have not been moved there yet.
     attempts: dict[str, Attempt] = Field(default_factory=dict)
-    #: Attempts that failed, but for those that `spared` counts.
+    #: How many attempts failed, without those that `spared` counts.
     failures: int = 0
-    #: Attempts in the collection `attempts` that cost no retry, by the reason, up to `MOST_SPARED`.
+    #: How many attempts in the collection `attempts` cost no retry, by the reason, up to `MOST_SPARED`.
     spared: dict[Spared, int] = Field(default_factory=dict)
     #: Dispatches that failed in a row. It sets the length of the backoff; at a limit the job is given up.
     dispatch_failures: int = 0
@@ -510,7 +510,7 @@ class Job(JobFacts, extra="forbid"):
     history: list[PastStep] = Field(default_factory=list)
     #: When a node first accepted an attempt; jobs of older versions do not say.
     dispatched_at: datetime | None = None
-    #: When the retention of its logs, and of its items, ended: what existed then is deleted or about to be.
+    #: When the retention of its logs, and of its items, ended: all that existed then is deleted or about to be.
     logs_removed_at: datetime | None = None
     items_removed_at: datetime | None = None
     #: False from the outcome until all its consequences are carried out.
@@ -545,7 +545,7 @@ class Job(JobFacts, extra="forbid"):
 
     @property
     def needs_its_node(self) -> bool:
-        """Whether something is to be asked of the node that has its attempt: that it stop it, or start it at last."""
+        """Whether the node that has its attempt must be asked to stop it, or to start it at last."""
         attempt = self.current if self.status is JobStatus.RUNNING else None
         return attempt is not None and attempt.exit is None and bool(self.stop_reason or attempt.started_at is None)
 
@@ -556,17 +556,17 @@ class Job(JobFacts, extra="forbid"):
 
     @property
     def newest(self) -> int:
-        """Its number; 0 before the first."""
+        """The number of the current attempt; 0 before the first."""
         return max(map(int, self.attempts), default=0)
 
     @property
     def node(self) -> str | None:
-        """Of its newest attempt."""
+        """The node of its newest attempt."""
         return self.current.node if self.current else None
 
     @property
     def attempts_count(self) -> int:
-        """Of a job that was read without its earlier attempts."""
+        """How many attempts it has had; right only if the job was read without its earlier attempts."""
         return len(self.attempts) + self.superseded
 
     @property
@@ -574,18 +574,18 @@ class Job(JobFacts, extra="forbid"):
         return len(self.spec.start_urls)
 
     def require_attempt(self, number: int) -> None:
-        """Raises `InvalidRequestError` if it cannot have had this attempt."""
+        """Raises `InvalidRequestError` if the job cannot have had the attempt with this number."""
         if not 1 <= number <= self.newest:
             most = self.newest
             raise InvalidRequestError("attempt", f"must be from 1 to {most}" if most else "there is none yet")
 
     def with_earlier(self, attempts: Mapping[str, Attempt]) -> Self:
-        """With these attempts as well. What is known of one that the job has stays."""
+        """The job with these attempts added. An attempt that the job already has stays as it is."""
         return self.model_copy(update={"attempts": {**attempts, **self.attempts}})
 
     @property
     def failed_attempts(self) -> int:
-        """Those that cost no retry included."""
+        """How many attempts failed, including those that cost no retry."""
         return self.failures + sum(self.spared.values())
 
     @property
@@ -604,7 +604,7 @@ class Job(JobFacts, extra="forbid"):
         elif self.status is JobStatus.SCHEDULED and self.held is None:
             document["attend_at"] = self.not_before
         if self.start_urls_count > LISTED_URLS:
-            # for lists, which read the first ones alone
+            # for lists, which read only the first start URLs
             document["start_urls_count"] = self.start_urls_count
         return document
 
@@ -626,7 +626,7 @@ class Job(JobFacts, extra="forbid"):
 
 
 def spared_more(attempts: Iterable[Attempt], spared: Mapping[Spared, int]) -> Counter[Spared]:
-    """How many of the attempts cost no retry, by the reason, where so many others have cost none already."""
+    """How many of the attempts cost no retry, by the reason. `spared`: how many others have cost none already."""
     found = Counter(attempt.spared for attempt in attempts)
     left = {kind: most - spared.get(kind, 0) for kind, most in MOST_SPARED.items()}
     return Counter({kind: number for kind in left if (number := min(left[kind], found[kind])) > 0})
@@ -650,7 +650,7 @@ RUN_STATUSES: dict[JobStatus, RunStatus] = {
     JobStatus.SCHEDULED: RunStatus.QUEUED,
     JobStatus.PENDING: RunStatus.QUEUED,
     JobStatus.RUNNING: RunStatus.RUNNING,
-    # it waits, if only for somebody to resume it
+    # a paused job waits, too: for somebody to resume it
     JobStatus.PAUSED: RunStatus.QUEUED,
     JobStatus.FINISHED: RunStatus.SUCCEEDED,
     JobStatus.PARTIAL: RunStatus.PARTIAL,
@@ -663,12 +663,12 @@ _RUN_ID = re.compile(r"(manual_|sched_)([0-9a-f]{32})")
 
 
 def run_id_of(job: JobFacts) -> str | None:
-    """The prefix and the job's id, so no second identity; `None` for a job that is not a run of a site."""
+    """The id of the run: a prefix and the job's id. `None` for a job that is not a run of a site."""
     return None if job.trigger is None else PREFIXES[job.trigger] + job.id
 
 
 def job_id_of(run_id: str) -> str:
-    """Raises `RunNotFoundError` if `run_id` cannot be the id of a run."""
+    """The id of the run's job. Raises `RunNotFoundError` if `run_id` cannot be the id of a run."""
     match = _RUN_ID.fullmatch(run_id)
     if match is None:
         raise RunNotFoundError(run_id)

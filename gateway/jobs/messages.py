@@ -35,14 +35,14 @@ def correlation_of(job: Job) -> str:
 
 
 def about(job: Job) -> AbstractContextManager[object]:
-    """Every line that is logged in this context names the job."""
+    """A context in which every log line names the job."""
     names = {"run_id": run_id_of(job), "site_name": job.spec.site}
     known = {name: value for name, value in names.items() if value}
     return bound_contextvars(job_id=job.id, task_id=job.id, correlation_id=correlation_of(job), **known)
 
 
 def about_message(job_id: str | None, correlation_id: str | None) -> AbstractContextManager[object]:
-    """As `about`, for callers that have only a message about the job, or an attempt, and not the job itself."""
+    """As `about`, for callers that do not have the job itself, but only a message about it or one of its attempts."""
     names = {"job_id": job_id, "task_id": job_id, "correlation_id": correlation_id or job_id}
     return bound_contextvars(**{name: value for name, value in names.items() if value})
 
@@ -93,7 +93,7 @@ log = structlog.get_logger()
 class EventPublisher:
     """Publishes from a thread of its own: while Redis is silent, neither a crawl nor a tick waits for it."""
 
-    #: Events that may wait for Redis; of more, the oldest are dropped.
+    #: How many events may wait for Redis; if there are more, the oldest are dropped.
     MOST_WAITING = 1000
 
     def __init__(self, client: redis.Redis) -> None:
@@ -103,20 +103,20 @@ class EventPublisher:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="events")
 
     def status(self, job: Job) -> None:
-        """Have the job's present status published soon, after all that was to be published before. Never raises."""
+        """Have the job's present status published soon, after all earlier events. Never raises."""
         message = {"kind": "status", "job_id": job.id, "user_id": job.user_id, "data": status_data(job)}
         self._events.append((job_channel(job.id), orjson.dumps(message)))
-        # refused only at the end of the process
+        # submit raises only when the process is ending
         with suppress(RuntimeError):
             self._thread.submit(self._publish)
 
     def close(self) -> None:
-        """Returns when what waits has been published, or could not be."""
+        """Wait until all events are published, or have failed."""
         self._thread.shutdown()
 
     @state_change("announcer.status")
     def _publish(self) -> None:
-        """Publish all that waits; mostly an earlier call has done that."""
+        """Publish all events that wait. Most often an earlier call has done that."""
         events = [self._events.popleft() for _ in range(len(self._events))]
         try:
             with self._redis.pipeline(transaction=False) as pipeline:
@@ -134,7 +134,7 @@ ENQUEUE_CRAWL = "enqueue_crawl"
 FINISH_CRAWL = "finish_crawl"
 CANCEL_CRAWL = "cancel_crawl"
 CALL_WEBHOOKS = "call_webhooks"
-#: What beats of 0.2.0 ask for: workers find it by themselves.
+#: Tasks that beats of 0.2.0 ask for. Workers of today find this work by themselves.
 OF_OLDER_BEATS = ("see_to_overdue", "post_again", "stop_attempt", "probe_node", "remove_expired", "bring_egg")
 
 
@@ -145,7 +145,7 @@ class Waker(Protocol):
         """Ask for `task` soon."""
 
     def wake_job(self, job: Job) -> None:
-        """Ask a worker to look at this job. For a target's run the message also says what to search for, where."""
+        """Ask a worker to look at this job. For a target's run the message also says what to search where."""
 
 
 class _Message(NamedTuple):
@@ -162,8 +162,8 @@ class _Message(NamedTuple):
 
 
 def _together(looks: Sequence[_Message]) -> _Message:
-    """One message for all of them. It is written like the first one, so that a worker which does not know `others`
-    reads it: that worker fills all free slots as well.
+    """One message for all looks. It has the form of the first one, so that a worker which does not know `others` can
+    read it: that worker fills all free slots as well.
     """
     first, *rest = sorted(looks, key=lambda look: not look.job_ids)
     others = [job_id for look in rest for job_id in look.job_ids]
@@ -178,8 +178,8 @@ class CeleryWaker:
     every `PAUSE` seconds asks for all looks that were wanted meanwhile. Messages about targets' runs stay single.
     """
 
-    #: Messages that may wait for the broker; with more, the sweeper would be quicker. It is more than schedules fire
-    #: at once: 1,000 messages take about a second.
+    #: How many messages may wait for the broker; with more, the sweeper would be quicker. Schedules do not fire this
+    #: many at once. 1,000 messages take about a second.
     MAX_WAITING = 10_000
     #: Seconds. If a call to the broker fails this long after a message was handed in, the message is dropped: a hint
     #: is not worth the time that another failing call takes.
@@ -198,7 +198,7 @@ class CeleryWaker:
         self.unsent = 0
         self._lock = threading.Lock()
         self._failed_at = float("-inf")
-        #: Looks that no message has asked for yet, and whether a thread sees to them.
+        #: Looks that no message has asked for yet, and whether a thread is sending them.
         self._looks: deque[_Message] = deque()
         self._is_looking = False
         self._closing = threading.Event()
@@ -240,7 +240,7 @@ class CeleryWaker:
                 self._publish(_together(looks), len(looks))
                 self._closing.wait(self.PAUSE)
         except BaseException:
-            # after an error that nobody expects, the next look begins anew
+            # after an unexpected error, the next look starts a new thread
             self._is_looking = False
             raise
 
@@ -253,7 +253,7 @@ class CeleryWaker:
     def _publish(self, message: _Message, count: int = 1) -> None:
         """Send the message, which stands for `count` messages that were handed in."""
         connection = self._connection()
-        # at the end, what did not get through once is not tried again
+        # while closing, a message that has failed once is not tried again
         patience = 0.0 if self._closing.is_set() else self.PATIENCE
         try:
             if self._failed_at - message.asked_at < patience:

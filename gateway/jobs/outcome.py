@@ -20,14 +20,14 @@ from gateway.jobs.job import GOOD_STATUSES, JobStatus
 PARTIAL_ERROR_RATE = 0.30
 #: Scrapy finish reasons that mean the crawl has reached a limit it was given.
 OWN_LIMITS = frozenset({"closespider_pagecount", "closespider_itemcount", "results_wanted"})
-#: What Python says at the end of the log of a process that has ended without a report, with its code, and whether the
-#: next attempt would meet it again. The first that fits.
+#: Exceptions at the end of the log of a process that ended without a report; the reason for each, and whether the
+#: next attempt would meet it again. The first one that matches counts.
 _RAISED = tuple(
     (re.compile(words), code, is_permanent)
     for words, code, is_permanent in (
         (r"(ModuleNotFound|Syntax|Indentation|Tab)Error\b", Reason.NOT_IMPORTABLE, True),
         (r"ImportError: cannot import name", Reason.NOT_IMPORTABLE, True),
-        # one node alone may lack a library
+        # the library may be missing on one node only
         (r"ImportError\b", Reason.NOT_IMPORTABLE, False),
         (r"KeyError: .Spider not found", Reason.SPIDER_MISSING, True),
         (r"(\w+\.)*EgressBlockedError\b", Reason.ADDRESS_FORBIDDEN, True),
@@ -42,7 +42,7 @@ _OS_ENVIRON = re.compile(r'\s+File ".*\bos(\.py)?>?", line \d+, in __getitem__')
 _LOG_LINE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
 _NOTHING_SAID = re.compile(r"\s+For further information visit https://")
 _NO_VARIABLE = re.compile(r"KeyError: '(\w+)'")
-#: Characters of an exception that a job's message quotes.
+#: How many characters of an exception a job's message quotes.
 _MAX_WORDS = 500
 
 
@@ -58,10 +58,10 @@ CANCELLED = Outcome(JobStatus.CANCELLED, Reason.CANCELLED, "cancelled on request
 
 
 class LastWords(NamedTuple):
-    """What the log of a process ends with that left no report."""
+    """The end of the log of a process that left no report."""
 
     words: str
-    #: `None` if they say nothing of the cause.
+    #: `None` if the words do not tell the cause.
     reason: Reason | None = None
     is_permanent: bool = False
 
@@ -73,8 +73,8 @@ def decide(
     cancel_requested_at: datetime | None = None,
     timeout: int | None = None,
 ) -> Outcome:
-    """The first rule that applies to the facts decides. What is expected can only make a good outcome worse.
-    `timeout`: the seconds that the attempt had, for the message.
+    """The attempt's outcome, by the first rule that applies to the facts. `expect` can only make a good outcome
+    worse. `timeout`: the seconds that the attempt had, for the message.
     """
     if cancel_requested_at is not None and (
         # a node that stopped the attempt for the cancellation says so, even if its clock is wrong
@@ -99,7 +99,7 @@ def _judge(exit_report: ExitReport, timeout: int | None) -> Outcome:
 
 
 def _failed(reason: Reason, message: str, exit_report: ExitReport) -> Outcome:
-    """`reason` holds unless the log's last words say more."""
+    """The outcome of an attempt that failed for `reason`, unless the end of its log names a more exact one."""
     last = _last_words((exit_report.log_tail or "").rstrip())
     message = f"{message}: {last.words}" if last.words else message
     return Outcome(JobStatus.ERROR, last.reason or reason, message, retryable=not last.is_permanent)
@@ -145,13 +145,13 @@ def _never_ran(exit_report: ExitReport) -> Outcome | None:
 
 def _was_to_pause(exit_report: ExitReport) -> Outcome | None:
     report = exit_report.report
-    # without a report it was killed; with another reason it came to its end by itself, just before it was asked
+    # without a report it was killed; with another finish reason it ended by itself just before it was asked to stop
     if exit_report.stopped_by == "pause" and (report is None or report.finish_reason == "shutdown"):
         return Outcome(JobStatus.ERROR, Reason.PAUSED, "stopped to be paused", retryable=True)
     return None
 
 
-#: What an attempt has found until such a limit counts; and what sets the limit.
+#: Limits at which an attempt is stopped and keeps its results: the reason, the limit's name, and what sets it.
 _LIMITS = {
     "timeout": (Reason.TIME_LIMIT, "time limit", "timeout"),
     "closespider_timeout": (Reason.TIME_LIMIT, "time limit", "CLOSESPIDER_TIMEOUT"),
@@ -193,7 +193,7 @@ def _stalled(seconds: float | None) -> str:
 
 
 def _broke_down(exit_report: ExitReport) -> Outcome | None:
-    """By the exception that came first: its process says no more than that it has ended."""
+    """The outcome of a crawl that broke down, by its first exception: the process itself only says that it ended."""
     report = exit_report.report
     error = _error_of(report, "breakdown") if report else None
     if report is None or error is None or report.finish_reason != BROKE_DOWN:
@@ -206,7 +206,7 @@ def _crashed(exit_report: ExitReport) -> Outcome | None:
     if exit_report.lost and exit_report.report is None:
         return _failed(Reason.PROCESS_KILLED, "the spider process disappeared", exit_report)
     if exit_report.signal:
-        # nobody sends SIGKILL but the system, or a person
+        # only the system or a person sends SIGKILL
         reason = Reason.PROCESS_KILLED if exit_report.signal == signals.SIGKILL else Reason.PROCESS_CRASHED
         return _failed(reason, f"the spider process was ended by {_signal_name(exit_report.signal)}", exit_report)
     if exit_report.exit_code:
@@ -279,14 +279,14 @@ def _pages(pages: int) -> str:
     return "1 page" if pages == 1 else f"{pages} pages"
 
 
-#: How the words begin that say that it was an item which failed (`crawler/report/progress.py`).
+#: How an error's `reason` begins if an item failed, not a request (`crawler/report/progress.py`).
 _OF_ITEMS = ("in an item pipeline: ", "item ")
 
 
 def _failures(report: SpiderReport) -> str:
     pages, errors = _tally(report)[:2]
     if any(error.get("reason", "").startswith(_OF_ITEMS) for error in report.errors):
-        # of the page of such an item it is not known whether it is among the errors, too
+        # it is not known whether the page of a failed item is counted among the errors, too
         return f"{errors} requests or items failed, beside {_pages(pages)} fetched{_example(report)}"
     return f"{errors} of {pages + errors} requests failed{_example(report)}"
 
@@ -331,7 +331,7 @@ def _first_code(report: SpiderReport, otherwise: Reason) -> Reason:
 
 
 def _code(error: Mapping[str, str], otherwise: Reason) -> Reason:
-    """`otherwise`: for an error of an older node, which gives none, or of a newer one."""
+    """The error's code; `otherwise` if it has none, from an older node, or one that is not known here."""
     return reason_of(error.get("code")) or otherwise
 
 

@@ -1,4 +1,4 @@
-"""How an attempt has gone over time: its counts, as a curve of few points, and when it will end at this pace."""
+"""An attempt over time: its counts as a curve of few points, and an estimate of when it ends at its present pace."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from gateway.crash_points import state_change
 from gateway.stores.documents import Documents, reader
 from gateway.stores.mongo import Document, Repeating, of_job
 
-#: Points of one attempt at most. With one more, every second point is left out.
+#: The most points of one attempt. With one more, every second point is left out.
 MOST_POINTS = 240
-#: Series deleted at a time.
+#: How many series are deleted at a time.
 _BATCH = 1000
 #: Seconds between two points at first. Progress comes once a second: a little less must not leave a point out.
 FIRST_EVERY = 0.9
 
 
 class Point(NamedTuple):
-    """The counts of an attempt at one moment, from its beginning on."""
+    """The counts of an attempt, from its start to one moment."""
 
     at: datetime
     requested_pages: Int64 = 0
@@ -44,12 +44,12 @@ class Point(NamedTuple):
 
     @property
     def done(self) -> int:
-        """Requests that have ended, one way or the other."""
+        """How many requests have ended, well or badly."""
         return self.completed_pages + self.errors_count
 
 
 class ProgressSeries(BaseModel, extra="forbid", populate_by_name=True):
-    """One document of `progress`. Its id is that of the attempt."""
+    """One document of the collection `progress`. Its id is the attempt's id."""
 
     id: str = Field(alias="_id")
     #: Seconds between two points at least; doubled whenever there are too many.
@@ -58,8 +58,9 @@ class ProgressSeries(BaseModel, extra="forbid", populate_by_name=True):
     points: list[Point] = Field(default_factory=list)
 
     def add(self, point: Point, *, is_last: bool = False) -> bool:
-        """Whether the point was taken. One that comes too soon after the one before is not. But the last one takes
-        its place: what was counted in a moment would be a rate that there never was.
+        """Add the point, unless it comes too soon after the previous one. Returns whether it was added. The last
+        point of an attempt replaces a previous one that is too close, because two close points would show a wrong
+        rate.
         """
         gap = (point.at - self.points[-1].at).total_seconds() if self.points else self.every
         if gap < self.every and not (is_last and gap > 0):
@@ -68,21 +69,21 @@ class ProgressSeries(BaseModel, extra="forbid", populate_by_name=True):
             self.points.pop()
         self.points.append(point)
         if len(self.points) > MOST_POINTS:
-            # an odd number: the first and the last one stay
+            # their number is odd, so the first and the last point stay
             self.points = self.points[::2]
             self.every *= 2
         return True
 
 
 class ProgressStore:
-    """Written by the tailer of the attempt's node alone, so the whole document is replaced."""
+    """The collection `progress`. Only the tailer of an attempt's node writes its series, as a whole document."""
 
     def __init__(self, database: Database[Document]) -> None:
         self._progress = database["progress"]
         self._documents = Documents(self._progress, reader(ProgressSeries))
 
     def get(self, attempt_id: AttemptId) -> ProgressSeries:
-        """An empty one if there is none, or none that can be read."""
+        """The attempt's series; an empty one if there is none, or if it cannot be read."""
         name = _name(attempt_id)
         return self._documents.optional(self._progress.find_one({"_id": name})) or ProgressSeries(id=name)
 
@@ -91,7 +92,7 @@ class ProgressStore:
         self._progress.replace_one({"_id": series.id}, series.model_dump(by_alias=True), upsert=True)
 
     def of_job(self, job_id: str, limit: int) -> dict[int, list[Point]]:
-        """By the numbers of attempts; of the last `limit` of them."""
+        """The points of the job's last `limit` attempts, by attempt number."""
         found = self._documents.find(of_job(job_id), limit, [("_id", -ASCENDING)])
         return {int(series.id.rpartition(":")[2]): series.points for series in reversed(found)}
 
@@ -107,16 +108,16 @@ def _name(attempt_id: AttemptId) -> str:
 # --- when it will end. Nobody knows how many pages a site has: an estimate only says what follows from the pace of
 # the last minute, and there is none where nothing follows.
 
-#: Seconds whose pace counts: a crawl seldom goes as it did an hour ago.
+#: The pace is that of this last stretch, because a crawl seldom goes as it did an hour ago.
 WINDOW = timedelta(seconds=60)
-#: Seconds after which there is a pace.
+#: A crawl that has run for less than this has no pace yet.
 SHORTEST = timedelta(seconds=5)
 
 Reckoned = Literal["queue", "max_pages", "max_items", "timeout"]
 
 
 class Pace(NamedTuple):
-    """Per second, over the last minute."""
+    """Numbers per second, over the last minute."""
 
     done: float
     #: New requests.
@@ -128,15 +129,15 @@ class Estimate(NamedTuple):
     at: datetime
     #: What ends the crawl then: no request is left, or one of its limits is reached.
     reckoned_by: Reckoned
-    #: Requests that wait or are under way.
+    #: How many requests wait or are under way.
     queued: int
     pace: Pace
 
 
 def estimate(points: list[Point], spec: CrawlSpec, started_at: datetime, now: datetime) -> Estimate | None:
-    """The earliest of the ends that can be reckoned for a crawl that runs; `None` if there is none.
+    """The earliest end that can be estimated for a running crawl; `None` if there is none.
 
-    The queue is a measure only while it gets shorter: by `found - done` requests a second.
+    The queue gives an estimate only while it gets shorter: by `done - found` requests a second.
     """
     pace = _pace(points, now)
     if pace is None:
@@ -155,7 +156,7 @@ def estimate(points: list[Point], spec: CrawlSpec, started_at: datetime, now: da
     return _earliest(ends, queued, pace, now)
 
 
-#: No estimate reaches further: it would not come true.
+#: Estimates that reach further are dropped, because they would not come true.
 _FURTHEST = timedelta(days=30).total_seconds()
 
 
@@ -167,7 +168,7 @@ def _earliest(ends: list[tuple[float, Reckoned]], queued: int, pace: Pace, now: 
 
 
 def _pace(points: list[Point], now: datetime) -> Pace | None:
-    """Counts that have not changed have no points of their own: the last point holds until now."""
+    """The pace over the last minute. Unchanged counts make no new points, so the last point holds until now."""
     if not points[1:] or now - points[0].at < SHORTEST:
         return None
     first = next((point for point in reversed(points) if now - point.at >= WINDOW), points[0])

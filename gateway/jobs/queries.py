@@ -38,13 +38,13 @@ _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 FEW = 500
 #: Seconds after which a search answers with what it has found.
 SEARCH_SECONDS = 0.5
-#: The same for what is counted, or made into points.
+#: The same for counting, and for the points of a picture.
 COUNT_SECONDS = 2.0
 #: How many jobs a search reads in one step: in the first step, and at most.
 FIRST_LOOK, LARGEST_LOOK = 250, 4000
 #: How many runs are read to find one that ended well.
 _RUNS_READ = 4
-#: So many times as many jobs as are wanted for a picture are read, rather than a sample of them.
+#: Up to this many times the jobs that a picture needs are all read; of more jobs, a sample is read.
 READ_FOR_POINTS = 4
 #: Places in the queue are counted up to this.
 MAX_QUEUE_POSITION = 10_000
@@ -77,7 +77,7 @@ class JobFilter(NamedTuple):
     #: Jobs whose first attempt started at `started_since` or later, and before `started_until`.
     started_since: datetime | None = None
     started_until: datetime | None = None
-    #: The same for their end.
+    #: Jobs that ended at `finished_since` or later, and before `finished_until`.
     finished_since: datetime | None = None
     finished_until: datetime | None = None
     #: Leaves out jobs that were asked to stop.
@@ -90,8 +90,8 @@ class JobsPage(NamedTuple):
     jobs: list[ListedJob]
     #: Cursor of the next page; `None` on the last page.
     next: str | None
-    #: If the search ran out of time: it has not read jobs that were created before this moment (in a list with the
-    #: oldest first: after it).
+    #: Set if the search ran out of time: jobs that were created before this moment were not read (in a list with the
+    #: oldest first: those created after it).
     searched_to: datetime | None = None
 
 
@@ -117,13 +117,13 @@ class JobPoints(NamedTuple):
     points: list[JobPoint]
     #: Whether points were left out because there are too many.
     is_sample: bool
-    #: Where to go on; `None` at the end.
+    #: Cursor at which to continue; `None` at the end.
     next: str | None = None
 
 
 class JobsCounted(NamedTuple):
     number: int
-    #: Where to go on; `None` at the end.
+    #: Cursor at which to continue; `None` at the end.
     next: str | None = None
 
 
@@ -141,7 +141,8 @@ class JobQueries:
     def page(
         self, wanted: JobFilter, limit: int, cursor: str | None = None, *, newest_first: bool = True
     ) -> JobsPage:
-        """Newest or oldest first. A page may have fewer than `limit` jobs if the search ran out of time.
+        """One page of the list, newest or oldest first. It can have fewer than `limit` jobs if a search ran out of
+        time.
 
         Raises `InvalidRequestError` for a cursor that was not taken from one of these pages.
         """
@@ -163,8 +164,8 @@ class JobQueries:
         return self._listed.find(query, limit, order, _LISTED)
 
     def _whole(self, jobs: list[ListedJob]) -> list[ListedJob]:
-        """With what a projection by names alone cannot have: where their attempts ran, and how many start URLs there
-        are, which older versions do not say.
+        """The jobs, completed with what a projection by field names cannot read: the nodes of their attempts, and the
+        number of start URLs, which documents of older versions lack.
         """
         begun = [job for job in jobs if job.attempt]
         paths = {f"attempts.{number}.node": 1 for number in sorted({n for job in begun for n in _numbers(job)})}
@@ -213,7 +214,7 @@ class JobQueries:
         return count if most is None else min(count, most)
 
     def count_part(self, wanted: JobFilter, most: int, cursor: str | None = None) -> JobsCounted:
-        """As `count`. Where it may have to read all jobs for a text, it counts the newest for `COUNT_SECONDS`."""
+        """As `count`; but with a text, for which all jobs may be read, it counts the newest for `COUNT_SECONDS`."""
         if wanted.q is None:
             return JobsCounted(self.count(wanted, most))
         count = 0
@@ -225,8 +226,8 @@ class JobQueries:
         return JobsCounted(count, cursor if count < most else None)
 
     def _parts(self, wanted: JobFilter, cursor: str | None) -> Iterator[tuple[Document, str | None]]:
-        """Queries for a part of the jobs each, the newest first, for `COUNT_SECONDS`; and the cursor of what follows,
-        `None` after the last.
+        """Yields queries, each for a part of the jobs, newest first, for `COUNT_SECONDS`; and with each the cursor of
+        the next part, `None` after the last.
         """
         wanted = self._narrowed(wanted)
         leads, _ = self._leads(wanted)
@@ -244,8 +245,8 @@ class JobQueries:
             size = min(2 * size, LARGEST_LOOK)
 
     def _undecided(self, wanted: JobFilter) -> int:
-        """How many jobs `_DECIDED` leaves out. There are few, and an index names them; without one, the server would
-        read each job to see that it is decided.
+        """How many jobs `_DECIDED` leaves out. There are few, and an index finds them; with `_DECIDED` in the query,
+        the server would have to read each job.
         """
         conditions = [_only_checked(one) for one in _equalities(wanted)]
         span = _only_checked([{"$and": _span(wanted, None)}])
@@ -253,8 +254,8 @@ class JobQueries:
         return self._jobs.count_documents(query)
 
     def points(self, wanted: JobFilter, most: int, cursor: str | None = None) -> JobPoints:
-        """The jobs that have started, up to `most` of them: each has the same chance to be among these. Those with a
-        text are looked for among the newest for `COUNT_SECONDS`.
+        """Up to `most` of the jobs that have started; each has the same chance to be among them. With a text, the
+        newest jobs are searched for `COUNT_SECONDS`.
         """
         if wanted.q is not None:
             return self._points_with_text(wanted, most, cursor)
@@ -262,11 +263,11 @@ class JobQueries:
         leads, _ = self._leads(wanted)
         conditions = [*_span(wanted, None), *_checked(wanted, leads)]
         enough = most * READ_FOR_POINTS
-        # an index counts by one equality; with more, counting takes as long as reading
+        # an index alone can count by one equality; with more, counting takes as long as reading
         total = None if _further(wanted) or len(_equalities(wanted)) > 1 else self.count(wanted)
         found = [] if total and total > enough else self._started(leads, conditions, enough + 1)
         if is_many := (total or len(found)) > enough:
-            # ids are random
+            # ids are random, so those below a limit are a fair sample
             share = most / max(total or self.count(wanted), most)
             sample: Document = {"_id": {"$lt": f"{int(share * 0xFFFFFFFF):08x}"}}
             span = _only_checked([{"$and": _span(wanted, None)}])
@@ -294,8 +295,8 @@ class JobQueries:
         ]
 
     def _narrowed(self, wanted: JobFilter) -> JobFilter:
-        """The same jobs, within the time in which they were created, if few have started, or ended, when the filter
-        says.
+        """The same filter, limited to the time in which its jobs were created, if few jobs started or ended in the
+        time that it names.
         """
         started = _range("started_at", wanted.started_since, wanted.started_until)
         ended = _range("finished_at", wanted.finished_since, wanted.finished_until)
@@ -305,7 +306,7 @@ class JobQueries:
         return wanted
 
     def _first_created(self, conditions: list[Document]) -> datetime | None:
-        """When the first of the jobs that meet these was created; `None` if they are many."""
+        """When the first of the jobs that meet these conditions was created; `None` if there are many such jobs."""
         found = list(self._jobs.find({"$and": conditions}, {"created_at": 1}, limit=FEW))
         if len(found) == FEW:
             return None
@@ -313,8 +314,8 @@ class JobQueries:
         return min(created, default=datetime.max.replace(tzinfo=UTC))
 
     def _leads(self, wanted: JobFilter) -> tuple[list[Document], bool]:
-        """The conditions to look up in an index, of which a job must meet one; and whether few jobs meet them. The
-        conditions that the fewest jobs meet are chosen.
+        """Alternative conditions to look up in an index, of which a job must meet one; and whether few jobs meet
+        them. Those that the fewest jobs meet are chosen.
         """
         equalities = _equalities(wanted)
         if len(equalities) + len(_further(wanted)) <= 1:
@@ -363,8 +364,8 @@ class JobQueries:
         return cursor_of(last["created_at"], last["_id"]) if last else None
 
     def last_ended(self, limit: int, user_id: str | None = None, since: datetime = _BEGINNING) -> list[ListedJob]:
-        """The jobs of everybody or of a user that ended at `since` or later, the last end first. All ends since then
-        are read until there are as many of the user as wanted.
+        """The jobs of all users or of one that ended at `since` or later, the last end first. For one user, the jobs
+        of all are read until `limit` of the user's are found.
         """
         of_user = [] if user_id is None else [_only_checked([{"user_id": user_id}])]
         query = {"$and": [{"finished_at": {"$gte": since}}, _DECIDED, *of_user]}
@@ -376,21 +377,21 @@ class JobQueries:
         return self._documents.optional(self._jobs.find_one(query, sort=NEWEST_FIRST))
 
     def runs_before(self, job: Job, limit: int) -> list[Job]:
-        """The last runs before the job, of the same as in `runs_beside`, that ended well; newest first. It reads at
-        most a few times as many.
+        """The last runs before the job that ended well, newest first, of the same schedule or request as in
+        `runs_beside`. It reads at most a few times `limit` runs.
         """
         query = {**_same(job), **_DECIDED, "created_at": {"$lt": job.created_at}}
         found = self._documents.find(query, _RUNS_READ * limit, NEWEST_FIRST)
         return [run for run in found if run.status in GOOD_STATUSES][:limit]
 
     def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
-        """By id, of the jobs that exist."""
+        """The statuses of those of the jobs that exist, by id."""
         found = self._jobs.find({"_id": {"$in": list(job_ids)}}, {"status": 1}) if job_ids else ()
         return {one["_id"]: JobStatus(one["status"]) for one in found}
 
     def runs_beside(self, job: Job, limit: int) -> list[ListedJob]:
-        """Runs of the same schedule, or of the same request if it has none; the job itself among them if it is one of
-        the newest, newest first.
+        """The newest runs of the job's schedule, or of the same request if it has no schedule, newest first. The job
+        itself is among them if it is new enough.
         """
         return self._whole(self._list({**_same(job), **_DECIDED}, limit))
 
@@ -422,7 +423,7 @@ class JobQueries:
             query["user_id"] = {"$gt": found["user_id"]}
 
     def _first_jobs(self, user_id: str, turns: int, before: datetime) -> int:
-        """How many jobs the user starts in this many turns; one more if its next job ranks before `before`."""
+        """How many jobs the user starts in this many turns; one more if the user's next job ranks before `before`."""
         waiting = {**FREE_TO_START, "user_id": user_id}
         ahead = self._jobs.count_documents({**waiting, "rank": {"$lt": before}}, limit=turns + 1)
         if ahead > turns or not turns:
@@ -430,7 +431,7 @@ class JobQueries:
         return self._jobs.count_documents(waiting, limit=turns)
 
     def in_status(self, status: JobStatus) -> int:
-        """How many jobs there are in this state: an index key is read for each of them."""
+        """How many jobs are in this state. It reads one index key for each."""
         return self._jobs.count_documents({"status": status})
 
     def oldest_waiting(self) -> datetime | None:
@@ -441,13 +442,13 @@ class JobQueries:
         return None if first is None else first["created_at"]
 
 
-#: What a `ListedJob` is made of.
+#: The stored fields that a `ListedJob` needs.
 _LISTED: Document = {
     **{field.alias or name: 1 for name, field in ListedJob.model_fields.items() if name not in {"spec", "nodes"}},
     **{f"spec.{name}": 1 for name in ListedSpec.model_fields},
     "spec.start_urls": {"$slice": LISTED_URLS + 1},
 }
-#: Attempts whose nodes are read: the first ones, and the last ones of a job that has had more.
+#: How many attempts' nodes are read: of the first ones, and of the last ones of a job that has had more.
 _FIRST_ATTEMPTS, _LAST_ATTEMPTS = 50, 4
 
 
@@ -506,7 +507,7 @@ def _range(path: str, since: datetime | None, until: datetime | None) -> list[Do
 def _span(wanted: JobFilter, cursor: str | None, *, newest_first: bool = True) -> list[Document]:
     """The conditions on the time of creation. A job without one is in no list."""
     conditions: list[Document] = [{"created_at": {"$gte": wanted.since or _BEGINNING}}]
-    # a job starts and ends after its creation: a list of older runs need not begin with the newest jobs
+    # a job starts and ends after its creation, so a limit on either is also one on its creation
     limits = (wanted.until, wanted.started_until, wanted.finished_until)
     if until := min((limit for limit in limits if limit is not None), default=None):
         conditions.append({"created_at": {"$lt": until}})
@@ -515,7 +516,7 @@ def _span(wanted: JobFilter, cursor: str | None, *, newest_first: bool = True) -
     return conditions
 
 
-#: What a `JobPoint` is made of.
+#: The stored fields that a `JobPoint` needs.
 _POINT_FIELDS = ("status", "started_at", "finished_at")
 
 
@@ -530,7 +531,7 @@ def _point(document: Document) -> JobPoint:
 
 
 def _evenly(found: list[JobPoint], most: int) -> list[JobPoint]:
-    """Up to `most` of them, by their start."""
+    """Up to `most` of the points, evenly chosen, in the order of their starts."""
     found.sort(key=lambda point: point.started_at)
     shown = min(most, len(found))
     return [found[number * len(found) // shown] for number in range(shown)]
@@ -555,12 +556,12 @@ class LiveAttempt(NamedTuple):
 
 
 class JobWithHolds(NamedTuple):
-    """What of a job decides which holds its attempts need."""
+    """The fields of a job that decide which holds its attempts need."""
 
     status: JobStatus
     #: Number of its last attempt.
     attempt: int
-    #: Where that one runs.
+    #: The node of that attempt.
     node: str | None
     exclusive: str | None
     #: The attempt that is on its way to a node, and the node.
@@ -582,14 +583,14 @@ class JobSweeps:
         return [*self._running.many(running), *self._assigned.many(assigned)]
 
     def with_holds(self, job_ids: Iterable[str]) -> dict[str, JobWithHolds | None]:
-        """By id, of those of the jobs that exist; `None` for one that cannot be read."""
+        """Those of the jobs that exist, by id; `None` for one that cannot be read."""
         wanted = {"_id": {"$in": list(job_ids)}}
         fields = ("status", "attempt", "node", "exclusive", "assignment")
         found = self._jobs.find(wanted, dict.fromkeys(fields, 1)) if wanted["_id"]["$in"] else ()
         return {document["_id"]: job for document, job in self._with_holds.each(found)}
 
     def jobs(self, job_ids: Iterable[str]) -> dict[str, Job | None]:
-        """By id, those of the jobs that exist; `None` for one that cannot be read."""
+        """Those of the jobs that exist, as whole jobs, by id; `None` for one that cannot be read."""
         wanted = list(job_ids)
         found = self._jobs.find({"_id": {"$in": wanted}}) if wanted else ()
         return {document["_id"]: job for document, job in self._documents.each(found)}
@@ -623,7 +624,7 @@ def _assignment(given: Document) -> tuple[int, str]:
     return whole(given["attempt"]), str(given["node"])
 
 
-# --- figures over all jobs: why they wait, since when, and how those have ended that ended recently
+# --- figures over all jobs: why they wait, since when, and how recent ones have ended
 
 #: At most this many ended jobs are read.
 MAX_COUNTED = 1000
@@ -634,7 +635,7 @@ class CallsToCome(NamedTuple):
 
     #: Jobs whose webhooks are due and that no worker has claimed.
     waiting: int
-    #: Since when the first of these is due.
+    #: Since when the longest-waiting of these has been due.
     since: datetime | None
     #: Jobs whose webhooks were called before and failed.
     failing: int
@@ -655,7 +656,7 @@ class EndedJob(NamedTuple):
     #: `None` for a single crawl.
     site: str | None
     status: JobStatus
-    #: `None` if this version knows none: an older one has stored it, or a newer one.
+    #: `None` if the job has no reason that this version knows: an older or a newer version has stored it.
     reason: Reason | None
     finished_at: datetime
     #: The earliest time at which it could have started.
@@ -664,7 +665,7 @@ class EndedJob(NamedTuple):
     dispatched_at: datetime | None
     #: When its first attempt started.
     started_at: datetime | None
-    #: Attempts after the first.
+    #: How many attempts followed the first.
     retries: int
     pages: int
     items: int
@@ -672,7 +673,7 @@ class EndedJob(NamedTuple):
 
 
 class JobStatistics:
-    """Only reads; each query uses an index."""
+    """Figures over all jobs. It only reads, and each query uses an index."""
 
     def __init__(self, database: Database[Document]) -> None:
         self._jobs = database["jobs"]
@@ -744,7 +745,7 @@ def _ended_job(document: Document) -> EndedJob:
 
 
 def _due(document: Document, dispatched_at: datetime | None, retries: int) -> datetime:
-    """`not_before` is the start time of a scheduled crawl; after a retry it is the time of the retry instead."""
+    """When the job could have started first. `not_before` says it, until a retry sets that to the retry's time."""
     created_at: datetime = document["created_at"]
     not_before: datetime = document["not_before"]
     if retries or (dispatched_at is not None and not_before > dispatched_at):

@@ -59,9 +59,9 @@ class JobDocuments(SetAside[Job]):
         return self.optional(changed)
 
 
-#: Steps that a job keeps; later ones take the place of the oldest.
+#: How many steps a job keeps; later ones replace the oldest.
 MOST_STEPS = 50
-#: Characters of a job's message, and of a step's: what a node or a spider says may be long.
+#: The most characters of a job's message, and of a step's: texts of a node or a spider can be long.
 MAX_MESSAGE, MAX_STEP_MESSAGE = 5000, 500
 
 
@@ -102,9 +102,9 @@ _IN_A_PARTITION: Document = {"status": JobStatus.PENDING, "lane": {"$gt": ""}}
 _WAITS = {"lane": 1, "waiting_reason": 1}
 _BEST_FIRST = [("rank", ASCENDING)]
 _BY_PARTITION = [("lane", ASCENDING), ("rank", ASCENDING)]
-#: Jobs that one step of a skip scan reads. If only few wait, one step is enough.
+#: How many jobs one step of a skip scan reads. If few wait, one step is enough.
 _STEP = 4
-#: Jobs of which a step reads only where they wait, once it has found that nothing fits.
+#: Of how many jobs a step reads only the partition, once nothing that fits was found.
 _LONG_STEP = 500
 
 
@@ -145,7 +145,7 @@ class Capacity(NamedTuple):
     eggs: frozenset[Egg] = frozenset()
     #: The eggs on nodes that also have a free render slot; `None` if no node has one.
     render_eggs: frozenset[Egg] | None = None
-    #: The same of the nodes that speak a newer protocol than 1, by protocol; `None` if none of them has a free slot.
+    #: The capacity of the nodes that speak a newer protocol than 1, by protocol; `None` if none has a free slot.
     newer: Mapping[int, Capacity | None] = MappingProxyType({})
     #: Projects, in small letters, that give their crawls variables or settings.
     configured: frozenset[str] = frozenset()
@@ -185,8 +185,8 @@ class JobQueue:
 
     def fronts(self, fits: Callable[[Requirements], bool], after: str = "") -> Iterator[Front]:
         """The best jobs of each partition that fits, in the order of the partitions' names, starting after `after`.
-        They are read lazily. One seek skips the other jobs of a partition, and one skips all partitions whose
-        requirements do not fit (a "skip scan"), or hundreds of those.
+        They are read lazily (a "skip scan"): one seek skips the other jobs of a partition, and another skips all
+        partitions with the same requirements if these do not fit, or hundreds of such partitions.
         """
         while found := self._ahead(after, _STEP):
             is_all, fitted = len(found) < _STEP, False
@@ -203,7 +203,7 @@ class JobQueue:
             after = after if fitted else self._beyond_misfits(fits, after)
 
     def _beyond_misfits(self, fits: Callable[[Requirements], bool], after: str) -> str:
-        """A place before the first partition that fits, from `after` on: there may be thousands that do not."""
+        """A place after `after` and before the first partition that fits. There may be thousands that do not fit."""
         while lanes := self._lanes_ahead(after):
             for lane in lanes:
                 if lane <= after:
@@ -211,7 +211,7 @@ class JobQueue:
                 try:
                     requirements = Partition.parse(lane).requirements
                 except ValueError:
-                    # whoever reads its document sets it aside
+                    # reading its document will set it aside
                     return after
                 if fits(requirements):
                     return after
@@ -233,7 +233,7 @@ class JobQueue:
         return self._candidates.many(self._jobs.find(query, sort=_BEST_FIRST, limit=limit))
 
     def partitions_of(self, job_ids: Sequence[str]) -> set[Partition]:
-        """The partitions in which those of the jobs wait that wait for a slot."""
+        """The partitions of those of the jobs that wait for a slot."""
         found = self._jobs.find({"_id": {"$in": list(job_ids)}, **_IN_A_PARTITION}, {"lane": 1})
         return {Partition.parse(document["lane"]) for document in found}
 
@@ -271,7 +271,8 @@ class JobQueue:
         if not wanted:
             return []
         decided = {one.job_id: (one, assignment) for one, assignment in wanted}
-        # the jobs as they were read, at most a second ago: the assignment does not depend on what may have changed
+        # the jobs as they were read, at most a second ago; the assignment depends on no field that can change
+        # meanwhile
         found = self._documents.many(one.document for one, _ in wanted)
         if found and self._assign([decided[job.id] for job in found]) < len(found):
             won = self._jobs.find({"_id": {"$in": list(decided)}}, {"assignment.token": 1})
@@ -316,9 +317,9 @@ class JobQueue:
     def release(
         self, job: Job, *, not_before: datetime, message: str | None = None, avoid: bool = False
     ) -> Job | None:
-        """The node certainly does not have the attempt and will not start it. The job waits for its next attempt,
-        from `not_before` on. With a `message` this counts as a failed dispatch, unless `avoid` is set: then it is
-        the node's fault, and other nodes are tried first.
+        """Undo an assignment whose node certainly has not started the attempt and never will. The job waits for its
+        next attempt, from `not_before` on. With a `message` this counts as a failed dispatch, unless `avoid` is set:
+        then it is the node's fault, and other nodes are tried first.
         """
         if job.assignment is None:
             return None
@@ -331,17 +332,17 @@ class JobQueue:
             changes["avoid"] = avoiding(job, job.assignment.node)
         increment = "dispatch_failures" if failed and not avoid else None
         query, step = {"_id": job.id, **_by(job.assignment)}, self._backoff(message) if failed else None
-        # the code belongs to the message that was there before
+        # the stored reason belongs to the previous message
         unset = ("assignment", "reason") if failed else ("assignment",)
         return self._change(query, changes, unset=unset, increment=increment, step=step)
 
     @state_change("jobs.ask_later")
     def ask_later(self, job: Job, message: str, at: datetime) -> Job | None:
-        """The node may have the attempt: ask it again at `at`."""
+        """Have the node asked again at `at`, because it may have the attempt."""
         if job.assignment is None:
             return None
         changes = {"message": message, "attend_at": at, "waiting_reason": WaitingReason.BACKOFF}
-        # asked every few seconds, it would push out all other steps
+        # a step for each question, every few seconds, would push out all other steps
         step = None if job.waiting_reason is WaitingReason.BACKOFF else self._backoff(message)
         query = {"_id": job.id, **_by(job.assignment)}
         return self._change(query, changes, unset=("reason",), increment="dispatch_failures", step=step)
@@ -358,15 +359,15 @@ class JobQueue:
     # --- waiting
 
     def overdue(self, limit: int) -> list[Job]:
-        """Pending jobs that were assigned to a node whose answer is missing, or are to be stopped, the longest due
-        first. Jobs whose backoff is over get their partition and rank again.
+        """Pending jobs whose node's answer is missing, or that are to be stopped, the longest due first. Jobs whose
+        backoff is over get their partition and rank again.
         """
         jobs = self._due(JobStatus.PENDING, self._clock(), limit)
         self.requeue([job for job in jobs if not (job.assignment or job.stop_reason)])
         return [job for job in jobs if job.assignment or job.stop_reason]
 
     def running(self, limit: int, ahead: timedelta) -> list[Job]:
-        """Running jobs that somebody has to look at within the time `ahead`, the longest due first."""
+        """Running jobs that must be looked at within the time `ahead`, the longest due first."""
         return self._due(JobStatus.RUNNING, self._clock() + ahead, limit)
 
     def _due(self, status: JobStatus, before: datetime, limit: int) -> list[Job]:
@@ -390,7 +391,7 @@ class JobQueue:
 
     @state_change("jobs.block")
     def block(self, job_id: str, reason: WaitingReason) -> Job | None:
-        """Another crawl holds the job's `exclusive` resource. No worker looks at the job until that is free."""
+        """Block the job: another crawl holds its `exclusive` resource. No worker looks at it until that is free."""
         return self._change(
             {"_id": job_id, **_IN_A_PARTITION},
             {"blocked": True, "waiting_reason": reason},
@@ -400,7 +401,7 @@ class JobQueue:
 
     @state_change("jobs.unblock")
     def unblock(self, exclusive: str) -> Job | None:
-        """The best of the jobs that wait for this resource. It is no longer blocked and waits for a slot."""
+        """Unblock the best of the jobs that wait for this resource, and return it. It waits for a slot again."""
         query = {"blocked": True, "exclusive": exclusive, "status": JobStatus.PENDING}
         for best in self._documents.many(self._jobs.find(query, sort=_BEST_FIRST, limit=9)):
             unset = ("blocked", "waiting_reason")
@@ -429,7 +430,7 @@ class JobQueue:
         return None
 
     def _change(self, query: Document, changes: Document, **others: Any) -> Job | None:
-        """`others` as for `change`."""
+        """Update the job that the query finds. `others` are further arguments of `change`."""
         return self._documents.find_one_and_update(query, change(self._clock(), changes, **others))
 
 
@@ -447,7 +448,7 @@ def _candidate(document: Document) -> Candidate:
     partition, avoid = Partition.parse(document["lane"]), tuple(document.get("avoid", ()))
     exclusive, prefer = document.get("exclusive"), document.get("prefer")
     identity = moment(document["rank"]), document["_id"], whole(document.get("attempt", 0))
-    # what a look over many jobs compares and counts must be of its kind, or no job of any user would be started
+    # check the types here: a value of another type would end the look over all jobs, and no user's job would start
     named = exclusive and text(exclusive), tuple(map(text, avoid)), prefer and text(prefer)
     return Candidate(partition, *identity, *named, document)
 
@@ -463,7 +464,7 @@ def _may_live(document: Document, attempt: int) -> bool:
 
 
 def _by(assignment: Assignment) -> Document:
-    """Matches only while no other worker has taken the assignment over."""
+    """A condition that the job meets only while no other worker has taken the assignment over."""
     return {"status": JobStatus.PENDING, "assignment.token": assignment.token}
 
 

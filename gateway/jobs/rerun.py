@@ -37,10 +37,10 @@ class Resubmission:
     _clock: Clock = utc_now
 
     def run_again(self, job_id: str, correlation_id: str | None = None, *, once: bool = False) -> Job:
-        """The new job, with the same spider in the same version. Raises `JobNotFoundError`; `ConflictError` while the
-        old job or an identical one is live, or if that version, or a browser that the job needs, is gone;
-        `SiteDisabledError` for a run of a disabled site; `TooManyError`. With `once`, `RunAgainError` for a job that
-        was run again `once` before: so this can be repeated after an interruption.
+        """Run the job again as a new job, with the same spider in the same version. Raises `JobNotFoundError`;
+        `ConflictError` while the old job or an identical one is live, or if that version, or a browser that the job
+        needs, is gone; `SiteDisabledError` for a run of a disabled site; `TooManyError`. With `once`, `RunAgainError`
+        for a job that was run again with `once` before, so that a call can be repeated after an interruption.
         """
         with mongo_errors():
             old = self._jobs.get(job_id)
@@ -61,7 +61,7 @@ class Resubmission:
             return new
 
     def _require_means(self, old: Job) -> None:
-        # a job whose site was deleted needs nothing of it: the job's spec is complete
+        # a job whose site was deleted can still run, because the job's spec is complete
         site = self._sites.named([old.spec.site]).get(old.spec.site) if old.spec.site else None
         if site and not site.enabled:
             raise errors.SiteDisabledError(f"site {site.name!r} is disabled")
@@ -71,14 +71,14 @@ class Resubmission:
             raise errors.ConflictError(f"it cannot be run again: {error.message}", detail=error.detail) from error
 
     def _forget(self, old: Job) -> None:
-        """Release the Redis key of the old job, so that its live key leads a repeated request to the new job."""
+        """Release the Redis key of the old job, so that the live key leads a repeated request to the new job."""
         try:
             self._dedupe.release(dedupe_key(old.user_id, old.spec.spider, old.fingerprint), old.id)
         except RedisError as error:
             log.warning("old_job_still_answers", job_id=old.id, error=str(error))
 
 
-#: Names the jobs that run others again `once`.
+#: The namespace of the ids of jobs that run others again `once`.
 _NAMESPACE = uuid.UUID("6e0f0d6b-5a55-4a39-9a4e-8f0a3d2b7c15")
 
 
@@ -116,7 +116,7 @@ class DeadLetterStore:
 
     @state_change("dead_letters.dismiss")
     def dismiss(self, job_id: str) -> bool:
-        """The job keeps its outcome and is no longer a dead letter. Returns whether it was one."""
+        """Take the job off the dead letters; it keeps its outcome. Returns whether it was one."""
         seen = {"$set": {"dead": False, "updated_at": self._clock()}}
         return self._jobs.update_one({"_id": job_id, "dead": True}, seen).modified_count == 1
 
@@ -129,7 +129,7 @@ class DeadLetters:
     _resubmission: Resubmission
 
     def requeue(self, job_id: str, correlation_id: str | None = None, *, once: bool = False) -> Job:
-        """The new job, which names the old one. The old job is no longer a dead letter. `once` is as in `run_again`.
+        """Run the job again, and return the new job. The old one is no longer a dead letter. `once`: see `run_again`.
 
         Raises `DeadLetterNotFoundError`, and `ConflictError` if the job cannot be run again.
         """
@@ -139,13 +139,13 @@ class DeadLetters:
             try:
                 new = self._resubmission.run_again(job_id, correlation_id, once=once)
             except errors.RunAgainError as error:
-                # by somebody who died before the next line
+                # another call has run it again, and died before the next line
                 new = self._jobs.get(error.successor)
             self._letters.dismiss(job_id)
             return new
 
     def dismiss(self, job_id: str) -> None:
-        """Raises `DeadLetterNotFoundError`."""
+        """Take the job off the dead letters. Raises `DeadLetterNotFoundError`."""
         with mongo_errors():
             if not self._letters.dismiss(job_id):
                 raise errors.DeadLetterNotFoundError(job_id)

@@ -49,10 +49,10 @@ MAX_WEBHOOKS = 20
 CANCEL_SECONDS = 5
 #: Seconds after which an attempt that was accepted and shows no sign of life is posted again.
 SILENCE_SECONDS = 5
-#: What may have stopped an attempt because it was given up for lost.
+#: How an attempt can have been stopped because it was given up for lost.
 _GIVEN_UP = frozenset({"cancel", "shutdown"})
 _LIVE = sorted(LIVE_STATUSES)
-#: From where a job may come back to its attempt.
+#: The statuses from which a job can return to its attempt.
 _BEFORE_RUNNING = sorted(status for status, following in TRANSITIONS.items() if JobStatus.RUNNING in following)
 #: Jobs that have a webhook. The query is needed because `webhooks_due` is set at the end of every job for a moment.
 WATCHED: Document = {"webhooks.0": {"$exists": True}}
@@ -81,7 +81,7 @@ _MADE_IN = {"job": "jobs", "schedule": "schedules"}
 
 class IdempotencyKeys:
     """Decides whether `<user_id>:<Idempotency-Key>` belongs to a job or to a schedule, before either is inserted. If
-    the process dies in between, only this is decided: the same request, sent again, is carried out.
+    the process dies in between, nothing else is done, and the same request, sent again, is carried out.
     """
 
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
@@ -91,7 +91,7 @@ class IdempotencyKeys:
 
     @state_change("idempotency_keys.claim")
     def claim(self, key: str, kind: Literal["job", "schedule"]) -> None:
-        """Raises `IdempotencyConflictError` if the key belongs to the other kind."""
+        """Claim the key for this kind. Raises `IdempotencyConflictError` if it belongs to the other kind."""
         try:
             claim = {"_id": key, "kind": kind, "claimed_at": self._clock()}
             Repeating(self._claims).insert_one(claim, ours=["kind"])
@@ -99,7 +99,7 @@ class IdempotencyKeys:
             found = self._claims.find_one({"_id": key})
             if found and found["kind"] != kind:
                 raise IdempotencyConflictError(_KEY_USED) from None
-        # from a version that made no claims, or from so long ago that the claim was deleted
+        # the other kind's document can be of a version that made no claims, or so old that its claim was deleted
         (other,) = _MADE_IN.keys() - {kind}
         if self._database[_MADE_IN[other]].find_one({"idempotency_key": key}, {"_id": 1}):
             raise IdempotencyConflictError(_KEY_USED)
@@ -116,7 +116,7 @@ class JobStore:
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._jobs = database["jobs"]
         self._documents = JobDocuments(database)
-        #: Of all jobs, those that another one has followed.
+        #: The superseded attempts of all jobs.
         self.attempts = AttemptStore(database)
         self._keys = IdempotencyKeys(database, clock)
         self._clock = clock
@@ -145,7 +145,7 @@ class JobStore:
         return job
 
     def many(self, job_ids: Sequence[str]) -> list[Job]:
-        """Those that exist and can be read, in this order."""
+        """Those of the jobs that exist and can be read, in the order of `job_ids`."""
         found = self._documents.many(self._jobs.find({"_id": {"$in": list(job_ids)}})) if job_ids else []
         return sorted(found, key=lambda job: job_ids.index(job.id))
 
@@ -173,7 +173,7 @@ class JobStore:
 
     @state_change("jobs.mark_running")
     def mark_running(self, job_id: str, assignment: Assignment) -> Job | None:
-        """The node has accepted the attempt."""
+        """Record that the node has accepted the attempt."""
         number = assignment.attempt
         as_assigned = assignment.model_dump(include={"attempt", "node", "instance", "is_trial"})
         attempt = Attempt(**as_assigned, dispatched_at=self._clock())
@@ -184,7 +184,7 @@ class JobStore:
                 "node": assignment.node,
                 "dispatch_failures": 0,
                 f"attempts.{number}": attempt.model_dump(exclude_none=True),
-                # workers look that many seconds ahead: before that a beat would
+                # workers look CANCEL_SECONDS ahead, so they come before the beat
                 "attend_at": attempt.dispatched_at + timedelta(seconds=SILENCE_SECONDS + CANCEL_SECONDS),
             },
             unset=("assignment", "waiting_reason", "message", "reason"),
@@ -195,16 +195,16 @@ class JobStore:
         return running
 
     def _move_superseded(self, job_id: str) -> None:
-        """What is not moved now is moved with the next attempt."""
+        """Move superseded attempts out of the job. If that fails, they are moved with the next attempt."""
         try:
             self.attempts.supersede(job_id)
         except PyMongoError as error:
-            # the attempt runs all the same
+            # the attempt runs in any case
             log.warning("attempts_not_moved", job_id=job_id, error=str(error))
 
     @state_change("jobs.record_started")
     def record_started(self, job_id: str, attempt: int, started_at: datetime) -> Job | None:
-        """The tailer saw the attempt's started mark, so the attempt runs, even if the dispatcher could not record it.
+        """Record that the tailer saw the attempt start; it runs even if the dispatcher could not record the dispatch.
 
         `None` if the start is recorded already, or the attempt is not the job's current one.
         """
@@ -216,7 +216,7 @@ class JobStore:
             "$min": {"started_at": started_at},
         }
         query = {"_id": job_id, "attempt": attempt, **unknown}
-        # then nobody has to look at the job any more
+        # the job needs no further look if it runs and is not to be stopped
         runs = {"status": JobStatus.RUNNING, f"{path}.exit": None}
         runs |= dict.fromkeys(("cancel_requested_at", "pause_requested_at"))
         seen = {**update, "$unset": {"attend_at": ""}}
@@ -319,7 +319,7 @@ class JobStore:
 
     @state_change("jobs.retry")
     def retry(self, job: Job, outcome: Outcome, not_before: datetime) -> Job | None:
-        """The attempt failed, and the job waits for its next attempt."""
+        """Record that the attempt failed. The job waits for its next attempt."""
         return self._change(
             {"_id": job.id, **RETRIED.query, "attempt": job.attempt, **_decided_on(job)},
             {
@@ -339,7 +339,7 @@ class JobStore:
 
     @state_change("jobs.settle")
     def settle(self, job_id: str) -> None:
-        """All consequences are carried out. A job without webhooks also loses `webhooks_due`: no call is due."""
+        """Record that all consequences are carried out. Without webhooks `webhooks_due` goes, too: no call is due."""
         query = {"_id": job_id, "settled": False}
         unwatched = {**query, "webhooks.0": {"$exists": False}}
         settled: Document = {"$set": {"settled": True}, "$unset": {"attend_at": ""}}
@@ -384,8 +384,8 @@ class JobStore:
 
     @state_change("jobs.request_cancel")
     def request_cancel(self, job_id: str, by: str | None = None) -> Job | None:
-        """`None` if the job is final or was asked before. From now on the job answers no repeated request.
-        `attend_at` makes sure that the request is carried out.
+        """Record that the job is to be cancelled; `None` if it is final or a cancellation was asked for before. From
+        now on it answers no repeated request. `attend_at` makes sure that the cancellation is carried out.
         """
         now = self._clock()
         unasked = {"_id": job_id, "status": {"$in": _LIVE}, "cancel_requested_at": {"$exists": False}}
@@ -414,7 +414,7 @@ class JobStore:
 
     @state_change("jobs.pause")
     def pause(self, job: Job, message: str, expires_at: datetime | None, by: str | None = None) -> Job | None:
-        """The job waits until it is resumed. `None` if it has gone on since it was read."""
+        """Have the job wait until it is resumed. `None` if it has gone on since it was read."""
         now, step = self._clock(), StatusStep.of(job.status, JobStatus.PAUSED)
         changes: Document = {**step.change, "message": message, **_kept_frontier(job)}
         changes["pause_requested_at"] = job.pause_requested_at or now
@@ -434,7 +434,7 @@ class JobStore:
 
     @state_change("jobs.resume")
     def resume(self, job: Job, by: str | None = None) -> Job | None:
-        """The job waits for a slot again, in the order of its age. `None` if it is not paused any more."""
+        """Have the job wait for a slot again, in the order of its age. `None` if it is not paused any more."""
         now = self._clock()
         place = {"lane": str(job.partition), "rank": rank(job.created_at, job.priority), "not_before": now}
         return self._change(
@@ -446,35 +446,35 @@ class JobStore:
 
     @state_change("jobs.begin_anew")
     def begin_anew(self, job_id: str, node: str, why: str) -> None:
-        """What a job that waits or is paused would have gone on from is gone from the node."""
+        """Have a waiting or paused job begin anew, because the state of its last attempt is gone from the node."""
         waits: Document = {"_id": job_id, "prefer": node, "status": {"$in": [JobStatus.PENDING, JobStatus.PAUSED]}}
         paused = {"message": f"paused: it begins anew when it is resumed, because {why}", "prefer": None}
         if self._change({**waits, "status": JobStatus.PAUSED}, paused) is None:
             self._change(waits, {"prefer": None})
 
     def to_attend(self, before: datetime, limit: int, but: Sequence[str] = ()) -> Iterator[Job]:
-        """Jobs to which a beat must see by then, the longest due first; those with the ids `but` are left out. The
-        next ones are read when the first ones are done. Pending jobs are not among them: workers see to those.
+        """Jobs that a beat must attend to by `before`, the longest due first, without those with the ids `but`. They
+        are read lazily. Pending jobs are not among them, because workers attend to those.
         """
         due: Document = {"attend_at": {"$lte": before}, **({"_id": {"$nin": list(but)}} if but else {})}
         others = [status for status in JobStatus if status is not JobStatus.PENDING]
-        # mostly nothing is due: one query says so
+        # most often nothing is due, and one query says so
         if self._jobs.find_one({**due, "status": {"$in": others}}, {"_id": 1}) is None:
             return iter(())
-        # what has become due by its start time is the tick's
+        # jobs whose start time has come are left to the tick
         scheduled = {"$nor": [{"held": None, "not_before": {"$lte": before}}]}
         queries = [
             {**due, "status": status, **(scheduled if status is JobStatus.SCHEDULED else {})} for status in others
         ]
-        # one index leads to each of them, past all pending jobs, however many there are
+        # an index finds each of these, past all pending jobs, however many there are
         found = (self._jobs.find(query, sort=[("attend_at", ASCENDING)], limit=limit) for query in queries)
         first = merge(*found, key=itemgetter("attend_at"))
         return (job for _, job in self._documents.each(first) if job is not None)
 
     @state_change("jobs.attended")
     def attended(self, job: Job, again: float | None = None) -> bool:
-        """Nothing is left to do for the job, or nothing for `again` seconds. False, and nothing is changed, if
-        `attend_at` has changed since `job` was read: another process sees to it.
+        """Record that nothing is left to do for the job, or nothing for `again` seconds. False, and nothing is
+        changed, if `attend_at` has changed since `job` was read, because then another process attends to it.
         """
         later = None if again is None else {"$set": {"attend_at": self._clock() + timedelta(seconds=again)}}
         as_read = {"_id": job.id, "attend_at": job.attend_at}
@@ -492,14 +492,14 @@ class JobStore:
         return Repeating(self._jobs).delete_many({"_id": {"$in": job_ids}, "settled": True}).deleted_count
 
     def _change(self, query: Document, changes: Document, **others: Any) -> Job | None:
-        """`others` as for `change`."""
+        """Update the job that the query finds. `others` are further arguments of `change`."""
         update = change(self._clock(), changes, **others)
         try:
             return self._write(query, update)
         except OperationFailure as error:
             if error.code not in UNSTORABLE:
                 raise
-        # an older version has kept attempts in the job until there was no room for anything else
+        # an older version kept all attempts in the job, until the document had no room left
         self.attempts.supersede(query["_id"])
         return self._write(query, update)
 
@@ -508,7 +508,7 @@ class JobStore:
 
 
 def _decided_on(job: Job) -> Document:
-    """Requires that the attempt is still recorded as lost, if the decision was made from that."""
+    """A condition that the attempt is still recorded as lost, if the decision was made from that."""
     current = job.current
     if current is None or current.attempt != job.attempt or current.exit is None or not current.exit.lost:
         return {}
@@ -516,7 +516,7 @@ def _decided_on(job: Job) -> Document:
 
 
 def _next_node(job: Job) -> Document:
-    """Another node than the one where it failed; but the same where it can go on."""
+    """Avoid the node of the failed attempt; but prefer it if the attempt can go on there."""
     if (last := job.current) is None:
         return {"avoid": [], "prefer": None}
     if last.exit and last.exit.can_go_on:
@@ -525,7 +525,7 @@ def _next_node(job: Job) -> Document:
 
 
 def _kept_frontier(job: Job) -> Document:
-    """A pause is no node's fault. An attempt that was not started leaves what the one before it has left."""
+    """Prefer the node where the paused attempt can go on. An attempt that was not started changes nothing."""
     last = job.current
     if job.status is not JobStatus.RUNNING or last is None or last.exit is None or last.exit.refused:
         return {}

@@ -41,7 +41,7 @@ class RequestedCrawl(NamedTuple):
 
     by: Requester
     crawl: CrawlOrder
-    #: The request named no version: `spec` has the one that was the latest at that moment.
+    #: Whether the request named no version, so that `spec` has the one that was the latest at that moment.
     pinned: bool = False
 
     @property
@@ -78,7 +78,7 @@ class RequestedCrawl(NamedTuple):
 
 class Receipt(NamedTuple):
     job_id: str
-    #: The job existed before this request.
+    #: Whether the job existed before this request.
     cached: bool
     cached_at: datetime | None = None
 
@@ -93,14 +93,14 @@ class Submission:
     _check: WorkCheck
     _waker: Waker
     _admission: Admission
-    #: Hands the request's context on to its threads: its id, for the log.
+    #: Passes the request's context, such as its id for the log, on to its threads.
     _executor: Executor
     _clock: Clock = utc_now
 
     @traced("submit")
     async def submit(self, order: RequestedCrawl) -> Receipt:
-        """Raises `InvalidRequestError`, `ForbiddenAddressError`, `IdempotencyConflictError`, `UnavailableError`; and
-        `TooManyError`, unless an existing job answers the request.
+        """Find or make the job that answers the order. Raises `InvalidRequestError`, `ForbiddenAddressError`,
+        `IdempotencyConflictError`, `UnavailableError`; and `TooManyError`, unless an existing job answers it.
         """
         order, identity, key = await self._identify(order)
         mine = Entry(new_job_id(), int(self._clock().timestamp() * 1000), confirmed=False)
@@ -118,7 +118,7 @@ class Submission:
         await self._confirm(key, claimed, receipt.job_id)
         if present is not None:
             return receipt._replace(cached=True, cached_at=_moment(present))
-        # another request that helped may have been the one that inserted it: it is new all the same
+        # the job is new even if another request, which helped, has inserted it
         return Receipt(mine.job_id, cached=False) if receipt.job_id == mine.job_id else receipt
 
     async def look(self, order: RequestedCrawl) -> Receipt | None:
@@ -163,7 +163,8 @@ class Submission:
         try:
             return await self._run(self._materialise, order, identity, claimed)
         except errors.DiscoveryBotError as error:
-            # the key must not answer the next, corrected request; but its owner may have been admitted
+            # the key must not answer the next, corrected request; but a helper does not know if the owner was
+            # admitted
             if not (helping and isinstance(error, errors.TooManyError)):
                 await self._dedupe.withdraw(key, claimed)
             raise
@@ -172,7 +173,7 @@ class Submission:
         await self._dedupe.confirm(key, claimed, job_id)
         if job_id == claimed.job_id:
             return
-        # another job has won; if it failed before the key named it, nothing else would remove the key
+        # another job has won. If it failed before the key named it, only this removes the key
         if not await self._may_answer(job_id):
             await self._dedupe.withdraw(key, Entry(job_id, claimed.at_ms, confirmed=True))
 
@@ -208,7 +209,7 @@ class Submission:
             return known
         except errors.JobExistsError:
             if self._jobs.get(entry.job_id).fingerprint != identity:
-                # whatever wrote that into the key: the job of another request answers this one never
+                # the key names another request's job, which must never answer this one
                 return self._insert(order, identity, entry._replace(job_id=new_job_id()))
             return self._joined(order, entry.job_id, _moment(entry))
         except errors.LiveTwinError:
@@ -265,7 +266,7 @@ class Submission:
 
 
 def _was_asked_by(job: Job, order: RequestedCrawl) -> bool:
-    """Whether it is the same request, repeated after the project was deployed again."""
+    """Whether the order is the job's request, repeated after the project was deployed again."""
     version = job.spec.version if order.pinned else order.spec.version
     then = order.spec.model_copy(update={"version": version, "replaced": job.spec.replaced})
     return job.fingerprint == fingerprint(order.user_id, then)

@@ -12,7 +12,7 @@ from gateway.jobs.job import Attempt, Job, JobStatus, PastStep, StepKind, Waitin
 
 class MomentKind(StrEnum):
     SUBMITTED = "submitted"
-    #: Its time had not come.
+    #: It waits for its start time.
     SCHEDULED = "scheduled"
     #: It waits for a slot, or for what `reason` names.
     WAITING = "waiting"
@@ -33,27 +33,27 @@ class MomentKind(StrEnum):
 class Moment(NamedTuple):
     at: datetime
     kind: MomentKind
-    #: The end of what lasts (`scheduled`, `waiting`, `started`, `paused`); `None` if it goes on.
+    #: The end of a state that lasts (`scheduled`, `waiting`, `started`, `paused`); `None` while it lasts.
     until: datetime | None = None
     attempt: int | None = None
     node: str | None = None
     #: Why it waits; `None` while no worker has looked at it.
     reason: WaitingReason | None = None
-    #: Of an attempt, or of the job.
+    #: The status of the attempt, or of the job.
     status: JobStatus | None = None
     message: str | None = None
     #: The user who asked for it.
     by: str | None = None
 
 
-#: What a wait, or a pause, lasts until.
+#: The kinds of moments that end a wait or a pause.
 _ENDS_A_WAIT = frozenset(
     {MomentKind.WAITING, MomentKind.DISPATCHED, MomentKind.PAUSED, MomentKind.RESUMED, MomentKind.ENDED}
 )
 
 
 def timeline(job: Job) -> list[Moment]:
-    """In the order of time. Jobs from before histories were kept have the last reason of their waiting only."""
+    """The job's moments in the order of time. A job that is older than histories has only the last reason to wait."""
     due = _due(job)
     known = sorted(_known(job, due), key=lambda moment: moment.at)
     return [_lasting(moment, known[number + 1 :]) for number, moment in enumerate(known)]
@@ -65,7 +65,7 @@ def _known(job: Job, due: datetime) -> Iterator[Moment]:
         ahead = job.status is JobStatus.SCHEDULED
         yield Moment(job.created_at, MomentKind.SCHEDULED, until=None if ahead else due)
     if job.status is not JobStatus.SCHEDULED:
-        # until a worker has looked at it
+        # without a reason, until a worker has looked at it
         yield Moment(due, MomentKind.WAITING)
     yield from map(_of_step, job.history)
     if job.waiting_reason and not any(step.kind is StepKind.WAITS for step in job.history):
@@ -79,7 +79,7 @@ def _known(job: Job, due: datetime) -> Iterator[Moment]:
 
 
 def _due(job: Job) -> datetime:
-    """When it could have begun first. What happened to it since may have moved `not_before`."""
+    """When the job could have begun first. Later events may have moved `not_before`."""
     if job.slot:
         return max(job.created_at, job.slot.due)
     since = [step.at for step in job.history] + [attempt.dispatched_at for attempt in job.attempts.values()]
@@ -92,7 +92,7 @@ def _of_step(step: PastStep) -> Moment:
 
 
 def _of_attempt(attempt: Attempt) -> Iterator[Moment]:
-    # a worker knows of it a moment after the node has begun
+    # the node may have begun a moment before the worker recorded the dispatch
     accepted_at = min(attempt.dispatched_at, attempt.started_at or attempt.dispatched_at)
     dispatched = Moment(accepted_at, MomentKind.DISPATCHED, attempt=attempt.attempt, node=attempt.node)
     yield dispatched
@@ -104,7 +104,7 @@ def _of_attempt(attempt: Attempt) -> Iterator[Moment]:
 
 
 def _lasting(moment: Moment, later: list[Moment]) -> Moment:
-    """With its end, where the next moment of another kind is its end."""
+    """The moment, with its end if it is a wait or a pause that a later moment ends."""
     if moment.kind not in {MomentKind.WAITING, MomentKind.PAUSED}:
         return moment
     return moment._replace(until=next((one.at for one in later if one.kind in _ENDS_A_WAIT), None))
