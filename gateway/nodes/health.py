@@ -31,14 +31,14 @@ BEAT = "beat"
 WORKER = "worker"
 #: Every gateway's name begins with this.
 GATEWAY = "gateway"
-#: Seconds between two signs of life of one of these processes.
+#: Seconds between two heartbeats of one of these processes.
 SIGN_SECONDS = 3.0
-#: One that was silent for so long is gone.
+#: A process without a heartbeat for this long is gone.
 DEAD_AFTER = timedelta(seconds=15)
 
 
 def process_name(kind: str) -> str:
-    """The name of this process; no other that lives has it."""
+    """The name of this process, which no other living process has."""
     return f"{kind}:{socket.gethostname()}:{os.getpid()}"
 
 
@@ -47,9 +47,9 @@ class ProcessHeartbeat(NamedTuple):
     at: datetime
     #: Seconds that its machine's clock was ahead of MongoDB's.
     clock_ahead: float = 0.0
-    #: The calls of its process that were lately not answered, at that moment.
+    #: The recent calls of its process that had not been answered at `at`.
     unanswered: Sequence[Unanswered] = ()
-    #: Of its process. 0.1.0 does not say.
+    #: The version of its process. 0.1.0 does not report it.
     version: str = "0.1.0"
     #: Seconds that MongoDB's answers to its process take; 0 if that is not known.
     round_trip: float = 0.0
@@ -61,7 +61,7 @@ class ProcessHeartbeat(NamedTuple):
 
 class HeartbeatStore:
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
-        # as of the start: later another one may be installed beside the process that runs
+        # read at the start, because another version may be installed while the process runs
         self._version = version("discoverybot")
         self._heartbeats = database["heartbeats"]
         self._documents = Documents(self._heartbeats, read_heartbeat)
@@ -72,14 +72,15 @@ class HeartbeatStore:
         """Note that `name` is alive now. One document per name: names of several beats differ after the prefix."""
         now = self._clock()
         said = {"at": now, "clock_ahead": seconds_ahead(now), "unanswered": [list(one) for one in unanswered]}
-        # a process of 0.1.0 that takes over the name sets neither: what stands there is not its own then
+        # a process of 0.1.0 that takes over the name sets neither, so `version_at` shows that the version is not its
+        # own
         said |= {"version": self._version, "version_at": now}
         said["round_trip"] = round_trip(self._heartbeats.database)
         self._heartbeats.update_one({"_id": name}, {"$set": said}, upsert=True)
 
     @state_change("heartbeats.forget")
     def forget(self, before: datetime) -> None:
-        """Forget the processes that have given no sign of life since then."""
+        """Forget the processes whose last heartbeat was before then."""
         Repeating(self._heartbeats).delete_many({"at": {"$lt": before}})
 
     def all(self, name_prefix: str = "") -> list[ProcessHeartbeat]:
@@ -98,9 +99,9 @@ def read_heartbeat(document: Document) -> ProcessHeartbeat:
     return found._replace(version=str(document["version"]), round_trip=float(document.get("round_trip", 0.0)))
 
 
-# --- watches heartbeats: a node is dead once this process saw its heartbeat stand still for long, again and again
+# --- watches heartbeats: a node is dead once this process has seen its heartbeat unchanged for long, look after look
 
-#: Observations further apart than this do not add up: a store may have been away in between.
+#: Observations with a longer gap between them are not joined, because MongoDB may have been away in between.
 _MAX_GAP = 15.0
 
 
@@ -113,8 +114,8 @@ class _Watch(NamedTuple):
 
 
 class NodeWatch:
-    """Kept by a process that looks at all nodes all the time. An old time stamp alone proves nothing: no tailer could
-    write a new one while the database was away.
+    """Finds dead nodes, for a process that looks at all nodes all the time. An old time stamp alone proves nothing,
+    because no tailer could write a new one while the database was away.
     """
 
     def __init__(self, dead_after: timedelta, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -132,26 +133,26 @@ class NodeWatch:
         return now - watch.unchanged_since >= self._dead_after
 
 
-# --- keeps account of each node's failures: a node that fails rests, and returns when it answers a probe
+# --- records each node's failures: a node that fails rests, and returns when it answers a probe
 
 log = structlog.get_logger()
 
-#: After so long without a failure, failures are not "in a row", even if the node had no work to succeed in.
+#: Failures that are further apart than this are not "in a row", even if the node had no work to succeed in.
 FORGET_AFTER = timedelta(minutes=10)
-#: A node that was not heard of for so long cannot stand in for one that rests.
+#: A node without a heartbeat for this long cannot stand in for one that rests.
 ALONE_AFTER = timedelta(seconds=30)
 
 
 @define(eq=False, repr=False, slots=False)
 class NodeHealth:
-    """No job depends on this account: what is lost with a process was only a hint."""
+    """Records the failures and successes of nodes. No job depends on them: if a process dies, only a hint is lost."""
 
     _nodes: NodeStore
     _clock: Clock = utc_now
 
     def failed(self, node_id: str, why: str, began_at: datetime, job_id: str | None = None) -> None:
-        """Note that work begun there at `began_at` failed through the node's fault. Of failures that happened
-        together one counts, and one of all the attempts of a job.
+        """Note that work begun there at `began_at` failed through the node's fault. Failures that happened together
+        count as one, and so do those of all attempts of one job.
         """
         self.note(node_id, Failure(why, began_at, job_id))
 
@@ -184,9 +185,9 @@ class NodeHealth:
     # --- nodes that have rested
 
     def may_be_probed(self, node: Node, nodes: Iterable[Node]) -> bool:
-        """Whether a node that rests has rested enough: its time is over, it was started anew, or none of the `nodes`
-        may have work instead. In the last case a longer rest would save nothing but a probe. Failures of long ago are
-        forgotten.
+        """Whether a resting node has rested enough: its time is over, it was restarted, or none of the `nodes` may
+        get work instead, so that a longer rest would save no more than a probe. A node that does not rest is not
+        probed, but failures of long ago are forgotten.
         """
         now = self._clock()
         if node.rest_until is None:

@@ -1,5 +1,5 @@
-"""Holds: what attempts occupy. A resource is a node's slots, a node's browsers, a user's share, or a site that only
-one crawl at a time may visit. Each resource knows its holders.
+"""Holds: the resources that attempts occupy. A resource is a node's slots, a node's browsers, a user's share, or a
+site that only one crawl at a time may visit. Each resource's document lists its holders.
 
 The rule: **a crawl is posted only while every hold that it needs is held.** `docs/decisions/0016-holds.md` says why
 workers keep the rule even if they sleep between any two of their steps; a model of it is tested step by step
@@ -25,7 +25,7 @@ from gateway.stores.mongo import Document, Repeating, is_passing
 
 log = structlog.get_logger()
 
-#: The character after the colon: all names of a kind, `node:…`, come before `node;`.
+#: The character after the colon in ASCII: all names of a kind, such as `node:…`, sort before `node;`.
 _END = ";"
 
 
@@ -41,7 +41,7 @@ class Wish(NamedTuple):
 
 class Holder(NamedTuple):
     attempt: str
-    #: Names the worker's decision that took it.
+    #: Identifies the worker's decision that took the hold.
     token: str
     at: datetime
 
@@ -49,13 +49,13 @@ class Holder(NamedTuple):
 class Usage(NamedTuple):
     #: How many attempts hold the resource.
     used: int
-    #: How many ever took it: as long as this is unchanged, no attempt has taken it.
+    #: How many attempts have ever taken it: while this is unchanged, no attempt has taken it.
     taken: int
     #: When an attempt that was over freed it last; `None` if none did.
     freed_at: datetime | None = None
 
 
-#: Of a resource whose document cannot be read.
+#: The usage that is assumed if a resource's document cannot be read.
 FULL = Usage(1_000_000, 0)
 _USAGE = {"used": 1, "taken": 1, "freed_at": 1, SET_ASIDE: 1}
 
@@ -77,8 +77,8 @@ class HoldStore:
     `used` is the number of holders: an update that adds a holder requires that it is missing, and one that removes a
     holder requires that it is there. So the number cannot drift, however often an update is repeated.
 
-    A document that cannot be read is set aside: its resource counts as full, so that what needs it waits, and nothing
-    else.
+    A document that cannot be read is set aside: its resource counts as full, so that only attempts which need this
+    resource wait.
     """
 
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
@@ -88,8 +88,8 @@ class HoldStore:
         self._clock = clock
 
     def take(self, wishes: Sequence[Wish], token: str) -> set[tuple[str, str]]:
-        """Take what can be taken; returns the `(resource, attempt)` pairs that are held now by this call. If a
-        resource has no room for all its wishes, the first of them get it. This is one command, and one more for
+        """Take as many of the holds as possible. Returns the `(resource, attempt)` pairs that this call has taken. If
+        a resource has no room for all its wishes, the first of them get it. This takes one command, and more for
         resources without room for all.
         """
         groups: defaultdict[str, list[Wish]] = defaultdict(list)
@@ -113,7 +113,7 @@ class HoldStore:
         except BulkWriteError as error:
             if is_passing(error):
                 raise
-            # also documents to which nothing can be added: they cannot be read either
+            # these include documents to which nothing can be added, and which cannot be read either
             failed = {problem["index"] for problem in error.details["writeErrors"]}
             short += [group for index, group in enumerate(tried) if index in failed]
             tried = [group for index, group in enumerate(tried) if index not in failed]
@@ -121,7 +121,7 @@ class HoldStore:
 
     @state_change("holds.give_back")
     def give_back(self, pairs: Iterable[tuple[str, str]], token: str) -> None:
-        """Give back what was taken under this token and is not used."""
+        """Give back holds that were taken with this token and are not used."""
         operations = [
             UpdateOne({"_id": resource, f"holders.{attempt}.token": token}, _removing(attempt))
             for resource, attempt in pairs
@@ -131,7 +131,7 @@ class HoldStore:
 
     @state_change("holds.free")
     def free(self, attempt: str, resources: Collection[str]) -> None:
-        """Free what an attempt holds that is over, or that can no longer be started. Its number never comes again."""
+        """Free what an attempt holds which is over or can never start. Its number is never used again."""
         freed = _removing(attempt) | {"$set": {"freed_at": self._clock()}}
         self._write(
             [UpdateOne({"_id": resource, f"holders.{attempt}": {"$exists": True}}, freed) for resource in resources]
@@ -143,7 +143,7 @@ class HoldStore:
         except BulkWriteError as error:
             if is_passing(error):
                 raise
-            # what can be neither read nor written is set aside, and the others are written
+            # documents that can be neither read nor written are set aside; the others were written
             log.warning("hold_not_written", error=str(error))
 
     @state_change("holds.close")
@@ -173,7 +173,7 @@ class HoldStore:
         return {one["_id"]: (usage or FULL).used for one, usage in self._usage.each(found)}
 
     def holders(self, resources: Collection[str]) -> dict[str, set[str]]:
-        """The attempts that hold each of those resources that an attempt has ever held; nothing is asked for none."""
+        """The holders of each of the resources that was ever held. Without resources, MongoDB is not asked."""
         found = self._holds.find({"_id": {"$in": list(resources)}}) if resources else ()
         return {held.resource: held.attempts for held in self._documents.many(found)}
 
@@ -183,7 +183,7 @@ class HoldStore:
         return wanted - {resource for resource, usage in self.usage(wanted).items() if usage.used}
 
     def all(self) -> list[Held]:
-        """Those that can be read."""
+        """All resources whose documents can be read."""
         return self._documents.many(self._holds.find())
 
 
@@ -208,8 +208,8 @@ def read_held(document: Document) -> Held:
 
 
 def _taking(group: Sequence[Wish], holder: Document) -> UpdateOne:
-    """If the resource is full or closed, or one of the attempts holds it, this inserts a second document of the same
-    name, and so fails.
+    """The update that takes the resource for all attempts of the group. If the resource is full or closed, or one of
+    the attempts holds it already, the upsert inserts a second document of the same id, and so fails.
     """
     resource, _, most = group[0]
     query: Document = {"_id": resource, "closed": {"$exists": False}, SET_ASIDE: {"$exists": False}}

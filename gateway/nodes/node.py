@@ -1,4 +1,4 @@
-"""Crawl nodes: how long a node rests after failures, when an attempt's end is its fault, which resources it has."""
+"""Crawl nodes: their rest after failures, when an attempt's end is a node's fault, and the resources of a node."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from gateway.contract.records import ExitReport
 REST_SECONDS = 2.0
 #: Longest rest, in seconds.
 MAX_REST_SECONDS = 300.0
-#: Longest rest of a node that does not answer a probe: to ask again costs nothing, and no crawl is at risk.
+#: Longest rest of a node that does not answer a probe. It is short, because another probe puts no crawl at risk.
 MAX_SILENT_REST_SECONDS = 30.0
-#: Failures in a row from which on a node that rests is in quarantine.
+#: A node that rests after this many failures in a row, or more, is in quarantine.
 QUARANTINE_AFTER = 3
 
 
@@ -42,16 +42,16 @@ class NodeState(StrEnum):
 
 
 def rest(failures: int, longest: float = MAX_REST_SECONDS) -> timedelta:
-    """How long a node rests after its n-th failure in a row. No jitter: only one probe comes when it is over."""
+    """How long a node rests after its n-th failure in a row. It needs no jitter, because only one probe follows."""
     return timedelta(seconds=min(longest, REST_SECONDS * 2 ** (min(failures, 16) - 1)))
 
 
 def fault_of_node(exit_report: ExitReport, project: str, *, ran: bool) -> str | None:
     """Why the attempt's end counts against its node; `None` if it does not. `ran`: it was seen to make requests.
 
-    Only what no crawl can cause by itself counts against the node: the attempt was never started, it disappeared, or
-    it died before it had anything to report. The last counts for our own project only, which starts on every sound
-    node. A deployed egg may crash at once for reasons of its own, and must not put the nodes of all others to rest.
+    Only ends that no crawl can cause by itself count against the node: the attempt was never started, it disappeared,
+    or it died before it had anything to report. The last one counts only for our own project, which starts on every
+    sound node: a deployed egg can crash at once for its own reasons, and must not make nodes rest that others need.
     """
     if exit_report.refused is not None:
         innocent = exit_report.refused in WITHDRAWN.values() or exit_report.fault == "job"
@@ -66,17 +66,17 @@ def fault_of_node(exit_report: ExitReport, project: str, *, ran: bool) -> str | 
 
 
 def node_resource(node: str) -> str:
-    """A node's slots."""
+    """The name of the resource of a node's slots."""
     return f"node:{node}"
 
 
 def browser_resource(node: str) -> str:
-    """The slots of a node that may drive a browser."""
+    """The name of the resource of a node's slots that may drive a browser."""
     return f"browser:{node}"
 
 
 def user_resource(user_id: str) -> str:
-    """The crawls that a user has running."""
+    """The name of the resource of a user's running crawls."""
     return f"user:{user_id}"
 
 
@@ -84,7 +84,7 @@ def user_resource(user_id: str) -> str:
 
 
 class NodeList:
-    """URLs, kept as they were written and compared by their meaning. If there are none, every node is on the list."""
+    """URLs of the nodes that get work, stored as written and compared by meaning. An empty list has every node."""
 
     def __init__(self, urls: Iterable[str] = ()) -> None:
         self.urls = tuple(urls)

@@ -24,20 +24,21 @@ from gateway.errors import NodeError, NodeRefusedError, NodeShutError, NodeUnrea
 
 #: Seconds that a call may take in all, from looking up the node's name to the end of its answer.
 CALL_SECONDS = 8.0
-#: Of them for an order, before its node is asked whether it has taken it.
+#: Seconds of these for posting an attempt; after them the node is asked whether it has taken it.
 POST_SECONDS = 5.0
-#: Bytes of an answer, and of the one to an egg's delivery, which describes some thousand spiders. While one is
-#: parsed, nothing else goes on in this process.
+#: The most bytes of an answer, and of the answer to an egg's delivery, which can describe thousands of spiders. While
+#: an answer is parsed, nothing else runs in this process.
 MAX_ANSWER, MAX_DELIVERY_ANSWER = 1 << 20, 64 << 20
-#: Characters of a refusal that are kept: it becomes part of the job's document.
+#: The most characters of a refusal, which becomes part of the job's document.
 _MAX_MESSAGE = 2000
 #: Seconds that an upload may take: Scrapyd imports each spider of an egg before it answers.
 DEPLOY_SECONDS = 120.0
-#: Seconds to connect; after them it is certain that no Scrapyd answers there.
+#: Seconds to connect; if that takes longer, it is certain that no Scrapyd got the call.
 _CONNECT_SECONDS = 3.0
-#: Makes a question longer than a packet, as most posts are: a way that loses long ones is not to be told by a post.
+#: Makes a question longer than a packet, as most posts are, so that a network that loses long packets is found by a
+#: question and not by a post.
 _FILLING = {"X-Filling": "." * 3000}
-#: Header of all calls of nodes: a kilobyte that is compressed may be megabytes.
+#: Header of all calls to nodes. It refuses compression, because a compressed kilobyte can become megabytes.
 PLAINLY = {"Accept-Encoding": "identity"}
 
 
@@ -46,14 +47,14 @@ _INFOS = TypeAdapter(tuple[SpiderInfo, ...])
 
 @cache
 def authorities() -> ssl.SSLContext:
-    """For all clients of nodes: loading them takes longer than a dozen calls."""
+    """The TLS context that all clients of nodes share, because loading it takes longer than a dozen calls."""
     return httpx.create_ssl_context(trust_env=False)
 
 
 class Taken(NamedTuple):
-    """What a node says of an egg that it has taken."""
+    """A node's answer about an egg that it has taken."""
 
-    #: How many it has.
+    #: How many spiders the egg has.
     spiders: int
     infos: tuple[SpiderInfo, ...] = ()
 
@@ -61,14 +62,14 @@ class Taken(NamedTuple):
 class ScrapydClient:
     """One client for all nodes; connections are kept and shared between threads.
 
-    It makes calls on an event loop of its own, which ends each call when its time is over. Time-outs of sockets would
-    begin anew with every byte.
+    It makes calls on an event loop of its own, which ends each call when its time is over. A socket's time-out would
+    not do, because it begins anew with every byte.
     """
 
     def __init__(self, username: str, password: str) -> None:
         auth = (username, password) if password else None
-        # few are kept: httpcore looks at all of them for each other one, at every call. How many there are is not
-        # limited here: nodes that hang would take them from the others
+        # few idle connections are kept, because httpcore compares all of them with each other at every call. Their
+        # total is not limited, because nodes that hang would use up the connections of the others
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=15)
         timeout = httpx.Timeout(None, connect=_CONNECT_SECONDS)
         # trust_env: a proxy of the host's environment must never see the nodes' password
@@ -97,8 +98,8 @@ class ScrapydClient:
         self._post(f"{url}/schedule.json", form, seconds=min(POST_SECONDS, CALL_SECONDS))
 
     def was_taken(self, url: str, project: str, attempt: AttemptId) -> bool:
-        """Whether the node has taken the attempt. If it has not, it never will, though an order may be on its way.
-        Raises as `schedule`, `NodeRefusedError` also if the node is too old to say.
+        """Whether the node has taken the attempt. If it has not, it never will, even if the post is still on its
+        way. Raises as `schedule`, `NodeRefusedError` also if the node is too old to answer this.
         """
         form = {"project": project, "job": str(attempt)}
         answer = self._post(f"{url}/withdraw.json", form, seconds=VERDICT_SECONDS, headers=_FILLING)
@@ -111,8 +112,8 @@ class ScrapydClient:
         self._post(f"{url}/cancel.json", {"project": project, "job": str(attempt), "why": why})
 
     def add_version(self, url: str, project: str, version: str, egg: Path, wait: float | None = None) -> Taken:
-        """Deploy an egg. The node lists its spiders before it answers, and installs what they depend on, for which it
-        takes `wait` seconds or what it takes by itself. Raises as `schedule`, and `StillInstallingError`.
+        """Deploy an egg. Before the node answers, it lists the egg's spiders, and installs what they depend on for up
+        to `wait` seconds, or up to its own limit. Raises as `schedule`, and `StillInstallingError`.
         """
         form = {"project": project, "version": version, "by": BY_PLATFORM}
         if wait is not None:
@@ -128,8 +129,8 @@ class ScrapydClient:
         return self._ask("GET", f"{url}/dependencies.json", params=params)
 
     def question(self, url: str) -> Future[dict[str, Any]]:
-        """Ask whether Scrapyd is well. No thread waits for the answer. The result is an exception as of `schedule`
-        if it is not.
+        """Ask whether Scrapyd is well. No thread waits for the answer. If it is not well, the future raises as
+        `schedule` does.
         """
         return self._begin("GET", f"{url}/daemonstatus.json", seconds=VERDICT_SECONDS, headers=_FILLING)
 
@@ -153,7 +154,7 @@ class ScrapydClient:
         await self._http.aclose()
 
     def _started(self) -> asyncio.AbstractEventLoop:
-        """The loop. The first call starts it, and not the constructor: a thread does not survive a fork."""
+        """The loop. The first call starts it, not the constructor, because a thread does not survive a fork."""
         with self._starting:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -189,7 +190,7 @@ class ScrapydClient:
         except httpx.HTTPError as error:
             raise NodeUnreachableError(f"no answer from {url}: {error or type(error).__name__}") from error
         except Exception as error:
-            # a port of 99999, a host of two dots: httpx lets such errors of other libraries through
+            # httpx does not convert errors of other libraries, such as for a port of 99999 or a host of two dots
             raise NodeUnreachableError(f"{url} cannot be called: {error!r}"[:_MAX_MESSAGE]) from error
         return understood(url, response.status_code, content)
 
@@ -205,11 +206,11 @@ async def content_of(response: httpx.Response, longest: int = MAX_ANSWER) -> byt
 
 
 def understood(url: str, status: int, content: bytes) -> dict[str, Any]:
-    """What Scrapyd at this URL says. Raises as `ScrapydClient.schedule`."""
+    """Scrapyd's answer as JSON. Raises as `ScrapydClient.schedule`."""
     if status in {401, 403}:
         raise NodeShutError(f"{url} refuses our password or address ({status})")
     if httpx.codes.is_redirect(status) or httpx.codes.is_client_error(status):
-        # Scrapyd redirects nobody, and has what is asked of it: somebody else answers at its address
+        # Scrapyd never redirects, and has all pages that are asked for: something else answers at its address
         raise NodeRefusedError(f"{url} answered {status}: that is no Scrapyd", is_nodes_fault=True)
     try:
         answer = json.loads(content)
@@ -218,7 +219,7 @@ def understood(url: str, status: int, content: bytes) -> dict[str, Any]:
     if not isinstance(answer, dict):
         raise NodeUnreachableError(f"{url} answered {status} without JSON")
     if status != httpx.codes.OK:
-        # Scrapyd answers 200 to everything: this comes from a proxy in between, or Scrapyd is stopping
+        # Scrapyd answers 200 to everything, so a proxy in between has answered, or Scrapyd is stopping
         raise NodeUnreachableError(f"{url} answered {status}")
     if answer.get("status") != "ok":
         message = str(answer.get("message", "refused without a reason"))[:_MAX_MESSAGE]
@@ -239,13 +240,15 @@ _REASONS = (
 
 
 def why_not_taken(error: NodeError) -> Reason | None:
-    """Why the node has not done as asked, as a code; `None` if the node is too old to say."""
+    """The code of why the node has not done as asked; `None` if the node is too old to give one."""
     said = reason_of(error.reason) if isinstance(error, NodeRefusedError) else None
     return said or next((reason for kind, reason in _REASONS if isinstance(error, kind)), None)
 
 
 def _infos(told: Any, egg: Egg) -> tuple[SpiderInfo, ...]:
-    """None of a node that is too old to tell them, or tells nonsense: its tailer reports them later."""
+    """The spiders that the node reports. Empty if it is too old to do so, or if they cannot be read: its tailer
+    reports them later.
+    """
     try:
         infos = _INFOS.validate_python(told or ())
     except ValidationError:

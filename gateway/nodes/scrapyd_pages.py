@@ -1,8 +1,9 @@
-"""Passes on a node's own pages, which are Scrapyd's: only the gateway needs to reach the node and know its password.
+"""Passes on a node's own pages, which are Scrapyd's, so that only the gateway must reach the node and know its
+password.
 
-Any code that runs on a node may write what the node serves. So its pages are shown under a policy that lets no script
-run, and no form be sent but the one that cancels a job on that very node. The node gets neither the browser's cookie
-nor its key.
+Any code that runs on a node can change what the node serves. So its pages are shown under a policy that allows no
+script, and no form except the one that cancels a job on the same node. The node gets neither the browser's cookie nor
+its key.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ _AT_ONCE = httpx.Limits(max_connections=16, keepalive_expiry=15)
 _PAGES = re.compile(r"|jobs|(logs|items)(/.*)?", re.DOTALL)
 _PASSED_TO_NODE = ("accept", "range", "if-range", "if-modified-since", "if-none-match")
 _PASSED_BACK = ("content-length", "content-range", "accept-ranges", "last-modified", "etag")
-#: Scrapyd's statuses that mean something to a browser.
+#: Those of Scrapyd's statuses that are passed on to the browser.
 _MEANT = frozenset({200, 206, 304, 416})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _NAME = re.compile(r"[A-Za-z0-9.-]+(:\d+)?")
 
 
 class ScrapydPages:
-    """For use on one event loop."""
+    """The client for the pages, for use on one event loop."""
 
     def __init__(self, username: str, password: str) -> None:
         auth = (username, password) if password else None
@@ -59,7 +60,7 @@ class ScrapydPages:
         """
         if not _PAGES.fullmatch(path) or {".", ".."} & set(path.split("/")):
             raise NotFoundError(f"a node has no page {path!r}")
-        # valid values of these headers are ASCII, and httpx sends nothing else
+        # valid values of these headers are ASCII, and httpx can send nothing else
         sent = {
             name: headers[name] for name in _PASSED_TO_NODE if headers.get(name, "").isascii() and name in headers
         }
@@ -105,7 +106,7 @@ class ScrapydPages:
 
 
 class _Relayed(StreamingResponse):
-    """Closes the node's answer, also after an error."""
+    """Passes on the node's answer, and closes it, also after an error."""
 
     def __init__(self, answer: httpx.Response, headers: Mapping[str, str]) -> None:
         super().__init__(_bounded(answer), answer.status_code, headers)
@@ -157,8 +158,8 @@ def _location(answer: httpx.Response, node_url: str, prefix: str) -> str:
 
 
 def _policy(prefix: str, host: str) -> str:
-    """`allow-same-origin` is harmless where no script runs, and without it the browser would send no cookie along
-    the links of the page.
+    """The content security policy of the pages. `allow-same-origin` is harmless where no script runs, and without it
+    the browser would send no cookie when a link of the page is followed.
     """
     form = f"{host}{prefix}/cancel.json" if _NAME.fullmatch(host) else "'self'"
     return (

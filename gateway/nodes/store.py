@@ -1,4 +1,4 @@
-"""Crawl nodes: what they report of themselves, and their failures."""
+"""Crawl nodes: what they report about themselves, and their failures."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from gateway.stores.documents import Documents, reader
 from gateway.stores.mongo import Document, round_trip
 from gateway.stores.unanswered import Unanswered
 
-#: Failed jobs that are remembered for a node; more than it takes to put it into quarantine.
+#: How many failed jobs are remembered for a node; more than it takes to put it into quarantine.
 _JOBS_KEPT = 20
 _REMEMBERED = dict.fromkeys(("failures", "failed_at", "failure", "failing_since", "failed_jobs", "trial"), "")
 _FAILURES = {**_REMEMBERED, "rest_until": ""}
-#: For how long a worker looks at the nodes as it has read them: it looks many times a second, and heartbeats come
-#: every two seconds.
+#: For how long a worker uses the nodes that it has read. It looks at them many times a second, and heartbeats come
+#: only every two seconds.
 KEPT = timedelta(seconds=0.25)
-#: What is of no use to a worker that chooses among nodes: attempts, and what is there for people to read.
+#: The fields that a worker does not need to choose among nodes: attempts, and fields for people to read.
 _UNSEEN = dict.fromkeys(
     (
         "alive", "present", "unshipped", "troubles", "unanswered", "free_bytes", "cpu_load", "memory_load",
@@ -53,20 +53,20 @@ _SLOTS, _BROWSERS = node_resource(""), browser_resource("")
 
 class Failure(NamedTuple):
     why: str
-    #: When the failed work was begun. Of all work that was begun before a failure was known, one failure counts.
+    #: When the failed work was begun. All failures of work that was begun before a failure was known count as one.
     began_at: datetime
-    #: The job, if it may have been the job's fault.
+    #: The job, if the failure may have been its fault.
     job_id: str | None = None
-    #: Seconds.
+    #: In seconds.
     longest_rest: float = MAX_REST_SECONDS
 
 
 class Load(NamedTuple):
     """How busy a node's machine is: shares, 0 to 1; `None` if the node does not say."""
 
-    #: Of its processors' time since the last sign of life.
+    #: The share of its processors' time since the last heartbeat.
     cpu_load: float | None = None
-    #: Of its memory.
+    #: The share of its memory.
     memory_load: float | None = None
 
 
@@ -81,47 +81,47 @@ class Node(BaseModel, extra="ignore", populate_by_name=True):
     max_slots: int
     #: How many of its slots may drive a browser; 0 without one.
     max_render_slots: int = 0
-    #: Not stored here: how many of its slots, and of its browsers, attempts hold (`gateway/nodes/holds.py`).
+    #: How many of its slots, and of its browsers, attempts hold. Not stored here, but in `gateway/nodes/holds.py`.
     used_slots: int = 0
     used_render_slots: int = 0
     #: How many attempts have ever held one of its slots.
     taken_slots: int = 0
-    #: When the last of them that is over gave its slot back.
+    #: When an attempt that was over last gave its slot back.
     freed_at: datetime | None = None
     #: Attempts whose started mark is locked: their processes are alive.
     alive: list[str] = Field(default_factory=list)
     #: Attempts on the node, alive or not, whose end MongoDB has not acknowledged.
     present: list[str] = Field(default_factory=list)
-    #: How many attempts there are not shipped in full: `present`, and those whose files are still on their way.
+    #: How many attempts on the node are not shipped in full: `present`, and those whose files are still on their way.
     #: Absent if its tailer is too old to report it.
     unshipped: int | None = None
     heartbeat_at: datetime
-    #: When the tailer that beats now was started.
+    #: When its present tailer was started.
     beating_since: datetime
     #: Set while the node rests after a failure, without new work: the time of its next probe. A successful probe
     #: removes it.
     rest_until: datetime | None = None
     #: Failures in a row, since the last success.
     failures: int = 0
-    #: When the last of them was, why it failed, and when the first was.
+    #: When the last failure was, why the node failed, and when the first failure was.
     failed_at: datetime | None = None
     failure: str | None = None
     failing_since: datetime | None = None
-    #: The last few jobs that failed there: no job counts twice.
+    #: The last few jobs that failed there, so that no job counts twice.
     failed_jobs: list[str] = Field(default_factory=list)
-    #: The attempt on probation: while there are failures, the last one that was put there. The next waits for its
-    #: end.
+    #: While there are failures: the last attempt that was put there, on probation. The next one waits for its end.
     trial: str | None = None
-    #: Not stored: whether that attempt still holds its slot.
+    #: Whether the attempt on probation still holds its slot. Not stored.
     is_tried: bool = False
     #: Since when it is offered no new work because an operator has drained it.
     draining_since: datetime | None = None
-    #: Not stored: whether `SCRAPYD_URL` lets it have work.
+    #: Whether `SCRAPYD_URL` lets it have work. Not stored.
     listed: bool = True
     version: str = ""
-    #: The protocols that it speaks (`outbox.PROTOCOLS`). Nodes of 0.1.0 do not say.
+    #: The protocols that it speaks (`outbox.PROTOCOLS`). Nodes of 0.1.0 do not report them.
     protocols: frozenset[int] = frozenset({1})
-    #: When it said so: with its last sign of life, or it was a tailer before this one, which is of 0.1.0.
+    #: When it reported them. If this differs from `heartbeat_at`, an earlier tailer did, and the present one is of
+    #: 0.1.0.
     protocols_at: datetime | None = None
     free_bytes: int | None = None
     #: See `Load`.
@@ -133,15 +133,15 @@ class Node(BaseModel, extra="ignore", populate_by_name=True):
     eggs: list[Egg] = Field(default_factory=list)
     #: Attempts whose files cannot be read there, and why.
     troubles: list[str] = Field(default_factory=list)
-    #: Seconds that its machine's clock was ahead of MongoDB's at its last sign of life.
+    #: Seconds that its machine's clock was ahead of MongoDB's at its last heartbeat.
     clock_ahead: float = 0.0
-    #: When it gave that sign, as it wrote beside it, and the seconds that MongoDB's answers to its tailer take. A
+    #: The time of the heartbeat that reported this, and the seconds that MongoDB's answers to its tailer took. A
     #: tailer of 0.2.0 writes neither.
     round_trip: tuple[datetime, float] | None = None
-    #: Calls of its tailer that had not been answered by then.
+    #: Calls of its tailer that had not been answered at its last heartbeat.
     unanswered: list[Unanswered] = Field(default_factory=list)
-    #: Id of the folder (`instance_of`) of the machine that has the name; absent if its tailer is too old to report
-    #: it.
+    #: Id of the node's folder (`instance_of`), which identifies the machine that has the name; absent if its tailer
+    #: is too old to report it.
     instance: str | None = None
     #: URL of another machine that was refused because it uses the same name, and when it was last refused.
     rival_url: str | None = None
@@ -178,14 +178,15 @@ class Node(BaseModel, extra="ignore", populate_by_name=True):
         waits = [f"crawls that run there: {self.used_slots}"] if self.used_slots else []
         if unshipped:
             waits.append(f"crawls that are not shipped in full: {unshipped}")
-        # what it said before is older than what was put there last, or than the files that its last crawl has left
+        # an earlier heartbeat may not report the last attempt that was put there, or the files that its crawl has
+        # left
         since = self.draining_since
         if since is None or self.heartbeat_at <= max(since, self.freed_at or since):
             waits.append(f"a sign of life (the last one was at {to_iso(self.heartbeat_at)})")
         return waits
 
     def speaks(self, protocol: int) -> bool:
-        """Whether it understands work of this protocol: it speaks that, or a newer one that is spoken here."""
+        """Whether it understands work of this protocol: it speaks this one, or a newer one that is known here."""
         return any(one >= protocol for one in self.protocols & PROTOCOLS)
 
     @property
@@ -219,14 +220,14 @@ class NodeStore:
         self._holds = HoldStore(database, clock)
         self._clock = clock
         self._list = node_list
-        #: Another object after each write of this process.
+        #: Replaced by a new object after each write of this process.
         self._last_write = object()
-        #: After which write, and when, nodes were read for `lately`; and these.
+        #: The nodes that were last read for `lately`: the last write before that, the time, and the nodes.
         self._kept: tuple[object, datetime, list[Node]] | None = None
 
     @contextmanager
     def _writing(self) -> Iterator[MongoCollection[Document]]:
-        """The collection, for a write of this process. What was read before its end is read anew by the next look."""
+        """The collection, for a write of this process. After the write, `lately` reads the nodes anew."""
         try:
             yield self._nodes
         finally:
@@ -255,8 +256,8 @@ class NodeStore:
         instance: str | None = None,
         succeeds: datetime | None = None,
     ) -> bool:
-        """Register the node, or renew what it reports of itself. Returns whether it was unknown. Raises
-        `NameTakenError` where another `instance` has the name, unless that gave its last sign of life at `succeeds`.
+        """Register the node, or renew what it reports about itself. Returns whether it was unknown. Raises
+        `NameTakenError` if another `instance` has the name, unless that one's last heartbeat was at `succeeds`.
         """
         lists = {"alive": list(alive), "present": list(present), "troubles": list(troubles)}
         kind = {"url": url, "max_slots": max_slots, "version": version, "protocols": sorted(protocols)}
@@ -277,7 +278,7 @@ class NodeStore:
     def _register(self, node: str, said: Document, instance: str | None, succeeds: datetime | None) -> bool:
         query: Document = {"_id": node}
         now = self._clock()
-        # a tailer of 0.1.0 that takes over sets neither: what stands there is not its own then
+        # a tailer of 0.1.0 that takes over does not set `protocols_at`, which then shows that it is of an earlier one
         said |= {"heartbeat_at": now, "protocols_at": now, "clock_ahead": seconds_ahead(now)}
         said["round_trip"] = [now, round_trip(self._nodes.database)]
         if instance is not None:
@@ -291,13 +292,15 @@ class NodeStore:
             return True
 
     def _succeed(self, node: str, last: datetime, said: Document) -> bool:
-        """Take over the name, not the failures, if its owner gave no sign of life since `last`; whether it did."""
+        """Take over the name, but not the failures, if its owner's last heartbeat was at `last`. Returns whether it
+        did.
+        """
         update = {"$set": said, "$unset": {**_FAILURES, "rival_url": "", "rival_at": ""}}
         with self._writing() as nodes:
             return nodes.update_one({"_id": node, "heartbeat_at": last}, update).matched_count == 1
 
     def _refuse(self, node: str, url: str) -> None:
-        """Raises `NameTakenError`, and notes the rival in the node's document."""
+        """Note the rival in the node's document, and raise `NameTakenError`."""
         rival = {"rival_url": url, "rival_at": self._clock()}
         with self._writing() as nodes:
             owner = nodes.find_one_and_update({"_id": node}, {"$set": rival})
@@ -306,13 +309,13 @@ class NodeStore:
 
     @state_change("nodes.took_egg")
     def took_egg(self, node: str, egg: Egg) -> None:
-        """The node has just taken the egg, which its next heartbeat will report: it may get work for it at once."""
+        """Add an egg that the node has just taken, before its next heartbeat reports it: it may get work at once."""
         with self._writing() as nodes:
             nodes.update_one({"_id": node}, {"$addToSet": {"eggs": list(egg)}})
 
     def all(self, *, attempts: bool = True, held: Iterable[Held] | None = None) -> list[Node]:
-        """All nodes, with the number of their used slots, which is taken from `held` if that is given. Without
-        `attempts` the lists of attempts are left out.
+        """All nodes, with the number of their used slots, from `held` if that is given. Without `attempts`, the lists
+        of attempts are left out.
         """
         fields = None if attempts else {"alive": 0, "present": 0}
         known = None if held is None else {one.resource: one for one in held}
@@ -320,11 +323,11 @@ class NodeStore:
         return [self._on_list(node) for node in self._documents.many(self._with_usage(found, known))]
 
     def lately(self, *, anew: bool = False) -> list[Node]:
-        """All nodes as a worker chooses among them: as they were at most `KEPT` ago, read anew after a write of this
-        process or if `anew` is set, and with the slots that are used now. Fields that have no part in the choice are
-        left out.
+        """All nodes, for a worker that chooses among them: as they were at most `KEPT` ago, or read anew after a
+        write of this process or if `anew` is set, and with the slots that are used now. Fields that the choice does
+        not need are left out.
 
-        A choice by what has changed since does no harm: a full or a drained node gives no hold.
+        A choice by outdated data does no harm, because nobody can take a hold on a full or a drained node.
         """
         nodes = self._kept_nodes()
         if anew or nodes is None:
@@ -359,7 +362,7 @@ class NodeStore:
         return self._nodes.find_one({"$or": failing}, {"_id": 1}) is not None
 
     def names(self) -> set[str]:
-        """The names of all nodes, also of those that cannot be read."""
+        """The names of all nodes, including those whose documents cannot be read."""
         return set(self._nodes.distinct("_id"))
 
     def get(self, node: str) -> Node | None:
@@ -385,14 +388,14 @@ class NodeStore:
         return documents
 
     def _on_list(self, node: Node) -> Node:
-        """The node, which knows now whether it is on the list."""
+        """Set whether the node is on the list, and return it."""
         node.listed = self._list.has(node.url)
         return node
 
     @state_change("nodes.try")
     def begin_trial(self, node: Node, attempt: str) -> bool:
-        """Put the node on probation with this attempt; returns whether this was done. It is not if the node has
-        failed, or was given another attempt, since it was read.
+        """Put the node on probation with this attempt. Returns whether this was done: it is not if the node has
+        failed or got another attempt since it was read.
         """
         unchanged = {"failed_at": _same(node.failed_at), "trial": _same(node.trial)}
         with self._writing() as nodes:
@@ -400,8 +403,9 @@ class NodeStore:
 
     @state_change("nodes.forget")
     def forget(self, node: Node) -> bool:
-        """Delete the node, unless it has given a sign of life since it was read; returns whether it is gone."""
-        # a new node of this name is not drained; first, because nobody would open it after a crash in between
+        """Delete the node, unless it has sent a heartbeat since it was read. Returns whether it is gone."""
+        # a new node of this name is not drained. This comes first, because after a crash in between nobody would do
+        # it
         self._holds.open(node_resource(node.id))
         with self._writing() as nodes:
             nodes.delete_one({"_id": node.id, "heartbeat_at": node.heartbeat_at})
@@ -419,7 +423,7 @@ class NodeStore:
 
     @state_change("nodes.failed")
     def failed(self, node: Node, failure: Failure) -> bool:
-        """Count the failure, and let the node rest; whether no other process did so since it was read."""
+        """Count the failure, and let the node rest. Returns false if another process did so since it was read."""
         now = self._clock()
         known = failure.job_id is not None and failure.job_id in node.failed_jobs
         failures = max(1, node.failures if known else node.failures + 1)
@@ -438,24 +442,24 @@ class NodeStore:
 
     @state_change("nodes.succeeded")
     def succeeded(self, node: str, began_at: datetime) -> bool:
-        """Forget its failures if the last of them was before `began_at`; returns whether there were any."""
+        """Forget the node's failures if the last of them was before `began_at`. Returns whether there were any."""
         query = {"_id": node, "failed_at": {"$lt": began_at}}
         with self._writing() as nodes:
             return nodes.update_one(query, {"$unset": _FAILURES}).matched_count == 1
 
     @state_change("nodes.returned")
     def returned(self, node: Node) -> bool:
-        """End the rest of a node that has answered a probe; whether it rested. Its failures are remembered."""
+        """End the rest of a node that answered a probe. Its failures are remembered. Returns whether it rested."""
         query = {"_id": node.id, "rest_until": _same(node.rest_until)}
         with self._writing() as nodes:
             return nodes.update_one(query, {"$unset": {"rest_until": "", "trial": ""}}).matched_count == 1
 
     @state_change("nodes.drain")
     def drain(self, node: str) -> Node | None:
-        """Offer it no new work from now on; `None` if there is no such node."""
+        """Offer the node no new work from now on. `None` if there is no such node."""
         if self.get(node) is None:
             return None
-        # workers that have read the node before this can put nothing there any more
+        # after this, workers that have read the node earlier can put nothing there either
         self._holds.close(node_resource(node))
         with self._writing() as nodes:
             nodes.update_one(
