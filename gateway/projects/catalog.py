@@ -1,4 +1,4 @@
-"""What can be asked for: projects, versions, spiders and their parameters; and whether a crawl may run as asked."""
+"""What a request can name: projects, versions, spiders and their parameters; and whether a crawl can run as asked."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from gateway.projects.environment import ProjectEnvironment
 from gateway.projects.versions import ProjectVersions, VersionStore
 from gateway.stores.mongo import mongo_errors
 
-#: Schemas whose validators are kept; each spider of each version has one.
+#: How many schemas' validators are kept in memory; each spider of each version has a schema.
 _KEPT_VALIDATORS = 256
-#: Characters of a value, and of a whole message, that are repeated to the sender.
+#: The most characters of a value, and of a whole message, that an error repeats to the sender.
 _SHOWN_VALUE = 100
 _SHOWN_MESSAGE = 400
 _URL = "http-url"
 
 
 def _check_pattern(_validator: object, pattern: str, value: object, _schema: object) -> Iterator[ValidationError]:
-    """By RE2: a deployed project's schema may have a pattern on which Python's own engine never ends."""
+    """Match the pattern with RE2, because Python's own engine may never end on a pattern of a deployed project."""
     if isinstance(value, str):
         try:
             fits = compile_pattern(pattern).search(value)
@@ -53,7 +53,7 @@ _Validator = validators.extend(Draft202012Validator, {"pattern": _check_pattern}
 
 
 class ParameterCheck:
-    """Checks parameters against schemas, formats included. URLs must also lead where a crawl may go."""
+    """Checks parameters against schemas, including formats. URLs must also lead to allowed addresses."""
 
     def __init__(self, allowed_networks: Iterable[Network] = ()) -> None:
         self._allowed = tuple(allowed_networks)
@@ -66,7 +66,7 @@ class ParameterCheck:
     def check(self, params: dict[str, Any], schema: dict[str, Any]) -> None:
         """Raises `InvalidRequestError`, or `ForbiddenAddressError` for a URL, that names the field.
 
-        Only the first fault is looked for: finding all of them would take as long as the sender likes.
+        It stops at the first fault, because the sender could make a search for all of them take very long.
         """
         try:
             error = next(self._validator(orjson.dumps(schema)).iter_errors(params), None)
@@ -80,13 +80,13 @@ class ParameterCheck:
         Draft202012Validator.check_schema(loaded)
         anchors = {f"#/$defs/{name}" for name in loaded.get("$defs", {})}
         if not anchors.issuperset(_references(loaded)):
-            # jsonschema would fetch a remote one
+            # jsonschema would fetch a remote reference
             raise SchemaError("it refers to something outside of it")
         validator: Draft202012Validator = _Validator(loaded, format_checker=self._formats)
         return validator
 
     def _check_text(self, name: str, value: object) -> bool:
-        # a value of another type is the matter of `type` in the schema
+        # `type` in the schema decides about values of other types
         if isinstance(value, str):
             FORMATS[name](value)
             if name == _URL:
@@ -106,10 +106,10 @@ def _references(schema: Any) -> Iterator[Any]:
 
 
 def _culprit(error: ValidationError) -> ValidationError:
-    """What is really wrong with a value that may be one thing or another.
+    """The real fault of a value for which a schema has alternatives.
 
     "Is not valid under any of the given schemas" helps no client. The alternative that was meant is the one whose
-    type fits what was sent (and whose tag fits, where objects are told apart by a constant).
+    type fits the value (and whose tag fits, if a constant tells the objects apart).
     """
     while error.context:
         branches: dict[Any, list[ValidationError]] = defaultdict(list)
@@ -175,18 +175,18 @@ def _shown(value: Any) -> str:
 
 # --- projects, their versions and their spiders
 
-#: Seconds after which all is read again though nothing was deployed: nodes of 0.2.0 and older do not increase the
-#: revision when they publish their spiders.
+#: Seconds after which everything is read again, even if nothing was deployed: nodes of 0.2.0 and older do not
+#: increase the revision when they publish their spiders.
 _REFRESH_SECONDS = 30.0
-#: Oldest list, in seconds, that a refusal may rest on: what such a node has just published must not be called
-#: unknown, but a client that asks for nonsense must not make everything be read each time.
+#: Greatest age, in seconds, of a list by which a request is refused: a spider that such a node has just published
+#: must not be called unknown, but requests for nonsense must not make everything be read each time.
 _REFUSAL_MAX_AGE = 2.0
-#: Names in one refusal.
+#: How many names a refusal lists.
 _MOST_NAMES = 50
 
 
 def project_name(name: str | None) -> str:
-    """Our own project's name is `discoverybot` in the API; Scrapyd and scrapy.cfg call it `default`."""
+    """The stored name: our own project is `discoverybot` in the API; Scrapyd and scrapy.cfg call it `default`."""
     return DEFAULT_PROJECT if not name or name.lower() in {"discoverybot", DEFAULT_PROJECT} else name
 
 
@@ -194,16 +194,16 @@ class Project(NamedTuple):
     """One deployed project. Our own has no versions."""
 
     name: str
-    #: What a crawl that names no version gets.
+    #: The version of a crawl that names none.
     latest: str | None
-    #: What was the latest before; `None` where there is nothing to go back to.
+    #: The version that was the latest before; `None` if there is none to go back to.
     previous: str | None
     #: In the order in which they were deployed.
     versions: tuple[str, ...]
 
 
 class _Listing:
-    """All that can be run, as of one moment, by its names. Exactly one version is each project's latest, whatever the
+    """All projects and spiders as of one moment, by name. Exactly one version is each project's latest, whatever the
     nodes report.
     """
 
@@ -241,16 +241,16 @@ class _Listing:
         return [self._projects[name] for name in sorted(self._projects)]
 
     def project(self, name: str) -> Project | None:
-        """If none has exactly this name, the first one that differs in case only."""
+        """The project with this name, or else the first one whose name differs only in case."""
         alike = (one for one in sorted(self._projects) if one.lower() == name.lower())
         return self._projects.get(name if name in self._projects else next(alike, name))
 
     def find(self, spec: CrawlSpec) -> SpiderInfo | None:
-        """What a pinned `spec` would run."""
+        """The spider that a pinned `spec` would run."""
         return self._by_key.get((spec.project, spec.version, spec.spider))
 
     def having(self, spider: str, version: str | None = None) -> list[str]:
-        """The projects that have the spider in this version, or in their latest."""
+        """The projects that have the spider in this version, or, without one, in their latest."""
         found = self._by_name.get(spider, ())
         return sorted(
             {info.project for info in found if (_match(version, (info.version or "",)) if version else info.latest)}
@@ -270,7 +270,7 @@ class SpiderCatalog:
     _lock: threading.Lock = field(init=False, factory=threading.Lock)
     _read_at: float = field(init=False, default=float("-inf"))
     _listing: _Listing = field(init=False, factory=_Listing)
-    #: Which deployments the listing has.
+    #: The revision as of which the listing was read.
     _revision: int = field(init=False, default=-1)
     _failed_at: float = field(init=False, default=float("-inf"))
 
@@ -278,10 +278,10 @@ class SpiderCatalog:
         self._parameters = ParameterCheck(self._allowed_networks)
 
     def _at_most(self, max_age: float) -> _Listing:
-        """Every known spider of every version, as of at most `max_age` seconds ago.
+        """A listing that is at most `max_age` seconds old.
 
-        A caller that waits for another caller's read fails with it: otherwise each, one after the other, would wait
-        as long.
+        If a caller waits for another one's read and that fails, both fail. Otherwise all waiting callers would try
+        one after the other, and each would wait as long.
         """
         asked_at = self._monotonic()
         with self._lock:
@@ -289,12 +289,12 @@ class SpiderCatalog:
                 if self._failed_at > asked_at:
                     raise ConnectionFailure("the spiders could not be read")
                 self._listing = self._read()
-                # read for each request until a node has published our own spiders: it may be the first to see them
+                # until a node has published our own spiders, read for each request: it may be the first to find them
                 self._read_at = self._monotonic() if self._listing.has_ours else float("-inf")
             return self._listing
 
     def _current(self) -> _Listing:
-        """The same, with every deployment that was answered before this call. Raises PyMongo's errors."""
+        """A listing with every deployment that was answered before this call. Raises PyMongo's errors."""
         revision = self._versions.revision()
         with self._lock:
             if self._revision != revision:
@@ -303,7 +303,7 @@ class SpiderCatalog:
 
     def _read(self) -> _Listing:
         try:
-            # the number first: what is deployed while the rest is read makes the list be read again
+            # the revision first, so that a deployment while the rest is read makes the next call read again
             revision = self._versions.revision()
             listing = _Listing(self._store.all(), self._versions.all())
         except PyMongoError:
@@ -315,7 +315,7 @@ class SpiderCatalog:
     def select(
         self, *, project: str | None = None, version: str | None = None, name: str | None = None
     ) -> list[SpiderInfo]:
-        """The spiders that fit."""
+        """The spiders of this project and version with this name; an argument that is `None` allows all."""
         return [
             info
             for info in self._current().infos
@@ -329,7 +329,7 @@ class SpiderCatalog:
         return self._current().projects
 
     def project(self, name: str) -> Project:
-        """Raises `ProjectNotFoundError`, `StartingError`, `UnavailableError`."""
+        """The project with this name. Raises `ProjectNotFoundError`, `StartingError`, `UnavailableError`."""
         try:
             with mongo_errors():
                 return self._find_project(project_name(name))[0]
@@ -341,15 +341,15 @@ class SpiderCatalog:
         return DEFAULT_PROJECT in self._listing.having(spider)
 
     def project_of(self, spider: str, version: str | None = None) -> str:
-        """The project of a request that names none: ours if it has the spider; else the only one that has it, in this
-        version or its latest.
+        """The project of a request that names none: ours if it has the spider, or else the only one that has it, in
+        this version or in its latest.
 
         Raises `InvalidRequestError` that names the projects if several have it, and the spiders if none has;
         `StartingError`, `UnavailableError`.
         """
         with mongo_errors():
             found = self._current().having(spider, version) or self._fresh().having(spider, version)
-            # a version that is not there is refused by its own name
+            # if only the version is missing, the refusal will name the version
             found = found or self._listing.having(spider)
             if not found:
                 raise self._unknown_anywhere(spider)
@@ -368,12 +368,12 @@ class SpiderCatalog:
         self._require_published(self._listing)
         infos = [info for info in self._listing.infos if info.latest]
         own = {info.name for info in infos if info.project == DEFAULT_PROJECT}
-        # ours first: there may be thousands of others
+        # our own first, because there may be thousands of others
         return _unknown("spider", spider, [*sorted(own), *sorted({info.name for info in infos} - own)])
 
     def pin(self, spec: CrawlSpec) -> CrawlSpec:
-        """`spec` with its project's name as it is spelled there, and with the exact version to run. So every attempt
-        runs the same code, and the same request is another one after a new deployment.
+        """`spec` with its project's name as that is spelled, and with the exact version to run. So every attempt runs
+        the same code, and after a new deployment the same request counts as a different one.
 
         Our own project has no versions: nothing is looked up. Raises `InvalidRequestError` that names the field and
         lists what exists, `UnavailableError`.
@@ -391,7 +391,7 @@ class SpiderCatalog:
         return spec.model_copy(update={"project": project.name, "version": version, "replaced": replaced})
 
     def check(self, spec: CrawlSpec) -> None:
-        """Whether the spider of a pinned `spec` exists and takes these parameters and start URLs.
+        """Check that the spider of a pinned `spec` exists and takes its parameters and start URLs.
 
         Raises `InvalidRequestError` that names the field and lists what exists, `ForbiddenAddressError`,
         `StartingError`.
@@ -406,7 +406,7 @@ class SpiderCatalog:
         _check_domains(spec.start_urls, info)
 
     def require(self, spec: CrawlSpec) -> SpiderInfo:
-        """What a pinned `spec` would run. Raises `InvalidRequestError` as `check` does."""
+        """The spider that a pinned `spec` would run. Raises `InvalidRequestError` as `check` does."""
         info = self._at_most(_REFRESH_SECONDS).find(spec) or self._fresh().find(spec)
         if info is None:
             raise self._refusal(spec)
@@ -422,7 +422,7 @@ class SpiderCatalog:
 
     def _require_published(self, listing: _Listing) -> None:
         """Raises `StartingError` if no node has published spiders yet: until then no name is called unknown."""
-        # spiders of our own project are on nodes only; those of kept eggs may be known before there are any nodes
+        # only nodes publish spiders of our own project; those of stored eggs may be known before there are nodes
         if not listing.has_ours and not self._store.nodes():
             raise StartingError
 
@@ -441,7 +441,7 @@ class SpiderCatalog:
 
 
 def _match(version: str, versions: Iterable[str]) -> str | None:
-    """The one of `versions` that is meant: a node replaces characters that do not belong in a file's name by `_`."""
+    """The one of `versions` that is meant; a node replaces characters that a file's name must not have with `_`."""
     spellings = (version, re.sub(r"[^A-Za-z0-9_.+-]", "_", version))
     return next((one for one in spellings if one in versions), None)
 
@@ -455,7 +455,7 @@ def _unknown(field: str, name: str, known: Iterable[str], where: str = "") -> In
 
 def _check_domains(urls: Iterable[str], info: SpiderInfo) -> None:
     """Refuse URLs outside of the spider's domains: it would fetch them, and then drop every link on them silently."""
-    # Scrapy ignores URLs and ports, which some spiders name there
+    # Scrapy ignores domains that are really URLs or have a port, as some spiders' do
     domains = {ascii_host(domain.lower()) for domain in info.allowed_domains if not set(domain) & set("/:")}
     if not domains:
         return
@@ -468,7 +468,7 @@ def _check_domains(urls: Iterable[str], info: SpiderInfo) -> None:
 
 
 def _host_and_parents(url: str) -> Iterator[str]:
-    """`a.b.c`, `b.c`, `c`."""
+    """The host of the URL and its parent domains: `a.b.c`, `b.c`, `c`."""
     name = ascii_host((urlsplit(url).hostname or "").rstrip(".")).lower()
     while name:
         yield name
@@ -500,7 +500,7 @@ def _check_free_form(params: dict[str, Any], info: SpiderInfo) -> None:
             raise InvalidRequestError(f"params.{name}", "a deployed spider's parameters are strings")
 
 
-# --- which fetch options cannot be met, as far as this is known before anything is fetched
+# --- refuses fetch options that cannot be met, as far as that is known before anything is fetched
 
 PROXY = "fetch.proxy"
 
@@ -545,22 +545,24 @@ class WorkCheck:
             yield functools.partial(check_url, "webhook_url", url, self._allowed_networks)
 
     def pin(self, spec: CrawlSpec) -> CrawlSpec:
-        """The crawl as it would be run now."""
+        """`spec` with the exact version that would run now."""
         return self._catalog.pin(spec)
 
     def means(self, pinned: CrawlSpec) -> None:
-        """Check that its spider takes it, that a node could run it, and that it may have its settings."""
+        """Check that the crawl's spider takes its parameters, that a node could run it, and that its settings are
+        allowed.
+        """
         self._catalog.check(pinned)
         self._browser(pinned)
         self._environment.check(pinned)
 
     def still_means(self, spec: CrawlSpec) -> None:
-        """The same for the crawl of a job that has run: its version must be there."""
+        """As `means`, for the crawl of a job that has run before: only its version and a browser must still exist."""
         self._catalog.require(spec)
         self._browser(spec)
 
     def _browser(self, spec: CrawlSpec) -> None:
-        """Not every node has one."""
+        """Check that a living node has a browser, if the crawl needs one."""
         if not spec.renders:
             return
         now = self._clock()
@@ -573,5 +575,5 @@ class WorkCheck:
 
 
 def unpinned(spec: CrawlSpec, pinned: CrawlSpec) -> CrawlSpec:
-    """What each of many runs begins with: the latest version of its time, unless the request named a version."""
+    """The spec for repeated runs: each takes the version that is then the latest, unless the request named one."""
     return pinned.model_copy(update={"version": pinned.version if spec.version else None, "replaced": None})

@@ -1,4 +1,4 @@
-"""Deployed eggs: what is kept of them, and which egg counts if a node has another one than the kept one."""
+"""Deployed eggs: their storage, and which egg counts if a node has a different one than the stored one."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from gateway.crash_points import state_change
 from gateway.stores.documents import Documents, reader, text
 from gateway.stores.mongo import Document, Repeating
 
-#: Largest egg, in bytes, that the gateway takes and that is kept.
+#: Largest egg, in bytes, that the gateway accepts and stores.
 MAX_EGG = 64 << 20
-#: Projects and versions that may stand in the name of a file.
+#: Names of projects and versions that can be part of a file's name.
 _PROJECT = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_ .-]{0,98}[A-Za-z0-9_-])?")
 _VERSION = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,99}")
 
@@ -37,13 +37,13 @@ class Content(NamedTuple):
 
     #: New for each upload, so that a reader of the old content never meets the new one.
     id: str
-    #: Hexadecimal.
+    #: In hexadecimal digits.
     sha256: str
     size: int
 
 
 class KeptEgg(NamedTuple):
-    """What MongoDB has of one version."""
+    """What MongoDB stores about one version."""
 
     egg: Egg
     #: `None`: the version was deleted, and must not come back from a node that missed that.
@@ -63,10 +63,10 @@ class EggOnNode(NamedTuple):
 
 
 class Standing(StrEnum):
-    """What becomes of an egg that a node has."""
+    """How an egg on a node compares with the stored one."""
 
     AGREED = "agreed"
-    #: Deployed on this node, by Scrapyd's own tools: from now on it is the kept one.
+    #: It was deployed on this node with Scrapyd's own tools, so from now on it is the stored one.
     NEWER = "newer"
     #: The version was deployed anew while the node was away.
     REPLACED = "replaced"
@@ -75,8 +75,8 @@ class Standing(StrEnum):
 
 
 def standing(on_node: EggOnNode, kept: KeptEgg | None, known: Collection[str]) -> Standing:
-    """`known` holds the SHA-256 of eggs that were agreed on with this node or delivered to it: any other egg was
-    deployed there since. If nothing is known of the node, the file's age decides.
+    """What holds for the node's egg. `known` holds the SHA-256 of eggs that were agreed on with this node or
+    delivered to it: any other egg was deployed there since. If nothing is known of the node, the file's age decides.
     """
     if kept is None:
         return Standing.NEWER
@@ -89,16 +89,16 @@ def standing(on_node: EggOnNode, kept: KeptEgg | None, known: Collection[str]) -
 
 
 def is_file_name(egg: Egg) -> bool:
-    """Whether its project and version can be those of a file; `../../x` cannot."""
+    """Whether its project and version can be part of a file's name; `../../x` cannot."""
     return bool(_PROJECT.fullmatch(egg.project) and _VERSION.fullmatch(egg.version))
 
 
 # --- eggs: every version that was deployed is kept, so that it can be delivered to a node that lacks it.
 #
-# Chunks of a content are written first, under an id of their own that no version names. Then one write lets the
-# version's document name them. Chunks that no version names for long were left by a process that died.
+# The chunks of a content are written first, with a new content id that no version names yet. Then one write puts this
+# id into the version's document. Chunks that no version names for long were left by a process that died.
 
-#: Bytes of an egg in one document.
+#: How many bytes of an egg one document has.
 CHUNK = 4 << 20
 _INFOS = TypeAdapter(list[SpiderInfo])
 
@@ -128,7 +128,7 @@ class EggStore:
 
     @state_change("eggs.write")
     def write(self, path: Path) -> Content:
-        """Keep the bytes of `path`; no version names them yet. Raises `EggTooLargeError`, `OSError`."""
+        """Store the bytes of `path`; no version names them yet. Raises `EggTooLargeError`, `OSError`."""
         content_id, digest, size = uuid.uuid4().hex, hashlib.sha256(), 0
         with os.fdopen(open_file(path), "rb") as file:
             if os.fstat(file.fileno()).st_size > MAX_EGG:
@@ -142,7 +142,7 @@ class EggStore:
 
     @state_change("eggs.put")
     def put(self, egg: Egg, content: Content, before: KeptEgg | None, spiders: Sequence[SpiderInfo] = ()) -> bool:
-        """Make this the version's content, unless that has changed since `before` was read; whether it was done."""
+        """Make this the version's content, unless it has changed since `before` was read. Returns whether it did."""
         document: Document = {
             "project": egg.project,
             "version": egg.version,
@@ -160,7 +160,7 @@ class EggStore:
 
     @state_change("eggs.describe")
     def describe(self, egg: Egg, content: Content, spiders: Sequence[SpiderInfo]) -> None:
-        """Write down which spiders are in this content."""
+        """Store which spiders are in this content."""
         query = {"_id": _egg_name(egg), "content.id": content.id}
         self._eggs.update_one(query, {"$set": {"spiders": _dumped(spiders)}})
 
@@ -172,7 +172,7 @@ class EggStore:
 
     @state_change("eggs.lose")
     def lose(self, kept: KeptEgg) -> None:
-        """Forget a damaged egg: it is kept anew from the next node that has it."""
+        """Forget a damaged egg. It is stored again from the next node that has it."""
         self._eggs.delete_one({"_id": _egg_name(kept.egg), "content.id": _content_id(kept)})
 
     @state_change("eggs.discard")
@@ -184,13 +184,13 @@ class EggStore:
         return self.find([egg]).get(egg)
 
     def find(self, eggs: Iterable[Egg]) -> dict[Egg, KeptEgg]:
-        """Those of them that are kept, or were deleted."""
+        """Those of the eggs that are stored, or were deleted."""
         found = self._eggs.find({"_id": {"$in": [_egg_name(egg) for egg in eggs]}})
         return {kept.egg: kept for kept in self._kept.many(found)}
 
     def described(self, known: Collection[DescribedEgg] = ()) -> list[DescribedEgg]:
-        """Every version, with its spiders as far as they are known. What an earlier call has returned is not read
-        again: one content always has the same spiders, and there may be thousands.
+        """Every version, with its spiders as far as they are known. Spiders that are in `known`, from an earlier
+        call, are not read again: a content always has the same spiders, and there may be thousands.
         """
         by_content = {one.content_id: one for one in known if one.spiders}
         same = list(self._eggs.find({"content.id": {"$in": list(by_content)}}, {"content.id": 1})) if known else []
@@ -216,7 +216,9 @@ class EggStore:
 
     @state_change("eggs.sweep")
     def sweep(self, before: datetime) -> int:
-        """Remove older chunks that no version names; how many. None while one is unreadable: they may be its."""
+        """Remove older chunks that no version names, and return their number. While a version cannot be read, none
+        are removed, because they may be its chunks.
+        """
         kept = [kept for _, kept in self._kept.each(self._eggs.find({"content": {"$ne": None}}))]
         if None in kept:
             return 0
@@ -254,17 +256,17 @@ def read_described(document: Document) -> DescribedEgg:
 
 
 def _dumped(spiders: Sequence[SpiderInfo]) -> str | None:
-    # as text: the keys of JSON Schemas may not be stored everywhere
+    # stored as text, because not every database takes the keys of JSON Schemas
     return _INFOS.dump_json(list(spiders)).decode() if spiders else None
 
 
-# --- which egg each node has of each version, and how its delivery there has gone
+# --- which egg of each version each node has, and how its delivery to the node has gone
 
-#: Longest delivery of a version to a node: for so long no other process begins one.
+#: Longest delivery of a version to a node. During this time no other process begins one.
 LEASE = timedelta(seconds=150)
-#: What a killed worker was delivering may still arrive for so long after the lease.
+#: For this long after the lease, an egg that a killed worker was delivering may still arrive.
 _LATE = timedelta(minutes=3)
-#: SHA-256 that are remembered while an egg is on its way.
+#: How many SHA-256 are remembered while an egg is on its way.
 _REMEMBERED = 8
 
 
@@ -274,21 +276,21 @@ class EggCopy(BaseModel):
     node: str
     project: str
     version: str
-    #: SHA-256 of the file that is there; `None` where there is none (yet).
+    #: SHA-256 of the file on the node; `None` if there is none (yet).
     has: str | None = None
     #: SHA-256 of eggs that were agreed on with the node, or delivered to it.
     known: list[str] = Field(default_factory=list)
     #: The node's egg must be replaced or removed.
     outdated: bool | None = None
     leased_until: datetime | None = None
-    #: When the first delivery since the last success or refusal began. 0.2.0 does not say.
+    #: When the first delivery since the last success or refusal began. 0.2.0 does not store it.
     begun_at: datetime | None = None
-    #: SHA-256 of the egg that the fields below are about.
+    #: SHA-256 of the egg to which the fields below refer.
     sha256: str | None = None
-    #: It is not delivered before then.
+    #: The egg is not delivered before this time.
     not_before: datetime | None = None
     failures: int = 0
-    #: Why the node did not take it.
+    #: Why the node did not take the egg.
     message: str | None = None
 
     @property
@@ -297,11 +299,11 @@ class EggCopy(BaseModel):
 
     @property
     def begun(self) -> datetime | None:
-        """Since when the egg is on its way there; `None` if it is not."""
+        """Since when the egg is on its way to the node; `None` if it is not."""
         return self.begun_at or (self.leased_until and self.leased_until - LEASE)
 
     def waits(self, now: datetime, sha256: str | None) -> bool:
-        """Whether nothing may be delivered there now."""
+        """Whether this egg must not be delivered to the node now."""
         if self.leased_until is not None and self.leased_until > now:
             return True
         return self.sha256 == sha256 and self.not_before is not None and self.not_before > now
@@ -317,7 +319,7 @@ class EggCopies:
 
     @state_change("egg_copies.agree")
     def agree(self, node: str, egg: Egg, sha256: str) -> None:
-        """Note that the node has the kept egg."""
+        """Note that the node has the stored egg."""
         settled = {**_about(node, egg), "has": sha256, "known": [sha256]}
         passing = ("outdated", "leased_until", "begun_at", "sha256", "not_before", "failures", "message")
         nothing = dict.fromkeys(passing, "")
@@ -339,7 +341,7 @@ class EggCopies:
 
     @state_change("egg_copies.gone")
     def gone(self, node: str, egg: Egg) -> None:
-        """Note that the node has the egg no longer."""
+        """Note that the node no longer has the egg."""
         self._copies.delete_one({"_id": _copy_name(node, egg), "leased_until": None})
         self._copies.update_one({"_id": _copy_name(node, egg)}, {"$unset": {"has": "", "outdated": ""}})
 
@@ -348,7 +350,9 @@ class EggCopies:
 
     @state_change("egg_copies.outdate")
     def outdate(self, egg: Egg, sha256: str) -> None:
-        """The version has this content now: every node that has another one must get it, and no work until then."""
+        """Mark the copies with another content than this new one as outdated: their nodes get no work until they have
+        the new content.
+        """
         query = {"project": egg.project, "version": egg.version, "has": {"$nin": [None, sha256]}}
         Repeating(self._copies).update_many(query, {"$set": {"outdated": True}})
 
@@ -377,8 +381,8 @@ class EggCopies:
 
     @state_change("egg_copies.brought")
     def brought(self, copy: EggCopy, sha256: str | None, quiet_until: datetime) -> None:
-        """Note that the node has taken the egg; the node reports it by itself before `quiet_until`."""
-        # that an egg is gone, the node must find by itself
+        """Note that the node has taken the egg, or removed it. The node itself reports that before `quiet_until`."""
+        # that an egg is gone is recorded only when the node reports it
         here = {"has": sha256} if sha256 else {}
         changes: Document = {
             "$set": {"sha256": sha256, "not_before": quiet_until, **here},
@@ -391,7 +395,7 @@ class EggCopies:
         self, copy: EggCopy, sha256: str | None, message: str, not_before: datetime, *, goes_on: bool = False
     ) -> None:
         """Note that the node has not taken the egg; it is tried again at `not_before`. If it `goes_on`, the node
-        needs no more than time.
+        has not failed, but needs more time.
         """
         changes: Document = {
             "$set": {
@@ -406,11 +410,11 @@ class EggCopies:
 
     @state_change("egg_copies.forget")
     def forget(self, nodes: Iterable[str]) -> None:
-        """Forget the copies of all nodes but these."""
+        """Forget the copies of all nodes except these."""
         Repeating(self._copies).delete_many({"node": {"$nin": list(nodes)}})
 
     def outdated(self) -> list[EggCopy]:
-        """Those that must be replaced or removed."""
+        """The copies that must be replaced or removed."""
         return self._documents.many(self._copies.find({"outdated": True}))
 
     def of_egg(self, egg: Egg) -> dict[str, EggCopy]:
@@ -431,16 +435,16 @@ def _leased(copy: EggCopy) -> Document:
     return {"_id": _copy_name(copy.node, copy.egg), "leased_until": copy.leased_until}
 
 
-# --- what can be run: each node's catalogue of spiders and the schemas of their parameters; and what kept eggs have
+# --- what can be run: the spiders of each node and of the stored eggs, with the schemas of their parameters
 
 #: The document of the collection `project_versions` that counts changes. No project can have a slash in its name.
 REVISION = "/"
 
 
 class Revision:
-    """A number that every change of what can be run raises. Who has read the spiders can tell by it, with one small
-    query, whether anything was deployed or published since: so a deployment that has been answered counts at once, in
-    every process.
+    """A number that every deployment and publication of spiders increases. With one small query for it, a process
+    learns whether the spiders that it has read are outdated. So a deployment counts in every process as soon as it is
+    answered.
     """
 
     def __init__(self, database: Database[Document]) -> None:
@@ -460,7 +464,7 @@ class SpiderStore:
         self._spiders = database["spiders"]
         self._documents = Documents(self._spiders, self._read)
         self._eggs = EggStore(database)
-        #: What was read last, so that what has not changed is not parsed again: by its text, and by its content.
+        #: The spiders that were read last, by their text and by their content, so that they are not parsed again.
         self._read_before: dict[str, SpiderInfo] = {}
         self._described_before: list[DescribedEgg] = []
         self._revision = Revision(database)
@@ -468,9 +472,9 @@ class SpiderStore:
 
     @state_change("spiders.publish")
     def publish(self, node: str, infos: Sequence[SpiderInfo]) -> None:
-        """Replace the spiders that `node` can run. Only texts that differ are written: there may be thousands, and a
-        node publishes all of them when it starts, and again if it was cut short. Schemas are kept as they are: their
-        `$ref` and `$defs` keys may be stored since MongoDB 5, but not in every tool, hence the JSON text.
+        """Replace the spiders that `node` can run. Only texts that differ are written, because there may be
+        thousands, and a node publishes all of them when it starts, and again after an interruption. Schemas are
+        stored as JSON text: MongoDB takes their keys `$ref` and `$defs` since version 5, but not every tool does.
         """
         now, has_changed = self._clock(), False
         stored = {one["_id"]: one.get("info") for one in self._spiders.find({"node": node}, {"info": 1})}
@@ -483,16 +487,16 @@ class SpiderStore:
                 has_changed = True
         if stored:
             Repeating(self._spiders).delete_many({"_id": {"$in": list(stored)}})
-        # also where the text is the same: another node, which is older, may have published its own since
+        # also for unchanged texts, because an older node may have published its own since
         Repeating(self._spiders).update_many({"node": node}, {"$set": {"published_at": now}})
         if has_changed or stored:
             self._revision.increase()
 
     def all(self) -> list[SpiderInfo]:
-        """Every spider once, by the description that was published last: a dead node may have an older release of
-        ours. The spiders of an egg that no node has any more stay as last described, because the egg can be delivered
-        to another node. The spiders of a deleted version are left out, though a dead node may have it. By project,
-        name and version.
+        """Every spider once, ordered by project, name and version, with the description that was published last,
+        because a dead node may have an older release of ours. The spiders of a stored egg that no node has stay as
+        last described, because the egg can be delivered again. The spiders of a deleted version are left out, even if
+        a dead node still has it.
         """
         kept = self._described_before = self._eggs.described(self._described_before)
         deleted = {described.egg for described in kept if described.content_id is None}
@@ -509,8 +513,8 @@ class SpiderStore:
         return self._read_before.get(document["info"]) or read_spider(document)
 
     def nodes(self) -> set[str]:
-        """The nodes that have published something."""
-        # one that is no name is noted where the spiders are read
+        """The names of the nodes that have published spiders."""
+        # a value that is no text is reported when the spiders are read
         return {node for node in self._spiders.distinct("node") if isinstance(node, str)}
 
 

@@ -1,7 +1,7 @@
-"""What a project gives to its crawls: variables of their environment, some of them secret, and settings of Scrapy.
+"""What a project gives its crawls: environment variables, some of them secret, and settings of Scrapy.
 
 Secrets are sealed (AES-256-GCM) with a key that is not in the database. Only the gateway and workers have it: a
-worker opens the secrets of an attempt when it posts the attempt to a node, and hands them over beside the spec.
+worker opens an attempt's secrets when it posts the attempt to a node, and sends them beside the spec.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from gateway.errors import ConflictError, InvalidRequestError, SecretsKeyError, 
 from gateway.stores.documents import Documents, reader
 from gateway.stores.mongo import Document, mongo_errors
 
-#: Rounds in which others may change the same project first.
+#: How often a change is tried if others change the same project first.
 _MAX_ROUNDS = 20
 
 # --- secrets
@@ -45,8 +45,8 @@ _NONCE_BYTES = 12
 
 
 class SecretBox:
-    """Seals and opens secrets. A sealed one names its key, and opens only as the variable that it was sealed for: a
-    copy of it under another project or name does not open.
+    """Seals and opens secrets. A sealed secret names its key, and opens only as the variable for which it was sealed:
+    a copy under another project or name does not open.
     """
 
     def __init__(self, keys: Callable[[], Sequence[str]]) -> None:
@@ -54,13 +54,15 @@ class SecretBox:
         self._keys = keys
 
     def seal(self, project: str, name: str, value: str) -> str:
-        """Raises `SecretsKeyError` if there is no key."""
+        """The sealed value. Raises `SecretsKeyError` if there is no key."""
         key, nonce = self._keys()[0], os.urandom(_NONCE_BYTES)
         content = _cipher(key).encrypt(nonce, value.encode(), _owner(project, name))
         return f"{_FORMAT}.{key_id(key)}.{base64.urlsafe_b64encode(nonce + content).decode()}"
 
     def open(self, project: str, name: str, sealed: str) -> str:
-        """Raises `SecretsKeyError` that names the variable and the key, and says nothing of the value."""
+        """The value. Raises `SecretsKeyError`, which names the variable and the key, and reveals nothing of the
+        value.
+        """
         _, wanted, content = sealed.split(".")
         key = next((key for key in self._keys() if key_id(key) == wanted), None)
         if key is None:
@@ -83,7 +85,7 @@ class SecretBox:
 
 
 def key_id(key: str) -> str:
-    """Tells keys apart, and nothing else of them."""
+    """A short id of the key, which reveals nothing else of it."""
     return hashlib.sha256(b"discoverybot key id\0" + key.encode()).hexdigest()[:8]
 
 
@@ -99,13 +101,13 @@ def _owner(project: str, name: str) -> bytes:
 
 
 class Variable(BaseModel):
-    """Either `value` or, of a secret, `sealed`."""
+    """A variable. It has either `value` or, if it is secret, `sealed`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     value: str | None = Field(default=None, repr=False)
     sealed: str | None = Field(default=None, repr=False)
-    #: Bytes of its value in JSON.
+    #: The size of its value in JSON, in bytes.
     size: int
     updated_at: datetime
 
@@ -120,14 +122,14 @@ class ProjectConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     id: str = Field(alias="_id")
-    #: One more with each change.
+    #: It grows by one with each change.
     rev: int = 0
     env: dict[str, Variable] = Field(default_factory=dict)
-    #: JSON: names of classes have dots in them, which MongoDB's field names must not have.
+    #: JSON text, because names of classes have dots, which MongoDB's field names must not have.
     settings_json: str = "{}"
-    #: Settings, beside the harmless ones of Scrapy, that any crawl may set.
+    #: Settings that any crawl may set, in addition to the harmless ones of Scrapy.
     opened: tuple[str, ...] = ()
-    #: Variables that any crawl may set. No others: one could make a spider send a secret elsewhere.
+    #: The only variables that any crawl may set, because others could make a spider send a secret elsewhere.
     opened_env: tuple[str, ...] = ()
 
     @property
@@ -145,7 +147,7 @@ class ProjectStore:
         self._documents = Documents(self._projects, reader(ProjectConfig))
 
     def get(self, project: str) -> ProjectConfig:
-        """Empty for a project that has nothing. Raises `UnreadableError`."""
+        """The project's variables and settings; empty if it has none. Raises `UnreadableError`."""
         name = project.lower()
         document = self._projects.find_one({"_id": name})
         return self._documents.one(document) if document else ProjectConfig(id=name)
@@ -160,7 +162,7 @@ class ProjectStore:
 
     @state_change("projects.put")
     def put(self, config: ProjectConfig) -> bool:
-        """Store the next revision; returns whether it was the next one."""
+        """Store this revision. Returns false if it is not the one after the stored revision."""
         document = config.model_dump(by_alias=True, exclude_none=True)
         query = {"_id": config.id, "rev": config.rev - 1}
         try:
@@ -175,15 +177,15 @@ class ProjectStore:
 
 
 class NewVariable(NamedTuple):
-    #: `None`: the value that it has stays.
+    #: `None`: the variable keeps its value.
     value: str | None
     secret: bool = False
 
 
 class HandedOver(NamedTuple):
-    """What an attempt is given besides the work that was asked for."""
+    """The variables and settings that an attempt gets with its spec."""
 
-    #: Opened secrets are in it: it is never written or logged.
+    #: It contains opened secrets, so it is never stored or logged.
     env: dict[str, str]
     settings: dict[str, Any]
 
@@ -201,7 +203,7 @@ class ProjectEnvironment:
             return self._store.get(_deployed(project))
 
     def set(self, project: str, name: str, value: str, *, secret: bool) -> ProjectConfig:
-        """Set one variable. What was secret stays secret, or its name would tell others where to look."""
+        """Set one variable. A variable that was secret stays secret."""
 
         def change(config: ProjectConfig) -> dict[str, NewVariable]:
             kept = {each: NewVariable(None, one.is_secret) for each, one in config.env.items()}
@@ -211,11 +213,11 @@ class ProjectEnvironment:
         return self._change_env(project, change)
 
     def replace(self, project: str, variables: Mapping[str, NewVariable]) -> ProjectConfig:
-        """Set all variables: those that are not named are removed, those without a value keep the one they have."""
+        """Set all variables. Those that are not named are removed; those without a value keep their present one."""
         return self._change_env(project, lambda _: variables)
 
     def unset(self, project: str, name: str) -> ProjectConfig:
-        """Raises `VariableNotFoundError`."""
+        """Remove one variable. Raises `VariableNotFoundError`."""
 
         def change(config: ProjectConfig) -> dict[str, NewVariable]:
             if name not in config.env:
@@ -227,7 +229,7 @@ class ProjectEnvironment:
     def set_settings(
         self, project: str, settings: Mapping[str, Any], opened: Sequence[str] = (), opened_env: Sequence[str] = ()
     ) -> ProjectConfig:
-        """Replace the project's settings, and what its crawls may set: settings and variables."""
+        """Replace the project's settings, and the names of the settings and variables that its crawls may set."""
         for field, names in (("settings", settings), ("open", dict.fromkeys(opened))):
             try:
                 check_settings(names)
@@ -242,7 +244,9 @@ class ProjectEnvironment:
         return self._change(project, lambda _: {"settings_json": text, **lists})
 
     def seal_anew(self) -> int:
-        """Seal with the first key every secret that is not; returns how many were. Older keys can go then."""
+        """Seal every secret of an older key with the first key; older keys can be removed then. Returns how many
+        secrets were sealed anew.
+        """
         count = 0
         for present in self._store.all():
             if old := self._sealed_anew(present):
@@ -251,7 +255,7 @@ class ProjectEnvironment:
         return count
 
     def check(self, spec: CrawlSpec) -> None:
-        """Whether a crawl may have its own settings and variables."""
+        """Check that the crawl may have its own settings and variables."""
         if spec.env and spec.project == DEFAULT_PROJECT:
             raise InvalidRequestError("env", "our own spiders read no variables: leave it out, or use params")
         doubtful = [name for name, value in spec.settings.items() if refused_run_setting(name, value)]
@@ -271,9 +275,9 @@ class ProjectEnvironment:
             raise InvalidRequestError(f"env.{closed[0]}", message)
 
     def handed_over(self, spec: CrawlSpec) -> HandedOver:
-        """The project's variables and settings, and over them the crawl's, with all secrets opened."""
+        """The project's variables and settings, overridden by the crawl's, with all secrets opened."""
         if spec.project == DEFAULT_PROJECT:
-            # nothing is kept for our own project, so nothing is asked of MongoDB
+            # nothing is stored for our own project, so MongoDB is not asked
             return HandedOver({}, spec.settings)
         config = self._store.get(spec.project)
         env = {name: self._opened(config, name) for name in config.env if name not in spec.env}
@@ -293,7 +297,9 @@ class ProjectEnvironment:
         return self._change(project, lambda config: {"env": self._made(config, wanted(config))})
 
     def _made(self, config: ProjectConfig, wanted: Mapping[str, NewVariable]) -> dict[str, Variable]:
-        """No secret is opened for it: without its key, one can still be replaced and removed."""
+        """The stored form of the variables. No secret is opened, so even without its key one can be replaced or
+        removed.
+        """
         given = {name: new.value or "" for name, new in wanted.items()}
         try:
             check_variables(given, MAX_PROJECT_BYTES)
@@ -343,7 +349,7 @@ def _deployed(project: str) -> str:
 
 
 def _invalid(field: str, error: ValueError) -> InvalidRequestError:
-    """The message begins with the name at fault, if one is."""
+    """The refusal of a value. The error's message begins with the wrong name, if there is one."""
     name, separator, problem = str(error).partition(": ")
     if separator and name.isupper():
         return InvalidRequestError(f"{field}.{name}", problem)

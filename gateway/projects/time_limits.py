@@ -1,4 +1,4 @@
-"""How long an attempt may take: as its request says, else as its project says, up to what the operator allows."""
+"""How long an attempt may take: as its request says, or else its project, up to the limit that the operator sets."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from gateway.projects.catalog import SpiderCatalog
 from gateway.projects.environment import ProjectEnvironment
 
 _SETTING = "CLOSESPIDER_TIMEOUT"
-#: Seconds that a crawl has which ends itself then, so that it is not stopped at the same moment.
+#: Additional seconds for a crawl that ends itself at a time limit, so that it is not stopped at the same moment.
 _TO_END = 60
 
 
 def check_timeout(asked: int, ceiling: int) -> None:
-    """Raises `InvalidRequestError`."""
+    """Raises `InvalidRequestError` if the time limit is above the ceiling."""
     if asked > ceiling:
         raise InvalidRequestError("timeout", f"at most {ceiling} s are allowed here (JOB_MAX_TIMEOUT)")
 
 
 @define(eq=False, repr=False, slots=False)
 class TimeLimits:
-    """In seconds."""
+    """The time limits of crawls, in seconds."""
 
     _catalog: SpiderCatalog
     _environment: ProjectEnvironment
@@ -30,13 +30,14 @@ class TimeLimits:
     _job_max_timeout: int
 
     def of(self, spec: CrawlSpec) -> int:
-        """Of a deployed spider's crawl whose request says nothing: the default, or longer if it ends itself later.
+        """The limit for a crawl of a deployed spider if its request names none: the default, or more if the crawl
+        ends itself later than that.
 
         Raises `UnavailableError`, `StartingError`.
         """
         try:
             info = self._catalog.require(self._catalog.pin(spec))
-        except InvalidRequestError:  # what is wrong with it is said when it is submitted
+        except InvalidRequestError:  # the submission reports what is wrong with it
             return self._job_timeout
         ends = [spec.settings.get(_SETTING), self._environment.get(info.project).settings.get(_SETTING), info.timeout]
         end = next((seconds for one in ends if (seconds := _seconds(one))), 0)
@@ -44,7 +45,7 @@ class TimeLimits:
 
 
 def _seconds(value: object) -> int:
-    """0 for none, and for what is no number."""
+    """The value as whole seconds; 0 if there is none, or if it is no number."""
     try:
         return int(float(str(value)))
     except (ValueError, OverflowError):

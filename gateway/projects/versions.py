@@ -1,4 +1,4 @@
-"""Which version of each project is the latest: the one that was deployed last, or to which somebody has gone back."""
+"""The latest version of each project: the one that was deployed last, or to which somebody has gone back."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from gateway.projects.eggs import REVISION, Content, EggCopies, EggStore, KeptEg
 from gateway.stores.documents import Documents
 from gateway.stores.mongo import Document
 
-#: Versions of one project that are remembered; those of longer ago are in the order of their names.
+#: How many versions of a project are remembered; older ones are in the order of their names.
 _REMEMBERED = 1000
-#: Rounds in which two deployments may change the same project.
+#: How often a change is tried if other deployments change the same project first.
 _MAX_ROUNDS = 20
 
 
@@ -31,23 +31,25 @@ class ProjectVersions(NamedTuple):
     project: str
     #: In the order in which they were deployed.
     deployed: tuple[str, ...] = ()
-    #: The last one is the latest; going back takes it away.
+    #: Versions that were made the latest, in this order; the last one is the latest, and going back removes it.
     history: tuple[str, ...] = ()
-    #: Versions that were deployed with several contents, and how often another one has come.
+    #: Versions that were deployed again with another content, and how often.
     replaced: tuple[tuple[str, int], ...] = ()
     rev: int = 0
 
     def order(self, versions: Iterable[str]) -> list[str]:
-        """Sorts them by their deployment, the first one first; versions from before this was noted come by name."""
+        """The versions in the order of their deployment. Those that were deployed before this was recorded come
+        first, by name.
+        """
         places = {version: place for place, version in enumerate(self.deployed)}
         return sorted(oldest_first(versions), key=lambda version: places.get(version, -1))
 
     def latest(self, versions: Iterable[str]) -> str | None:
-        """The latest one of those that are there."""
+        """The latest one of the existing `versions`."""
         return next(reversed(self._history(versions)), None)
 
     def previous(self, versions: Iterable[str]) -> str | None:
-        """The one of those that are there to which one would go back."""
+        """The one of the existing `versions` to which a step back leads."""
         return next(iter(self._history(versions)[-2:-1]), None)
 
     def _history(self, versions: Iterable[str]) -> list[str]:
@@ -68,7 +70,9 @@ class ProjectVersions(NamedTuple):
         )
 
     def with_latest(self, version: str) -> ProjectVersions:
-        """Going back forgets what was the latest since: the next step back leads to what was before."""
+        """Make the version the latest. Going back to it forgets the versions that were the latest since, so that the
+        next step back leads to the one before it.
+        """
         if version not in self.history:
             return self._replace(history=_moved(version, self.history))
         return self._replace(history=self.history[: self.history.index(version) + 1])
@@ -86,8 +90,8 @@ def _moved(version: str, versions: Iterable[str]) -> tuple[str, ...]:
 
 
 def oldest_first(versions: Iterable[str]) -> list[str]:
-    """By their names, as Scrapyd sorts them: 1.10 comes after 1.9."""
-    # by text first: 1.0 and 1.0.0 are equal, and shall not change places from one answer to the next
+    """The versions sorted by name, as Scrapyd sorts them: 1.10 comes after 1.9."""
+    # by text first, because 1.0 and 1.0.0 are equal as versions, and their order must not change between answers
     by_name = sorted(versions)
     try:
         return sorted(by_name, key=Version)
@@ -96,7 +100,7 @@ def oldest_first(versions: Iterable[str]) -> list[str]:
 
 
 class VersionStore:
-    """Every change also increases the `Revision`."""
+    """The collection `project_versions`. Every change also increases the `Revision`."""
 
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._projects = database["project_versions"]
@@ -146,8 +150,8 @@ class VersionStore:
         return bool(result.matched_count or result.upserted_id)
 
     def _of_before(self, project: str) -> ProjectVersions:
-        """A project whose versions were deployed before this was noted: the highest name was the latest."""
-        # what lies between is every `_id` that begins with the project and a slash
+        """The versions of a project that was deployed before this was recorded: the highest name is the latest."""
+        # these are all ids that begin with the project and a slash, because `0` follows `/` in ASCII
         query = {"_id": {"$gt": f"{project}/", "$lt": f"{project}0"}, "content": {"$ne": None}}
         versions = oldest_first(found["version"] for found in self._eggs.find(query, {"version": 1}))
         return ProjectVersions(project, tuple(versions), tuple(versions))
@@ -159,12 +163,14 @@ def _read(document: Document) -> ProjectVersions:
     return ProjectVersions(document["_id"], deployed, history, replaced, document["rev"])
 
 
-# --- releases: what a deployment changes, no matter who made it: the kept egg, the nodes that lack it, the latest
+# --- releases: what every deployment changes: the stored egg, the nodes that lack it, and the latest version
 
 
 @define(eq=False, repr=False, slots=False)
 class Releases:
-    """Once a method has returned, the next crawl that is asked for goes by it, in every process and on every node."""
+    """Deploys and removes versions. Once a method has returned, it holds for the next crawl, in every process and on
+    every node.
+    """
 
     _eggs: EggStore
     _copies: EggCopies
@@ -172,7 +178,7 @@ class Releases:
 
     def release(self, egg: Egg, content: Content, before: KeptEgg | None, spiders: Sequence[SpiderInfo] = ()) -> bool:
         """Make this the version's content, and the version the latest, unless the version has changed since `before`
-        was read; whether it was done.
+        was read. Returns whether it was done.
         """
         if not self._eggs.put(egg, content, before, spiders):
             return False
@@ -182,7 +188,7 @@ class Releases:
         return True
 
     def repeat(self, egg: Egg, sha256: str) -> None:
-        """The kept egg was deployed again, or whoever deployed it died before all was written."""
+        """Record that the stored egg was deployed again; this also completes a deployment whose process died."""
         self._deployed(egg, sha256, other_content=False)
 
     def _deployed(self, egg: Egg, sha256: str, *, other_content: bool) -> None:
@@ -204,7 +210,7 @@ class Releases:
         return self._versions.change(egg.project, lambda versions: versions.with_latest(egg.version))
 
     def roll_back(self, project: str, known: Sequence[str]) -> ProjectVersions:
-        """Make the one of the `known` versions the latest that was it before. Raises `ConflictError`."""
+        """Make the one of the `known` versions the latest that was the latest before. Raises `ConflictError`."""
 
         def decide(versions: ProjectVersions) -> ProjectVersions:
             before = versions.previous(known)
