@@ -1,4 +1,4 @@
-"""What became of the occurrences of many schedules between two times, and those that are still to come."""
+"""The past and coming occurrences of many schedules between two times."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from gateway.schedules.store import LedgerStore, ScheduleFilter, ScheduleStore
 from gateway.stores.documents import cursor_of
 from gateway.stores.mongo import mongo_errors
 
-#: The longest time between the two, in days.
+#: The longest time between the two times, in days.
 MAX_DAYS = 31
-#: Occurrences of one schedule, past and coming each: a run each hour for a week, wherever its days begin and end.
+#: The most past, and the most coming, occurrences of one schedule: enough for hourly runs in a week of any time zone.
 MAX_OCCURRENCES = 200
-#: Seconds after which a page ends: cron may name a day that comes once in 28 years.
+#: Seconds after which a page ends, because cron can name a day that comes once in 28 years.
 SECONDS = 2.0
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 class Past(NamedTuple):
     entry: LedgerEntry
-    #: Of the occurrence's job; `None` if it did not run, or if its job was deleted.
+    #: The status of the occurrence's job; `None` if it did not run, or if its job was deleted.
     status: JobStatus | None
 
 
 class Row(NamedTuple):
-    """One schedule. Of more than `MAX_OCCURRENCES`, the newest past ones and the next coming ones are there."""
+    """One schedule, with at most `MAX_OCCURRENCES` of its newest past and as many of its next occurrences."""
 
     schedule: Schedule
     #: The newest first.
@@ -48,7 +48,7 @@ class CalendarPage(NamedTuple):
     now: datetime
     rows: list[Row]
     next: str | None
-    #: Single crawls that wait for their time, the next first; on the first page alone.
+    #: Single crawls that wait for their start time, the next first; only on the first page.
     single: list[ListedJob]
     is_single_cut: bool
 

@@ -1,4 +1,4 @@
-"""Edits of schedules. Once the gateway has answered an edit, nothing of an older revision runs any more."""
+"""Edits of schedules. Once the gateway has answered an edit, no occurrence of an older revision runs any more."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gateway.schedules.schedule import Overlap, Schedule, ScheduleState, Timing
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.stores.mongo import Document, mongo_errors
 
-#: Rounds in which edits and beats may overtake each other; more rounds mean that something else is wrong.
+#: How many rounds edits and beats may overtake each other; more rounds mean that something else is wrong.
 _MAX_ROUNDS = 20
 _EDITABLE = frozenset({"name", "crawl", "timing", "overlap", "catch_up", "max_runs", "fingerprint", "live_key"})
 
@@ -46,9 +46,10 @@ class ScheduleEdits:
     _clock: Clock = utc_now
 
     def edit(self, schedule_id: str, changes: dict[str, Any], *, rev: int | None = None) -> Schedule:
-        """`changes` by field names of `Schedule`: `name`, `crawl`, `timing`, `overlap`, `catch_up`, `max_runs`,
-        `fingerprint`, `live_key`; `None` removes the field. With `rev`, the edit is made only if the schedule is
-        still in that revision. Occurrences stay, even those that are due, unless the timing changes.
+        """Change the schedule. `changes` are values by field names of `Schedule`: `name`, `crawl`, `timing`,
+        `overlap`, `catch_up`, `max_runs`, `fingerprint`, `live_key`; `None` removes the field. With `rev`, the edit
+        is made only if the schedule is still in that revision. Occurrences stay, even those that are due, unless the
+        timing changes.
 
         Raises `InvalidRequestError`, `LiveTwinError`, `ScheduleChangedError` if the schedule is no longer in revision
         `rev`, and `ScheduleEndedError` if it has ended.
@@ -65,7 +66,7 @@ class ScheduleEdits:
         return self._change(schedule_id, edited)
 
     def pause(self, schedule_id: str) -> Schedule:
-        """Raises `ScheduleEndedError`. A schedule that is paused already does not change."""
+        """Pause the schedule, unless it is paused already. Raises `ScheduleEndedError`."""
 
         def paused(schedule: Schedule) -> Document | None:
             if schedule.state is ScheduleState.PAUSED:
@@ -86,7 +87,7 @@ class ScheduleEdits:
         return self._change(schedule_id, resumed)
 
     def cancel(self, schedule_id: str) -> Schedule:
-        """A schedule that has ended already does not change."""
+        """End the schedule, unless it has ended already."""
 
         def cancelled(schedule: Schedule) -> Document | None:
             if schedule.state is ScheduleState.ENDED:
@@ -131,7 +132,7 @@ class ScheduleEdits:
         return schedule, order
 
     def touch(self, *, site: str | None = None, target: str | None = None) -> None:
-        """What these schedules run has changed: after this call no occurrence runs with the old content."""
+        """Note that these schedules' runs have new content. After this call no occurrence runs with the old one."""
         if touched := self._schedules.touch(site=site, target=target):
             self._settle(touched)
 
@@ -163,7 +164,9 @@ class ScheduleEdits:
     def _change(
         self, schedule_id: str, decide: Callable[[Schedule], Document | None], *, also_ended: bool = False
     ) -> Schedule:
-        """`decide` returns the changes, or `None` if they were made before, by a request that may have died since."""
+        """Make the changes that `decide` returns; it returns `None` if an earlier request, which may have died since,
+        has made them.
+        """
         for _ in range(_MAX_ROUNDS):
             schedule = self._schedules.get(schedule_id)
             if schedule.state is ScheduleState.ENDED and not also_ended:
@@ -216,8 +219,8 @@ class ScheduleChanges:
     _clock: Clock = utc_now
 
     def apply(self, schedule_id: str, change: Change) -> Schedule:
-        """The changed schedule. Raises `InvalidRequestError`, `ForbiddenAddressError`, `LiveTwinError`,
-        `ScheduleChangedError`, `ScheduleEndedError`.
+        """Make the change, and return the schedule. Raises `InvalidRequestError`, `ForbiddenAddressError`,
+        `LiveTwinError`, `ScheduleChangedError`, `ScheduleEndedError`.
         """
         return self._edit(schedule_id, lambda schedule: self._changes(schedule, change), change.rev)
 
@@ -228,12 +231,13 @@ class ScheduleChanges:
         return self._own(schedule_id, self._edits.resume)
 
     def run_now(self, schedule_id: str) -> Job:
-        """Also allowed for the schedule of a site, because it does not change the schedule."""
+        """Start a run now. This is also allowed for the schedule of a site, as it does not change the schedule."""
         with mongo_errors():
             return self._edits.run_now(schedule_id)
 
     def cancel(self, schedule_id: str) -> Schedule:
-        """No further run begins; none does if it was cancelled before: whoever got no answer asks again.
+        """End the schedule, so that no further run begins. A schedule that was cancelled before is returned as it is,
+        because a client that got no answer asks again.
 
         Raises `ScheduleEndedError` if the schedule has ended otherwise.
         """
@@ -263,7 +267,7 @@ class ScheduleChanges:
     def _edit(
         self, schedule_id: str, changes_of: Callable[[Schedule], dict[str, Any]], rev: int | None = None
     ) -> Schedule:
-        """Edit only the revision that was read, so that no other change is undone."""
+        """Change only the revision that was read, so that no other change is undone."""
         with mongo_errors():
             for _ in range(_MAX_ROUNDS):
                 schedule = self._schedules.get(schedule_id)
@@ -323,7 +327,7 @@ def _timing(schedule: Schedule, change: Change) -> dict[str, Any]:
 
 
 def check_ahead(schedule_at: datetime, now: datetime) -> None:
-    """Raises `InvalidRequestError`."""
+    """Raises `InvalidRequestError` if the time is not in the future, or too far ahead."""
     if schedule_at <= now:
         raise errors.InvalidRequestError("schedule_at", f"must be in the future; it is {to_iso(now)} now")
     if schedule_at.year >= LAST_YEAR:
@@ -331,7 +335,7 @@ def check_ahead(schedule_at: datetime, now: datetime) -> None:
 
 
 def require_own(schedule: Schedule) -> CrawlOrder:
-    """What the schedule runs. Raises `ConflictError` if it belongs to a site or one of its targets."""
+    """The order of the schedule. Raises `ConflictError` if the schedule belongs to a site or one of its targets."""
     if schedule.crawl is None:
         kept_by = f"target {schedule.target!r} of site" if schedule.target else "site"
         raise errors.ConflictError(f"this schedule belongs to {kept_by} {schedule.site!r}: change that instead")

@@ -45,7 +45,7 @@ from gateway.schedules.store import Advance, LedgerStore, ScheduleStore
 
 log = structlog.get_logger()
 
-#: Rounds in which beats and edits may overtake each other; more rounds mean that something else is wrong.
+#: How many rounds beats and edits may overtake each other; more rounds mean that something else is wrong.
 _MAX_ROUNDS = 20
 _KINDS = {Decision.RUN: LedgerKind.FIRED, Decision.SKIP: LedgerKind.SKIPPED, Decision.MISS: LedgerKind.MISSED}
 
@@ -63,7 +63,7 @@ class HeldJob(NamedTuple):
 
     @classmethod
     def of(cls, job: Job) -> HeldJob | None:
-        """`None` if the job is not held (any more)."""
+        """The job with its occurrence; `None` if the job is not held (any more)."""
         if job.slot is None or job.held is None or job.schedule_id is None:
             return None
         return cls(job, job.slot, job.held, job.schedule_id)
@@ -90,7 +90,9 @@ class Promotion:
     _clock: Clock = utc_now
 
     def settle(self, jobs: Iterable[Job], known: Mapping[str, Schedule] | None = None) -> Settled:
-        """`known`: the schedules as read before the jobs were inserted. They are only used for a compare-and-set."""
+        """Promote or remove these held jobs. `known`: the schedules as read before the jobs were inserted; they are
+        only used for a compare-and-set.
+        """
         settled = Settled([], [], [], [])
         held = [one for job in jobs if (one := HeldJob.of(job))]
         if known and held:
@@ -194,7 +196,7 @@ class Promotion:
                 self.note(self._run(rev, [one.job for one in group], settled, by_hand=by_hand))
 
     def _run(self, rev: int, jobs: Sequence[Job], settled: Settled, *, by_hand: bool) -> Sequence[Job]:
-        """Promote the jobs. Returns those that run; none if another process has promoted them all, and so goes on."""
+        """Promote the jobs. Returns those that run; none if another process has promoted them all and continues."""
         names = [job.id for job in jobs]
         promoted = self._occurrences.promote(names, rev, by_hand=by_hand)
         if promoted < len(jobs):
@@ -242,7 +244,7 @@ def _verdict(one: HeldJob, schedules: Mapping[str, Schedule]) -> OccurrenceVerdi
 
 #: How many schedules one write fires, and how many jobs one write promotes.
 BATCH = 500
-#: A job that is held for longer than this was left by a process that died, or waits.
+#: A job that is held for longer than this was left by a process that died, or by one that waits.
 LEFT_OVER = timedelta(seconds=1)
 #: Seconds between two looks at such jobs, and between two looks at runs that the ledger may lack.
 LEFT_OVER_SECONDS, UNNOTED_SECONDS = 3.0, 10.0
@@ -250,7 +252,7 @@ LEFT_OVER_SECONDS, UNNOTED_SECONDS = 3.0, 10.0
 TICK_BUDGET = 1.5
 #: A schedule whose user has reached a quota is not fired again before this time has passed.
 QUOTA_REST = timedelta(seconds=5)
-#: Schedules that are still due are counted up to this.
+#: Up to how many schedules that are still due are counted.
 _MAX_COUNTED = 10_000
 
 
@@ -293,7 +295,7 @@ class Scheduling:
         promoted, passed = [], []
         if scheduled is not None and scheduled <= now:
             promoted = self._promote(now)
-            # less than a full batch: any job that is still due cannot be read, so only later ones count
+            # after less than a full batch, a job that is still due cannot be read, so only later ones count
             scheduled = self._occurrences.next_scheduled(after=now if len(promoted) < BATCH else None)
         if next_run is not None and next_run <= now:
             passed = self._fire_due(now, settled)
@@ -356,8 +358,8 @@ class Scheduling:
         return self._promotion.settle(jobs, known)
 
     def decide(self, schedules: Sequence[Schedule], end: float = float("inf")) -> list[Job]:
-        """The held jobs of the due occurrences; at least one, and no more after `end`, because it takes time to count
-        what was missed for months. Writes nothing.
+        """The held jobs of the due occurrences. After `end` no further job is made, except the first, because it
+        takes time to count the occurrences that were missed in months. Writes nothing.
         """
         now = self._clock()
         orders = orders_of(self._orders, schedules)
@@ -423,14 +425,16 @@ def _decided(
 
 
 def _after_a_rest(schedule: Schedule, at: datetime, now: datetime) -> OccurrencePlan:
-    """This occurrence replaces those of the next seconds, which would be refused too and delay other schedules."""
+    """Skip this occurrence and those of the next seconds, which would be refused, too, and delay other schedules."""
     until = now + QUOTA_REST
     missed = count_due(schedule.id, schedule.timing, at, until)
     return OccurrencePlan(Decision.SKIP, missed, following(schedule.id, schedule.timing, at, until))
 
 
 def _is_before(run: EarlierRun, schedule: Schedule) -> bool:
-    """A held run counts only if the present revision decided about it, and it is not the due occurrence itself."""
+    """Whether the run is an earlier one. A held run is only if the present revision decided about it, and if it is
+    not the due occurrence itself.
+    """
     if run.held_by is None:
         return True
     own = schedule.next_at and occurrence_id(schedule.id, schedule.next_at)

@@ -1,4 +1,4 @@
-"""What a request for a crawl would be answered, and when and where the crawl would run, without asking for it.
+"""The answer that a request for a crawl would get, and when and where the crawl would run, without submitting it.
 
 The checks and searches are those of the submissions. Nothing is written, claimed or counted.
 """
@@ -35,7 +35,7 @@ from gateway.stores.mongo import mongo_errors
 
 Answer = TypeVar("Answer")
 
-#: Coming runs that a forecast shows.
+#: How many coming runs a forecast shows.
 MOST_RUNS = 10
 _Refusal = errors.InvalidRequestError | errors.TooManyError
 
@@ -54,14 +54,14 @@ class ForecastPlace(NamedTuple):
 
     node: str | None
     waiting_reason: WaitingReason | None
-    #: 1 goes next.
+    #: 1 is the job that starts next.
     queue_position: int | None
 
 
 class Forecast(NamedTuple):
     #: Why the request would be refused; empty if it would be accepted.
     refusals: list[_Refusal]
-    #: The order with the version that it would get.
+    #: The order, with the version that would run.
     order: RequestedCrawl
     known: Known | None = None
     #: `None` unless a new job would begin now.
@@ -86,7 +86,7 @@ class Forecasts:
     _clock: Clock = utc_now
 
     async def of(self, order: RequestedCrawl, when: When | None) -> Forecast:
-        """`when` is `None` for a crawl that would begin now. Raises `UnavailableError`."""
+        """The order's forecast. `when` is `None` for a crawl that would begin now. Raises `UnavailableError`."""
         pinned, refusals = await self._run(self._looked_through, order)
         if not refusals and (forecast := await self._answered(order, pinned, when)):
             return forecast
@@ -97,7 +97,9 @@ class Forecasts:
         return Forecast(refusals, pinned, place=place)
 
     def _looked_through(self, order: RequestedCrawl) -> tuple[RequestedCrawl, list[_Refusal]]:
-        """What even a repeated request must be: its addresses, its project and its version are right."""
+        """The order with its exact version, and the refusals that even a repeated request would get, because of its
+        addresses, its project or its version.
+        """
         refusals = [*_refusals(*self._check.address_checks(order.spec, order.crawl.webhooks))]
         try:
             return order.with_spec(self._check.pin(order.spec)), refusals
@@ -120,7 +122,7 @@ class Forecasts:
         return Forecast([], pinned, known, runs=self._runs_of(schedule))
 
     def _job(self, job_id: str) -> Known | None:
-        """`None` if the job is about to be made by another request, or was deleted."""
+        """The job; `None` if another request is about to make it, or if it was deleted."""
         with mongo_errors(), suppress(errors.JobNotFoundError):
             return _known_job(self._jobs.get(job_id))
         return None
@@ -136,7 +138,7 @@ class Forecasts:
             return [*_refusals(*checks)]
 
     def _place(self, pinned: RequestedCrawl) -> ForecastPlace:
-        """As the dispatcher would find the job, if it looked now."""
+        """The place that the dispatcher would give the job now."""
         job = pinned.to_job("", self._clock())
         with mongo_errors():
             nodes, needs = self._nodes.all(attempts=False), job.partition.requirements
@@ -148,7 +150,7 @@ class Forecasts:
         return ForecastPlace(node.id if node else None, reason, position)
 
     def _runs(self, when: When) -> list[OccurrenceTime]:
-        """Empty if its times are wrong."""
+        """The next runs; empty if the times of the request are wrong."""
         now = self._clock()
         timing = when.timing(now)
         if timing is None:

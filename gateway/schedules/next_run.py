@@ -28,7 +28,7 @@ def zone_names() -> frozenset[str]:
 
 
 def parse_time_zone(name: str) -> tzinfo:
-    """Raises `InvalidRequestError("timezone")`, which suggests a similar name if there is one."""
+    """The zone. Raises `InvalidRequestError("timezone")`, which suggests a similar name if there is one."""
     if name == "UTC":
         return UTC
     if name in zone_names():
@@ -37,7 +37,7 @@ def parse_time_zone(name: str) -> tzinfo:
 
 
 def _hint(name: str) -> str:
-    """Suggests the name that was probably meant: other capitals, a misspelling, or only a city."""
+    """A suggestion for a name with wrong capitals, a misspelling, or only a city."""
     wanted = name.strip().lower().replace(" ", "_")[:80]
     spelled = {known.lower(): known for known in sorted(zone_names())}
     cities = {known.rpartition("/")[2]: spelled[known] for known in reversed(spelled)}
@@ -47,7 +47,7 @@ def _hint(name: str) -> str:
     return "; names are such as Europe/Paris or UTC"
 
 
-# --- five-field cron in a time zone, with the rules of Debian's cron; cronsim reads the fields and finds the days.
+# --- five-field cron in a time zone, with the rules of Debian's cron. cronsim reads the fields and finds the days.
 #
 # When clocks change, Debian distinguishes two kinds of jobs. A job at *fixed times* (neither the minute nor the hour
 # field begins with `*`) runs right after a skipped hour if its time was in that hour, and only once in a repeated
@@ -70,9 +70,9 @@ FIELDS = (
     ("month", "1 to 12 or JAN to DEC", "1"),
     ("day of the week", "0 to 7 or SUN to SAT, MON#1 to MON#5 (the n-th Monday), 5L (the last Friday)", "*"),
 )
-#: Characters. Sensible expressions are much shorter.
+#: In characters. Sensible expressions are much shorter.
 MAX_LENGTH = 200
-#: Minutes. All clock changes happen at full quarters of an hour, local time.
+#: In minutes. All clock changes happen at full quarters of an hour, local time.
 _QUARTER = 15
 #: How far back to search for the occurrence before a moment, step by step. cronsim looks ahead 50 years, so this
 #: looks back as far.
@@ -99,8 +99,8 @@ class Cron:
             raise _never(text)
 
     def walk(self, moment: datetime, until: datetime = _END) -> Iterator[datetime]:
-        """Every time later than `moment`, in UTC and in order; ends when there is none within 50 years, and at a time
-        after `until`: what lies beyond is not looked for.
+        """Every time later than `moment`, in UTC and in order. It ends when there is none within 50 years, or soon
+        after `until`.
         """
         latest = moment
         walk = _Walk(self._expression, moment.astimezone(self._zone), until.date())
@@ -137,12 +137,13 @@ class _Walk(CronSim):
     cronsim walks in whole hours from a full hour. When the clocks on Lord Howe Island go from 02:00 back to 01:30, it
     therefore returns 02:00 and 02:15. Here no step goes past a full quarter of an hour.
 
-    It ends with the day `last`: from one 29 February that is a Sunday to the next it walks 28 years.
+    It ends with the day `last`, because the next match can be far away: from one 29 February that is a Sunday to the
+    next there are 28 years.
     """
 
     def __init__(self, expression: str, moment: datetime, last: Date) -> None:
         super().__init__(expression, moment)
-        # days of the zone begin up to a day earlier or later than those of UTC
+        # the zone's days begin up to a day earlier or later than those of UTC
         self._end = last + _DAY if last < Date.max else last
 
     def advance_hour(self) -> bool:
@@ -221,7 +222,7 @@ def _alias(text: str) -> str:
 
 
 def _is_understood(place: int, field: str) -> bool:
-    """Checks one field together with other fields that are certainly valid."""
+    """Whether cronsim accepts the field, together with other fields that are certainly valid."""
     fields = [right for _, _, right in FIELDS]
     fields[place] = field
     try:
@@ -255,7 +256,7 @@ INTERVAL_JITTER = 0.1
 MAX_JITTER = 0.5
 #: Dates in or after this year are refused.
 LAST_YEAR = 2200
-#: Missed occurrences of a cron expression are counted up to this.
+#: Up to how many missed occurrences of a cron expression are counted.
 MAX_COUNTED = 1000
 
 
@@ -276,7 +277,7 @@ class Every:
     gap: timedelta
 
     def walk(self, moment: datetime, start: datetime, _until: datetime = _END) -> Iterator[datetime]:
-        """Nominal times later than `moment`, without end: none has to be looked for."""
+        """Nominal times later than `moment`, without end: each is computed, so `until` is not needed."""
         number = max(0, (moment - start) // self.gap + 1)
         try:
             for later in itertools.count(number):
@@ -291,11 +292,13 @@ class Every:
         return [start + number * self.gap for number in range(max(0, last - count + 1), last + 1)]
 
     def count(self, after: datetime, until: datetime, start: datetime) -> int:
-        """Nominal times later than `after` and not later than `until`."""
+        """How many nominal times are later than `after` and not later than `until`."""
         return max(0, (until - start) // self.gap - max(-1, (after - start) // self.gap))
 
     def move(self, at: datetime, start: datetime, jitter: float, chance: float) -> timedelta:
-        """Earlier or later by up to `jitter` of the gap. `start` itself does not move: a person has chosen it."""
+        """The jitter of an occurrence: earlier or later by up to `jitter` of the gap. `start` itself does not move,
+        because a person has chosen it.
+        """
         milliseconds = self.gap // _MILLISECOND
         return timedelta() if at == start else _MILLISECOND * int(jitter * milliseconds * (2 * chance - 1))
 
@@ -309,19 +312,19 @@ class Calendar:
     _cron: Cron
 
     def walk(self, moment: datetime, start: datetime, until: datetime = _END) -> Iterator[datetime]:
-        """Those after `until`, which are due later still, may be left out."""
+        """Nominal times later than `moment`. Those after `until` may be left out."""
         return self._cron.walk(max(moment, start - _MILLISECOND), until)
 
     def newest(self, moment: datetime, start: datetime, count: int) -> list[datetime]:
         return self._cron.newest(moment, count, start)
 
     def count(self, after: datetime, until: datetime, start: datetime) -> int:
-        """At most `MAX_COUNTED`, because each time must be computed."""
+        """As `Every.count`, but at most `MAX_COUNTED`, because each time must be computed."""
         times = itertools.takewhile(lambda at: at <= until, self.walk(after, start))
         return sum(1 for _ in itertools.islice(times, MAX_COUNTED))
 
     def move(self, at: datetime, start: datetime, jitter: float, chance: float) -> timedelta:
-        """Later only, by up to `jitter` of the time to the next occurrence."""
+        """The jitter of an occurrence: only later, by up to `jitter` of the time to the next occurrence."""
         following = next(self.walk(at, start), at) if jitter else at
         return _MILLISECOND * int(jitter * chance * ((following - at) // _MILLISECOND))
 
@@ -331,7 +334,7 @@ Recurrence = Every | Calendar
 
 @functools.lru_cache(maxsize=10_000)
 def parse_interval(text: str, timezone: str) -> Recurrence:
-    """Raises `InvalidRequestError` for `interval` or `timezone`."""
+    """The occurrences of the interval. Raises `InvalidRequestError` for `interval` or `timezone`."""
     zone = parse_time_zone(timezone)
     if text.strip().lower().startswith("every"):
         return Every(_gap(text.strip()))
@@ -374,7 +377,7 @@ def first(schedule_id: str, timing: Timing, after: datetime) -> OccurrenceTime |
 
 
 def following(schedule_id: str, timing: Timing, at: datetime, after: datetime | None = None) -> OccurrenceTime | None:
-    """The first occurrence after the one at nominal `at`; with `after`, the first of these that is due later."""
+    """The first occurrence after the one at nominal `at`; with `after`, the first of these due later than `after`."""
     if after is None or after < at:
         return next(_walk(schedule_id, timing, at), None)
     return next((moment for moment in _due_after(schedule_id, timing, after) if moment.at > at), None)

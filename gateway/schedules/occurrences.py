@@ -24,7 +24,7 @@ from gateway.stores.mongo import DUPLICATE_KEY, Document, Repeating, refusals
 class OccurrenceVerdict(Enum):
     #: The schedule does not have this occurrence (any more).
     VOID = auto()
-    #: The occurrence is right, but what it runs is out of date.
+    #: The schedule has this occurrence, but the content of its job is out of date.
     REFRESH = auto()
     #: The schedule has not been advanced past the occurrence.
     ADVANCE = auto()
@@ -33,7 +33,8 @@ class OccurrenceVerdict(Enum):
 
 
 def judge(occurrence: Occurrence, schedule: Schedule | None) -> OccurrenceVerdict:
-    """`schedule` must be read after the occurrence's job was inserted; `None` if it was deleted.
+    """What to do with a held occurrence. `schedule` must be read after the occurrence's job was inserted; `None` if
+    it was deleted.
 
     If the job has the schedule's revision, that revision decided about it. This holds even if the occurrence ended
     the schedule, because every change by a person raises the revision.
@@ -80,10 +81,10 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class OccurrencePlan(NamedTuple):
-    """`RUN` or `MISS`. Whether the previous run is over is checked elsewhere."""
+    """The decision about an occurrence by its time alone: another module checks whether the previous run is over."""
 
     fate: Decision
-    #: How many later occurrences were due as well; this one replaces them.
+    #: How many later occurrences were also due; this one replaces them.
     missed: int
     #: `None` if the schedule ends.
     next: OccurrenceTime | None
@@ -99,7 +100,7 @@ def plan(schedule: Schedule, now: datetime) -> OccurrencePlan:
     if now - due <= GRACE:
         return OccurrencePlan(Decision.RUN, 0, following(schedule.id, timing, at))
     if timing.ends_at is not None and now > timing.ends_at + GRACE:
-        # nothing runs after the end date
+        # no occurrence runs after the end date
         reason = f"found {_late(now, due)} late, after the end date {to_iso(timing.ends_at)}"
         return OccurrencePlan(Decision.MISS, count_due(schedule.id, timing, at, now), None, reason)
     if schedule.catch_up is CatchUp.ALL:
@@ -138,10 +139,10 @@ def _late(now: datetime, due: datetime) -> str:
 # --- the jobs of occurrences, until they are ordinary jobs. An occurrence's job is held until its schedule is
 # advanced and the decision is carried out; while it is held, it records that decision.
 
-#: Not `$exists`: an index cannot skip the jobs that do not have the field.
+#: `$exists` is not used, because an index cannot skip the jobs that do not have the field.
 _HELD = {"$in": [fate.value for fate in Decision]}
 _FREE: Document = {"held": None}
-#: Not an equality: if ids are given, MongoDB must not walk an index of the status, which many jobs may have.
+#: An equality is not used, because MongoDB would then walk the index of the status even if ids are given.
 _SCHEDULED = {"$in": [JobStatus.SCHEDULED]}
 
 
@@ -179,7 +180,7 @@ class OccurrenceStore:
     def held(self, schedule_ids: Sequence[str]) -> list[Job]:
         """All held jobs of these schedules."""
         wanted = {"schedule_id": {"$in": list(schedule_ids)}}
-        # equalities, so that MongoDB uses the index of the few held jobs and not the one of all their jobs
+        # equalities, so that MongoDB uses the index of the few held jobs, not the one of all jobs of the schedules
         return [job for fate in Decision for job in self._documents.many(self._jobs.find({"held": fate, **wanted}))]
 
     def left_over(self, before: datetime, limit: int) -> list[Job]:
@@ -216,7 +217,7 @@ class OccurrenceStore:
 
     @state_change("schedules.refresh")
     def refresh(self, old: Job, new: Job) -> bool:
-        """Give the held job what its schedule's present revision runs. False if the job is no longer as `old`."""
+        """Give the held job the content of its schedule's present revision. False if it has changed since `old`."""
         content = {**new.model_dump(include=_CONTENT, exclude_none=True), **new.queue_place()}
         gone = [name for name in _CONTENT if name not in content]
         update = change(self._clock(), content, unset=gone)
@@ -234,13 +235,13 @@ class OccurrenceStore:
 
     @state_change("schedules.clear")
     def clear(self, job_ids: Sequence[str], rev: int) -> None:
-        """Delete the jobs of skipped and missed occurrences, which the ledger contains by now."""
+        """Delete the jobs of skipped and missed occurrences, once the ledger contains these."""
         without_run = {"$in": [Decision.SKIP, Decision.MISS]}
         Repeating(self._jobs).delete_many({"_id": {"$in": list(job_ids)}, "held": without_run, "slot.rev": rev})
 
     @state_change("schedules.release")
     def release(self, job: Job) -> None:
-        """The job has ended while it was held: make it an ordinary job."""
+        """Make a job that has ended while it was held an ordinary job."""
         self._jobs.update_one(_same(job), {"$unset": {"held": "", "noted": ""}})
 
     @state_change("schedules.note")

@@ -1,4 +1,4 @@
-"""What an occurrence of a schedule runs, and its job."""
+"""The content of a schedule's occurrences, and their jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 
 class RunOrder(NamedTuple):
-    """What one run of a schedule, a site or a target is, be it for an occurrence or by hand."""
+    """The content of one run of a schedule, a site or a target, for an occurrence or by hand."""
 
     crawl: CrawlOrder
     #: Only one of the jobs with the same text here runs at a time.
@@ -51,11 +51,11 @@ NOTHING = RunOrder(CrawlOrder(spec=CrawlSpec(spider="none", start_urls=())))
 
 class RunOrders(Protocol):
     def orders(self, schedules: Sequence[Schedule]) -> Mapping[str, RunOrder]:
-        """By the schedules' ids. A schedule that is missing has nothing to run."""
+        """The orders by the schedules' ids. A schedule that is missing has nothing to run."""
 
 
 class CrawlOrders:
-    """The orders of schedules that themselves say what they run."""
+    """The orders of schedules that store their own crawl."""
 
     def orders(self, schedules: Sequence[Schedule]) -> dict[str, RunOrder]:
         return {one.id: _order(one, one.crawl) for one in schedules if one.crawl}
@@ -80,12 +80,12 @@ class AllOrders:
         try:
             return order._replace(crawl=order.crawl.with_spec(self._catalog.pin(order.crawl.spec)))
         except InvalidRequestError as error:
-            # no node has the project, or this version of it, any more
+            # the project, or this version of it, no longer exists
             return order._replace(skip=order.skip or error.message)
 
 
 def orders_of(orders: RunOrders, schedules: Sequence[Schedule]) -> Mapping[str, RunOrder]:
-    """The same, but a schedule whose order cannot be made only skips its own occurrence; those of the other
+    """As `orders.orders`, but a schedule whose order cannot be made skips only its own occurrence; those of the other
     schedules run.
     """
     try:
@@ -136,9 +136,9 @@ def occurrence_job(
 
 
 def job_by_hand(schedule: Schedule, order: RunOrder, now: datetime) -> Job:
-    """A run that a client asks for now. It is held as if it had an occurrence, so that a change of the schedule that
-    comes first also applies to it. It belongs to no occurrence, and the ledger does not contain it. If runs must not
-    overlap, there is one such job at a time, even if several clients ask at once.
+    """The job of a run that a client asks for now. It is held as if it had an occurrence, so that an earlier change
+    of the schedule also applies to it. It belongs to no occurrence, and the ledger does not contain it. If runs must
+    not overlap, there is one such job at a time, even if several clients ask at once.
     """
     at = now if schedule.next_at != now else now - timedelta(milliseconds=1)
     return order.to_job(

@@ -1,4 +1,4 @@
-"""A schedule: what it runs, when, and its state. `recurrence.py` computes the exact times."""
+"""A schedule: what it runs, when, and its state. `next_run.py` computes the exact times."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Schedule(BaseModel, extra="forbid", populate_by_name=True):
     id: str = Field(alias="_id")
     user_id: str
     name: str | None = None
-    #: What it runs. Absent in the schedule of a site or target: there it is made from their records each time.
+    #: What it runs. Absent in the schedule of a site or target, where the order is made from their records each time.
     crawl: CrawlOrder | None = None
     #: The name of the site and, for a target's schedule, the id of the target.
     site: str | None = None
@@ -101,7 +101,7 @@ class Schedule(BaseModel, extra="forbid", populate_by_name=True):
 
     @property
     def is_cancelled(self) -> bool:
-        # 0.2.0 has stored these words alone
+        # 0.2.0 stored only this message, without a reason
         return self.reason is Reason.CANCELLED or self.message == "cancelled on request"
 
     def to_document(self) -> dict[str, Any]:

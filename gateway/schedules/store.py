@@ -42,7 +42,7 @@ class ScheduleFilter(NamedTuple):
 
 class SchedulesFound(NamedTuple):
     schedules: list[Schedule]
-    #: Ids of those that cannot be read.
+    #: The ids of schedules that cannot be read.
     unreadable: list[str]
 
 
@@ -64,7 +64,9 @@ class ScheduleStore:
 
     @state_change("schedules.insert")
     def insert(self, schedule: Schedule) -> None:
-        """Raises `ScheduleExistsError`, `LiveTwinError` or `IdempotencyConflictError`, by the key that is taken."""
+        """Insert the schedule. Raises `ScheduleExistsError`, `LiveTwinError` or `IdempotencyConflictError`, depending
+        on which key is taken.
+        """
         if schedule.idempotency_key:
             self._keys.claim(schedule.idempotency_key, "schedule")
         try:
@@ -108,7 +110,9 @@ class ScheduleStore:
 
     @state_change("schedules.touch")
     def touch(self, *, site: str | None = None, target: str | None = None) -> list[str]:
-        """What the schedules of the site or target run has changed: raise their revisions. Returns their ids."""
+        """Raise the revisions of the schedules of this site or target, because their content has changed. Returns
+        their ids.
+        """
         query: Document = {"site": site} if target is None else {"target": target}
         ids = [document["_id"] for document in self._schedules.find(query, {"_id": 1})]
         if ids:
@@ -118,7 +122,7 @@ class ScheduleStore:
 
     @state_change("schedules.delete")
     def delete(self, schedule_id: str) -> bool:
-        """Returns whether the schedule existed."""
+        """Delete the schedule. Returns whether it existed."""
         return self._schedules.delete_one({"_id": schedule_id}).deleted_count == 1
 
     # --- lists
@@ -171,7 +175,7 @@ class ScheduleStore:
 
     @state_change("schedules.uncount")
     def uncount(self, schedule_id: str, job_id: str) -> None:
-        """The occurrence's job was made void after the schedule had counted it."""
+        """Take back the count of an occurrence whose job was made void after the schedule had counted it."""
         self._schedules.update_one(
             {"_id": schedule_id, "last_job_id": job_id},
             {"$inc": {"runs": -1}, "$unset": {"last_job_id": "", "last_run_at": ""}},
@@ -207,7 +211,7 @@ class LedgerStore:
 
     @state_change("schedule_ledger.record")
     def record(self, entries: Sequence[LedgerEntry]) -> None:
-        """One entry for each occurrence, even if it is recorded twice. No other kind ever replaces `fired`."""
+        """Record entries, one for each occurrence even if it is recorded twice. No other kind replaces `fired`."""
         operations = []
         for entry in entries:
             document = entry.model_dump(by_alias=True, exclude_none=True)
@@ -216,7 +220,7 @@ class LedgerStore:
         self._ledger.bulk_write(operations, ordered=False)
 
     def revisions(self, job_ids: Sequence[str]) -> dict[str, int]:
-        """By job id, the revision in the entry of each of these occurrences that has an entry."""
+        """The revisions in the entries of those of these occurrences that have an entry, by job id."""
         found = self._ledger.find({"_id": {"$in": list(job_ids)}}, {"rev": 1})
         return {document["_id"]: document["rev"] for document in found}
 
@@ -253,7 +257,7 @@ class LedgerStore:
 
 # --- when any beat last sent each entry of Celery's own `beat_schedule`
 class StaticEntryStore:
-    """One document for each entry, by its name."""
+    """The collection `static_entries`, with one document for each entry, by its name."""
 
     def __init__(self, database: Database[Document]) -> None:
         self._entries = database["static_entries"]
@@ -265,7 +269,9 @@ class StaticEntryStore:
 
     @state_change("static_entries.claim")
     def claim(self, name: str, last_sent: datetime | None, now: datetime) -> bool:
-        """Whether the caller may send the entry: no beat has since `last_sent`. Claim first: none is sent twice."""
+        """Whether the caller may send the entry, because no beat has sent it since `last_sent`. Beats claim before
+        they send, so that none is sent twice.
+        """
         if last_sent is None:
             try:
                 Repeating(self._entries).insert_one({"_id": name, "sent_at": now}, ours=["sent_at"])
@@ -281,7 +287,7 @@ def read_static_entry(document: Document) -> tuple[str, datetime]:
     return document["_id"], moment(document["sent_at"])
 
 
-# --- what an id below `/jobs` names: a job, or a schedule, which its present or latest run then represents
+# --- what an id below `/jobs` names: a job, or a schedule, for which its present or latest run then stands
 class RunOf(NamedTuple):
     schedule: Schedule
     #: `None` if the schedule has not run yet.
@@ -313,13 +319,13 @@ class JobOrSchedule:
         return named.job if isinstance(named, RunOf) else named
 
     def whole(self, identity: str) -> Job | None:
-        """The same as `job`, with its earlier attempts."""
+        """As `job`, with the job's earlier attempts."""
         job = self.job(identity)
         with mongo_errors():
             return job and self._jobs.attempts.complete(job)
 
     def followed(self, identity: str, run: str | None = None) -> Job | RunOf:
-        """The same as `find`, with outlines of earlier attempts."""
+        """As `find`, with outlines of earlier attempts."""
         named = self.find(identity, run)
         with mongo_errors():
             if isinstance(named, RunOf):
@@ -331,7 +337,7 @@ class JobOrSchedule:
             return self._schedule(identity) is not None
 
     def latest_run(self, schedule_id: str) -> Job | None:
-        """With outlines of its earlier attempts."""
+        """The schedule's latest run, with outlines of its earlier attempts."""
         with mongo_errors():
             latest = self._queries.latest_run(schedule_id)
             return latest and self._jobs.attempts.outline(latest)

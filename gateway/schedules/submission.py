@@ -28,7 +28,7 @@ from gateway.schedules.schedule import CatchUp, Overlap, Schedule, Timing
 from gateway.schedules.store import ScheduleStore
 from gateway.stores.mongo import mongo_errors
 
-#: Rounds in which two requests may replace each other; more rounds mean that something else is wrong.
+#: How many rounds two requests may replace each other; more rounds mean that something else is wrong.
 _MAX_ROUNDS = 20
 
 
@@ -46,7 +46,7 @@ class When(NamedTuple):
     name: str | None = None
 
     def timing(self, now: datetime) -> Timing | None:
-        """`None` for a single run."""
+        """The timing of a schedule; `None` for a single run."""
         if self.interval is None:
             return None
         return Timing(
@@ -62,7 +62,7 @@ class ScheduleReceipt(NamedTuple):
     """The answer to the request: a schedule, or a job with a start time."""
 
     found: Schedule | Job
-    #: It existed before this request.
+    #: Whether it existed before this request.
     cached: bool
 
     @property
@@ -82,8 +82,9 @@ class ScheduleSubmission:
     _clock: Clock = utc_now
 
     def submit(self, order: RequestedCrawl, when: When) -> ScheduleReceipt:
-        """Raises `InvalidRequestError`, `ForbiddenAddressError`, `IdempotencyConflictError`, `UnavailableError`; and
-        `TooManyError`, unless an existing job or schedule answers the request.
+        """Find or make the job or schedule that answers the order. Raises `InvalidRequestError`,
+        `ForbiddenAddressError`, `IdempotencyConflictError`, `UnavailableError`; and `TooManyError`, unless an
+        existing job or schedule answers it.
         """
         order, pinned, identity = self._identify(order, when)
         with mongo_errors():
@@ -123,17 +124,17 @@ class ScheduleSubmission:
             yield partial(check_timing, timing, now)
 
     def require_room(self, user_id: str, when: When) -> None:
-        """Whether one more would be admitted. Raises `UserQuotaError`."""
+        """Raises `UserQuotaError` if no further job or schedule would be admitted."""
         admission = self._admission
         require = admission.require_room_for_schedule if when.interval else admission.require_room_for_later
         require(user_id)
 
     def _identify(self, order: RequestedCrawl, when: When) -> tuple[RequestedCrawl, CrawlSpec, str]:
-        """The checked order, its work with the exact version of now, and its fingerprint."""
+        """The checked order, its spec with the version that is the latest now, and its fingerprint."""
         self._check.addresses(order.spec, order.crawl.webhooks)
         pinned = self._check.pin(order.spec)
         asked = unpinned(order.spec, pinned)
-        # without a pinned version: a deployment before the start time does not make it another request
+        # the version is not pinned, so that a deployment before the start time does not make this another request
         identity = fingerprint(order.user_id, asked, when=_identity(when))
         return order.with_spec(asked if when.interval else pinned), pinned, identity
 
@@ -195,7 +196,7 @@ class ScheduleSubmission:
         return schedule
 
     def _room(self, user_id: str, when: When) -> AbstractContextManager[None]:
-        """Raises `UserQuotaError`."""
+        """A place for the new job or schedule. Raises `UserQuotaError`."""
         room = self._admission.room_for_schedule if when.interval else self._admission.room_for_later
         return room(user_id)
 
