@@ -1,4 +1,4 @@
-"""What a run of a site crawls: checked, and made from the records of the site and the target."""
+"""The content of a run of a site: it is made from the records of the site and the target, and checked."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ def first_url(site: Site, search: SiteSearch) -> str:
 
 
 def site_crawl(site: Site, search: SiteSearch, timeout: int) -> CrawlSpec:
-    """`timeout`: seconds that one attempt may take."""
+    """The spec of one run. `timeout`: seconds that one attempt may take."""
     board = is_job_board(site)
     return CrawlSpec(
         project=site.project,
         spider=site.spider,
         start_urls=(first_url(site, search),),
         params=_board_params(site, search) if board else _other_params(site, search),
-        # `jobs` stops by itself: it counts the items that it keeps
+        # `jobs` stops by itself, because it counts the items that it keeps
         max_items=None if board else search.results_wanted,
         timeout=timeout,
-        # each run is to find what is new, and not the pages that the HTTP cache has from the previous run
+        # each run must find new items, and not read the pages of the previous run from the HTTP cache
         ignore_cache=True,
         fetch=site.fetch.model_copy(
             update={"min_pause_seconds": site.min_pause_seconds, "max_pause_seconds": site.max_pause_seconds}
@@ -82,7 +82,7 @@ def site_crawl(site: Site, search: SiteSearch, timeout: int) -> CrawlSpec:
 
 
 def _within(expect: Expect, results_wanted: int | None) -> Expect:
-    """No run can be expected to find more than it is asked for."""
+    """The expectations, lowered so that a run need not find more items than it is asked for."""
     if expect.min_items is None or results_wanted is None:
         return expect
     return expect.model_copy(update={"min_items": min(expect.min_items, results_wanted)})
@@ -121,7 +121,7 @@ _NOT_IN_PAYLOAD = frozenset({"search_url", "pagination_type", "selectors", "extr
 #: Not allowed in `fetch`: the site has fields of its own for them.
 _NOT_IN_FETCH = ("min_pause_seconds", "max_pause_seconds", "rate_limit")
 _MOST_WORDS = 500
-#: The field of the site's record that a fault in a field of the crawl comes from.
+#: For each field of the crawl: the field of the site's record from which a fault in it comes.
 _FIELDS = {"params.search_url": FIELD, "start_urls": FIELD, "params.render": "requires_playwright"}
 _FIELDS |= {"params.pagination_type": "pagination_type", "params.selectors": "selectors", "params": "payload"}
 
@@ -132,7 +132,7 @@ class SiteCheck:
     _allowed_networks: Sequence[Network] = ()
 
     def check(self, site: Site) -> None:
-        """Raises `InvalidRequestError` or `ForbiddenAddressError`, which name the field."""
+        """Check the site's record. Raises `InvalidRequestError` or `ForbiddenAddressError`, which name the field."""
         search_url = SearchUrl(site.search_url)
         if site.pagination_type is PaginationType.PAGE_PARAM and PAGE not in search_url.placeholders:
             raise InvalidRequestError(FIELD, f"pagination_type page_param needs {{{PAGE}}} in it")
@@ -148,7 +148,7 @@ class SiteCheck:
         self._check_spider(sample)
 
     def check_target(self, site: Site, target: Target, now: datetime) -> None:
-        """Raises `InvalidRequestError`, which names the field of the target."""
+        """Check the target's record. Raises `InvalidRequestError`, which names the field of the target."""
         refuse_words(site, target.words)
         timing = Timing(interval=target.interval(site), timezone=target.timezone, starts_at=now)
         try:
@@ -157,7 +157,9 @@ class SiteCheck:
             _blame("frequency" if error.field == "interval" else error.field, error)
 
     def _check_spider(self, sample: CrawlSpec) -> None:
-        """Check against what the nodes have published. If none has, errors only show in the first run."""
+        """Check the crawl against the spiders that nodes have published. If none has, only the first run shows
+        errors.
+        """
         try:
             self._catalog.check(self._catalog.pin(sample))
         except StartingError:
@@ -216,7 +218,7 @@ def _check_selectors(site: Site) -> None:
 
 
 def _field_of_site(field: str) -> str:
-    """`params.selectors.title` of a crawl is `selectors.title` of the site."""
+    """The site's field for a field of the crawl: for `params.selectors.title` it is `selectors.title`."""
     for prefix, name in _FIELDS.items():
         if field == prefix or field.startswith(f"{prefix}."):
             # without an index, because there is only one start URL
@@ -242,7 +244,9 @@ class SiteOrders:
     _job_timeout: int
 
     def orders(self, schedules: Sequence[Schedule]) -> dict[str, RunOrder]:
-        """By the schedules' ids, with two queries. Schedules whose site or target is gone are left out."""
+        """The orders by the schedules' ids, read with two queries. Schedules whose site or target is gone are left
+        out.
+        """
         targets = self._targets.identified(schedule.target for schedule in schedules if schedule.target)
         sites = self._sites.named(schedule.site for schedule in schedules if schedule.site)
         orders = {}
@@ -286,7 +290,7 @@ class SiteOrders:
         return order._replace(target=_target_run(site, target)) if target else order
 
     def _order(self, site: Site, search: SiteSearch, trigger: Trigger) -> RunOrder:
-        """Raises `InvalidRequestError` if the egg that it needs does not exist."""
+        """The order for this search. Raises `InvalidRequestError` if the egg that it needs does not exist."""
         spec = self._catalog.pin(site_crawl(site, search, self._job_timeout))
         return RunOrder(
             CrawlOrder(spec=spec, max_retries=site.max_retries),
@@ -296,7 +300,7 @@ class SiteOrders:
 
 
 def _refuse_run(site: Site, words: dict[str, str] | None, names: dict[str, str] | None = None) -> None:
-    """Raises `SiteDisabledError`, and `InvalidRequestError` if the words do not fit the template."""
+    """Raises `SiteDisabledError`, and `InvalidRequestError` if the words are missing or do not fit the template."""
     if not site.enabled:
         raise SiteDisabledError(f"site {site.name!r} is disabled")
     if words is None:

@@ -37,7 +37,9 @@ class Wanted(NamedTuple):
 
     @classmethod
     def of_site(cls, site: Site) -> Wanted:
-        """The schedule is active if the site is enabled and `payload` has all words that the template needs."""
+        """The site's own schedule. It is active if the site is enabled and `payload` has all words that the template
+        needs.
+        """
         active = site.enabled and site.words is not None
         interval = every_minutes(site.interval_minutes)
         return cls(site.schedule_id, f"site {site.name}", site.name, None, interval, "UTC", active)
@@ -102,7 +104,7 @@ class SiteSchedules:
         self._edits.touch(site=site)
 
     def align_target(self, wanted: Wanted) -> None:
-        """The same for the schedule of one target."""
+        """As `align_site`, for the schedule of one target."""
         schedule = self.read([wanted.schedule_id]).get(wanted.schedule_id)
         self._align(schedule, wanted)
         if schedule is None:
@@ -112,7 +114,7 @@ class SiteSchedules:
             self._edits.edit(wanted.schedule_id, {"name": wanted.name})
 
     def delete(self, schedule_id: str) -> None:
-        """Does nothing if another request has deleted it before."""
+        """Delete the schedule, unless another request has deleted it before."""
         with suppress(errors.ScheduleNotFoundError):
             self._edits.delete(schedule_id)
 
@@ -122,11 +124,11 @@ class SiteSchedules:
             self.delete(schedule.id)
             schedule = None
         if schedule is None:
-            # another edit may have found the same and inserted it first
+            # another edit may have found it missing, too, and inserted it first
             with suppress(errors.ScheduleExistsError):
                 self._schedules.insert(wanted.to_schedule(self._clock()))
             return
-        # if its record is just being deleted it needs no change, and must not stop the other schedules
+        # if the record is just being deleted, its schedule needs no change, and must not stop the others
         with suppress(errors.ScheduleNotFoundError):
             self._change(schedule, wanted)
 
@@ -140,7 +142,7 @@ class SiteSchedules:
             self._edits.pause(schedule.id)
 
 
-#: Rounds in which edits of one record may overtake each other; more rounds mean that something else is wrong.
+#: How many rounds edits of a record may overtake each other; more rounds mean that something else is wrong.
 _MAX_ROUNDS = 20
 _SITE_BUSY = "the site is being changed over and over; ask again"
 
@@ -169,7 +171,7 @@ class _Service:
 
 class SiteService(_Service):
     def get(self, name: str) -> Scheduled[Site]:
-        """Raises `SiteNotFoundError`."""
+        """The site and its schedule. Raises `SiteNotFoundError`."""
         return self._scheduled([self._sites.get(name)])[0]
 
     def page(
@@ -184,8 +186,8 @@ class SiteService(_Service):
         return self._sites.named(names)
 
     def create(self, fields: dict[str, Any]) -> Scheduled[Site]:
-        """Raises `InvalidRequestError`, which names the field, `ForbiddenAddressError`, `SiteExistsError`,
-        `UserQuotaError`.
+        """Create the site and its schedule. Raises `InvalidRequestError`, which names the field,
+        `ForbiddenAddressError`, `SiteExistsError`, `UserQuotaError`.
         """
         now = self._clock()
         site = Site.model_validate({**fields, **_new(now)})
@@ -202,7 +204,9 @@ class SiteService(_Service):
         return self.get(site.name)
 
     def edit(self, name: str, changes: dict[str, Any]) -> Scheduled[Site]:
-        """Raises as `create` does, and `SiteNotFoundError`. Afterwards no run with the old content begins."""
+        """Change the site and its schedules. Afterwards no run with the old content begins. Raises as `create` does,
+        and `SiteNotFoundError`.
+        """
         for _ in range(_MAX_ROUNDS):
             site = self._sites.get(name)
             edited = Site.model_validate({**dict(site), **changes, "rev": site.rev + 1, "updated_at": self._clock()})
@@ -215,7 +219,7 @@ class SiteService(_Service):
         raise errors.ConflictError(_SITE_BUSY)
 
     def delete(self, name: str, *, force: bool = False) -> None:
-        """Delete the site, with `force` also its targets. Runs that exist go on with the content that they have.
+        """Delete the site, and with `force` its targets. Existing runs go on with the content that they have.
 
         Raises `SiteNotFoundError`, `SiteInUseError`.
         """
@@ -264,7 +268,7 @@ _TARGET_BUSY = "the target is being changed over and over; ask again"
 
 class TargetService(_Service):
     def get(self, target: str) -> Scheduled[Target]:
-        """By its id, or by its number as text. Raises `TargetNotFoundError`."""
+        """The target with this id, or this number as text, and its schedule. Raises `TargetNotFoundError`."""
         return self._scheduled([self._targets.get(target)])[0]
 
     def page(
@@ -275,7 +279,7 @@ class TargetService(_Service):
         return self._scheduled(found[:limit]), found[limit - 1].number if len(found) > limit else None
 
     def create(self, fields: dict[str, Any]) -> Scheduled[Target]:
-        """Raises `InvalidRequestError`, which names the field, and `UserQuotaError`."""
+        """Create a target and its schedule. Raises `InvalidRequestError`, which names the field, `UserQuotaError`."""
         now = self._clock()
         target = Target.model_validate({**fields, **_new(now), "id": new_job_id()})
         self._check.check_target(self._site_of(target), target, now)
@@ -286,7 +290,9 @@ class TargetService(_Service):
         return self.get(target.id)
 
     def edit(self, target_id: str, changes: dict[str, Any]) -> Scheduled[Target]:
-        """Raises as `create` does, and `TargetNotFoundError`. Afterwards no run with the old content begins."""
+        """Change the target and its schedule. Afterwards no run with the old content begins. Raises as `create` does,
+        and `TargetNotFoundError`.
+        """
         for _ in range(_MAX_ROUNDS):
             target, now = self._targets.get(target_id), self._clock()
             edited = Target.model_validate({**dict(target), **changes, "rev": target.rev + 1, "updated_at": now})
@@ -297,7 +303,7 @@ class TargetService(_Service):
         raise errors.ConflictError(_TARGET_BUSY)
 
     def delete(self, target_id: str) -> None:
-        """Runs that exist go on with the content that they have. Raises `TargetNotFoundError`."""
+        """Delete the target. Existing runs go on with the content that they have. Raises `TargetNotFoundError`."""
         target = self._targets.get(target_id)
         self._schedules.delete(target.schedule_id)
         self._targets.delete(target.id)
@@ -305,8 +311,8 @@ class TargetService(_Service):
         self._schedules.delete(target.schedule_id)
 
     def align(self, target_id: str) -> None:
-        """Align its schedule with the target and its site as they are now, even if they change meanwhile. A target
-        whose site is gone is deleted.
+        """Align the target's schedule with the present records of target and site, even if they change meanwhile. A
+        target whose site is gone is deleted.
 
         Raises `TargetNotFoundError`, and `InvalidRequestError` if the site does not exist.
         """
@@ -333,7 +339,7 @@ class TargetService(_Service):
 
 
 def _new(now: datetime) -> dict[str, Any]:
-    """The fields of every new record; its number comes later."""
+    """The fields of every new record. Its number is set later."""
     return {"number": 0, "schedule_id": new_job_id(), "created_at": now, "updated_at": now}
 
 
@@ -341,16 +347,16 @@ def _no_site(name: str) -> errors.InvalidRequestError:
     return errors.InvalidRequestError("site", f"there is no site {name!r}")
 
 
-# --- upkeep. A request writes a record first and aligns its schedule next. It may die in between: then no client has
-# an answer, but the record exists, and its next edit may be years away.
+# --- upkeep. A request first writes a record and then aligns its schedule. If it dies in between, no client has an
+# answer, but the record exists, and its next edit may be years away.
 
 log = structlog.get_logger()
 
-#: How many sites, and how many targets, one look checks; the next look goes on with those that follow.
+#: How many sites, and how many targets, one look checks; the next look continues with the following ones.
 BATCH = 500
 #: Seconds between two looks.
 PACE = 10.0
-#: The request that wrote a record more recently than this may still be aligning its schedule.
+#: The schedule of a record that was written more recently than this may still be being aligned by the request.
 YOUNG = timedelta(seconds=5)
 
 
@@ -361,7 +367,7 @@ class SiteUpkeep:
     _clock: Clock = utc_now
     _monotonic: Callable[[], float] = time.monotonic
     _looked_at: float = field(init=False, default=float("-inf"))
-    # where the next look goes on
+    # the records after which the next look continues
     _site: str | None = field(init=False, default=None)
     _target: int | None = field(init=False, default=None)
 
@@ -385,7 +391,9 @@ class SiteUpkeep:
         return record.updated_at < self._clock() - YOUNG
 
     def _mend(self, align: Callable[[str], None], record: str, schedule: Schedule | None) -> None:
-        """An error must not stop the others: a client may change or delete this record right now."""
+        """Align the record. An error is logged and does not stop the others, because a client may be changing or
+        deleting this record right now.
+        """
         log.warning("schedule_mended", record=record, schedule_id=schedule.id if schedule else None)
         try:
             align(record)

@@ -1,4 +1,4 @@
-"""Runs of a site. A run that a client asks for takes the same path as a scheduled one, with other words."""
+"""Runs of a site. A run that a client asks for goes the same way as a scheduled one, with other search words."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ class RunRecords:
     _sites: SiteStore
 
     def find(self, run_id: str) -> SiteRun:
-        """Raises `RunNotFoundError`, also if the prefix does not match the job's trigger; `UnavailableError`."""
+        """The run with this id. Raises `RunNotFoundError`, also if the prefix does not match the job's trigger, and
+        `UnavailableError`.
+        """
         with mongo_errors():
             try:
                 job = self._jobs.get(job_id_of(run_id))
@@ -92,7 +94,7 @@ class Scraping:
 
     @traced("start_run")
     def start(self, order: RequestedRun) -> Job:
-        """The job of the new run, or the earlier job if the idempotency key was used before.
+        """Start a run. Returns its job, or the earlier job if the idempotency key was used before.
 
         Raises `SiteNotFoundError`, `SiteDisabledError`, `InvalidRequestError`, `ForbiddenAddressError`,
         `ConflictError` if the site cannot be crawled at present, `IdempotencyConflictError`, `UnavailableError`,
@@ -126,11 +128,11 @@ class Scraping:
 
     def _job(self, order: RequestedRun, site: Site) -> Job:
         made = self._made(order, site)
-        # no live key: two runs with the same search are two runs, one after the other
+        # no live key, because two requests for the same search are two runs, one after the other
         return made.to_job(order.by.user_id, self._clock(), **order.by.job_fields())
 
     def _made(self, order: RequestedRun, site: Site) -> RunOrder:
-        """Make the order and find all errors now that a worker would otherwise find later."""
+        """The order. Making it finds all errors now that a worker would otherwise find later."""
         try:
             made = self._orders.manual(
                 site,
@@ -150,7 +152,9 @@ class Scraping:
         return made
 
     def _known(self, job: Job) -> Job:
-        """The job that the same request has started before."""
+        """The job that the same request has started before. Raises `IdempotencyConflictError` if another request used
+        the key.
+        """
         known = self._find(job)
         if known is None or known.fingerprint != job.fingerprint:
             raise errors.IdempotencyConflictError("Idempotency-Key: it was used before, for another request")

@@ -20,7 +20,7 @@ _ORIGIN = re.compile(r"[^/?#]*//[^/?#]*")
 
 
 class SearchUrl:
-    """A checked template. Raises `InvalidRequestError` if the template cannot be filled in."""
+    """A checked template of a URL. Raises `InvalidRequestError` if the template cannot be filled in."""
 
     def __init__(self, template: str) -> None:
         names = _PLACEHOLDER.findall(template)
@@ -95,7 +95,7 @@ class Site(BaseModel, extra="forbid", populate_by_name=True):
     #: Further parameters for the spider. `keywords` and `location` fill the template for the site's own runs.
     payload: dict[str, Any] = Field(default_factory=dict)
     fetch: FetchOptions = FetchOptions()
-    #: What each run must find, or else it is partial.
+    #: What each run must find; otherwise it ends as partial.
     expect: Expect | None = None
     #: The id of its own schedule, which exists as long as the site.
     schedule_id: str

@@ -38,7 +38,7 @@ class SiteStore:
 
     @state_change("sites.insert")
     def insert(self, site: Site) -> None:
-        """Raises `SiteExistsError`."""
+        """Insert a new site. Raises `SiteExistsError`."""
         try:
             Repeating(self._sites).insert_one(site.to_document(), ours=["number"])
         except DuplicateKeyError as error:
@@ -68,13 +68,13 @@ class SiteStore:
 
     @state_change("sites.replace")
     def replace(self, site: Site) -> bool:
-        """Replace the previous revision. False if that is no longer the stored one."""
+        """Replace the previous revision. False if the stored revision is another one."""
         query = {"_id": site.name, "rev": site.rev - 1, "number": site.number}
         return self._sites.replace_one(query, site.to_document()).matched_count == 1
 
     @state_change("sites.delete")
     def delete(self, site: Site) -> None:
-        """Does not delete a newer site with the same name."""
+        """Delete the site, but not a newer one with the same name."""
         self._sites.delete_one({"_id": site.name, "number": site.number})
 
 
@@ -93,7 +93,7 @@ class TargetStore:
         Repeating(self._targets).insert_one(target.to_document())
 
     def get(self, target: str) -> Target:
-        """By its id, or by its number as text. Raises `TargetNotFoundError`, `UnreadableError`."""
+        """The target with this id, or this number as text. Raises `TargetNotFoundError`, `UnreadableError`."""
         query: Document = {"number": int(target)} if _NUMBER.fullmatch(target) else {"_id": target}
         if (found := self._documents.find_one(query)) is None:
             raise TargetNotFoundError(target)
@@ -121,7 +121,7 @@ class TargetStore:
 
     @state_change("targets.replace")
     def replace(self, target: Target) -> bool:
-        """Replace the previous revision, except `last_scheduled`. False if it is no longer the stored one."""
+        """Replace the previous revision, except `last_scheduled`. False if the stored revision is another one."""
         changed = {name: value for name, value in target.to_document().items() if name not in _KEPT}
         absent = Target.model_fields.keys() - changed.keys() - _KEPT - {"id"}
         update: Document = {"$set": changed, **({"$unset": dict.fromkeys(absent, "")} if absent else {})}
@@ -129,7 +129,7 @@ class TargetStore:
 
     @state_change("targets.scheduled")
     def scheduled(self, numbers: Sequence[int], at: datetime) -> None:
-        """A run of each was handed to a worker. `last_scheduled` never moves back."""
+        """Record that runs of these targets were handed to workers. `last_scheduled` never moves back."""
         Repeating(self._targets).update_many({"number": {"$in": list(numbers)}}, {"$max": {"last_scheduled": at}})
 
     @state_change("targets.delete")
