@@ -1,5 +1,5 @@
-"""How messages travel, for every broker that a URL may name. All senders and receivers take the queue from here,
-because RabbitMQ refuses a declaration that differs from the first one.
+"""The transport of messages, for every broker that a URL can name. All senders and receivers take the queue from
+here, because RabbitMQ refuses a declaration that differs from the first one.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ HEADER = "x-correlation-id"
 
 
 def current_correlation() -> str | None:
-    """The correlation id of what this thread or task works on."""
+    """The correlation id of the work of this thread or task."""
     correlation_id: str | None = get_contextvars().get("correlation_id")
     return correlation_id
 
 
-#: Times that a message is delivered again after its worker was lost; then it goes to the dead-letter queue.
+#: How often a message is delivered again after its worker was lost; then it goes to the dead-letter queue.
 DELIVERY_LIMIT = 3
-#: Messages in the queue beyond which a publish is refused; the sweep finds what refused messages would have named.
+#: With this many messages in the queue, a publish is refused; the sweep finds the jobs that such messages name.
 MAX_WAITING = 100_000
-#: Messages kept in the dead-letter queue, for an operator who wants to know why; the oldest make room, all go after a
-#: week.
+#: How many messages the dead-letter queue keeps, for an operator who wants to know the cause. The oldest make room
+#: for new ones, and all are deleted after a week.
 MAX_DEAD = 10_000
 DEAD_TTL_SECONDS = 7 * 24 * 3600.0
 
 #: Seconds that the broker may take to confirm a message.
 CONFIRM_TIMEOUT = 5.0
-#: Seconds between noticing that the queue is gone and declaring it. If it were declared at once, RabbitMQ would not
-#: tell the consumers of the old queue, and would deliver them messages that they never see.
+#: Seconds from noticing that the queue is gone to declaring it. If it were declared at once, RabbitMQ would not
+#: notify the consumers of the old queue, and would deliver messages to them that they never see.
 FAREWELL = 0.5
 
 _AMQP = frozenset({"amqp", "amqps", "pyamqp", "librabbitmq"})
-#: Amazon's, or a server that speaks its protocol.
+#: The scheme of Amazon's SQS, or of a server that speaks its protocol.
 SQS = "sqs"
-# loaded where a URL names it: it needs libraries that are not installed everywhere
+# it is loaded only if a URL names it, because it needs libraries that are not installed everywhere
 TRANSPORT_ALIASES[SQS] = "gateway.stores.sqs:Transport"
 _REDIS = frozenset({"redis", "rediss", "valkey", "valkeys", "redis+socket", "unix"})
 
 
 class HintQueue(Queue):
-    """A queue that declares its dead-letter queue first: a broker with the one and without the other would have no
-    place for a message that it cannot deliver.
+    """A queue that declares its dead-letter queue first, because without that a broker would have no place for a
+    message that it cannot deliver.
     """
 
     attrs = (*Queue.attrs, ("dead_letters", None))
@@ -71,7 +71,7 @@ def dead_letter_name(queue_name: str) -> str:
 
 
 def broker_settings(url: str, queue_name: str) -> dict[str, Any]:
-    """Celery's settings for `url`; its scheme alone decides."""
+    """Celery's settings for `url`, which depend on its scheme alone."""
     scheme = url.partition(":")[0]
     common = {
         "task_default_queue": queue_name,
@@ -83,12 +83,12 @@ def broker_settings(url: str, queue_name: str) -> dict[str, Any]:
     }
     if scheme in _AMQP:
         options = {"confirm_publish": True, "write_timeout": CONFIRM_TIMEOUT}
-        # for workers, in seconds; a connection on which two heartbeats are missed is made anew
+        # for workers, in seconds; a connection with two missed heartbeats is opened again
         own = {"broker_heartbeat": 6, "task_queues": [_quorum_queue(queue_name)]}
         return common | own | {"broker_transport_options": options}
     if scheme in _REDIS:
-        # visibility: seconds until a message whose worker was killed is delivered again; the check: a connection on
-        # which nothing comes, because a firewall forgot it, is made anew within twice as many seconds
+        # `visibility_timeout`: seconds until a message whose worker was killed is delivered again.
+        # `health_check_interval`: a dead connection, which a firewall forgot, is opened again within twice this time
         limits = {"socket_timeout": 3, "socket_connect_timeout": 3, "health_check_interval": 2}
         options = {"visibility_timeout": 60, **limits}
         return common | {"broker_transport_options": options}
@@ -97,14 +97,15 @@ def broker_settings(url: str, queue_name: str) -> dict[str, Any]:
     return common
 
 
-#: SQS tells nobody of a message. A worker's question for one waits there for so many seconds; 20 is the most.
+#: SQS does not push messages. A worker's request for one waits there for this many seconds; SQS allows up to 20.
 SQS_WAIT = 10
 
 
 def sqs_options(timeout: float) -> dict[str, Any]:
-    """For kombu's transport. `timeout`, in seconds, is of one call; the questions for messages have their own."""
+    """Options of kombu's transport. `timeout` is for one call, in seconds; requests for messages have their own."""
     calls = {"connect_timeout": timeout, "read_timeout": timeout, "retries": {"total_max_attempts": 1}}
-    # seconds until a message whose worker was killed is delivered again; and between two questions
+    # seconds until a message whose worker was killed is delivered again; of a request's wait; and between two
+    # requests
     waits = {"visibility_timeout": 60, "wait_time_seconds": SQS_WAIT, "polling_interval": 0.5}
     return {**waits, "client-config": calls}
 
@@ -149,7 +150,7 @@ _NO_ROUTE = 312
 
 @define(eq=False, repr=False, slots=False)
 class BrokerConnection:
-    """Sends a task and waits until the broker confirms it. After any failure the connection is closed: a late
+    """Sends a task and waits until the broker confirms it. After any failure the connection is closed, because a late
     confirmation would be taken for that of the next message.
     """
 
@@ -159,10 +160,10 @@ class BrokerConnection:
     _connection: Connection | None = field(init=False, default=None)
 
     def send(self, task: str, args: tuple[Any, ...], fields: dict[str, Any]) -> None:
-        """Raises one of `errors` when the broker does not take it."""
+        """Send the task. Raises one of `errors` if the broker does not take it."""
         is_new = self._connection is None
         try:
-            # assume that the queue exists: a check would declare one that was just deleted
+            # assume that the queue exists, because a check would declare a queue that was just deleted
             self._send(task, args, fields)
         except self.errors as error:
             if _is_unroutable(error):
@@ -217,10 +218,10 @@ class BrokerConnection:
         if self._connection is None:
             self._connection = self._app.connection_for_write()
         if not self._connection.connected:
-            # try each of the broker's addresses once, without a pause: a channel would wait for a broker without end
+            # try each of the broker's addresses once, without a pause; a channel would wait for a broker for ever
             others = len(self._connection.alt) - 1
             self._connection.ensure_connection(max_retries=others, interval_start=0, interval_step=0)
-            # a wait for an answer always ends, also for the answer to a declaration
+            # so that every wait for an answer ends, including that for the answer to a declaration
             sock = getattr(self._connection.connection, "sock", None)
             if sock is not None:
                 sock.settimeout(CONFIRM_TIMEOUT)

@@ -1,7 +1,8 @@
-"""The number of the documents' format: a version does not start on stores that hold documents of a format that it
-does not understand (`docs/decisions/0030-the-documents-format.md`).
+"""The number of the documents' format. A version does not start if the stores hold documents of a format that it does
+not understand (`docs/decisions/0030-the-documents-format.md`).
 
-Fields that an older version may ignore are no new format. Any version reads what earlier ones have written.
+A new field that older versions may ignore does not make a new format. Every version reads the documents of all
+earlier ones.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from gateway.stores.mongo import Document, connect
 
 
 class Format(NamedTuple):
-    #: The highest one that this version understands. A release understands a format before the next one writes it, so
-    #: that both run side by side, and so that one can go back.
+    #: The highest format that this version understands. A release understands a format before the next release writes
+    #: it, so that both can run side by side, and so that one can go back.
     understood: int
-    #: That of the documents that this version writes.
+    #: The format that this version writes.
     written: int
 
 
 OURS = Format(understood=1, written=1)
 #: The format of stores that do not name any.
 _FIRST = 1
-#: The document, among the running numbers.
+#: The id of the document, which is in the collection of running numbers.
 _ID = "document_format"
 #: Seconds that the start of a process may wait for MongoDB.
 _PATIENCE = 2.0
@@ -43,9 +44,9 @@ def stored_format(database: Database[Document]) -> int:
 
 
 def enter(database: Database[Document], ours: Format = OURS) -> None:
-    """Note the format that this version writes, before it writes any of it.
+    """Store the number of the format that this version writes, before it writes any document.
 
-    Raises `NewerStoresError` if it does not understand what is stored, and PyMongo's errors.
+    Raises `NewerStoresError` if this version does not understand the stored format, and PyMongo's errors.
     """
     stored = stored_format(database)
     if stored > ours.understood:
@@ -56,18 +57,18 @@ def enter(database: Database[Document], ours: Format = OURS) -> None:
 
 @state_change("document_format.raise")
 def _raise_to(database: Database[Document], number: int) -> None:
-    # never lower: another start may have raised it further since it was read
+    # never lower it, because another process may have raised it further since it was read
     database["counters"].update_one({"_id": _ID}, {"$max": {"value": number}}, upsert=True)
 
 
 def _where(database: Database[Document]) -> str:
-    """The URI may hold a password."""
+    """The database's name and servers. The URI is not shown, because it may contain a password."""
     return f"{database.name} at " + ", ".join(f"{host}:{port}" for host, port in sorted(database.client.nodes))
 
 
 def refuse_newer_stores(uri: str, process: str) -> None:
-    """End this process, with one line, if it does not understand what is stored. If MongoDB does not answer now, its
-    start goes on: what it then does first is `enter`.
+    """End this process, with one line, if it does not understand the stored format. If MongoDB does not answer now,
+    the start goes on, and the process calls `enter` when it connects.
 
     Raises `SystemExit`.
     """

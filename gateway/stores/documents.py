@@ -1,9 +1,9 @@
-"""Documents become models here.
+"""Reads documents as models.
 
-Fields that this version does not know are ignored: a newer one, which runs beside it during an upgrade, may write
-more. A document that still cannot be read does not keep others from being read. It is left out and noted in
-`unreadable`: `/health` counts the notes, `discoverybot doctor` names the documents. They stay as they are, for an
-operator to mend.
+Fields that this version does not know are ignored, because a newer version, which runs beside it during an upgrade,
+may write them. A document that cannot be read does not keep others from being read. It is left out, and noted in the
+collection `unreadable`: `/health` counts the notes, `discoverybot doctor` names the documents. They stay as they are,
+for an operator to repair.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ Kind = TypeVar("Kind", bound=BaseModel)
 Reader = Callable[[Document], Model]
 #: The collection of notes: one entry per unreadable document, with the id `<collection>/<id>`.
 UNREADABLE = "unreadable"
-#: Marks a document that cannot be read, where others would meet it again and again: no query for work finds it. The
-#: mark is removed once it can be read.
+#: The field that marks an unreadable document where queries for work would find it again and again; marked documents
+#: are not found. The mark is removed once the document can be read.
 SET_ASIDE = "set_aside"
-#: Seconds after which a process notes again what it still cannot read.
+#: Seconds after which a process notes again a document that it still cannot read.
 NOTED_AGAIN = 30.0
-#: Unreadable documents that one query skips; beyond that its answer is short.
+#: How many unreadable documents one query skips; with more, its answer is short.
 _MOST_PASSED = 1000
 #: All errors that reading a document by its fields may raise; `ValidationError` is a `ValueError`.
 _PROBLEMS = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
 
 
 class Unreadable(NamedTuple):
-    """A document that cannot be read as what its collection holds."""
+    """A document that cannot be read as its collection's model."""
 
     collection: str
     id: Any
@@ -56,7 +56,9 @@ def reader(kind: type[Kind]) -> Reader[Kind]:
 
 
 def moment(value: object) -> datetime:
-    """The value, which must be a time: no model checks what is read by its fields. Raises `TypeError`."""
+    """The value, if it is a time; for documents that are read field by field, without a model that checks them.
+    Raises `TypeError`.
+    """
     if not isinstance(value, datetime):
         raise TypeError("no time")
     return value
@@ -94,7 +96,7 @@ class Documents(Generic[Model]):
         self._noted: dict[Any, float] = {}
 
     def one(self, document: Document) -> Model:
-        """Raises `UnreadableError`."""
+        """The document's model. Raises `UnreadableError`, and notes the document."""
         try:
             return self._read(document)
         except _PROBLEMS as error:
@@ -105,7 +107,7 @@ class Documents(Generic[Model]):
             raise UnreadableError(*found) from error
 
     def optional(self, document: Document | None) -> Model | None:
-        """`None` also for a document that cannot be read."""
+        """The document's model; `None` also if it cannot be read."""
         return next(iter(self.many([] if document is None else [document])), None)
 
     def many(self, documents: Iterable[Document]) -> list[Model]:
@@ -121,15 +123,15 @@ class Documents(Generic[Model]):
                 yield document, None
 
     def find_one(self, query: Document) -> Model | None:
-        """Raises `UnreadableError`."""
+        """The model of the first document that the query finds. Raises `UnreadableError`."""
         document = self.collection.find_one(query)
         return None if document is None else self.one(document)
 
     def find(
         self, query: Document, limit: int, sort: Sequence[tuple[str, int]], fields: Document | None = None
     ) -> list[Model]:
-        """The first `limit` that can be read: clients take a list that is shorter than they asked for as the end.
-        `fields`: a projection to what the model needs.
+        """The first `limit` models that can be read, because clients take a shorter list for the end. `fields`: a
+        projection to the fields that the model needs.
         """
         passed: list[Any] = []
         while True:
@@ -146,7 +148,7 @@ class Documents(Generic[Model]):
         except PyMongoError as error:
             if isinstance(error, ConnectionFailure) or error.timeout:
                 raise
-            # it can be neither read nor written: that is no reason to read nothing else
+            # the document can be neither read nor noted, but the others must still be read
             log.warning("unreadable_not_noted", collection=found.collection, document=found.id, error=str(error))
 
     def _note(self, found: Unreadable) -> None:
@@ -201,15 +203,15 @@ def cursor_of(moment: datetime, identity: str) -> str:
 
 
 def following(cursor: str, field: str = "created_at", *, newest_first: bool = True) -> Document:
-    """The condition for what follows. Raises `InvalidRequestError` for a cursor that none of our pages gave out."""
+    """The condition for the entries after the cursor. Raises `InvalidRequestError` if the cursor is none of ours."""
     moment, identity = _place(cursor)
     upto, beyond = ("$lte", "$lt") if newest_first else ("$gte", "$gt")
-    # the first condition alone lets an index lead there
+    # the first condition is there so that an index can be used
     return {field: {upto: moment}, "$or": [{field: {beyond: moment}}, {"_id": {beyond: identity}}]}
 
 
 def up_to(cursor: str, field: str = "created_at", *, newest_first: bool = True) -> Document:
-    """The condition for what does not follow: the cursor's own entry, and all before it in the list."""
+    """The condition for the cursor's own entry and all entries before it in the list."""
     moment, identity = _place(cursor)
     upto, beyond = ("$gte", "$gt") if newest_first else ("$lte", "$lt")
     return {field: {upto: moment}, "$or": [{field: {beyond: moment}}, {"_id": {upto: identity}}]}

@@ -25,7 +25,9 @@ def _index(
 
 
 def _there(field: str) -> Document:
-    """Used instead of `sparse` if an index has other fields too: every job has those, and would be in the index."""
+    """The condition that the field exists. It replaces `sparse` in an index of several fields: as every job has some
+    of these, every job would be in a sparse index.
+    """
     return {field: {"$exists": True}}
 
 
@@ -33,18 +35,18 @@ INDEXES: dict[str, list[IndexModel]] = {
     "jobs": [
         _index("live_key", "live_key", unique=True, sparse=True),
         _index("idempotency_key", "idempotency_key", unique=True, sparse=True),
-        # the best job of a partition, and which partitions there are; only jobs that could be started now have one
+        # the best job of a partition, and which partitions there are; only jobs that could start now have a partition
         _index("queue_lane_rank", "status", "lane", "rank", where=_PENDING),
-        # jobs that somebody must look at; few of many. Workers look at those that are pending, beats at all others
+        # the few jobs that need attention: workers look at pending ones, beats at all others
         _index("status_attend_at", "status", "attend_at", where=_there("attend_at")),
-        # how many of a user's jobs rank before another: counted without reading a job. The user comes before the mark
-        # of jobs that cannot be read, so that a question about all users does not lead here
+        # how many of a user's jobs rank before another, counted without reading a job. The user comes before the mark
+        # of jobs that cannot be read, so that queries about all users do not use this index
         _index("free_user_rank", "status", "blocked", "user_id", "set_aside", "rank", where=_PENDING),
-        # how many of one user wait
+        # how many jobs of a user wait
         _index("waiting_user", "status", "user_id", where=_PENDING),
-        # how many of one user wait for their time
+        # how many jobs of a user wait for their start time
         _index("scheduled_user", "status", "user_id", where={"status": "scheduled"}),
-        # how many of one user are paused
+        # how many jobs of a user are paused
         _index("paused_user", "status", "user_id", where={"status": "paused"}),
         _index("waiting_reason_id", "waiting_reason", "_id", where=_there("waiting_reason")),
         _index("finished", "finished_at", sparse=True),
@@ -128,7 +130,7 @@ INDEXES: dict[str, list[IndexModel]] = {
     ],
     # one document per kind
     "retention": [],
-    # one document for each that cannot be read, `<collection>/<id>`
+    # one document for each document that cannot be read; its id is `<collection>/<id>`
     "unreadable": [],
     # keyed by prefixes of `_id` alone
     "attempts": [],
@@ -147,7 +149,7 @@ BUILD_SECONDS = 3600.0
 
 @state_change("indexes.ensure")
 def ensure_indexes(database: Database[Document]) -> None:
-    """Create missing indexes; existing ones cost one round trip per collection. No deadline around it counts."""
+    """Create missing indexes; existing ones cost a round trip per collection. A caller's deadline does not apply."""
     Context().run(_ensure, database)
 
 

@@ -31,11 +31,11 @@ from gateway.stores.unanswered import note_unanswered
 
 Document = dict[str, Any]
 DEFAULT_DATABASE = "discoverybot"
-#: Seconds after which a server that cannot be found counts as away.
+#: Seconds after which a server that is not found counts as away.
 _SELECTION = 3.0
 DUPLICATE_KEY = 11000
-#: MongoDB's codes (see its `error_codes.yml`) while it stops, elects, is busy or full: the request is not at fault
-#: and may be made again.
+#: MongoDB's error codes (see its `error_codes.yml`) for passing states, in which it stops, elects a primary, is busy
+#: or full: the request is not at fault, and can be made again.
 _PASSING = frozenset(
     {
         *(6, 7, 89, 9001, 11602),  # hosts and networks between its servers
@@ -46,7 +46,7 @@ _PASSING = frozenset(
         14031,  # its disk is full
     }
 )
-#: Its codes for a document that it cannot store, however often it is asked.
+#: MongoDB's codes for a document that it can never store.
 UNSTORABLE = frozenset({2, 9, 14, 15, 22, 52, 53, 54, 55, 56, 57, 121, 10334, 17280, 17419})
 
 
@@ -58,13 +58,13 @@ def connect(uri: str, *, timeout: float = 5.0, heartbeat: float = 3.0) -> Databa
     whether the server is there; if it gets no answer, connections made before are not trusted any more.
 
     Writes are journalled and acknowledged by a majority; reads go to the primary, and find only what a majority has.
-    The URI cannot change this: an answer to a user is a promise, and a decision rests on what was written last.
-    Writes are retried, unless the URI says `retryWrites=false`, for servers that do not know how.
+    The URI cannot change this, because answers to users must hold, and decisions must see the last write. Writes are
+    retried, unless the URI says `retryWrites=false`, for servers that do not support it.
     """
     client: MongoClient[Document] = MongoClient(
         uri,
         event_listeners=[_Unanswered(), _ServerTimes()],
-        # in this mode the server answers at once, so it is known when it told its time
+        # in this mode the server answers a heartbeat at once, so the moment of the time in its answer is known
         serverMonitoringMode="poll",
         tz_aware=True,
         tzinfo=UTC,
@@ -85,7 +85,7 @@ def connect(uri: str, *, timeout: float = 5.0, heartbeat: float = 3.0) -> Databa
 
 
 class _Unanswered(monitoring.CommandListener):
-    """Notes commands without an answer; PyMongo repeats them, where it may, without a notice."""
+    """Notes commands without an answer, because PyMongo repeats them, where it can, without notice."""
 
     def started(self, event: monitoring.CommandStartedEvent) -> None:
         pass
@@ -101,8 +101,8 @@ class _Unanswered(monitoring.CommandListener):
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """All calls of the block to MongoDB, Redis and nodes take at most `seconds` in all: less than its operations may
-    take one by one, or more if one of them is long.
+    """All calls in the block to MongoDB, Redis and nodes together take at most `seconds`. This can be less than their
+    own limits allow, or more, for a long operation.
     """
     with deadline(seconds), pymongo.timeout(seconds):
         yield
@@ -111,7 +111,7 @@ def within(seconds: float) -> Iterator[None]:
 def round_trip(database: Database[Document]) -> float:
     """Seconds that the server's answers to heartbeats take, on average of the last ones; 0 if none was answered."""
     found = database.client.topology_description
-    # a database in memory, as tests have, asks no server
+    # a database in memory, as in tests, has no server
     servers = found.server_descriptions().values() if isinstance(found, TopologyDescription) else ()
     return max((one.round_trip_time or 0.0 for one in servers if one.is_writable), default=0.0)
 
@@ -135,18 +135,18 @@ class _ServerTimes(monitoring.ServerHeartbeatListener):
 
 
 class ServerClock(SteadyClock):
-    """Shows the database server's time, which all processes on all machines share, however this machine's clock is
-    set. It is measured at the first reading, which raises what PyMongo raises. From then on each heartbeat's answer
-    checks it: the server's clock may be set, or another server may answer.
+    """A clock with the database server's time, which all processes on all machines share, however their machines'
+    clocks are set. The first reading measures it, and raises PyMongo's errors. After that, each heartbeat's answer
+    checks it, because the server's clock may be set, or another server may answer.
     """
 
     def __init__(self, database: Database[Document]) -> None:
         self._database = database
         self._measuring = threading.Lock()
         self._is_measured = False
-        #: Called after the clock was found to be off, and set.
+        #: Called after the clock was found to be wrong, and was set.
         self.on_turn: Callable[[], None] = lambda: None
-        # as long as both agree, this machine's clock is the finer one
+        # as long as both clocks agree, this machine's clock is used, because it is more exact
         super().__init__(utc_now())
 
     def __call__(self) -> datetime:
@@ -172,8 +172,8 @@ class ServerClock(SteadyClock):
         """Called by the heartbeat's thread."""
         underway = timedelta(seconds=seconds) / 2
         if _differ(server.replace(tzinfo=UTC) + underway - super().__call__(), underway):
-            # measure, because this thread may have been late; in another thread, because this one must not wait for
-            # itself
+            # measure first, because this thread may have been late. Another thread does it, because a measurement
+            # waits for this one
             threading.Thread(target=self._measure_again, name="server-clock", daemon=True).start()
 
     def _measure_again(self) -> None:
@@ -183,14 +183,14 @@ class ServerClock(SteadyClock):
     def _ask(self) -> tuple[timedelta, timedelta]:
         """How far the server's clock is ahead of this one, and how exactly that is known."""
         before = super().__call__()
-        # commands do not share the client's options: this time comes without its zone
+        # commands do not use the client's options, so this time comes without its zone
         server = self._database.command("hello")["localTime"].replace(tzinfo=UTC)
         underway = (super().__call__() - before) / 2
         return server - (before + underway), underway
 
 
 def _differ(ahead: timedelta, exact_to: timedelta) -> bool:
-    """A smaller difference is an error of the measurement, not of the clock."""
+    """Whether the clocks differ by more than the measurement can be wrong."""
     return abs(ahead) > max(timedelta(milliseconds=50), exact_to)
 
 
@@ -206,15 +206,15 @@ def is_passing(error: Exception) -> bool:
     return isinstance(error, PyMongoError) and (error.timeout or error.has_error_label("RetryableWriteError"))
 
 
-# --- writes that are repeated where the driver does not: it repeats no write of several documents, and none at all
-# for servers that do not number them
+# --- writes that are repeated where the driver does not do it: it repeats no write of several documents, and none at
+# all for servers that do not number writes
 
 Result = TypeVar("Result")
 
 
 class Repeating:
-    """Writes to a collection that may be carried out twice. If a connection breaks before the answer, or the primary
-    steps down, they are asked for once more, in what is left of their time.
+    """Writes to a collection that can safely be carried out twice. If a connection breaks before the answer, or the
+    primary steps down, they are sent once more, in the time that they have left.
 
     Counts in results are those of the repetition.
     """
@@ -223,9 +223,9 @@ class Repeating:
         self._collection = collection
 
     def insert_one(self, document: Document, *, ours: Sequence[str] = ()) -> None:
-        """Insert it. A document that is there with its id is the same one if the fields `ours` are the same.
+        """Insert the document. A stored document with its id counts as the same one if the fields `ours` are equal.
 
-        Raises `DuplicateKeyError` if another one is in its way.
+        Raises `DuplicateKeyError` if another document has its id or a unique key.
         """
 
         def again() -> None:
@@ -239,14 +239,14 @@ class Repeating:
         self._twice(lambda: _nothing(self._collection.insert_one(document)), again)
 
     def insert_many(self, documents: Sequence[Document]) -> None:
-        """Insert them, in any order. Raises `BulkWriteError`, also for those that were inserted before an answer was
-        lost.
+        """Insert the documents, in any order. Raises `BulkWriteError`, also for documents that were inserted before
+        an answer was lost.
         """
         self._twice(lambda: _nothing(self._collection.insert_many(documents, ordered=False)))
 
     def change_one(self, query: Document, update: Document, *, done: Document) -> bool:
-        """Change the one document. Returns whether this was done here: afterwards it matches `done`, as after nobody
-        else's change.
+        """Change the one document. Returns whether this call has changed it: then the document matches `done`, which
+        it does after no other change.
         """
 
         def again() -> bool:
@@ -267,7 +267,9 @@ class Repeating:
         return self._twice(lambda: self._collection.delete_many(query))
 
     def delete_of_jobs(self, job_ids: Sequence[str], batch: int) -> None:
-        """Delete all documents of these jobs, `batch` at a time: no other write waits until a million are gone."""
+        """Delete all documents of these jobs, `batch` at a time, so that no other write waits until a million are
+        gone.
+        """
         query = of_jobs(job_ids)
         while job_ids:
             found = [one["_id"] for one in self._collection.find(query, {"_id": 1}, limit=batch, batch_size=batch)]
@@ -294,7 +296,7 @@ class Repeating:
 
 
 def _nothing(_: object) -> None:
-    """For results that nobody may rely on."""
+    """Drops a result that no caller may rely on."""
 
 
 def of_job(job_id: str) -> Document:
@@ -309,7 +311,7 @@ def of_jobs(job_ids: Iterable[str]) -> Document:
 def refusals(error: BulkWriteError, expected: Container[int]) -> dict[int, int]:
     """Why documents were refused (MongoDB's codes), by their position.
 
-    Raises `error` if one was for another reason than `expected`, or if too few servers have confirmed the others.
+    Raises `error` if one of the codes is not `expected`, or if too few servers have confirmed the other writes.
     """
     codes = {problem["index"]: problem["code"] for problem in error.details["writeErrors"]}
     if error.details.get("writeConcernErrors") or not all(code in expected for code in codes.values()):
@@ -330,11 +332,11 @@ def mongo_errors() -> Iterator[None]:
         raise UnavailableError("this took the database too long; ask for less, or later") from error
 
 
-# --- whether MongoDB takes writes, as PyMongo's own heartbeats find it: so no request waits to learn that it does not
+# --- whether MongoDB takes writes, by PyMongo's own heartbeats, so that no request has to wait to find out
 
-#: Seconds between two heartbeats; if no request tries before, the end of an outage is noticed only then.
+#: Seconds between two heartbeats. Unless a request succeeds before, a heartbeat notices the end of an outage.
 HEARTBEAT_SECONDS = 1.0
-#: Seconds between two looks at what the heartbeats found.
+#: Seconds between two looks at the results of the heartbeats.
 LOOK_SECONDS = 0.25
 #: Seconds without a server that takes writes before MongoDB counts as away. Requests still wait through a shorter
 #: gap: a broken connection, which counts as a lost server until the next heartbeat, or the quick election of another
@@ -344,7 +346,7 @@ GRACE_SECONDS = 1.0
 
 @define(eq=False, repr=False, slots=False)
 class Presence:
-    """One task calls `look` every `LOOK_SECONDS`; any thread may ask whether it `is_away`."""
+    """Knows whether MongoDB `is_away`, which any thread may ask. One task must call `look` every `LOOK_SECONDS`."""
 
     _client: MongoClient[Any]
     _monotonic: Callable[[], float] = time.monotonic

@@ -1,5 +1,5 @@
-"""Redis: its names, and the ways to connect to it. Every pool and every call has a limit: Redis only saves time, and
-may be away.
+"""Redis: the names of its keys, and the ways to connect to it. Every pool and every call has a limit, because Redis
+only saves time, and may be away.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from gateway.stores.unanswered import note_unanswered
 
 log = structlog.get_logger()
 
-# --- every name in Redis, built in one place; a spider's process builds that of a site's rate itself
+# --- all names of keys and channels in Redis, except that of a site's rate, which a spider's process builds
 # (`gateway/stores/site_rate_limit.py`)
 
 #: Status changes of every job, for `/events`.
 ALL_EVENTS = "events"
-#: Prefix of the counts of each caller's requests; the counting library makes the rest.
+#: Prefix of the counts of each caller's requests; the counting library makes the rest of the key.
 REQUEST_RATES = "rate:requests"
 
 
@@ -59,7 +59,7 @@ def _limits(timeout: float) -> dict[str, Any]:
 
 
 class _Retry(Retry):
-    """Retries once, because a device on the way may have forgotten the connection; not after the deadline."""
+    """Retries once, because a device on the way may have forgotten the connection, but not after the deadline."""
 
     def call_with_retry(self, do: Any, fail: Any, is_retryable: Any = None, *rest: Any, **options: Any) -> Any:
         def may_retry(error: Exception) -> bool:
@@ -103,12 +103,12 @@ def connect(url: str, *, timeout: float = _TIMEOUT) -> redis.Redis:
 
 
 def connect_async(url: str, *, timeout: float = _TIMEOUT) -> redis.asyncio.Redis:
-    """The same for the event loop. Plain pools of redis-py raise at their limit; this one waits."""
+    """As `connect`, for the event loop. Plain pools of redis-py raise at their limit; this one waits."""
     return redis.asyncio.Redis.from_pool(_async_pool(url, timeout))
 
 
 def connect_wary(url: str, *, timeout: float = _TIMEOUT) -> redis.asyncio.Redis:
-    """The same for callers that can do without Redis: while it does not answer, they do not wait for it."""
+    """As `connect_async`, for callers that can do without Redis: while it does not answer, they need not wait."""
     return _WaryRedis.from_pool(_async_pool(url, timeout))
 
 
@@ -120,7 +120,7 @@ def _async_pool(url: str, timeout: float) -> redis.asyncio.BlockingConnectionPoo
 
 
 class _WaryRedis(redis.asyncio.Redis):
-    """Who finds that Redis is silent has waited for all: until it answers again, calls fail at once."""
+    """Once a call has found that Redis does not answer, all further calls fail at once, until Redis answers again."""
 
     _looking: asyncio.Task[None] | None = None
 
@@ -133,7 +133,7 @@ class _WaryRedis(redis.asyncio.Redis):
         except redis.TimeoutError:
             if self._looking is None:
                 log.warning("redis_is_silent")
-                # in no request's context: it is for all
+                # outside of the request's context, because it serves all requests
                 self._looking = asyncio.get_running_loop().create_task(self._look(), context=Context())
             raise
 

@@ -16,9 +16,9 @@ from redis.backoff import NoBackoff
 
 from gateway.crash_points import state_change
 
-#: Longest wait for an answer, in seconds, connecting included.
+#: Longest wait for an answer, in seconds, including the time to connect.
 ANSWER_SECONDS = 0.5
-#: Reservations that may lie ahead of time. A key further ahead is taken for nonsense: a clock was set back.
+#: How many reservations may lie ahead of the present. A key that is further ahead is ignored: a clock was set back.
 MAX_RESERVED = 256
 _MICROSECONDS = 1_000_000
 
@@ -44,7 +44,7 @@ return 1
 
 
 def site_rate_key(site: str) -> str:
-    """String: theoretical arrival time of the next request to the site, by all of its crawls."""
+    """Key of a string: the theoretical arrival time of the next request of all crawls to the site."""
     return f"rate:site:{site}"
 
 
@@ -66,7 +66,7 @@ class SiteRateLimit:
     def open(cls, url: str, key: str, rate: float) -> Self:
         """A limit with a connection of its own, for the event loop that first uses it.
 
-        A spider's process makes it, whose Python may have an older redis-py and no hiredis.
+        It is made in a spider's process, whose Python may have an older redis-py and no hiredis.
         """
         pool: redis.asyncio.BlockingConnectionPool = redis.asyncio.BlockingConnectionPool.from_url(
             url,
@@ -77,7 +77,9 @@ class SiteRateLimit:
 
     @state_change("rate.reserve")
     async def reserve(self) -> float:
-        """Reserve the next free time; the seconds until it. Raises `redis.RedisError`, `OSError` (`TimeoutError`)."""
+        """Reserve the next free time, and return the seconds until then. Raises `redis.RedisError`, `OSError`
+        (`TimeoutError`).
+        """
         async with asyncio.timeout(ANSWER_SECONDS):
             wait, newest = await self._reserve(keys=[self._key], args=[self._interval, self._saved, self._horizon])
         self._newest = newest.decode()

@@ -1,4 +1,4 @@
-"""kombu's transport for SQS, with its worst failures taken for what they are: a connection that is lost."""
+"""kombu's transport for SQS, changed so that its worst failures count as a lost connection."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from kombu.transport import SQS
 
 class Channel(SQS.Channel):
     def _on_messages_ready(self, queue: str, qname: str, messages: Any) -> int:
-        """Where SQS cannot be reached, kombu hands on an empty list and trips over it, which would end the worker."""
+        """Ignore the empty list that kombu passes on if SQS cannot be reached: its own code fails on this list, which
+        would end the worker.
+        """
         return super()._on_messages_ready(queue, qname, messages) if messages else 0
 
 
 class Transport(SQS.Transport):
     Channel = Channel
-    #: A refusal (no such queue, no right) is among them: the queue is declared anew on the next connection.
+    #: These include refusals (no such queue, no permission), so that the next connection declares the queue again.
     connection_errors = (*SQS.Transport.connection_errors, ClientError)

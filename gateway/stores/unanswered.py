@@ -1,7 +1,7 @@
-"""Calls of this process that MongoDB, Redis or the broker did not answer: it was silent for too long, or was gone.
+"""Calls of this process that MongoDB, Redis or the broker did not answer, because it was too slow, or gone.
 
-Most calls are repeated at once, and no user notices. They are remembered for a minute; the next heartbeat reports
-them.
+Most such calls are repeated at once, and no user notices. They are remembered for a minute, and the next heartbeat
+reports them.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from gateway.clock import steady_seconds
 
 #: Seconds for which a call is remembered.
 _KEPT = 60.0
-#: Calls of each store that are remembered.
+#: How many calls of each store are remembered.
 _MOST = 1000
-#: When they failed (steady seconds), by store. There is one per process, as of its log: all callers note their calls.
+#: When the calls failed (steady seconds), by store. Like the log, it is global, because all callers note their calls.
 _calls: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_MOST))
 
 
 class Unanswered(NamedTuple):
     store: str
     calls: int
-    #: Seconds from the first to the last.
+    #: Seconds from the first call to the last.
     lasted: float
-    #: Seconds since the last.
+    #: Seconds since the last call.
     ago: float
 
 
