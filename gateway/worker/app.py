@@ -44,7 +44,9 @@ RETENTION_SECONDS = 60.0
 
 
 class SignOfLife(bootsteps.StartStopStep):
-    """Signs of life from the worker's start to its end, in its own thread: a slow task must not make it look dead."""
+    """Writes the worker's heartbeats from its start to its end, in a thread of its own, so that a slow task does not
+    make it look dead.
+    """
 
     def __init__(self, parent: Any, **options: Any) -> None:
         super().__init__(parent, **options)
@@ -61,7 +63,7 @@ class SignOfLife(bootsteps.StartStopStep):
     def stop(self, _parent: Any) -> None:
         self._ended.set()
         if Webhooks in self._parts:
-            # without this, calls under way would go on
+            # ends calls that are under way
             self._parts[Webhooks].close()
         self._parts.end_traces()
 
@@ -79,8 +81,8 @@ class SignOfLife(bootsteps.StartStopStep):
 
 
 class OwnWork(bootsteps.StartStopStep):
-    """What a worker does without being told, from its start to its end. No message has to arrive: a broker may be
-    away, slow, or refuse what is published.
+    """The work that a worker finds by itself, from its start to its end. It needs no message, because the broker may
+    be away, be slow, or refuse messages.
     """
 
     def __init__(self, parent: Any, **options: Any) -> None:
@@ -95,7 +97,7 @@ class OwnWork(bootsteps.StartStopStep):
     def stop(self, _parent: Any) -> None:
         self._ended.set()
         if Dispatch in self._parts:
-            # what has been posted is recorded; what is brought is brought again by another worker
+            # posts under way are still recorded; deliveries of eggs are repeated by another worker
             self._parts[Dispatch].close()
             self._parts[ScrapydClient].close()
 
@@ -110,7 +112,7 @@ class OwnWork(bootsteps.StartStopStep):
             self._ended.wait(LOOK_SECONDS)
 
     def _dispatch(self) -> None:
-        """Returns at the end of the worker."""
+        """Run the dispatcher's loop until the worker ends."""
         self._parts[Dispatch].loop.run()
 
     def _bring_eggs(self) -> None:
@@ -119,8 +121,8 @@ class OwnWork(bootsteps.StartStopStep):
                 self._parts[EggDelivery].bring_soon(node_id, egg)
 
     def _remove(self) -> None:
-        """Remove what has been kept for long enough. Rounds of several workers may overlap."""
-        # a platform that ends more crawls than a round can remove would keep them for ever
+        """Remove data whose retention is over. Rounds of several workers may overlap."""
+        # without a pause while a round does not finish; otherwise data could come faster than rounds remove it
         while self._parts[Retention].run() and not self._ended.is_set():
             log.info("retention_goes_on")
         self._ended.wait(RETENTION_SECONDS)
@@ -140,7 +142,7 @@ _ABOUT_A_JOB = frozenset(
 
 
 class TracedTask(Task):
-    """The base of our tasks. What a task does to a job other than its message's, it logs under that job's id."""
+    """The base of our tasks. Log lines about another job than the message's carry that other job's id."""
 
     abstract = True
 
@@ -151,13 +153,13 @@ class TracedTask(Task):
             return super().__call__(*args, **kwargs)
 
 
-# --- the tasks. Each of them calls one service, and is only sooner than the worker's own looks, or the sweep.
+# --- the tasks. Each calls one service, and only does sooner what the worker's own looks, or the sweep, would do.
 def register_tasks(app: Celery, parts: Container) -> None:
     """Bind the tasks to `app`; their names are part of the contract with everything that sends them."""
 
     @app.task(name=messages.ENQUEUE_CRAWL)
     def enqueue_crawl(job_id: str | None = None, others: Sequence[str] = (), **_target: Any) -> None:
-        # `_target` is not needed: the job's document holds what a target's run is about
+        # `_target` is not needed, because the job's document has all that a target's run needs
         parts[Dispatch].loop.wake(job_id, *others)
 
     @app.task(name=messages.FINISH_CRAWL)
@@ -180,18 +182,18 @@ def register_tasks(app: Celery, parts: Container) -> None:
         app.task(name=name)(look)
 
 
-# --- Celery's consumer without the parts that we do not use. What it would drop becomes a dead letter.
+# --- Celery's consumer without the parts that we do not use. Messages that it would drop become dead letters.
 
 #: Gossip and mingle need a queue at the broker for each worker, and our workers do not talk with each other. Nothing
 #: reads the heartbeat events, and each would wait for RabbitMQ's confirmation: on a dead connection for ever.
 _UNUSED = {"without_gossip": True, "without_mingle": True, "without_heartbeat": True}
-#: Seconds after which an idle worker sees that it is to stop, or that the broker's heartbeats are missing.
+#: Seconds after which an idle worker notices that it is to stop, or that the broker's heartbeats are missing.
 _LOOK_UP = 1.0
 
 
 class Consumer(consumer.Consumer):
     class Blueprint(consumer.Consumer.Blueprint):
-        #: Without the 28 queues for tasks with a countdown: `not_before` stands in the job's document.
+        #: Without the 28 queues for tasks with a countdown, because the job's document has `not_before`.
         default_steps: ClassVar = [
             step for step in consumer.Consumer.Blueprint.default_steps if not step.endswith(":DelayedDelivery")
         ]
@@ -206,18 +208,18 @@ class Consumer(consumer.Consumer):
         hub.timer.call_repeatedly(_LOOK_UP, lambda: None)
 
     def call_soon_ack(self, p: Callable[..., None], *args: Any, **options: Any) -> Any:
-        """Treat an acknowledgement that fails as the sign that the connection is lost.
+        """Treat a failed acknowledgement as a lost connection.
 
-        Celery logs the failure and goes on. With Redis the message then counts for ever as one that this worker has
-        yet to do. A worker that has as many of those as it may have at a time asks for no more, and if it asks for
-        nothing it never notices that the connection is lost.
+        Celery only logs the failure. With Redis the message then counts for ever as one that this worker has not
+        done. With as many such messages as it may have at a time, the worker asks for no more, and without asking it
+        never notices that the connection is lost.
         """
         return super().call_soon_ack(self._tell, p, *args, **options)
 
     def _tell(self, tell: Callable[..., None], logger: Any, errors: Any, *args: Any, **options: Any) -> None:
         channel = tell.__self__.channel  # type: ignore[attr-defined]  # a method of the message
         if channel is self._lost:
-            # each further one would wait for the time-out anew; the broker delivers the message again
+            # each further acknowledgement would wait for the time-out again; the broker redelivers the message
             return
         try:
             tell(logger, (), *args, **options)
@@ -229,13 +231,15 @@ class Consumer(consumer.Consumer):
                 raise
 
     def on_decode_error(self, message: Message, exc: Exception) -> None:
-        """Reject what cannot be read: it becomes a dead letter. Celery would acknowledge it, and it would be lost."""
+        """Reject a message that cannot be read, so that it becomes a dead letter. Celery would acknowledge it, and it
+        would be lost.
+        """
         log.error("message_undecodable", content_type=message.content_type, error=str(exc))
         message.reject()
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
-        """Wait before the queue is declared anew. The other workers need time to hear that it is gone. An operator
-        who deletes a queue that is not ours needs time to do so: Celery would try a hundred times a second.
+        """Wait before the queue is declared again: the other workers need time to learn that it is gone, and an
+        operator needs time to delete a queue that is not ours. Celery would try a hundred times a second.
         """
         super().on_connection_error_after_connected(exc)
         note_unanswered("the broker")
@@ -256,7 +260,7 @@ class WorkerParts(Container):
             enter(database)
             ensure_indexes(database)
         except BaseException:
-            # the next caller connects anew
+            # the next caller connects again
             database.client.close()
             raise
         return self.connected(database)
@@ -267,7 +271,7 @@ def create_celery(settings: Settings) -> Celery:
     app = Celery("discoverybot", broker=settings.broker_location, task_cls=TracedTask)
     app.conf.update(
         **broker_settings(settings.broker_location, settings.queue_name),
-        # a message is a hint: results are in MongoDB, and a repeated task finds nothing left to do
+        # a message is only a hint: results are in MongoDB, and a repeated task finds nothing left to do
         task_ignore_result=True,
         task_acks_late=True,
         worker_prefetch_multiplier=1,
@@ -278,7 +282,7 @@ def create_celery(settings: Settings) -> Celery:
         broker_connection_max_retries=None,
         worker_consumer=Consumer,
         beat_scheduler="gateway.worker.beat:MongoScheduler",
-        # how long beat may sleep: our scheduler says itself when it wants to be called
+        # the longest sleep of beat; our scheduler itself says when it is to be called
         beat_max_loop_interval=settings.tick_seconds,
     )
     parts = WorkerParts(settings)
@@ -286,6 +290,6 @@ def create_celery(settings: Settings) -> Celery:
     app.parts = parts
     register_tasks(app, parts)
     app.steps["worker"] |= {SignOfLife, OwnWork}
-    # keeps Celery from putting its own handlers in the place of ours
+    # keeps Celery from replacing our log handlers with its own
     setup_logging.connect(lambda **_: logging.configure(settings.log_level), weak=False)
     return app

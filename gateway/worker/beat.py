@@ -30,14 +30,15 @@ SHORTEST_PAUSE = 0.02
 
 
 class MongoScheduler(Scheduler):
-    """Fires what is due in MongoDB: there is no schedule file that could be lost. It also sends the entries of
-    `beat_schedule` in the Celery configuration. One beat sends each of them; MongoDB keeps when it was sent.
+    """Fires the schedules in MongoDB that are due; there is no schedule file that could be lost. It also sends the
+    entries of `beat_schedule` in the Celery configuration. Only one beat sends an entry; MongoDB stores when.
 
-    A tick begins the sweep's steps and all other looks, and waits for none of them: what is due is fired meanwhile. A
-    tick that fails is logged, and the next tick tries again. A beat never ends because a store is away.
+    A tick begins the sweep's steps and all other looks, and fires due schedules without waiting for these. A tick
+    that fails is logged, and the next tick tries again. A beat never ends because a store is away.
     """
 
-    #: Without it Celery sends static entries through its pool: a beat would wait for its own connection without end.
+    #: `None` makes Celery send static entries through its pool. Otherwise a beat would wait for its own connection
+    #: for ever.
     producer = None
 
     def setup_schedule(self) -> None:
@@ -53,7 +54,7 @@ class MongoScheduler(Scheduler):
         self.update_from_dict(self.app.conf.beat_schedule)
 
     def tick(self, *_: Any, **__: Any) -> float:
-        """Do what is due. Returns the seconds until there is something to do."""
+        """Do all that is due. Returns the seconds until the next tick."""
         self._sweep()
         static = self._try("static_entries_failed", lambda _: self._send_static()) if self.schedule else None
         pause = self._interval if static is None else static
@@ -66,7 +67,7 @@ class MongoScheduler(Scheduler):
         return entries
 
     def sync(self) -> None:
-        """Celery would write its schedule file here; we have none."""
+        """Do nothing, because there is no schedule file. Celery would write it here."""
 
     def close(self) -> None:
         super().close()
@@ -96,7 +97,7 @@ class MongoScheduler(Scheduler):
         return pause
 
     def _sweep(self) -> None:
-        """Sweep, if it is time to."""
+        """Begin the sweep and the other looks, if it is time for them."""
         if time.monotonic() - self._swept_at < self._interval:
             return
         self._swept_at = time.monotonic()
@@ -111,7 +112,7 @@ class MongoScheduler(Scheduler):
         return self._until(report.next_due if report else None)
 
     def _until(self, moment: datetime | None) -> float:
-        """Seconds until `moment`; the interval of the ticks if it is later, or `None`."""
+        """Seconds until `moment`, but at most the interval of the ticks; this interval if `moment` is `None`."""
         if moment is None:
             return self._interval
         return min((moment - self._parts.clock()).total_seconds(), self._interval)
