@@ -71,7 +71,7 @@ READERS: dict[str, Reader[Any]] = {
     "heartbeats": read_heartbeat,
     "static_entries": read_static_entry,
 }
-#: Notes that one look goes through.
+#: How many notes one look goes through.
 _BATCH = 1000
 
 
@@ -85,7 +85,9 @@ class UnreadableStore:
         return [Unreadable(one["collection"], one["document"], one["problem"]) for one in found]
 
     def look_again(self) -> None:
-        """Look at all notes again. A document that was mended, here or by a newer version, counts like all others."""
+        """Look at all noted documents again. One that was repaired, here or by a newer version, is no longer set
+        aside.
+        """
         for found in self.all(_BATCH):
             documents = Documents(self._database[found.collection], READERS.get(found.collection, dict))
             document = documents.collection.find_one({"_id": found.id})
@@ -94,16 +96,16 @@ class UnreadableStore:
 
     @state_change("unreadable.forget")
     def _forget(self, found: Unreadable) -> None:
-        # the document first: without its note, nothing would come back to it
+        # the document comes first, because without its note nothing would look at it again
         back: Document = {"$unset": {SET_ASIDE: ""}}
         if found.collection == "jobs":
-            # a job that waits is ranked anew when it is attended to
+            # a waiting job gets its place in the queue again when it is attended to
             back["$set"] = {"attend_at": utc_now()}
         self._database[found.collection].update_one({"_id": found.id, SET_ASIDE: True}, back)
         self._noted.delete_one({"_id": f"{found.collection}/{found.id}"})
 
 
-# Removes an ended job with all that it has stored; its document goes last, so that a half-done deletion shows
+# Removes an ended job with all its data; its document goes last, so that a half-done deletion can be seen
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Deletion:
     _jobs: JobStore
@@ -116,7 +118,9 @@ class Deletion:
     _dedupe: DedupeRelease
 
     def delete(self, job_id: str) -> None:
-        """Raises `JobNotFoundError`, `ConflictError` for a job that has not ended, `FileStoreAwayError`."""
+        """Delete an ended job with all its data. Raises `JobNotFoundError`, `ConflictError` for a job that has not
+        ended, `FileStoreAwayError`.
+        """
         with mongo_errors():
             job = self._jobs.get(job_id)
             if not job.is_final or not job.settled:
@@ -125,7 +129,7 @@ class Deletion:
             try:
                 self._dedupe.release(key, job.id)
             except RedisError as error:
-                # the key would answer repeated requests with a job that is gone
+                # otherwise the key would answer repeated requests with a job that is gone
                 raise ConflictError("the job cannot be deleted while Redis is away; ask again") from error
             self._files.delete(job_id)
             self.delete_all([job_id])
@@ -140,30 +144,30 @@ class Deletion:
         self._jobs.delete(*job_ids)
 
 
-# --- removes what has been kept for long enough, a little at a time. Any number of runs may overlap, and may die at
-# any moment: the next run finds what one has left.
+# --- removes data whose retention is over, a little at a time. Any number of runs may overlap, and may die at any
+# moment: the next run finds what they have left.
 
 log = structlog.get_logger()
 
-#: Seconds that one run may take; the next is a minute away.
+#: Seconds that one run may take; the next one comes a minute later.
 RUN_SECONDS = 20.0
-#: Seconds after which what could not be removed is tried again.
+#: Seconds after which the removal of data that could not be removed is tried again.
 AGAIN_SECONDS = 60.0
-#: Entries of the ledger, or of the audit trail, that one write removes.
+#: How many entries of the ledger, or of the audit trail, one write removes.
 LEDGER_BATCH = 1000
-#: A node without a job and without a sign of life for this long is forgotten.
+#: A node without a job and without a heartbeat for this long is forgotten.
 NODE_GONE_AFTER = timedelta(days=7)
-#: So is the heartbeat of a worker or a beat without a sign of life for this long.
+#: The last heartbeat of a worker or a beat is forgotten after this time.
 PROCESS_GONE_AFTER = timedelta(days=1)
 
 
 class Keep(NamedTuple):
-    """How long things are kept after a job's end; 0 is for ever."""
+    """How long data is kept after a job's end; 0 means for ever."""
 
     jobs: timedelta
     items: timedelta
     logs: timedelta
-    #: After the entry was noted.
+    #: Counted from the time at which an entry was made.
     audit: timedelta = timedelta()
 
 
@@ -185,8 +189,8 @@ class Expiry:
     _passed_over: set[str] = field(init=False, factory=set)
 
     def remove(self, window: Window, is_over: IsOver, *, files: bool) -> bool:
-        """Remove what can be removed; files, and what must not go before them, only if `files`. Returns whether there
-        was time for all.
+        """Remove what can be removed in this window. Files, and data that must not go before them, are removed only
+        if `files` is set. Returns whether there was time for all.
 
         Raises PyMongo's errors, and `RedisError`.
         """
@@ -194,7 +198,7 @@ class Expiry:
         for batch in self._windows.batches(window):
             is_whole &= self._remove(window.part, batch, is_over, files=files)
             if is_whole:
-                # what ends at one moment may be in two batches
+                # jobs that ended at the same moment may be in two batches
                 window = window._replace(start=batch[-1].finished_at)
             if is_over():
                 self._windows.leave(window)
@@ -202,12 +206,14 @@ class Expiry:
         if is_whole:
             self._windows.finish(window)
         else:
-            # its files are seen to at once; what could not be removed then is not tried again so soon
+            # the window's files come next, at once; data that could not be removed with them is tried again later
             self._windows.leave(window, seconds=AGAIN_SECONDS if files else 0)
         return True
 
     def _remove(self, part: Part, batch: Sequence[Ended], is_over: IsOver, *, files: bool) -> bool:
-        """Returns whether all is gone. What cannot be removed keeps no other of its batch."""
+        """Remove the part of these jobs. Returns whether all of it is gone. A job whose part cannot be removed does
+        not keep the others' from being removed.
+        """
         try:
             return self._remove_together(part, batch, is_over, files=files)
         except PyMongoError as error:
@@ -226,7 +232,8 @@ class Expiry:
             self._windows.mark_removed(part, job_ids)
             self._logs.delete(*job_ids)
             return True
-        # first of all: the keys would answer repeated requests with jobs that are gone, or have no items any more
+        # first, because the keys would answer repeated requests with jobs that are gone, or that have no items any
+        # more
         self._dedupe.release_all({one.job_id: one.dedupe_key for one in ended if one.dedupe_key})
         if part == "items":
             self._windows.mark_removed(part, job_ids)
@@ -240,14 +247,14 @@ class Expiry:
         return not with_files and len(ended) == len(batch)
 
     def _may_go(self, ended: Ended) -> bool:
-        """A job that cannot be read stays for an operator to look at."""
+        """Whether the job may be removed. One that cannot be read stays, for an operator to look at."""
         if ended.job is None and ended.job_id not in self._passed_over:
             self._passed_over.add(ended.job_id)
             log.error("job_unreadable", job_id=ended.job_id)
         return ended.job is not None and ended.job.is_final and bool(ended.job.settled)
 
     def _remove_files(self, job_ids: Sequence[str], is_over: IsOver) -> set[str]:
-        """Returns the jobs whose files are gone: all, unless the file store is slow or away."""
+        """Remove the jobs' files. Returns the jobs whose files are gone: all, unless the store is slow or away."""
         gone: set[str] = set()
         for job_id in job_ids:
             if is_over():
@@ -277,12 +284,12 @@ class Retention:
     _clock: Clock = utc_now
     _monotonic: Callable[[], float] = time.monotonic
     _running: threading.Lock = field(init=False, factory=threading.Lock)
-    #: Whether time was over before something of this round was done.
+    #: Whether the time of this round was over before all was done.
     _is_cut: bool = field(init=False, default=False)
 
     def run(self) -> bool:
         """One round of at most about `RUN_SECONDS`. It does nothing while another round runs in this process. Returns
-        whether its time was over before all was removed: the next round should begin at once.
+        whether its time was over before all was removed; then the next round should begin at once.
         """
         if not self._running.acquire(blocking=False):
             return False
@@ -294,8 +301,8 @@ class Retention:
             self._running.release()
 
     def _each_step(self, now: datetime, began: float) -> None:
-        """Take all steps. What fails in one of them is raised when all others are done."""
-        # of the parts, none may leave no time for the others
+        """Take all steps. An error in one of them is raised after all others are done."""
+        # each of the three parts has its share of the time
         logs, items, deadline = (began + RUN_SECONDS * share for share in (1 / 3, 2 / 3, 1))
         failed: Exception | None = None
         for step in (
@@ -313,9 +320,9 @@ class Retention:
             try:
                 step()
             except ServerSelectionTimeoutError:
-                # no other step would fare better
+                # MongoDB is away, so every other step would fail, too
                 raise
-            except Exception as error:  # noqa: BLE001 - what stops one step must not stop the others, for ever
+            except Exception as error:  # noqa: BLE001 - a step that fails every time must not stop the others
                 failed = failed or error
         if failed:
             raise failed
@@ -325,8 +332,9 @@ class Retention:
         return is_over
 
     def _remove(self, part: Part, now: datetime, keep: timedelta, deadline: float) -> None:
-        """Half of the time is for windows that nobody has begun, and half for what was left: a file store that is
-        slow must not keep what has no files.
+        """Remove this part of all jobs whose time is over. Half of the time is for windows that nobody has begun, and
+        half for windows that were left, so that a slow file store does not keep data without files from being
+        removed.
         """
         if not keep:
             return
@@ -359,7 +367,8 @@ class Retention:
                 continue
             if self._nodes.forget(node):
                 log.info("node_forgotten", node=node.id, last_seen=node.heartbeat_at.isoformat())
-        # in this order: a node registers before it publishes, and publishes anew when it was not known
+        # published names are read first, because a node registers before it publishes, and publishes anew if it was
+        # not known
         published = self._spiders.nodes()
         for name in published - self._nodes.names():
             self._spiders.publish(name, ())

@@ -1,7 +1,8 @@
-"""Windows: minutes in which jobs have ended, which workers share out among themselves to remove what is old.
+"""Windows: minutes in which jobs have ended. Workers divide these among themselves to remove old data.
 
-A worker that begins a window notes it in `retention`, with a lease, and removes the note once all is gone. What it
-has left there, or could not remove, another one takes up. Two that remove the same do no harm.
+A worker that begins a window notes it in the collection `retention`, with a lease, and removes the note once all is
+gone. If it has left data there, or could not remove some, another worker takes the window up. It does no harm if two
+workers remove the same data.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from gateway.stores.documents import Documents, reader
 from gateway.stores.mongo import Document, Repeating
 from gateway.stores.redis import dedupe_key
 
-#: What is removed by a time of its own. Logs and items go before their job, or with it.
+#: The parts of a job that have a retention time of their own. Logs and items go before their job, or with it.
 Part = Literal["logs", "items", "jobs"]
 #: The time in which the jobs of a window have ended. At ten million jobs a day, these are 7,000 jobs.
 WINDOW = timedelta(minutes=1)
-#: How long nobody else takes a window: a worker may have died, and what could not be removed is not tried at once.
+#: How long no other worker takes a window that was begun. After that its worker may have died, or some data could not
+#: be removed and is tried again.
 LEASE = timedelta(seconds=60)
-#: Jobs that are removed together.
+#: How many jobs are removed together.
 BATCH = 100
 _OLDEST_FIRST = [("finished_at", ASCENDING)]
 _ENDED = ("finished_at", "user_id", "spec.spider", "fingerprint")
@@ -38,7 +40,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Ended(NamedTuple):
     job_id: str
     finished_at: datetime
-    #: The dedupe key in Redis that may name this job as the answer; `None` if its document does not say.
+    #: The dedupe key in Redis that may name this job as the answer; `None` if it cannot be made from the document.
     dedupe_key: str | None
     #: The job itself, if it was asked for and can be read.
     job: Job | None = None
@@ -46,7 +48,7 @@ class Ended(NamedTuple):
 
 class Window(NamedTuple):
     part: Part
-    #: What ended before is done.
+    #: All jobs of the window that ended before this time are done.
     start: datetime
     end: datetime
 
@@ -61,8 +63,9 @@ class Window(NamedTuple):
 
 
 class Windows:
-    """`retention` has a document for each window that is begun and not done. For logs and items it has one more, with
-    the end of the last window begun: `until`. A job that is gone is not found again, so jobs need none.
+    """The collection `retention`. It has a document for each window that is begun and not done. For logs and items it
+    has one more, with the end of the last window begun: `until`. Jobs need none, because a removed job is not found
+    again.
     """
 
     def __init__(self, database: Database[Document], clock: Clock = utc_now, lease: timedelta = LEASE) -> None:
@@ -73,8 +76,8 @@ class Windows:
         self._lease = lease
 
     def begin(self, part: Part, before: datetime, after: datetime | None = None) -> Window | None:
-        """Take the oldest window after that time that nobody has begun and that ended before; `None` if there is
-        none.
+        """Take the oldest window that nobody has begun, that lies after `after` and ended before `before`; `None` if
+        there is none.
         """
         since = max(filter(None, (after, self._until(part))), default=None)
         while True:
@@ -87,7 +90,7 @@ class Windows:
                 return None
             is_ours, since = self._insert(window), window.end
             if part != "jobs":
-                # only now: if this process dies before, the window is found begun
+                # only now, because if this process dies before, the window is found and taken up as begun
                 self._advance(part, window.end)
             if is_ours:
                 return window
@@ -111,7 +114,7 @@ class Windows:
 
     @state_change("windows.take")
     def take(self, part: Part) -> Window | None:
-        """Take a window that was begun and left, the one that was left first; `None` if there is none."""
+        """Take the window that was left first of those that were begun and left; `None` if there is none."""
         now = self._clock()
         free: Document = {"part": part, "leased_until": {"$lte": now}}
         lease = {"$set": {"leased_until": now + self._lease}}
@@ -121,7 +124,7 @@ class Windows:
 
     @state_change("windows.leave")
     def leave(self, window: Window, *, seconds: float = 0.0) -> None:
-        """There is more to remove from its start on, for anybody who comes after these seconds."""
+        """Leave the window, with data to remove from its `start` on, for any worker that comes after `seconds`."""
         later = self._clock() + timedelta(seconds=seconds)
         left = {"$set": {"start": window.start, "leased_until": later}}
         self._retention.update_one({"_id": window.id}, left)
@@ -133,7 +136,7 @@ class Windows:
     # --- what is in them
 
     def batches(self, window: Window) -> Iterator[list[Ended]]:
-        """The jobs that ended in it."""
+        """The jobs that ended in the window, in batches."""
         query = {"finished_at": {"$gte": window.start, "$lt": window.end}}
         whole = window.part == "jobs"
         with self._jobs.find(query, None if whole else _ENDED).sort(_OLDEST_FIRST).batch_size(BATCH) as found:
@@ -144,14 +147,14 @@ class Windows:
 
     @state_change("windows.mark_removed")
     def mark_removed(self, part: Part, job_ids: list[str]) -> None:
-        """Set the mark before the part is removed: a job that is read in between must not claim to have the part."""
+        """Mark the part as removed, before it is removed: a job that is read in between must not seem to have it."""
         mark = f"{part}_removed_at"
         unmarked = {"_id": {"$in": job_ids}, mark: {"$exists": False}}
         Repeating(self._jobs).update_many(unmarked, {"$set": {mark: self._clock()}})
 
 
 def _key(document: Mapping[str, Any]) -> str | None:
-    """Read from the raw fields: a document that is no job must not keep the others from being looked at."""
+    """The job's dedupe key. It is read from raw fields, so that a document that is no job does not stop others."""
     try:
         return dedupe_key(document["user_id"], document["spec"]["spider"], document["fingerprint"])
     except (KeyError, TypeError):
