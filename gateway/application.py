@@ -70,7 +70,9 @@ _COOKIE = {
 
 
 class DescribedAPI(FastAPI):
-    """A query or header parameter is there or not, "null" would be a word. FastAPI calls it nullable, we do not."""
+    """The app, with a completed OpenAPI description. Optional query and header parameters are not nullable there,
+    as FastAPI would have it, because "null" would be a text.
+    """
 
     def openapi(self) -> dict[str, Any]:
         document = super().openapi()
@@ -84,14 +86,14 @@ class DescribedAPI(FastAPI):
                 for parameter in operation.get("parameters", ()):
                     _forbid_null(parameter["schema"])
                 if "requestBody" in operation:
-                    # the guard refuses it before the route is asked
+                    # the guard refuses too large a body before the route is called
                     too_large = {str(status): answer for status, answer in errors.problems(413).items()}
                     operation["responses"] = dict(sorted({**too_large, **operation["responses"]}.items()))
         return document
 
 
 def scopes_of(routes: Sequence[BaseRoute]) -> dict[str, Scope | None]:
-    """By method and path, such as `GET /jobs/{job_id}`. `None`: it is for everybody."""
+    """The scope of each route by method and path, such as `GET /jobs/{job_id}`. `None`: it is for everybody."""
     found = (
         (f"{method} {one.path_format}", scope_of(one.original_route.endpoint))
         for one in iter_route_contexts(routes)
@@ -103,7 +105,7 @@ def scopes_of(routes: Sequence[BaseRoute]) -> dict[str, Scope | None]:
 
 
 def _security(scope: Scope | None) -> list[dict[str, list[str]]]:
-    """A key with the route's scope, a session, or nothing, which is enough while there are no keys."""
+    """What a request must show: a key with the route's scope, a session, or nothing, while there are no keys."""
     return [] if scope is None else [{_SCHEME: [scope]}, {_SESSION: []}, {}]
 
 
@@ -115,19 +117,21 @@ def _forbid_null(schema: dict[str, Any]) -> None:
         schema["anyOf"] = choices
 
 
-# --- what pages of the origins in `GATEWAY_CORS_ORIGINS`, which the operator lists, may do: all that a key allows
+# --- pages of the origins that the operator lists in `GATEWAY_CORS_ORIGINS` may do all that their key allows
 
-#: Headers that such a page may read besides the body.
+#: Headers of an answer that such a page may read.
 _EXPOSED = (
     *("X-Request-ID", "Location", "Retry-After", "WWW-Authenticate", "Content-Disposition"),
     *("RateLimit", "RateLimit-Policy"),
 )
-#: Headers that such a page may send besides those that every page may send.
+#: Headers that such a page may send, in addition to those that every page may send.
 _TAKEN = ("Authorization", "Last-Event-ID", "Idempotency-Key", "X-Request-ID")
 
 
 def cors_rules(origins: Collection[str]) -> dict[str, Any]:
-    """Arguments of Starlette's `CORSMiddleware`. It allows no cookies: the console's is for our own pages."""
+    """Arguments of Starlette's `CORSMiddleware`. It allows no cookies, because the console's cookie is for our own
+    pages.
+    """
     return {
         "allow_origins": origins,
         "allow_methods": ("GET", "POST", "PUT", "PATCH", "DELETE"),
@@ -170,7 +174,7 @@ _ROUTERS = (
 
 
 def _routes() -> list[BaseRoute]:
-    """One for each router."""
+    """The routes of all routers."""
     root = APIRouter(
         dependencies=[Depends(authorise), Depends(refuse_unknown_parameters)],
         responses=problems(401, 403, 422, 429, 500),
@@ -182,23 +186,24 @@ def _routes() -> list[BaseRoute]:
 
 
 def check_routes(routes: Sequence[BaseRoute]) -> None:
-    """See that each calls what blocks as `Route` does. FastAPI would put off a part of the work that this takes until
-    the first request, which would wait for it. Raises `TypeError`.
+    """Check that each route is a `Route`, with its way of calling blocking code. FastAPI's own class puts off a part
+    of its preparation until the first request, which would wait for it. Raises `TypeError`.
     """
     for found in iter_route_contexts(routes):
         if isinstance(found.original_route, APIRoute) and not isinstance(found.original_route, Route):
             raise TypeError(f"{found.path}: its router has to be a `Router`")
 
 
-#: Made where this is imported, for all apps of a process and for those that are forked from it: it takes a quarter of
-#: a second of the processor's time.
+#: They are made when this module is imported, once for all apps of a process and of its forks, because that takes a
+#: quarter of a second of processor time.
 _ROUTES = _routes()
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """A server calls this without settings: then they come from the environment, and logging is set up too.
+    """The gateway's ASGI app. A server calls this without settings: they are then read from the environment, and
+    logging is set up as well.
 
-    Raises `SettingsError` that names what is wrong with the environment.
+    Raises `SettingsError`, which names what is wrong with the environment.
     """
     if settings is None:
         settings = Settings.load()
@@ -212,7 +217,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         lifespan=_lifespan(settings),
         docs_url=None,
         redoc_url=None,
-        # a slash too many is a wrong address, not a reason to send a body twice
+        # an address with a slash too many is wrong; a redirect would make the client send its body twice
         redirect_slashes=False,
         middleware=_layers(settings, measured),
         telemetry={"tracing": False, "metrics": False, "logs": False},
@@ -225,7 +230,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 
 def _layers(settings: Settings, measured: ProcessMetrics) -> list[Middleware]:
-    """Around every route, the outermost first."""
+    """The middleware around every route, the outermost first."""
     origins = settings.gateway_cors_origins
     layers = [
         Middleware(
@@ -234,7 +239,7 @@ def _layers(settings: Settings, measured: ProcessMetrics) -> list[Middleware]:
         Middleware(Guard, settings=settings),
     ]
     if settings.otel_exporter_otlp_endpoint:
-        from gateway.tracing import TracedRequests  # noqa: PLC0415 - it needs what is an extra
+        from gateway.tracing import TracedRequests  # noqa: PLC0415 - it needs an optional package
 
         layers.insert(0, Middleware(TracedRequests))
     return layers
@@ -246,7 +251,7 @@ def _lifespan(settings: Settings) -> Callable[[FastAPI], AbstractAsyncContextMan
         async with gateway_parts(settings) as parts:
             app.state.parts = parts
             app.state.event_streams = parts.streams
-            # what exists by now stays: no search for garbage has to look at it
+            # all objects that exist now stay, so the garbage collector need not look at them
             gc.freeze()
             try:
                 yield

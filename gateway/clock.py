@@ -15,15 +15,16 @@ from gateway.contract.outbox import CLOCK, read_file
 #: Returns the present time; injected wherever a test must be able to set it.
 Clock = Callable[[], datetime]
 
-#: Longest total time, in seconds, of each call that a verdict on liveness rests on: a heartbeat, a step of a tick, a
-#: probe. A process counts as dead only after at least four times as long without a sign of life.
+#: Longest total time, in seconds, of each call on which a verdict on liveness rests: a heartbeat, a step of a tick, a
+#: probe. A process counts as dead only after at least four times as long without a heartbeat.
 VERDICT_SECONDS = 3.0
-#: Seconds for which a node uses the time that its tailer has written down; longer than a node counts as alive without
-#: a heartbeat.
+#: Seconds for which a node uses the time that its tailer has written to a file. This is longer than a node counts as
+#: alive without a heartbeat.
 FRESH_SECONDS = 60.0
 #: The current block's deadline, by the monotonic clock.
 _DEADLINE: ContextVar[float] = ContextVar("deadline", default=float("inf"))
-#: Goes on while the machine sleeps. macOS's monotonic clock does so too, but not Python's `time.monotonic()` there.
+#: A clock that goes on while the machine sleeps. macOS's monotonic clock does, too, but not Python's
+#: `time.monotonic()` there.
 _STEADY: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -33,13 +34,13 @@ def truncate(moment: datetime) -> datetime:
     return utc.replace(microsecond=utc.microsecond // 1000 * 1000)
 
 
-#: Of a file that says that it is from later: 9000-01-01.
+#: The latest time of a file: 9000-01-01.
 _LATEST = 221_845_392_000.0
 
 
 def from_timestamp(seconds: float) -> datetime:
-    """The moment that a file says it is from. Whoever owns a file may have it say any, and some disks keep years that
-    Python and MongoDB have no name for: those of before 1970 become 1970, those of after 9000 become 9000.
+    """The moment of a file's time stamp. A file's owner can set any, and some disks store years that Python and
+    MongoDB cannot represent: those before 1970 become 1970, those after 9000 become 9000.
     """
     return truncate(datetime.fromtimestamp(min(max(seconds, 0.0), _LATEST), UTC))
 
@@ -49,7 +50,7 @@ def utc_now() -> datetime:
 
 
 def seconds_ahead(moment: datetime) -> float:
-    """By how much this machine's clock is ahead of the one that shows `moment` now."""
+    """By how many seconds this machine's clock is ahead of the one that shows `moment` now."""
     return (utc_now() - moment).total_seconds()
 
 
@@ -74,7 +75,7 @@ def remaining(most: float) -> float:
 
 
 class SteadyClock:
-    """A clock that was set once, or now and then, and goes on by itself from there."""
+    """A clock that is set once, or now and then, and runs by itself from there."""
 
     def __init__(self, moment: datetime, steady: Callable[[], float] = steady_seconds) -> None:
         self._steady = steady
@@ -89,8 +90,8 @@ class SteadyClock:
 
 
 def time_of_node(folder: Path) -> datetime:
-    """MongoDB's time, as the tailer of the node in `folder` has written it down; an error of this machine's clock
-    does not matter. If the tailer has written nothing for `FRESH_SECONDS`, this machine's time.
+    """MongoDB's time, from what the tailer of the node in `folder` has written; an error of this machine's clock does
+    not matter. If the tailer has written nothing for `FRESH_SECONDS`, it is this machine's time.
     """
     with suppress(OSError, ValueError, TypeError, KeyError, ArithmeticError, RecursionError):
         saved = json.loads(read_file(folder / CLOCK))

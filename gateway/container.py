@@ -1,17 +1,17 @@
-"""Puts the parts of a process together, each when it is first asked for, and closes them at its end.
+"""Builds the parts of a process, each when it is first asked for, and closes them at its end.
 
-There is one for each process: gateway, worker, beat, tailer, CLI. `Container(settings)[Dispatch]` is its `Dispatch`.
-A part is built from the annotations of its constructor. A parameter gets
+Each process has one container: gateway, worker, beat, tailer, CLI. `Container(settings)[Dispatch]` is its `Dispatch`.
+A part is built by the annotations of its constructor. A parameter gets
 
 - the part of that class, if the class is ours, or if an attribute below is marked as such a `part`;
 - else the attribute of the same name, such as `clock` or `dead_after`;
 - else its default. Without a default it is an error.
 
-So only parts that depend on a setting, stand for a protocol or must be closed are written down below. A process that
-needs something else derives from `Container`. A test replaces a part before it is used: by name (`parts.clock = …`)
+So only parts that depend on a setting, implement a protocol or must be closed are defined below. A process that needs
+other parts derives from `Container`. A test replaces a part before it is used: by name (`parts.clock = …`)
 or by class (`parts[Dispatch] = …`).
 
-This module imports only what every process needs. Code that asks for any other class has imported it.
+This module imports only classes that every process needs. Code that asks for another class has imported it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class value(Generic[Part]):  # noqa: N801 - a decorator, like functools.cached_p
 
     def __init__(self, build: Callable[[Any], Part]) -> None:
         self._build = build
-        #: The name of its class, as annotated.
+        #: The name of the value's class, as annotated.
         self.kind = str(build.__annotations__["return"]).partition("[")[0]
 
     def __set_name__(self, _owner: type, name: str) -> None:
@@ -80,7 +80,7 @@ class value(Generic[Part]):  # noqa: N801 - a decorator, like functools.cached_p
 
     def __get__(self, instance: Any, _owner: type | None = None) -> Part:
         with _LOCK:
-            # once it is there, Python finds it without calling this method
+            # once the value is in the instance's dictionary, Python finds it without calling this method
             parts: dict[str, Part] = vars(instance)
             if self._name not in parts:
                 parts[self._name] = self._build(instance)
@@ -105,7 +105,7 @@ class Builder:
         self._end = ExitStack()
 
     def __getitem__(self, kind: type[Part]) -> Part:
-        """The part of this class: always the same, for all threads."""
+        """The part of this class: always the same object, for all threads."""
         if kind not in self._parts:
             with _LOCK:
                 if kind not in self._parts:
@@ -133,7 +133,7 @@ class Builder:
 
     def _add(self, given: dict[str, Any], kind: type[Any], parameter: Parameter, hint: Any) -> None:
         name = parameter.name
-        # `X | None` is an X here
+        # `X | None` counts as X
         wanted = get_args(hint)[0] if isinstance(hint, UnionType) else get_origin(hint) or hint
         attribute = self._names.get(getattr(wanted, "__name__", ""))
         if attribute is not None:
@@ -146,7 +146,7 @@ class Builder:
             raise TypeError(f"{kind.__name__}: nothing is known for {name}: {hint}")
 
     def opened(self, made: Opened) -> Opened:
-        """Have `made` closed at the end; what was opened last is closed first."""
+        """Have `made` closed at the end; the object that was opened last is closed first."""
         self._end.callback(made.close)
         return made
 
@@ -176,14 +176,14 @@ class Container(Builder):
             self.settings = settings
 
     def start_traces(self, process: str) -> None:
-        """Have the process make spans under this name, if traces are on. Called after its last fork."""
+        """Have the process make spans under this name, if traces are on. It must be called after the last fork."""
         if (endpoint := self.settings.otel_exporter_otlp_endpoint) is not None:
             from gateway.tracing import Tracing
 
             self[Tracing] = self._traces = Tracing(str(endpoint), f"discoverybot-{process}")
 
     def end_traces(self) -> None:
-        """Send what is left of them."""
+        """Send the spans that are left."""
         if self._traces is not None:
             self._traces.close()
 
@@ -191,7 +191,7 @@ class Container(Builder):
 
     @value
     def settings(self) -> Settings:
-        """Raises `SettingsError`."""
+        """The settings in the environment. Raises `SettingsError`."""
         return Settings.load()
 
     @value
@@ -246,7 +246,7 @@ class Container(Builder):
 
     @part
     def celery(self) -> Celery:
-        """The app that messages are sent through."""
+        """The app that sends messages."""
         from gateway.jobs.messages import create_producer
 
         return create_producer(self.settings.broker_location, self.settings.queue_name)
@@ -327,7 +327,9 @@ class Container(Builder):
         return SecretBox(self._secrets_keys)
 
     def _secrets_keys(self) -> tuple[str, ...]:
-        """Looked for when they are needed: most stacks have no secrets. Raises `SecretsKeyError`."""
+        """The keys for secrets. They are read only when needed, as most stacks have no secrets. Raises
+        `SecretsKeyError`.
+        """
         try:
             return self.settings.secrets_keys
         except SettingsError as error:

@@ -1,7 +1,7 @@
-"""Named places at which a test may have the process killed: before and after every write that changes state.
+"""Named places where a test can have the process killed: before and after every write that changes state.
 
-A *plan* is a folder with one file per crash point that is to fire. A process that reaches such a point removes the
-file and sends itself the signal that it names, SIGKILL if it is empty, so each fires once. Without
+A *plan* is a folder with one file for each crash point that is to fire. A process that reaches such a point removes
+the file, so that each fires once, and sends itself the signal that the file names, or SIGKILL if it is empty. Without
 `DISCOVERYBOT_CRASH_PLAN` nothing happens.
 """
 
@@ -34,7 +34,7 @@ def crash_point(name: str) -> None:
         point.unlink()
     except FileNotFoundError:
         return
-    # to this very thread: if another thread got the signal, this one would go on for a moment
+    # to this thread, because if another thread got the signal, this one would go on for a moment
     signal.pthread_kill(threading.get_ident(), signal.Signals[signal_name])
 
 
@@ -52,8 +52,8 @@ def _around_coroutine(name: str, function: Callable[Params, Awaitable[Any]]) -> 
 def state_change(name: str) -> Callable[[Callable[Params, Result]], Callable[Params, Result]]:
     """Mark a function that writes: `<name>.before` and `<name>.after` become crash points.
 
-    Every function of the platform's rooms and of the node that calls a writing method of a driver
-    carries this; a test reads the source and fails when one does not.
+    Every function of the platform and of the node that calls a writing method of a driver must have this decorator: a
+    test reads the source, and fails if one does not.
     """
     STATE_CHANGES.add(name)
 

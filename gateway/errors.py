@@ -1,4 +1,4 @@
-"""The error tree. It knows no HTTP: `gateway/web/errors.py` maps it once."""
+"""The error tree. It does not depend on HTTP: only `gateway/web/errors.py` maps errors to answers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 class DiscoveryBotError(Exception):
     """Base of all errors that the platform raises on purpose, when it refuses something or fails.
 
-    `code` is stable and meant for programs (so is the class's name, which it is made of), the message is meant for
-    people, `detail` is JSON-ready.
+    `code` is for programs, and stable; so is the class's name, from which it is made. The message is for people.
+    `detail` can be written as JSON.
     """
 
     code = "internal_error"
@@ -34,7 +34,7 @@ class InvalidRequestError(DiscoveryBotError):
     def __init__(self, field: str, message: str, *, detail: Any = None) -> None:
         super().__init__(f"{field}: {message}", detail=detail if detail is not None else {"field": field})
         self.field = field
-        #: What is wrong with it.
+        #: What is wrong with the field.
         self.problem = message
 
 
@@ -49,7 +49,7 @@ class UnauthenticatedError(DiscoveryBotError):
 
 
 class WrongKeyError(UnauthenticatedError):
-    """What the request shows is not a key, or not a valid one (any more). The caller is not told which."""
+    """The request's key is no key, or not a valid one (any more). The caller does not learn which of these it is."""
 
     code = "key_invalid"
 
@@ -59,13 +59,13 @@ class ForbiddenError(DiscoveryBotError):
 
 
 class ForgedRequestError(ForbiddenError):
-    """A signed-in browser sent this request, but, as far as can be seen, not from a page of ours."""
+    """A signed-in browser sent this request, but apparently not from a page of ours."""
 
     code = "csrf_token_wrong"
 
 
 class ScopeMissingError(ForbiddenError):
-    """The caller's key does not have the scope that this takes."""
+    """The caller's key does not have the scope that the request needs."""
 
     def __init__(self, scope: str) -> None:
         super().__init__(f"this needs a key with the scope '{scope}'", detail={"scope": scope})
@@ -79,7 +79,7 @@ class NotYourUserError(ForbiddenError):
 
 
 class UnreadableError(DiscoveryBotError):
-    """This version cannot read what is stored under this id."""
+    """This version cannot read the document with this id."""
 
     def __init__(self, collection: str, identity: object, problem: str) -> None:
         super().__init__(
@@ -99,11 +99,11 @@ class NewerStoresError(DiscoveryBotError):
 
 
 class NotFoundError(DiscoveryBotError):
-    """There is no such thing, or it belongs to another user."""
+    """There is nothing with this id or name, or it belongs to another user."""
 
 
 class NoSuchError(NotFoundError):
-    """Nothing has this id or name; what it would be is in the code."""
+    """Nothing has this id or name. The code says what kind of thing it would be."""
 
     code = NotFoundError.code
 
@@ -173,7 +173,7 @@ class WrittenFileNotFoundError(NotFoundError):
 
 
 class FileNotStoredError(NotFoundError):
-    """The file is listed, and the file store does not have it: it was removed there, or stored elsewhere."""
+    """The file is listed, but the file store does not have it: it was removed there, or stored elsewhere."""
 
     def __init__(self, place: str) -> None:
         super().__init__(
@@ -186,7 +186,7 @@ class ScheduleNotFoundError(NoSuchError):
 
 
 class ConflictError(DiscoveryBotError):
-    """The thing is in a state that does not allow this."""
+    """The present state of the job, schedule or other object does not allow the request."""
 
 
 class CountChangedError(ConflictError):
@@ -200,7 +200,7 @@ class CountChangedError(ConflictError):
 
 
 class RunAgainError(ConflictError):
-    """The job was run again before, and only once was asked for."""
+    """The job was already run again, and the request asks for one repetition only."""
 
     def __init__(self, successor: str) -> None:
         super().__init__(f"it was run again already, as job {successor}", detail={"job_id": successor})
@@ -216,16 +216,16 @@ class ScheduleExistsError(ConflictError):
 
 
 class ScheduleChangedError(ConflictError):
-    """The schedule is no longer at the revision that the request names."""
+    """The schedule is no longer in the revision that the request names."""
 
 
 class ScheduleEndedError(ConflictError):
-    """A schedule that has ended stays as it is."""
+    """The schedule has ended, and cannot be changed any more."""
 
 
 class LiveTwinError(ConflictError):
-    """A job with the same fingerprint is alive; `live_key` is unique among jobs that are not final. The same holds
-    for schedules that have not ended.
+    """There is a live job with the same fingerprint: `live_key` is unique among jobs that are not final, and among
+    schedules that have not ended.
     """
 
 
@@ -244,7 +244,7 @@ class SiteExistsError(ConflictError):
 
 
 class SiteInUseError(ConflictError):
-    """Targets name the site."""
+    """The site still has targets."""
 
 
 class SiteDisabledError(ConflictError):
@@ -252,33 +252,37 @@ class SiteDisabledError(ConflictError):
 
 
 class UnavailableError(DiscoveryBotError):
-    """MongoDB is away: nothing was accepted, ask again."""
+    """MongoDB is away. Nothing was accepted; the request can be repeated."""
 
 
 class FileStoreAwayError(UnavailableError):
-    """The file store cannot be reached, or refuses."""
+    """The file store cannot be reached, or refuses the request."""
 
     def __init__(self, url: str, error: Exception) -> None:
-        # what else it says is for programmers
+        # the further lines of its message are for programmers
         reason = str(error).partition("\n")[0] or type(error).__name__
         super().__init__(f"the file store at {url} is not available: {reason}")
 
 
 class SecretsKeyError(UnavailableError):
-    """A secret cannot be sealed or opened here: this process has no key, or not the one that it takes."""
+    """A secret cannot be sealed or opened here, because this process has no key, or not the right one."""
 
     code = "secrets_key"
 
 
 class StartingError(UnavailableError):
-    """No crawl node has published its spiders yet: what can be crawled is not known, ask again."""
+    """No crawl node has published its spiders yet, so it is not known what can be crawled; the request can be
+    repeated.
+    """
 
     def __init__(self) -> None:
         super().__init__("no crawl node has published its spiders yet; nothing was accepted, ask again in a moment")
 
 
 class TooManyError(DiscoveryBotError):
-    """Not now: nothing was accepted, ask again after `retry_after` seconds."""
+    """There are too many requests or crawls now. Nothing was accepted; the request can be repeated after
+    `retry_after` seconds.
+    """
 
     code = "too_many_requests"
 
@@ -288,7 +292,7 @@ class TooManyError(DiscoveryBotError):
 
 
 class QueueFullError(TooManyError):
-    """As many crawls wait as the limit allows."""
+    """As many crawls wait already as the limit allows."""
 
     def __init__(self, waiting: int, limit: int, retry_after: int) -> None:
         message = (
@@ -299,7 +303,7 @@ class QueueFullError(TooManyError):
 
 
 class UserQuotaError(TooManyError):
-    """The user has as many as allowed. `name` says what `count` counts; `reason` is the message without advice."""
+    """The user has reached a limit. `name` says what `count` counts; `reason` is the message without advice."""
 
     def __init__(self, reason: str, name: str, count: int, limit: int, retry_after: int) -> None:
         message = f"{reason}; this request was not accepted: cancel some, or ask again in {retry_after} seconds"
@@ -311,22 +315,24 @@ class NodeError(DiscoveryBotError):
     """A crawl node did not do as asked."""
 
     code = "node_error"
-    #: The node is at fault: it would fail any other request too, and this request might succeed on another node.
+    #: Whether the node is at fault: it would fail any other request, too, and this one might succeed on another node.
     is_nodes_fault = True
 
 
 class NodeRefusedError(NodeError):
-    """The node answered, and said no: the job was certainly not started by this call."""
+    """The node has answered with a refusal, so this call certainly did not start the job."""
 
     def __init__(self, message: str, *, is_nodes_fault: bool = False, reason: str | None = None) -> None:
         super().__init__(message)
         self.is_nodes_fault = is_nodes_fault
-        #: The code that the node gives, of whatever version it is.
+        #: The code that the node gives; one of another version may give a code that is not known here.
         self.reason = reason
 
 
 class StillInstallingError(NodeRefusedError):
-    """The node goes on installing what an egg depends on; sent again, the egg is answered with what came of that."""
+    """The node is still installing what an egg depends on. If the egg is sent again, the answer is the result of
+    that.
+    """
 
     code = "still_installing"
 
@@ -335,14 +341,14 @@ class StillInstallingError(NodeRefusedError):
 
 
 class NodeShutError(NodeRefusedError):
-    """The node does not accept our password, or not from our address; it has not looked at the request."""
+    """The node does not accept our password or our address, so it has not looked at the request."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, is_nodes_fault=True)
 
 
 class NameTakenError(NodeError):
-    """Another machine has registered itself by this node's name; its last sign of life was at `heartbeat_at`."""
+    """Another machine has registered itself under this node's name; its last heartbeat was at `heartbeat_at`."""
 
     code = "node_name_taken"
 
@@ -355,7 +361,9 @@ class NameTakenError(NodeError):
 
 
 class NodeUnreachableError(NodeError):
-    """The node did not answer. If the request `may_have_arrived`, it may have taken the job: post it there again."""
+    """The node did not answer. If the request `may_have_arrived`, it may have taken the job, which must be posted
+    there again.
+    """
 
     def __init__(self, message: str, *, may_have_arrived: bool = True) -> None:
         super().__init__(message)
@@ -363,7 +371,7 @@ class NodeUnreachableError(NodeError):
 
 
 class NeverTakenError(NodeUnreachableError):
-    """The node did not answer, and says now that it has not taken the job, and never will: whatever was sent."""
+    """The node did not answer a post, and now says that it has not taken the job, and never will take that post."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, may_have_arrived=False)

@@ -1,4 +1,4 @@
-"""Writes one JSON line per event, ours and our libraries', with the context's ids: request id, job id and so on."""
+"""Writes each event of ours and of our libraries as a JSON line, with the ids of its context, such as a job's id."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import orjson
 import structlog
 from structlog.types import EventDict, Processor
 
-#: Libraries that log too much at `info`; what came of a task we log ourselves.
+#: Libraries that log too much at `info`; the results of tasks are logged by us.
 _QUIET = (
     "httpx",
     "httpcore",
@@ -39,7 +39,7 @@ def _without_colour(_: Any, __: str, event: EventDict) -> EventDict:
 
 
 def _to_json(event: EventDict, **_: Any) -> str:
-    # an id that a user has chosen may hold half a surrogate pair, which is not UTF-8: better a "?" than a lost line
+    # an id that a user has chosen can contain half a surrogate pair, which is not UTF-8: a "?" is better than no line
     try:
         return _without_secrets(orjson.dumps(event, default=str, option=orjson.OPT_NON_STR_KEYS).decode())
     except TypeError:
@@ -91,8 +91,8 @@ def configure(level: str = "info", *, stream: TextIO | None = None) -> None:
 
 
 class _Lines:
-    """Writes our own lines to the handler's stream. A record of the standard library for each would take most of the
-    time that a line takes.
+    """Writes our own lines directly to the handler's stream, because making a record of the standard library would
+    take most of the time of a line.
     """
 
     _named = structlog.stdlib.LoggerFactory(ignore_frame_names=[__name__])
@@ -103,7 +103,7 @@ class _Lines:
 
     def write(self, line: str) -> None:
         handler = self._handler
-        # a full disk or a closed pipe ends no request
+        # a full disk or a closed pipe must not end a request
         with handler.lock or nullcontext(), suppress(OSError, ValueError):
             handler.stream.write(line + "\n")
             handler.stream.flush()

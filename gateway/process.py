@@ -1,5 +1,5 @@
-"""What a process does at its start: the turns of its threads; and forks of a warm process, which are to be like newly
-started ones.
+"""What processes do at their start and end: short turns of threads, forks of a warm process that are like newly
+started processes, hidden secrets, and minders.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-#: Exit code of a process that does not understand what a newer version has stored. To start it again does not help.
+#: Exit code of a process that does not understand the format of a newer version's documents. Starting it again does
+#: not help.
 NEWER_STORES = 78
 #: The signal handlers that Python starts with.
 _HANDLERS: dict[signal.Signals, Any] = {
@@ -31,24 +32,24 @@ _HANDLERS: dict[signal.Signals, Any] = {
 }
 
 
-#: Seconds for which a thread may run before another has its turn. Whoever makes many short calls of a store waits for
-#: a turn after each; at Python's own 5 ms a read of ten calls takes half a second beside four busy threads.
+#: Seconds for which a thread may run before another one has its turn. A thread that makes many short calls to a store
+#: waits for a turn after each; with Python's own 5 ms, ten calls take half a second beside four busy threads.
 _TURN = 0.0005
 
 
 def take_short_turns() -> None:
-    """Have no thread of this process wait long for another one that computes."""
+    """Let no thread of this process wait long for another one that computes."""
     sys.setswitchinterval(_TURN)
 
 
 class NotForkableError(RuntimeError):
-    """An import has left something behind that a fork would break."""
+    """The process has something, such as a second thread, that a fork would break."""
 
 
 @contextmanager
 def importing_for_forks() -> Iterator[None]:
-    """All forks of this process share what the block imports."""
-    # imports leave no garbage, and looking for some takes a fifth of the time
+    """A context whose imports all forks of this process share."""
+    # imports leave no garbage, and the search for it takes a fifth of the time
     gc.disable()
     yield
     # frozen objects are never looked at again, so their pages stay shared
@@ -57,7 +58,7 @@ def importing_for_forks() -> Iterator[None]:
 
 
 def check_one_thread() -> None:
-    """Raises `NotForkableError` if another thread runs: its locks would never be released in a fork."""
+    """Raises `NotForkableError` if another thread runs, because its locks would never be released in a fork."""
     tasks = Path("/proc/self/task")
     threads = len(list(tasks.iterdir())) if tasks.exists() else threading.active_count()
     if threads > 1:
@@ -65,7 +66,9 @@ def check_one_thread() -> None:
 
 
 def restore_signals() -> None:
-    """Restore the handlers that Python starts with, and unblock all signals: no setting of the parent's remains."""
+    """Restore the handlers that Python starts with, and unblock all signals, so that no setting of the parent
+    remains.
+    """
     signal.set_wakeup_fd(-1)
     for number, handler in _HANDLERS.items():
         signal.signal(number, handler)
@@ -73,7 +76,7 @@ def restore_signals() -> None:
 
 
 def close_all_but(*kept: int) -> None:
-    """Close every inherited descriptor but the standard ones and those in `kept`."""
+    """Close every inherited descriptor except the standard ones and those in `kept`."""
     highest = max(int(name) for name in os.listdir("/dev/fd"))  # noqa: PTH208 - Path.iterdir would open another one
     first = 3
     for fd in sorted(kept):
@@ -113,8 +116,8 @@ def _exit_code(main: Callable[[], object]) -> int:
 
 
 def leave(code: int) -> NoReturn:
-    """End at once: tearing down the interpreter takes longer than many a crawl."""
-    # a full disk, a stream that is closed, or whatever a project has put in its place
+    """End at once, because tearing down the interpreter takes longer than many crawls."""
+    # flushing may fail: the disk is full, or a project has closed or replaced the stream
     with suppress(Exception):
         logging.shutdown()
     for name in ("stdout", "stderr"):
@@ -123,18 +126,18 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-# --- hides the secrets of a crawl node's processes from the spiders beside them, which run as the same user: the
-# password of Scrapyd, and those of the stores, which the tailer has
+# --- hides the secrets of a crawl node's processes from its spiders, which run as the same user: the password of
+# Scrapyd, and the tailer's passwords of the stores
 
 #: `PR_SET_DUMPABLE` of Linux's prctl(2).
 _SET_DUMPABLE = 4
 
 
 def hide_process() -> None:
-    """Let no other process of this user read `/proc/<this process>/environ` or its memory, where Linux can.
+    """Let no other process of this user read `/proc/<this process>/environ` or its memory. This works on Linux only.
 
-    The price is that there are no core dumps. Programs that this process executes are not protected; root reads
-    everything anyway.
+    The price is that there are no core dumps. Programs that this process executes are not protected, and root can
+    read everything in any case.
     """
     _set_dumpable(0)
 
@@ -157,19 +160,19 @@ def _prctl(option: int, value: int | bytes) -> None:
 
 
 class Seen(NamedTuple):
-    """A process as one look has found it."""
+    """A process, as one look at `/proc` has found it."""
 
     pid: int
     name: bytes
     parent: int
     group: int
-    #: Bytes; those that it shares with others are counted in full.
+    #: In bytes; memory that it shares with others is counted in full.
     resident: int
     is_zombie: bool
 
 
 def look_around() -> dict[int, Seen]:
-    """Every process that there is, by its id. Linux only."""
+    """All processes of the machine, by id. Linux only."""
     found = {}
     for entry in os.listdir("/proc"):  # noqa: PTH208 - a name is enough, a thousand times
         if entry.isdigit():
@@ -182,10 +185,10 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def _seen(pid: int) -> Seen:
-    """Raises `OSError`."""
+    """The process with this id. Raises `OSError`."""
     with open(f"/proc/{pid}/stat", "rb", 0) as file:  # noqa: PTH123 - a Path takes as long as all the rest
         content = file.read()
-    # a name may hold anything
+    # a name can contain any character
     end = content.rindex(b")")
     rest = content[end + 2 :].split()
     name = content[content.index(b"(") + 1 : end]
@@ -193,7 +196,9 @@ def _seen(pid: int) -> Seen:
 
 
 def own_children() -> set[int]:
-    """Of this process, which has one thread; also those that have ended, and were not waited for. Linux only."""
+    """The children of this process, which has one thread, including those that have ended and were not waited for.
+    Linux only.
+    """
     pid = os.getpid()
     try:
         return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split()}
@@ -201,20 +206,20 @@ def own_children() -> set[int]:
         return {seen.pid for seen in look_around().values() if seen.parent == pid}
 
 
-# --- a minder: the parent of a process, and of all that this leaves behind, however it hides. It ends last
+# --- a minder: the parent of a process, and of all processes that this one leaves behind. It ends after all of them
 
 #: `PR_SET_CHILD_SUBREAPER` and `PR_SET_NAME` of Linux's prctl(2).
 _SET_CHILD_SUBREAPER, _SET_NAME = 36, 15
-#: By which a minder is known among all processes.
+#: The process name of a minder.
 MINDER = b"crawl-minder"
-#: Processes can be minded.
+#: Whether processes can have a minder.
 CAN_MIND = sys.platform == "linux"
 _PID = struct.Struct("!q")
 
 
 def adopt_descendants() -> None:
-    """From here on be the parent of whatever a descendant leaves behind: in a session of its own, after any number
-    of forks, with any environment. Only Linux can.
+    """Make this process the new parent of every process that a descendant leaves behind, even one in a session of its
+    own, after any number of forks, or with another environment. Linux only.
     """
     _prctl(_SET_CHILD_SUBREAPER, 1)
 
@@ -222,12 +227,12 @@ def adopt_descendants() -> None:
 def fork_minded(
     run: Callable[[], NoReturn], rights: Callable[[], AbstractContextManager[None]] = nullcontext
 ) -> tuple[int, int]:
-    """Fork a process that does `run`, as the child of a minder: the ids of the minder, which is our child, and of
-    that process.
+    """Fork a process that does `run`, as the child of a minder. Returns the ids of the minder, which is our child,
+    and of the process.
 
-    The minder ends as the process has ended, and with the CPU time of all that it has started, once nothing is left
-    of it: what is, it kills, with the `rights` of those processes. Raises `OSError`. Where nothing can be minded,
-    there is only the process.
+    When the process has ended, the minder kills all that it has left behind, with the `rights` of those processes.
+    Then the minder ends with the status of the process, and with the CPU time of all that it has started. Where there
+    can be no minder, both ids are the process's. Raises `OSError`.
     """
     if not CAN_MIND:
         pid = os.fork()
@@ -255,7 +260,7 @@ def _mind(run: Callable[[], NoReturn], told: int, rights: Callable[[], AbstractC
         pid = os.fork()
         if pid == 0:
             run()
-        # what this one has of its parent's is let go only now: by then the other has it
+        # the minder closes its parent's descriptors only now, when the process already has them
         os.write(told, _PID.pack(pid))
         _withdraw()
         status = _wait_for_all(pid, rights)
@@ -264,7 +269,7 @@ def _mind(run: Callable[[], NoReturn], told: int, rights: Callable[[], AbstractC
 
 
 def _withdraw() -> None:
-    """No signal, terminal or descriptor is this process's business."""
+    """Give up this process's signals, terminal and descriptors, except one to `/dev/null`."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -275,17 +280,19 @@ def _withdraw() -> None:
 
 
 def _wait_for_all(pid: int, rights: Callable[[], AbstractContextManager[None]]) -> int:
-    """Wait for the process, reaping what others have left to us; then kill what is left. Its wait status."""
+    """Wait for the process, and reap all others that have become our children; then kill all that are left. Returns
+    the wait status of the process.
+    """
     while (ended := _ended_child()) != pid:
         os.waitpid(ended, 0)
     with rights(), suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)  # all at once, before they fork on; until it is waited for, it has its number
+        os.killpg(pid, signal.SIGKILL)  # the whole group at once, before it forks on; its id is ours until `waitpid`
     _, status = os.waitpid(pid, 0)
     while left := own_children():
         for child in left:
             with rights(), suppress(ProcessLookupError, PermissionError):
                 os.kill(child, signal.SIGKILL)
-        # whatever these had for children is ours now
+        # their children are ours now
         for child in left:
             os.waitpid(child, 0)
     return status

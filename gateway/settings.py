@@ -31,7 +31,7 @@ _LAST_PORT = 65_535
 
 
 def read_origin(text: str) -> str:
-    """The origin as a browser sends it. Raises `ValueError` that quotes a text that is not an origin."""
+    """The origin as a browser sends it. Raises `ValueError`, which quotes a text that is not an origin."""
     found = _ORIGIN.fullmatch(text.strip().lower().removesuffix("/"))
     if not found or (found[3] and not 0 < int(found[3]) <= _LAST_PORT):
         why = "it would let in every page of the web" if "*" in text else "it looks like https://app.example"
@@ -41,7 +41,9 @@ def read_origin(text: str) -> str:
 
 
 def read_files_url(text: str) -> str:
-    """`s3://bucket/prefix`, or `file://` and an absolute path, which may also be given alone. Raises `ValueError`."""
+    """The URL of the file store: `s3://bucket/prefix`, or `file://` and an absolute path, which can also be given
+    alone. Raises `ValueError`.
+    """
     parts = urlsplit(text.strip() if "://" in text else f"file://{text.strip()}")
     if parts.query or parts.fragment or "@" in parts.netloc:
         raise ValueError("must have no user, ? or #; the key of S3 is set by FILES_ACCESS_KEY and FILES_SECRET_KEY")
@@ -52,14 +54,14 @@ def read_files_url(text: str) -> str:
     raise ValueError(f"{text!r} is neither an absolute path nor s3://bucket/prefix")
 
 
-#: A node's name.
+#: The pattern of a node's name.
 NODE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
-#: Variables with these prefixes are ours; one that is no setting is a spelling mistake. (`NODE_` would include
-#: Node.js's own variables.)
+#: Variables with these prefixes are ours; one that is no setting is a spelling mistake. (`NODE_` is not one of them,
+#: because Node.js has such variables.)
 OUR_PREFIXES = ("CRAWL_", "GATEWAY_", "DISCOVERYBOT_", "HTTP_CACHE_", "SCRAPYD_")
-#: In the environment of a stack's gateway: what begins a line that it writes for people. A quiet stack shows it.
+#: Variable of a stack's gateway: how a line begins that it writes for people. A quiet stack shows such lines.
 NOTICE = "DISCOVERYBOT_NOTICE"
-#: Ours too, but read without these settings: by Scrapyd itself, by the processes that a test will kill, by a spider.
+#: These are ours, too, but other code reads them: Scrapyd itself, the processes that a test will kill, and spiders.
 OUTSIDE_SETTINGS = frozenset(
     {
         "SCRAPYD_BIND_ADDRESS",
@@ -84,7 +86,7 @@ OUTSIDE_SETTINGS = frozenset(
     }
 )
 _RATE = r"[1-9]\d{0,8}/([1-9]\d{0,3})?(second|minute|hour|day)s?"
-#: A part of the notation that the counting library can read.
+#: A rate limit: a part of the notation that the counting library can read.
 _RATES = re.compile(rf"none|{_RATE}(\s*[;,]\s*{_RATE})*", re.IGNORECASE)
 _CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _UIDS = re.compile(r"\d{1,10}-\d{1,10}")
@@ -98,7 +100,7 @@ def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:
-        # a package around it is not there
+        # the package that contains it does not exist
         return False
 
 
@@ -117,15 +119,15 @@ _PASSWORDS = {
 }
 
 
-#: Every spider sees the passwords of these, and may have none of those.
+#: Every spider sees the passwords of the first settings, so these must not equal any password of the second ones.
 _SEEN_BY_SPIDERS = ("http_cache_redis_url", "rate_limit_redis_url")
 _KEPT_FROM_SPIDERS = ("scrapyd_password", "mongo_uri", "redis_url", "redis_password", "rabbitmq_url", "broker_url")
 
 
-#: A file in DISCOVERYBOT_HOME.
+#: Files in DISCOVERYBOT_HOME.
 SIGNING_KEY_FILE = "signing-key"
 SECRETS_KEY_FILE = "secrets-key"
-#: A folder there.
+#: A folder in DISCOVERYBOT_HOME.
 FILES_FOLDER = "files"
 _MIN_KEY = 32
 
@@ -140,7 +142,7 @@ class SettingsError(ValueError):
 
 def kept_secret(file: Path) -> str:
     """The secret in this file, which only its owner may read. If there is none, it is made; processes that ask at
-    once get the same one.
+    the same time get the same secret.
 
     Raises `OSError`.
     """
@@ -162,8 +164,8 @@ class _Base(BaseSettings):
 
     @classmethod
     def load(cls) -> Self:
-        """The settings in the environment; those that are not there are read from the files of
-        `DISCOVERYBOT_SECRETS`. Raises `SettingsError` that names every wrong one.
+        """The settings in the environment, and those that are missing there from the files of `DISCOVERYBOT_SECRETS`.
+        Raises `SettingsError`, which names every wrong one.
         """
         environment = frozenset(item for item in os.environ.items() if item[0] not in OUTSIDE_SETTINGS)
         return cast("Self", _load(cls, environment, os.environ.get("DISCOVERYBOT_SECRETS")))
@@ -179,7 +181,7 @@ class _Base(BaseSettings):
 
 
 def _with_password(name: str, url: str, password: str) -> str:
-    """`url` with the password in it, unless it has one. Raises `ValueError` if it names no user."""
+    """`url` with the password in it, unless it has one already. Raises `ValueError` if it names no user."""
     scheme, _, rest = url.partition("://")
     authority, slash, path = rest.partition("/")
     user, _, hosts = authority.rpartition("@")
@@ -190,8 +192,8 @@ def _with_password(name: str, url: str, password: str) -> str:
 
 @lru_cache(maxsize=8)
 def _load(model: type[_Base], _environment: frozenset[tuple[str, str]], secrets: str | None) -> _Base:
-    """Kept for as long as the environment stays the same: a crawl asks several times, a millisecond each, and a
-    forked crawl gets what its warm process has read.
+    """The settings, cached as long as the environment stays the same: a crawl asks several times, for a millisecond
+    each, and a forked crawl gets the settings that its warm process has read.
     """
     unknown = sorted(_unknown(os.environ))
     if unknown:
@@ -213,7 +215,7 @@ def _check_files(secrets: str | None) -> None:
 
 
 def _in_words(problem: ErrorDetails) -> str:
-    """`NODE_SLOTS: …`; a check of several settings names them itself."""
+    """The problem in words, such as `NODE_SLOTS: …`; a check of several settings names them itself."""
     said = problem["msg"].removeprefix("Value error, ")
     return f"{str(problem['loc'][0]).upper()}: {said}" if problem["loc"] else said
 
@@ -224,9 +226,11 @@ def _unknown(environ: Mapping[str, str]) -> list[str]:
 
 
 class NodeSettings(_Base):
-    """What a crawl node may know: no secret that a spider, which runs other people's code, must not read."""
+    """The settings of a crawl node's processes. They have no secret that a spider, which runs other people's code,
+    must not read.
+    """
 
-    #: The folder of everything that must outlive a restart.
+    #: The folder of all files that must outlive a restart.
     discoverybot_home: Path = Path(".discoverybot")
     #: This node's name in `GET /nodes`; unique, and kept over restarts.
     node_name: str = Field(default_factory=socket.gethostname, pattern=NODE_NAME)
@@ -234,19 +238,19 @@ class NodeSettings(_Base):
     node_url: HttpUrl | None = None
     #: A folder that the nodes of this machine share, each with a place of its own in it: `<NODE_NAME>-<n>`.
     nodes_dir: Path | None = None
-    #: User ids `first-last`; each project gets one of them. `crawler.node.keeper` starts such a node.
+    #: User ids `first-last`, of which each project gets one. `crawler.node.keeper` starts such a node.
     node_uids: str | None = None
     #: How many crawls may run at once on this node.
     node_slots: int = Field(default=8, ge=1, le=1000)
     #: Seconds that an ended attempt's files stay on the node once everything is shipped.
     node_keep_seconds: int = Field(default=24 * 3600, ge=0)
-    #: Bytes of free disk below which the node takes no new work.
+    #: With fewer bytes of free disk than this, the node takes no new work.
     node_min_free_bytes: int = Field(default=512 << 20, ge=0)
-    #: The same of inodes, of which each file and folder takes one.
+    #: With fewer free inodes than this, the node takes no new work; each file and folder takes one.
     node_min_free_inodes: int = Field(default=10_000, ge=0)
     #: Whether crawls of our own project are forked from a warm process instead of started.
     node_fork: bool = True
-    #: Forks after which the warm process is replaced.
+    #: After this many forks the warm process is replaced.
     node_fork_renew_after: int = Field(default=1000, ge=1)
     #: How many crawls may drive a browser at once on this node; they hold one of its slots as well.
     node_render_slots: int = Field(default=2, ge=0, le=1000)
@@ -254,49 +258,49 @@ class NodeSettings(_Base):
     chromium_path: Path | None = None
     scrapyd_port: Port = 6800
     log_level: LogLevel = "info"
-    #: The HTTP cache that spiders share; no cache without it.
+    #: The HTTP cache that spiders share; without it there is no cache.
     http_cache_redis_url: str | None = None
     #: Its password, if the URL has none; spiders see both.
     http_cache_redis_password: str | None = Field(default=None, repr=False)
-    #: Seconds a cached page lives.
+    #: Seconds that a cached page lives.
     http_cache_ttl: int = Field(default=3600, ge=0)
     #: Where crawls of one site keep their common rate limit. Default: `HTTP_CACHE_REDIS_URL`.
     rate_limit_redis_url: str | None = None
-    #: Networks (CIDR, comma-separated) that crawls may reach though they are not public.
+    #: Networks (CIDR, comma-separated) that crawls may reach although they are not public.
     crawl_allow_networks: Listed = ()
-    #: Download handlers (dotted names of classes, comma-separated) that projects may use though their connections
+    #: Download handlers (dotted names of classes, comma-separated) that projects may use although their connections
     #: cannot be checked.
     crawl_allow_handlers: Listed = ()
     #: Seconds between the polite request to stop and SIGKILL.
     crawl_stop_grace: float = Field(default=10, ge=0)
-    #: Bytes of memory, a browser's included, at which a spider is stopped; 0 is no limit.
+    #: Bytes of memory, including a browser's, at which a spider is stopped; 0 is no limit.
     crawl_memory_limit: int = Field(default=2 << 30, ge=0)
-    #: Processes, a browser's included, that an attempt may have at a time; 0 is no limit.
+    #: How many processes, including a browser's, an attempt may have at a time; 0 is no limit.
     crawl_max_processes: int = Field(default=256, ge=0)
-    #: Largest page, in bytes, that a spider takes whose project does not say (`DOWNLOAD_MAXSIZE`).
+    #: Largest page, in bytes, that a spider takes, unless its project sets another limit (`DOWNLOAD_MAXSIZE`).
     crawl_page_bytes: int = Field(default=32 << 20, ge=1024)
-    #: The most that it may say; no page is larger.
+    #: Largest limit, in bytes, that a project may set; no page is larger.
     crawl_max_page_bytes: int = Field(default=256 << 20, ge=1024)
     #: Longest time, in seconds, that a spider may wait for one page; a project cannot raise it.
     crawl_max_page_seconds: float = Field(default=180, gt=0)
     #: Bytes of log that one attempt may write; 0 is no limit.
     crawl_max_log_bytes: int = Field(default=256 << 20, ge=0)
-    #: Bytes that all kept files of one attempt may have together; one that writes twice as many is stopped.
+    #: Bytes that all stored files of one attempt may have together. An attempt that writes twice as many is stopped.
     files_max_bytes: int = Field(default=4 << 30, ge=0)
-    #: Files and folders that one attempt may make; 0 is no limit. One that makes more is stopped.
+    #: How many files and folders one attempt may make; 0 is no limit. An attempt that makes more is stopped.
     crawl_max_entries: int = Field(default=200_000, ge=0)
-    #: Bytes that items, requests and frontier of one attempt may have; 0 is no limit. One that has more is stopped.
+    #: Bytes that one attempt's items, requests and frontier may have; 0 is no limit. One with more is stopped.
     crawl_max_record_bytes: int = Field(default=8 << 30, ge=0)
     #: Seconds without a log line, a request or an item after which a spider is stopped; 0 is no limit.
     crawl_stall_seconds: float = Field(default=900, ge=0)
-    #: Whether a crawl writes down what it still has to fetch, so that the next attempt goes on where it was killed.
+    #: Whether a crawl stores the requests that it still has to make, so that the next attempt goes on after a kill.
     crawl_frontier: bool = True
-    #: Requests of one crawl that may be under way, until their output is consumed; 0 is no limit. No more than these
-    #: are asked for again after a kill.
+    #: How many requests of one crawl may be under way, until their output is consumed; 0 is no limit. After a kill,
+    #: no more than these are made again.
     crawl_max_undone: int = Field(default=0, ge=0)
     #: How many requests of one attempt are recorded; 0 records none.
     requests_max_count: int = Field(default=100_000, ge=0, le=1_000_000)
-    #: Bytes that this record may have.
+    #: Bytes that the record of an attempt's requests may have.
     requests_max_bytes: int = Field(default=64 << 20, ge=0, le=1 << 30)
 
     @field_validator("crawl_allow_networks")
@@ -343,27 +347,28 @@ class NodeSettings(_Base):
 
 
 class ScrapydSettings(NodeSettings):
-    """What a node's Scrapyd may know and its spiders may not."""
+    """The settings that a node's Scrapyd may know, but its spiders may not."""
 
     scrapyd_username: str = "discoverybot"
     scrapyd_password: SecretStr = SecretStr("")
-    #: The index from which projects' requirements are installed, with a password if it has one; `none` is none.
+    #: The index from which projects' requirements are installed, with its password if it has one; `none` for no
+    #: index.
     project_index_url: str = "https://pypi.org/simple"
-    #: Further indexes (comma-separated), which come first.
+    #: Further indexes (comma-separated), which are asked first.
     project_extra_index_urls: Listed = ()
     #: Folders (or pages) with wheels, comma-separated.
     project_wheels: Listed = ()
-    #: Beginnings of URLs (comma-separated) from which a requirement may be taken directly: `name @ git+https://…`.
+    #: Prefixes of URLs (comma-separated) from which a requirement may be taken directly: `name @ git+https://…`.
     project_sources: Listed = ()
     #: Whether packages without a wheel are built, which runs their code as Scrapyd's own user.
     project_build_sources: bool = False
-    #: Pythons beside the node's own that a project may ask for (comma-separated): `found` on the machine, `download`,
-    #: folders that have some.
+    #: Pythons, in addition to the node's own, that a project may ask for (comma-separated): `found` for those on the
+    #: machine, `download`, or folders that contain some.
     project_pythons: Listed = ("found",)
     #: Seconds that an installation may take.
     project_build_seconds: float = Field(default=600, gt=0)
-    #: How many virtual environments have a warm process from which crawls are forked; 0: none. Without a number
-    #: as many as an eighth of the machine's memory has room for.
+    #: How many virtual environments have a warm process from which crawls are forked; 0: none. Default: as many as
+    #: fit into an eighth of the machine's memory.
     project_warm_processes: int | None = Field(default=None, ge=0, le=1000)
     #: Largest environment, in bytes.
     project_max_installed_bytes: int = Field(default=2 << 30, ge=1 << 20)
@@ -380,7 +385,7 @@ class ScrapydSettings(NodeSettings):
         return self
 
     def _password(self, name: str) -> str:
-        """That setting's, or that in the URL that it is; none if this process has no such setting."""
+        """The password in this setting, or in the URL that it contains; empty if this process has no such setting."""
         value = getattr(self, name, None) or ""
         text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
         return unquote(urlsplit(text).password or "") if name.endswith(("_url", "_uri")) else text
@@ -392,12 +397,12 @@ class ScrapydSettings(NodeSettings):
 
 
 class Settings(ScrapydSettings):
-    """What the gateway, workers, beats, tailers and the CLI may know."""
+    """All settings, for the gateway, workers, beats, tailers and the CLI."""
 
     mongo_uri: str = "mongodb://127.0.0.1:27017/discoverybot"
     #: The password of the URI's user, if the URI has none.
     mongo_password: str | None = Field(default=None, repr=False)
-    #: If it is set, the three below it do not count.
+    #: If it is set, `REDIS_HOST`, `REDIS_PORT` and `REDIS_DB` do not count.
     redis_url: str | None = None
     redis_host: str = "127.0.0.1"
     redis_port: Port = 6379
@@ -410,49 +415,52 @@ class Settings(ScrapydSettings):
     #: The password of that URL's user, if the URL has none.
     rabbitmq_password: str | None = Field(default=None, repr=False)
     queue_name: str = "scraping"
-    #: Threads of one worker.
+    #: How many threads one worker has.
     worker_concurrency: int = Field(default=8, ge=1, le=256)
     gateway_host: str = "127.0.0.1"
     gateway_port: Port = 8001
     gateway_workers: int = Field(default=1, ge=1, le=64)
-    #: Origins (comma-separated) whose pages may call the gateway from a browser.
+    #: Origins (comma-separated) whose pages may call the gateway from browsers.
     gateway_cors_origins: Listed = ()
     #: Proxies before the gateway (addresses or CIDR, comma-separated), whose `X-Forwarded-For` names the caller.
     forwarded_allow_ips: Listed = ()
     #: Seconds for which a browser that has shown a key stays signed in.
     gateway_session_seconds: int = Field(default=12 * 3600, ge=60, le=30 * 24 * 3600)
-    #: The secret that signs sessions and stream tokens, shared by all gateways. Default: made, and kept in
+    #: The secret that signs sessions and stream tokens, shared by all gateways. Default: one is made, and kept in
     #: DISCOVERYBOT_HOME.
     gateway_signing_key: SecretStr | None = Field(default=None, min_length=_MIN_KEY)
-    #: Keys that projects' secrets are sealed with (comma-separated, each of at least 32 characters): the first one
-    #: seals, all open. The same for gateways and workers. Default: one is made, and kept in DISCOVERYBOT_HOME.
+    #: Keys for projects' secrets (comma-separated, each of at least 32 characters): the first one seals, all of them
+    #: open. Gateways and workers need the same keys. Default: one is made, and kept in DISCOVERYBOT_HOME.
     secrets_key: SecretStr | None = None
-    #: Requests that one caller may make, as `1200/minute;50/second`; `none` is no limit. Default: none while there
-    #: are no keys, 1200 a minute once there are.
+    #: How many requests one caller may make, such as `1200/minute;50/second`; `none` is no limit. Default: no limit
+    #: while there are no keys, 1200 a minute once there are keys.
     gateway_rate_limit: str | None = None
-    #: Calls of one user that a gateway process makes at once: reads, changes and looks at one document, each.
+    #: How many calls of one user a gateway process makes at once, of each kind: reads, changes, looks at one
+    #: document.
     gateway_user_calls: int = Field(default=4, ge=1, le=64)
-    #: Streams, downloads and waiting calls that one user may have open at a gateway process.
+    #: How many streams, downloads and waiting calls one user may have open at a gateway process.
     gateway_user_streams: int = Field(default=50, ge=1)
-    #: Crawls of one user that may run at once, and that may wait for a slot or for their time; 0 is no limit.
+    #: How many crawls of one user may run at once, and how many may wait, for a slot or for their start time; 0 is no
+    #: limit.
     crawl_user_running_max: int = Field(default=0, ge=0)
     crawl_user_waiting_max: int = Field(default=0, ge=0)
-    #: Schedules that one user may have, and runs that they may begin within a minute; 0 is no limit.
+    #: How many schedules one user may have, and how many runs these may begin within a minute; 0 is no limit.
     crawl_user_schedules_max: int = Field(default=1000, ge=0)
     crawl_user_scheduled_per_minute: int = Field(default=0, ge=0)
-    #: Crawls of all users that may wait; 0 is no limit.
+    #: How many crawls of all users may wait; 0 is no limit.
     crawl_queue_max: int = Field(default=0, ge=0)
     #: Seconds for which a repeated request is answered with the job that exists.
     crawl_cache_ttl: int = Field(default=3600, ge=1)
-    #: Seconds a live log stays in Redis after its last line.
+    #: Seconds that a live log stays in Redis after its last line.
     result_ttl: int = Field(default=3600, ge=60)
-    #: Seconds an attempt may take, where the request does not say.
+    #: Seconds that an attempt may take, unless the request says otherwise.
     job_timeout: int = Field(default=3600, ge=1)
-    #: Seconds that one may ask for, and to which a project's `CLOSESPIDER_TIMEOUT` may raise it.
+    #: The most seconds that a request may ask for, and to which a project's `CLOSESPIDER_TIMEOUT` may raise the
+    #: limit.
     job_max_timeout: int = Field(default=604_800, ge=1, le=604_800)
-    #: Retries after the first attempt, where the request does not say.
+    #: How many retries follow the first attempt, unless the request says otherwise.
     max_retries: int = Field(default=3, ge=0, le=20)
-    #: Days after its end for which a job, its items and its log are kept; 0 is for ever.
+    #: Days for which a job, its items and its log are kept after its end; 0 is for ever.
     job_retention_days: float = Field(default=90, ge=0, le=36_500)
     item_retention_days: float = Field(default=90, ge=0, le=36_500)
     log_retention_days: float = Field(default=30, ge=0, le=36_500)
@@ -462,10 +470,10 @@ class Settings(ScrapydSettings):
     audit_retention_days: float = Field(default=365, ge=0, le=36_500)
     #: Seconds that `POST /jobs/scrape?mode=sync` waits for the run to end.
     scrape_sync_timeout: float = Field(default=30, gt=0, le=600)
-    #: Where files that crawls write are kept: a folder, or `s3://bucket/prefix`; the same for gateways, workers and
-    #: tailers. Default: `files` in DISCOVERYBOT_HOME.
+    #: Where the files that crawls write are stored: a folder, or `s3://bucket/prefix`. Gateways, workers and tailers
+    #: need the same one. Default: `files` in DISCOVERYBOT_HOME.
     files_url: str | None = None
-    #: For S3: the server (default: Amazon's), its region, and the key. What is not set, the variables `AWS_…` say.
+    #: For S3: the server (default: Amazon's), its region, and the key. The variables `AWS_…` supply what is not set.
     files_endpoint: HttpUrl | None = None
     files_region: str | None = None
     files_access_key: str | None = None
@@ -477,10 +485,10 @@ class Settings(ScrapydSettings):
     tick_seconds: float = Field(default=1.0, gt=0, le=60)
     #: Scrapyds (URLs, comma-separated) that get work. Default: all nodes that register themselves.
     scrapyd_url: Listed = ()
-    #: Seconds without a sign of life after which a node counts as dead.
+    #: Seconds without a heartbeat after which a node counts as dead.
     node_dead_after: float = Field(default=30, ge=4 * VERDICT_SECONDS)
-    #: The collector that gateways, workers and beats send traces to, by OTLP over HTTP: its URL without `/v1/traces`.
-    #: Without it there are none. All other `OTEL_…` are the SDK's own.
+    #: The collector to which gateways, workers and beats send traces by OTLP over HTTP: its URL without `/v1/traces`.
+    #: Without it there are no traces. All other variables `OTEL_…` are the SDK's own.
     otel_exporter_otlp_endpoint: HttpUrl | None = Field(default=None, repr=False)
     #: Longest pause, in seconds, before `discoverybot up` starts a process again that keeps dying.
     discoverybot_restart_backoff_max: float = Field(default=10, gt=0)
@@ -549,7 +557,7 @@ class Settings(ScrapydSettings):
 
     @property
     def gateway_address(self) -> str:
-        """`GATEWAY_HOST` as a socket takes it: IPv6 without its brackets."""
+        """`GATEWAY_HOST` in the form for a socket: an IPv6 address without its brackets."""
         return self.gateway_host.strip("[]")
 
     @property
@@ -559,14 +567,14 @@ class Settings(ScrapydSettings):
 
     @property
     def signing_key(self) -> str:
-        """Raises `SettingsError` if no key is set and none can be kept."""
+        """The key that signs sessions. Raises `SettingsError` if no key is set and none can be kept."""
         if self.gateway_signing_key:
             return self.gateway_signing_key.get_secret_value()
         return self._kept("GATEWAY_SIGNING_KEY", SIGNING_KEY_FILE)
 
     @property
     def secrets_keys(self) -> tuple[str, ...]:
-        """The first one seals. Raises `SettingsError` if no key is set and none can be kept."""
+        """The keys for secrets; the first one seals. Raises `SettingsError` if none is set and none can be kept."""
         return _keys(self.secrets_key) if self.secrets_key else (self._kept("SECRETS_KEY", SECRETS_KEY_FILE),)
 
     @property

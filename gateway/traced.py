@@ -1,7 +1,6 @@
 """Marks the steps of a crawl that a trace shows.
 
-`gateway.tracing` surrounds them with spans. It is loaded only where traces are on; elsewhere a step is called as it
-is.
+`gateway.tracing` surrounds them with spans. It is loaded only if traces are on; otherwise a step is called directly.
 """
 
 from __future__ import annotations
@@ -13,20 +12,20 @@ from typing import Any, ParamSpec, TypeVar
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
 
-#: Gets the step itself, and then its arguments; returns what the step returns, or a coroutine of it.
+#: A function that is called with the step and its arguments, and returns the step's result, or a coroutine of it.
 Surrounding = Callable[..., Any]
 
 _surroundings: dict[str, Surrounding] = {}
 
 
 def surround(steps: Mapping[str, Surrounding]) -> None:
-    """From now on these are called in the place of the steps of their names; without any, the steps themselves."""
+    """From now on call these functions instead of the steps with their names; an empty mapping undoes this."""
     _surroundings.clear()
     _surroundings.update(steps)
 
 
 def traced(step: str) -> Callable[[Callable[Params, Result]], Callable[Params, Result]]:
-    """Mark a method, also an asynchronous one, as a step."""
+    """Mark a method, which may be asynchronous, as a step."""
 
     def decorate(method: Callable[Params, Result]) -> Callable[Params, Result]:
         @functools.wraps(method)

@@ -1,11 +1,11 @@
 """Traces by OpenTelemetry: the steps of a crawl from its request to its webhooks, and how long each took.
 
-Imported only where traces are on: it needs the extra `discoverybot[otel]`. The steps that have a span are marked with
-`traced` where they are; a process without traces crosses nothing of this.
+This module is imported only if traces are on, because it needs the extra `discoverybot[otel]`. The methods that have
+a span are marked with `traced`; a process without traces runs no code of this module.
 
-The spans of a crawl meet by `traceparent` in the job's document. The worker writes the span of an attempt when it has
-the facts, so nothing of this is in a spider's process, or on a node. A job that no request began (a schedule's run, a
-repetition), or one of an older gateway, has a trace of its own, with the job's id for its id.
+The spans of a crawl are joined by the `traceparent` in the job's document. The worker writes an attempt's span when
+it has the facts, so neither a spider's process nor a node makes spans. A job that no request began (a schedule's run,
+a repetition), or one of an older gateway, has a trace of its own, whose id is the job's id.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from gateway.traced import Surrounding, surround
 
 #: Seconds that a collector has to take a batch; a batch that it does not take is dropped.
 EXPORT_SECONDS = 3.0
-#: Seconds that a process gives its last spans at its end.
+#: Seconds for which a process sends its last spans at its end.
 PARTING = 2.0
 
 _PARENT = "traceparent"
 _PROPAGATOR = TraceContextTextMapPropagator()
-#: The id of the trace that a span without a parent begins; 0: any.
+#: The id of the trace that a span without a parent begins; 0 means a random one.
 _OWN_TRACE: contextvars.ContextVar[int] = contextvars.ContextVar("own_trace", default=0)
 
 
@@ -58,7 +58,7 @@ class _Ids(RandomIdGenerator):
 
 
 def _from(traceparent: str | None) -> Context:
-    """The parent's context; an empty one if there is no parent, or a malformed one."""
+    """The parent's context; an empty one if `traceparent` is missing or malformed."""
     return _PROPAGATOR.extract({_PARENT: traceparent} if traceparent else {}, context=Context())
 
 
@@ -78,8 +78,8 @@ def _failed(span: Span, why: str | None = None) -> None:
 
 @contextmanager
 def _open(span: Span) -> Iterator[Span]:
-    """Spans that begin in this context are the span's children. Of an error it keeps the kind: what an error says may
-    hold a URL, or a spider's text.
+    """A context in which new spans are the span's children. Of an error only the class is recorded, because its
+    message can contain a URL, or a spider's text.
     """
     with use_span(span, record_exception=False, set_status_on_exception=False):
         try:
@@ -88,7 +88,7 @@ def _open(span: Span) -> Iterator[Span]:
             _failed(span, type(error).__name__)
             raise
         finally:
-            # it may have ended when its answer began
+            # the span of a request may have ended when its answer began
             if span.is_recording():
                 span.end()
 
@@ -97,12 +97,14 @@ class Tracing:
     """Makes the spans of this process, and sends them from a thread of its own, in batches. A collector that is slow
     or away costs its spans, and no caller any time. The queue is bounded (`OTEL_BSP_MAX_QUEUE_SIZE`).
 
-    Made in the process that has the spans, after every fork, because a fork has no such thread. The SDK itself reads
-    from `OTEL_…` which traces are kept, what the service is called, and the headers that the collector wants.
+    It is made in the process that has the spans, after every fork, because a fork does not have the thread. The SDK
+    itself reads `OTEL_…`: which traces are kept, the service's name, and the headers that the collector wants.
     """
 
     def __init__(self, endpoint: str, service: str) -> None:
-        """`endpoint`: of the collector, without `/v1/traces`. `service`: the name if `OTEL_SERVICE_NAME` has none."""
+        """`endpoint`: the collector's URL without `/v1/traces`. `service`: the name, unless `OTEL_SERVICE_NAME` is
+        set.
+        """
         own = Resource.create({"service.version": version("discoverybot"), "service.instance.id": _instance()})
         if str(own.attributes[SERVICE_NAME]).startswith("unknown_service"):
             own = own.merge(Resource({SERVICE_NAME: service}))
@@ -113,14 +115,14 @@ class Tracing:
         surround(Spans(self).of_steps())
 
     def close(self) -> None:
-        """Send what is left, for `PARTING` seconds. What ends after that is dropped."""
+        """Send the spans that are left, for at most `PARTING` seconds. Spans that end later are dropped."""
         surround({})
         # the SDK would wait for the collector for half a minute
         parting = threading.Thread(target=self._provider.shutdown, name="last-spans", daemon=True)
         parting.start()
         parting.join(PARTING)
         if parting.is_alive():
-            # ends the waits between tries, too
+            # this also ends the waits between tries
             self._exporter.shutdown()
 
     def request(self, method: str, traceparent: str | None) -> Span:
@@ -128,7 +130,7 @@ class Tracing:
 
     @contextmanager
     def step(self, name: str, kind: SpanKind = SpanKind.INTERNAL, **attributes: str | int) -> Iterator[Span]:
-        """A span within the one that is open here."""
+        """A new span within the current one."""
         with _open(self._tracer.start_span(name, kind=kind, attributes=_named(attributes))) as span:
             yield span
 
@@ -163,7 +165,7 @@ class Tracing:
 
 
 def _named(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Under names of ours, unless they are those of OpenTelemetry's conventions."""
+    """The attributes with our prefix, unless their names are those of OpenTelemetry's conventions."""
     return {
         name if "." in name else f"discoverybot.{name}": value for name, value in facts.items() if value is not None
     }
@@ -184,7 +186,8 @@ def _exporter(endpoint: str) -> OTLPSpanExporter:
 
 # --- the request
 
-#: What only reads is traced as a part of the caller's trace: pages that ask again and again would drown all others.
+#: Requests that only read are traced only as a part of the caller's trace, because those of pages that ask again and
+#: again would bury all others.
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _METHODS = _READING | {"POST", "PUT", "PATCH", "DELETE"}
 _SERVER_ERROR = 500
@@ -192,7 +195,7 @@ _STREAM = b"text/event-stream"
 
 
 class TracedRequests:
-    """ASGI middleware, the outermost: a span for each request, in the trace of its `traceparent` if it has one."""
+    """The outermost ASGI middleware. It makes a span for each request, in the trace of its `traceparent`, if any."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -222,13 +225,13 @@ def _answered(span: Span, scope: Scope, message: Message) -> None:
     span.set_attribute("http.response.status_code", status)
     span.set_attribute("discoverybot.request_id", scope.get("state", {}).get("request_id", ""))
     if route is not None:
-        # never the path itself: it may be anything
+        # never the path itself, because it can contain anything
         span.set_attribute("http.route", route)
         span.update_name(f"{scope['method']} {route}")
     if status >= _SERVER_ERROR:
         _failed(span)
     if any(name == b"content-type" and value.startswith(_STREAM) for name, value in message.get("headers", ())):
-        # it may go on for hours
+        # a stream may go on for hours
         span.end()
 
 
@@ -236,7 +239,7 @@ def _answered(span: Span, scope: Scope, message: Message) -> None:
 
 
 class Spans:
-    """Surrounds each step with its span. A method gets the step, the service that takes it, and its arguments."""
+    """Surrounds each step with its span. Each method gets the step, the service that does it, and its arguments."""
 
     def __init__(self, tracing: Tracing) -> None:
         self._tracing = tracing
@@ -291,7 +294,7 @@ class Spans:
     async def _call_webhook(
         self, step: Surrounding, webhooks: Webhooks, user_id: str, url: str, body: bytes
     ) -> str | None:
-        # the host alone: the path of many a webhook is its password
+        # only the host, because the path of many webhooks is a secret
         with self._tracing.step("webhook", SpanKind.CLIENT, **{"server.address": host_of(url)}) as span:
             reason: str | None = await step(webhooks, user_id, url, body)
             if reason is not None:
