@@ -20,7 +20,7 @@ class Place(StrEnum):
     #: The requests that failed.
     REQUESTS = "requests"
     ITEMS = "items"
-    #: The other runs of its schedule or site.
+    #: The other runs of its schedule, or of the same request.
     RUNS = "runs"
     #: The form of a new crawl, filled in with this crawl's values.
     AGAIN = "again"

@@ -2,8 +2,8 @@
 
 A call works for a few seconds and says how far it has come; the client continues from there with the next call. The
 work is stored nowhere, and no process continues it by itself: a client ends it by making no more calls. If a gateway
-dies half-way, the client can repeat the call: the filter no longer names jobs that were stopped or removed, and a job
-that was run again is not run again twice.
+dies half-way, the client can repeat the call: the filter no longer names jobs that were stopped or removed, and no
+job is run again twice.
 """
 
 from __future__ import annotations

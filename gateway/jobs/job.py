@@ -70,7 +70,9 @@ class Requirements(NamedTuple):
         return f"{self}{_LAST}"
 
     def with_configured(self, projects: Collection[str]) -> Self:
-        """These requirements, if `projects`, in small letters, are those that give crawls variables or settings."""
+        """These requirements, with a newer protocol if their project is one of `projects` (in small letters), which
+        give their crawls variables or settings.
+        """
         if self.protocol >= SETTINGS_PROTOCOL or self.project.lower() not in projects:
             return self
         return self._replace(protocol=SETTINGS_PROTOCOL)

@@ -240,7 +240,7 @@ class CeleryWaker:
                 self._publish(_together(looks), len(looks))
                 self._closing.wait(self.PAUSE)
         except BaseException:
-            # after an unexpected error, the next look starts a new thread
+            # after an unexpected error, the next look has the sending begin again
             self._is_looking = False
             raise
 

@@ -507,7 +507,7 @@ def _range(path: str, since: datetime | None, until: datetime | None) -> list[Do
 def _span(wanted: JobFilter, cursor: str | None, *, newest_first: bool = True) -> list[Document]:
     """The conditions on the time of creation. A job without one is in no list."""
     conditions: list[Document] = [{"created_at": {"$gte": wanted.since or _BEGINNING}}]
-    # a job starts and ends after its creation, so a limit on either is also one on its creation
+    # a job starts and ends after its creation, so an upper limit on either time also limits that of its creation
     limits = (wanted.until, wanted.started_until, wanted.finished_until)
     if until := min((limit for limit in limits if limit is not None), default=None):
         conditions.append({"created_at": {"$lt": until}})
