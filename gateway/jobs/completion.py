@@ -201,8 +201,7 @@ class Completion:
             log.warning("settle_later", job_id=job.id, error=str(error))
 
     def free(self, job: Job, attempt: int, node: str) -> Job | None:
-        """Free the holds of an attempt that is over or can never start. Returns the blocked job that may now go on.
-        """
+        """Free the holds of an attempt that is over or can never start. Returns the blocked job that may go on."""
         self._holds.free(str(AttemptId(job.id, attempt)), job.resources(node))
         return self.admit(job.exclusive) if job.exclusive else None
 

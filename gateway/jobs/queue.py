@@ -271,8 +271,7 @@ class JobQueue:
         if not wanted:
             return []
         decided = {one.job_id: (one, assignment) for one, assignment in wanted}
-        # the jobs as they were read, at most a second ago; the assignment depends on no field that can change
-        # meanwhile
+        # the jobs as they were read, at most a second ago; the assignment uses no field that may have changed since
         found = self._documents.many(one.document for one, _ in wanted)
         if found and self._assign([decided[job.id] for job in found]) < len(found):
             won = self._jobs.find({"_id": {"$in": list(decided)}}, {"assignment.token": 1})

@@ -163,8 +163,7 @@ class Submission:
         try:
             return await self._run(self._materialise, order, identity, claimed)
         except errors.DiscoveryBotError as error:
-            # the key must not answer the next, corrected request; but a helper does not know if the owner was
-            # admitted
+            # the key must not answer the next, corrected request; but a helper keeps it: its owner may be admitted
             if not (helping and isinstance(error, errors.TooManyError)):
                 await self._dedupe.withdraw(key, claimed)
             raise

@@ -72,8 +72,7 @@ class HeartbeatStore:
         """Note that `name` is alive now. One document per name: names of several beats differ after the prefix."""
         now = self._clock()
         said = {"at": now, "clock_ahead": seconds_ahead(now), "unanswered": [list(one) for one in unanswered]}
-        # a process of 0.1.0 that takes over the name sets neither, so `version_at` shows that the version is not its
-        # own
+        # a process of 0.1.0 that takes over the name sets neither; the old `version_at` then shows that
         said |= {"version": self._version, "version_at": now}
         said["round_trip"] = round_trip(self._heartbeats.database)
         self._heartbeats.update_one({"_id": name}, {"$set": said}, upsert=True)

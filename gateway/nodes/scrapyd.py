@@ -68,8 +68,8 @@ class ScrapydClient:
 
     def __init__(self, username: str, password: str) -> None:
         auth = (username, password) if password else None
-        # few idle connections are kept, because httpcore compares all of them with each other at every call. Their
-        # total is not limited, because nodes that hang would use up the connections of the others
+        # few idle connections are kept, because httpcore compares all of them with each other at every call. The
+        # total of all connections is not limited, because nodes that hang would use up those of the others
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=15)
         timeout = httpx.Timeout(None, connect=_CONNECT_SECONDS)
         # trust_env: a proxy of the host's environment must never see the nodes' password

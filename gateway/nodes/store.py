@@ -178,8 +178,7 @@ class Node(BaseModel, extra="ignore", populate_by_name=True):
         waits = [f"crawls that run there: {self.used_slots}"] if self.used_slots else []
         if unshipped:
             waits.append(f"crawls that are not shipped in full: {unshipped}")
-        # an earlier heartbeat may not report the last attempt that was put there, or the files that its crawl has
-        # left
+        # an earlier heartbeat may lack the last attempt that was put there, or the files that its crawl has left
         since = self.draining_since
         if since is None or self.heartbeat_at <= max(since, self.freed_at or since):
             waits.append(f"a sign of life (the last one was at {to_iso(self.heartbeat_at)})")
@@ -404,8 +403,7 @@ class NodeStore:
     @state_change("nodes.forget")
     def forget(self, node: Node) -> bool:
         """Delete the node, unless it has sent a heartbeat since it was read. Returns whether it is gone."""
-        # a new node of this name is not drained. This comes first, because after a crash in between nobody would do
-        # it
+        # a new node of this name is not drained. This comes first: after a crash in between nobody would do it
         self._holds.open(node_resource(node.id))
         with self._writing() as nodes:
             nodes.delete_one({"_id": node.id, "heartbeat_at": node.heartbeat_at})

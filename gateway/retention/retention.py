@@ -232,8 +232,7 @@ class Expiry:
             self._windows.mark_removed(part, job_ids)
             self._logs.delete(*job_ids)
             return True
-        # first, because the keys would answer repeated requests with jobs that are gone, or that have no items any
-        # more
+        # first, because the keys would answer repeated requests with jobs that are gone or have no items any more
         self._dedupe.release_all({one.job_id: one.dedupe_key for one in ended if one.dedupe_key})
         if part == "items":
             self._windows.mark_removed(part, job_ids)
@@ -367,8 +366,7 @@ class Retention:
                 continue
             if self._nodes.forget(node):
                 log.info("node_forgotten", node=node.id, last_seen=node.heartbeat_at.isoformat())
-        # published names are read first, because a node registers before it publishes, and publishes anew if it was
-        # not known
+        # this order is safe: a node registers before it publishes, and publishes anew if it was unknown
         published = self._spiders.nodes()
         for name in published - self._nodes.names():
             self._spiders.publish(name, ())
