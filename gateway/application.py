@@ -124,7 +124,7 @@ _EXPOSED = (
     *("X-Request-ID", "Location", "Retry-After", "WWW-Authenticate", "Content-Disposition"),
     *("RateLimit", "RateLimit-Policy"),
 )
-#: Headers that such a page may send, in addition to those that every page may send.
+#: Headers that such a page may send besides those that every page may send.
 _TAKEN = ("Authorization", "Last-Event-ID", "Idempotency-Key", "X-Request-ID")
 
 

@@ -292,7 +292,7 @@ class TooManyError(DiscoveryBotError):
 
 
 class QueueFullError(TooManyError):
-    """As many crawls wait already as the limit allows."""
+    """As many crawls wait as the limit allows."""
 
     def __init__(self, waiting: int, limit: int, retry_after: int) -> None:
         message = (

@@ -262,18 +262,18 @@ class NodeSettings(_Base):
     http_cache_redis_url: str | None = None
     #: Its password, if the URL has none; spiders see both.
     http_cache_redis_password: str | None = Field(default=None, repr=False)
-    #: Seconds that a cached page lives.
+    #: Seconds a cached page lives.
     http_cache_ttl: int = Field(default=3600, ge=0)
     #: Where crawls of one site keep their common rate limit. Default: `HTTP_CACHE_REDIS_URL`.
     rate_limit_redis_url: str | None = None
-    #: Networks (CIDR, comma-separated) that crawls may reach although they are not public.
+    #: Networks (CIDR, comma-separated) that crawls may reach though they are not public.
     crawl_allow_networks: Listed = ()
-    #: Download handlers (dotted names of classes, comma-separated) that projects may use although their connections
+    #: Download handlers (dotted names of classes, comma-separated) that projects may use though their connections
     #: cannot be checked.
     crawl_allow_handlers: Listed = ()
     #: Seconds between the polite request to stop and SIGKILL.
     crawl_stop_grace: float = Field(default=10, ge=0)
-    #: Bytes of memory, including a browser's, at which a spider is stopped; 0 is no limit.
+    #: Bytes of memory, a browser's included, at which a spider is stopped; 0 is no limit.
     crawl_memory_limit: int = Field(default=2 << 30, ge=0)
     #: How many processes, including a browser's, an attempt may have at a time; 0 is no limit.
     crawl_max_processes: int = Field(default=256, ge=0)
@@ -358,7 +358,7 @@ class ScrapydSettings(NodeSettings):
     project_extra_index_urls: Listed = ()
     #: Folders (or pages) with wheels, comma-separated.
     project_wheels: Listed = ()
-    #: Prefixes of URLs (comma-separated) from which a requirement may be taken directly: `name @ git+https://…`.
+    #: Beginnings of URLs (comma-separated) from which a requirement may be taken directly: `name @ git+https://…`.
     project_sources: Listed = ()
     #: Whether packages without a wheel are built, which runs their code as Scrapyd's own user.
     project_build_sources: bool = False
@@ -420,7 +420,7 @@ class Settings(ScrapydSettings):
     gateway_host: str = "127.0.0.1"
     gateway_port: Port = 8001
     gateway_workers: int = Field(default=1, ge=1, le=64)
-    #: Origins (comma-separated) whose pages may call the gateway from browsers.
+    #: Origins (comma-separated) whose pages may call the gateway from a browser.
     gateway_cors_origins: Listed = ()
     #: Proxies before the gateway (addresses or CIDR, comma-separated), whose `X-Forwarded-For` names the caller.
     forwarded_allow_ips: Listed = ()
@@ -487,8 +487,8 @@ class Settings(ScrapydSettings):
     scrapyd_url: Listed = ()
     #: Seconds without a heartbeat after which a node counts as dead.
     node_dead_after: float = Field(default=30, ge=4 * VERDICT_SECONDS)
-    #: The collector to which gateways, workers and beats send traces by OTLP over HTTP: its URL without `/v1/traces`.
-    #: Without it there are no traces. All other variables `OTEL_…` are the SDK's own.
+    #: The collector that gateways, workers and beats send traces to, by OTLP over HTTP: its URL without `/v1/traces`.
+    #: Without it there are none. All other `OTEL_…` are the SDK's own.
     otel_exporter_otlp_endpoint: HttpUrl | None = Field(default=None, repr=False)
     #: Longest pause, in seconds, before `discoverybot up` starts a process again that keeps dying.
     discoverybot_restart_backoff_max: float = Field(default=10, gt=0)

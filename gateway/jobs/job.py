@@ -342,7 +342,7 @@ class CrawlOrder(BaseModel, extra="forbid", frozen=True):
 
     def job_fields(self) -> dict[str, Any]:
         tags, webhooks = list(self.tags), list(self.webhooks)
-        # `dict(self)` looks for a method `keys` in every base class: that takes as long as all the rest of a job
+        # `dict(self)` would look for a method `keys` in every base class: it takes as long as all the rest of a job
         return {**vars(self), "tags": tags, "webhooks": webhooks, "render": self.spec.renders or None}
 
 

@@ -71,7 +71,7 @@ class Resubmission:
             raise errors.ConflictError(f"it cannot be run again: {error.message}", detail=error.detail) from error
 
     def _forget(self, old: Job) -> None:
-        """Release the Redis key of the old job, so that the live key leads a repeated request to the new job."""
+        """Release the Redis key of the old job, so that its live key leads a repeated request to the new job."""
         try:
             self._dedupe.release(dedupe_key(old.user_id, old.spec.spider, old.fingerprint), old.id)
         except RedisError as error:

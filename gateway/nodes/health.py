@@ -132,7 +132,7 @@ class NodeWatch:
         return now - watch.unchanged_since >= self._dead_after
 
 
-# --- records each node's failures: a node that fails rests, and returns when it answers a probe
+# --- keeps account of each node's failures: a node that fails rests, and returns when it answers a probe
 
 log = structlog.get_logger()
 

@@ -60,7 +60,7 @@ class ScrapydPages:
         """
         if not _PAGES.fullmatch(path) or {".", ".."} & set(path.split("/")):
             raise NotFoundError(f"a node has no page {path!r}")
-        # valid values of these headers are ASCII, and httpx can send nothing else
+        # valid values of these headers are ASCII, and httpx sends nothing else
         sent = {
             name: headers[name] for name in _PASSED_TO_NODE if headers.get(name, "").isascii() and name in headers
         }

@@ -107,7 +107,7 @@ class Node(BaseModel, extra="ignore", populate_by_name=True):
     failed_at: datetime | None = None
     failure: str | None = None
     failing_since: datetime | None = None
-    #: The last few jobs that failed there, so that no job counts twice.
+    #: The last few jobs that failed there: no job counts twice.
     failed_jobs: list[str] = Field(default_factory=list)
     #: While there are failures: the last attempt that was put there, on probation. The next one waits for its end.
     trial: str | None = None
@@ -313,8 +313,8 @@ class NodeStore:
             nodes.update_one({"_id": node}, {"$addToSet": {"eggs": list(egg)}})
 
     def all(self, *, attempts: bool = True, held: Iterable[Held] | None = None) -> list[Node]:
-        """All nodes, with the number of their used slots, from `held` if that is given. Without `attempts`, the lists
-        of attempts are left out.
+        """All nodes, with the number of their used slots, which is taken from `held` if that is given. Without
+        `attempts` the lists of attempts are left out.
         """
         fields = None if attempts else {"alive": 0, "present": 0}
         known = None if held is None else {one.resource: one for one in held}
@@ -454,7 +454,7 @@ class NodeStore:
 
     @state_change("nodes.drain")
     def drain(self, node: str) -> Node | None:
-        """Offer the node no new work from now on. `None` if there is no such node."""
+        """Offer it no new work from now on; `None` if there is no such node."""
         if self.get(node) is None:
             return None
         # after this, workers that have read the node earlier can put nothing there either

@@ -410,7 +410,7 @@ class EggCopies:
 
     @state_change("egg_copies.forget")
     def forget(self, nodes: Iterable[str]) -> None:
-        """Forget the copies of all nodes except these."""
+        """Forget the copies of all nodes but these."""
         Repeating(self._copies).delete_many({"node": {"$nin": list(nodes)}})
 
     def outdated(self) -> list[EggCopy]:

@@ -129,7 +129,7 @@ class Deletion:
             try:
                 self._dedupe.release(key, job.id)
             except RedisError as error:
-                # otherwise the key would answer repeated requests with a job that is gone
+                # the key would answer repeated requests with a job that is gone
                 raise ConflictError("the job cannot be deleted while Redis is away; ask again") from error
             self._files.delete(job_id)
             self.delete_all([job_id])
@@ -288,7 +288,7 @@ class Retention:
 
     def run(self) -> bool:
         """One round of at most about `RUN_SECONDS`. It does nothing while another round runs in this process. Returns
-        whether its time was over before all was removed; then the next round should begin at once.
+        whether its time was over before all was removed: the next round should begin at once.
         """
         if not self._running.acquire(blocking=False):
             return False

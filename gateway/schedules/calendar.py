@@ -18,7 +18,7 @@ from gateway.schedules.store import LedgerStore, ScheduleFilter, ScheduleStore
 from gateway.stores.documents import cursor_of
 from gateway.stores.mongo import mongo_errors
 
-#: The longest time between the two times, in days.
+#: The longest time between the two, in days.
 MAX_DAYS = 31
 #: The most past, and the most coming, occurrences of one schedule: enough for hourly runs in a week of any time zone.
 MAX_OCCURRENCES = 200

@@ -1,4 +1,4 @@
-"""Edits of schedules. Once the gateway has answered an edit, no occurrence of an older revision runs any more."""
+"""Edits of schedules. Once the gateway has answered an edit, nothing of an older revision runs any more."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ class ScheduleChanges:
     def _edit(
         self, schedule_id: str, changes_of: Callable[[Schedule], dict[str, Any]], rev: int | None = None
     ) -> Schedule:
-        """Change only the revision that was read, so that no other change is undone."""
+        """Edit only the revision that was read, so that no other change is undone."""
         with mongo_errors():
             for _ in range(_MAX_ROUNDS):
                 schedule = self._schedules.get(schedule_id)

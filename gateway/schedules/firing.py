@@ -196,7 +196,7 @@ class Promotion:
                 self.note(self._run(rev, [one.job for one in group], settled, by_hand=by_hand))
 
     def _run(self, rev: int, jobs: Sequence[Job], settled: Settled, *, by_hand: bool) -> Sequence[Job]:
-        """Promote the jobs. Returns those that run; none if another process has promoted them all and continues."""
+        """Promote the jobs. Returns those that run; none if another process has promoted them all, and so goes on."""
         names = [job.id for job in jobs]
         promoted = self._occurrences.promote(names, rev, by_hand=by_hand)
         if promoted < len(jobs):

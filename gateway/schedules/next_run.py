@@ -47,7 +47,7 @@ def _hint(name: str) -> str:
     return "; names are such as Europe/Paris or UTC"
 
 
-# --- five-field cron in a time zone, with the rules of Debian's cron. cronsim reads the fields and finds the days.
+# --- five-field cron in a time zone, with the rules of Debian's cron; cronsim reads the fields and finds the days.
 #
 # When clocks change, Debian distinguishes two kinds of jobs. A job at *fixed times* (neither the minute nor the hour
 # field begins with `*`) runs right after a skipped hour if its time was in that hour, and only once in a repeated
@@ -143,7 +143,7 @@ class _Walk(CronSim):
 
     def __init__(self, expression: str, moment: datetime, last: Date) -> None:
         super().__init__(expression, moment)
-        # the zone's days begin up to a day earlier or later than those of UTC
+        # days of the zone begin up to a day earlier or later than those of UTC
         self._end = last + _DAY if last < Date.max else last
 
     def advance_hour(self) -> bool:

@@ -64,7 +64,7 @@ class Schedule(BaseModel, extra="forbid", populate_by_name=True):
     id: str = Field(alias="_id")
     user_id: str
     name: str | None = None
-    #: What it runs. Absent in the schedule of a site or target, where the order is made from their records each time.
+    #: What it runs. Absent in the schedule of a site or target: there it is made from their records each time.
     crawl: CrawlOrder | None = None
     #: The name of the site and, for a target's schedule, the id of the target.
     site: str | None = None

@@ -218,7 +218,7 @@ class BrokerConnection:
         if self._connection is None:
             self._connection = self._app.connection_for_write()
         if not self._connection.connected:
-            # try each of the broker's addresses once, without a pause; a channel would wait for a broker for ever
+            # try each of the broker's addresses once, without a pause: a channel would wait for a broker without end
             others = len(self._connection.alt) - 1
             self._connection.ensure_connection(max_retries=others, interval_start=0, interval_step=0)
             # so that every wait for an answer ends, including that for the answer to a declaration

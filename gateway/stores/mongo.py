@@ -183,7 +183,7 @@ class ServerClock(SteadyClock):
     def _ask(self) -> tuple[timedelta, timedelta]:
         """How far the server's clock is ahead of this one, and how exactly that is known."""
         before = super().__call__()
-        # commands do not use the client's options, so this time comes without its zone
+        # commands do not share the client's options: this time comes without its zone
         server = self._database.command("hello")["localTime"].replace(tzinfo=UTC)
         underway = (super().__call__() - before) / 2
         return server - (before + underway), underway

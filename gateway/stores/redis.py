@@ -26,7 +26,7 @@ log = structlog.get_logger()
 
 #: Status changes of every job, for `/events`.
 ALL_EVENTS = "events"
-#: Prefix of the counts of each caller's requests; the counting library makes the rest of the key.
+#: Prefix of the counts of each caller's requests; the counting library makes the rest.
 REQUEST_RATES = "rate:requests"
 
 
@@ -59,7 +59,7 @@ def _limits(timeout: float) -> dict[str, Any]:
 
 
 class _Retry(Retry):
-    """Retries once, because a device on the way may have forgotten the connection, but not after the deadline."""
+    """Retries once, because a device on the way may have forgotten the connection; not after the deadline."""
 
     def call_with_retry(self, do: Any, fail: Any, is_retryable: Any = None, *rest: Any, **options: Any) -> Any:
         def may_retry(error: Exception) -> bool:

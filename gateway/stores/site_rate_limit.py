@@ -66,7 +66,7 @@ class SiteRateLimit:
     def open(cls, url: str, key: str, rate: float) -> Self:
         """A limit with a connection of its own, for the event loop that first uses it.
 
-        It is made in a spider's process, whose Python may have an older redis-py and no hiredis.
+        A spider's process makes it, whose Python may have an older redis-py and no hiredis.
         """
         pool: redis.asyncio.BlockingConnectionPool = redis.asyncio.BlockingConnectionPool.from_url(
             url,

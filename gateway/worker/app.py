@@ -187,7 +187,7 @@ def register_tasks(app: Celery, parts: Container) -> None:
 #: Gossip and mingle need a queue at the broker for each worker, and our workers do not talk with each other. Nothing
 #: reads the heartbeat events, and each would wait for RabbitMQ's confirmation: on a dead connection for ever.
 _UNUSED = {"without_gossip": True, "without_mingle": True, "without_heartbeat": True}
-#: Seconds after which an idle worker notices that it is to stop, or that the broker's heartbeats are missing.
+#: Seconds after which an idle worker sees that it is to stop, or that the broker's heartbeats are missing.
 _LOOK_UP = 1.0
 
 
@@ -271,7 +271,7 @@ def create_celery(settings: Settings) -> Celery:
     app = Celery("discoverybot", broker=settings.broker_location, task_cls=TracedTask)
     app.conf.update(
         **broker_settings(settings.broker_location, settings.queue_name),
-        # a message is only a hint: results are in MongoDB, and a repeated task finds nothing left to do
+        # a message is a hint: results are in MongoDB, and a repeated task finds nothing left to do
         task_ignore_result=True,
         task_acks_late=True,
         worker_prefetch_multiplier=1,
