@@ -1,7 +1,7 @@
-"""The system user as which a project's processes run, and what Scrapyd may do to these.
+"""The system users as which the processes of projects run, and how Scrapyd acts on these processes and their files.
 
-Without `NODE_UIDS` all run as Scrapyd's own user. With it each project has a user of its own, for ever. Scrapyd has
-no rights over other users' processes and folders, so it asks the keeper (`crawler.node.keeper`).
+Without `NODE_UIDS` all processes run as Scrapyd's own user. With it each project has a user of its own, for ever.
+Scrapyd has no rights over other users' processes and folders, so it asks the keeper (`crawler.node.keeper`).
 """
 
 # mypy: allow-untyped-calls
@@ -52,21 +52,21 @@ log = Logger()
 _USERS, _LOCK = "uids.json", "uids.lock"
 #: Seconds between two looks at what the tailer could not remove.
 _SWEEP = 60.0
-#: In an attempt's folder: where its processes are to leave what nobody needs once it has ended.
+#: Folder inside an attempt's folder for temporary files, which nobody needs once the attempt has ended.
 TEMPORARY = "tmp"
-#: Beginning of the name of a folder that is to be removed (the tailer's have it, too), and of one that is in use.
+#: How the name of a folder begins that is to be removed (the tailer uses this prefix, too), and of one in use.
 _REMOVED, _WORK = ".removed-", ".work-"
-#: Python ignores these, and a shell's background job SIGINT; a spider must start with none ignored.
+#: A spider must start with none of these ignored: Python ignores some, and a shell's background job ignores SIGINT.
 _DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class EndedProcess(Protocol):
-    """What hears of the end of a process."""
+    """An object that is called when its process has ended."""
 
     pid: int
 
     def ended(self, status: int, cpu_seconds: float, peak_memory_bytes: int) -> None:
-        """It has ended, with a wait status."""
+        """The process has ended; `status` is its wait status."""
 
 
 class Account:
@@ -75,12 +75,12 @@ class Account:
     uid: int | None = None
 
     def environment(self, _folder: Path) -> dict[str, str]:
-        """Variables for its processes, beside those that all get."""
+        """Variables for processes of this account, in addition to those that all processes get."""
         return {}
 
     def start(self, args: list[str], env: Mapping[str, str], fds: Mapping[int, int], mark: int | None = None) -> int:
-        """Start `args` in a session of its own, with the descriptors `fds` by the numbers it will have, and the mark
-        under its own; its process id. Raises `OSError`.
+        """Start `args` in a session of its own and return the process id. The keys of `fds` are the numbers that the
+        descriptors have in the new process; `mark` keeps its number. Raises `OSError`.
         """
         copies = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in fds.items()]
         if mark is not None:
@@ -100,7 +100,7 @@ class Account:
                 os.set_inheritable(mark, False)  # noqa: FBT003 - takes no keyword
 
     def signal(self, pid: int, number: int) -> None:
-        """Raises `ProcessLookupError`."""
+        """Send the signal to one process. Raises `ProcessLookupError`."""
         os.kill(pid, number)
 
     def kill_group(self, pid: int) -> None:
@@ -110,24 +110,24 @@ class Account:
         process_tree.kill_rest(pid, folder)
 
     def weigh(self, limit: int, family: list[process_tree.MemoryShare]) -> Deferred[bool]:
-        """Whether these processes hold more bytes than `limit`."""
+        """Whether these processes together hold more bytes of memory than `limit`."""
         return deferToThread(process_tree.use_more_than, limit, family)
 
     def find_leader(self, folder: Path) -> int | None:
         return process_tree.find_leader(folder)
 
     def make_folder(self, folder: Path) -> None:
-        """That of an attempt, with what it can write to. Raises `OSError`."""
+        """Make an attempt's folder, with all that the attempt can write to. Raises `OSError`."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / STATE).mkdir(exist_ok=True)
         reserve_room(folder)
 
     def make_temporary(self, folder: Path) -> None:
-        """Where an attempt's processes are to leave what nobody needs once they have ended. Raises `OSError`."""
+        """Make the folder for temporary files in the attempt's `folder`. Raises `OSError`."""
         (folder / TEMPORARY).mkdir(exist_ok=True)
 
     def measure(self, folder: Path, most: Space, pids: list[int]) -> Deferred[Space | None]:
-        """What an attempt takes of the disk, see `space.measure`; `None` if that cannot be said now."""
+        """The disk space that an attempt takes (see `space.measure`), or `None` if it cannot be measured now."""
         measured: Deferred[Space | None] = deferToThread(lambda: space.measure(folder.iterdir(), most, pids))
         return measured.addErrback(lambda _: None)
 
@@ -137,7 +137,7 @@ class Account:
 
     @contextmanager
     def folder_for_a_moment(self) -> Iterator[Path]:
-        """Where a process can write that has no attempt. What it leaves there is removed, which nobody waits for."""
+        """A folder for a process that belongs to no attempt. It is removed afterwards, in the background."""
         folder = Path(mkdtemp(prefix="listing-"))
         try:
             yield folder
@@ -146,10 +146,10 @@ class Account:
 
 
 class KeeperClient:
-    """Scrapyd's end of the way to the keeper. Without a keeper there is no node: Scrapyd ends with it.
+    """Scrapyd's end of the connection to the keeper. A node cannot work without its keeper: Scrapyd ends with it.
 
-    A question is waited for, however long that takes: what was asked for may have happened, and must not happen
-    twice. It is never long: the keeper itself does nothing that depends on what a project does.
+    `ask` waits for the answer without a time limit, because a question that was given up may have been acted upon,
+    and must not be asked twice. Answers come soon: the keeper does nothing that depends on what a project does.
     """
 
     def __init__(self, questions: int, ends: int) -> None:
@@ -160,7 +160,7 @@ class KeeperClient:
         self._ends.setblocking(False)  # noqa: FBT003 - takes no keyword
 
     def ask(self, uid: int, do: str, fds: tuple[int, ...] = (), **args: Any) -> Any:
-        """Raises `OSError`."""
+        """Have the keeper do something as user `uid`, and return its answer. Raises `OSError`."""
         question = json.dumps({"uid": uid, "do": do, **args}).encode()
         if len(question) > MOST:
             raise OSError(7, "too long to be asked")
@@ -190,7 +190,7 @@ class KeeperClient:
             self._lost("it is gone")
 
     def connectionLost(self, _reason: object) -> None:  # noqa: N802 - Twisted's name
-        """The reactor's farewell."""
+        """Called by the reactor; nothing is left to do."""
 
     def logPrefix(self) -> str:  # noqa: N802 - Twisted's name
         return "keeper"
@@ -201,7 +201,7 @@ class KeeperClient:
 
 
 class _Weighing:
-    """Answered by how the process has ended; one that was ended could not be answered: then it is not too much."""
+    """A process that weighs others; its exit code is the answer. If it was killed, the answer is "not too much"."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -239,7 +239,7 @@ class KeptAccount(Account):
         self._ask("signal", pid=pid, number=number)
 
     def kill_group(self, pid: int) -> None:
-        """Its minder kills the rest: there always is one, for its user is root."""
+        """Kill the leader alone. Its minder kills the rest; it is always there, because it runs as root."""
         with suppress(ProcessLookupError):
             self.signal(pid, signal.SIGKILL)
 
@@ -248,7 +248,7 @@ class KeptAccount(Account):
             self.kill_group(pid)
 
     def weigh(self, limit: int, family: list[process_tree.MemoryShare]) -> Deferred[bool]:
-        """The keeper has it found out by another process, which may take its time."""
+        """The keeper has another process find it out, because that can take long."""
         question = _Weighing(self._ask("weigh", limit=limit, family=family))
         self.keeper.watch(question)
         return question.answer
@@ -258,17 +258,17 @@ class KeptAccount(Account):
         return pid
 
     def make_folder(self, folder: Path) -> None:
-        """Scrapyd's own, into which the user can look. It is not made under another name first: who watches the
-        outbox would not hear of what happens in it.
+        """The folder is Scrapyd's own, and the project's user can read it. It is not made under another name first,
+        because those who watch the outbox would not notice what happens in a renamed folder.
         """
         if is_there(folder) and folder.lstat().st_uid != os.geteuid():
-            return  # of protocol 2
+            return  # a folder of protocol 2
         self._ask("make_folder", path=str(folder), ours=True)
         for name in (STATE, FILES):
             if not is_there(folder / name):
                 _give(self._make_work(), folder / name)
         for name in (ITEMS, REQUESTS):
-            # its group is the user's own: they can write to it, and neither remove nor replace it
+            # the file's group is that of the project's user, who can write to it but neither remove nor replace it
             (folder / name).touch()
             (folder / name).chmod(0o660)
         reserve_room(folder)
@@ -278,7 +278,7 @@ class KeptAccount(Account):
             _give(self._make_work(), folder / TEMPORARY)
 
     def measure(self, folder: Path, most: Space, pids: list[int]) -> Deferred[Space | None]:
-        """With what its user has left where anybody may leave files."""
+        """Includes what the project's user has left in folders that anybody can write to."""
         measured: Deferred[Space | None] = self._look("measure", folder, most=most, pids=pids)
         return measured.addCallbacks(lambda found: found and Space(*found), lambda _: None)
 
@@ -286,7 +286,7 @@ class KeptAccount(Account):
         return self._look("open_up", folder).addErrback(lambda _: None)
 
     def _look(self, do: str, folder: Path, **args: Any) -> Deferred[Any]:
-        """Have it done by a process of the keeper's; what that says."""
+        """Have a process of the keeper do this with all that is in `folder`, and return its answer."""
         read, write = os.pipe()
         try:
             self._ask(do, (write,), paths=list(map(str, folder.iterdir())), **args)
@@ -315,7 +315,7 @@ class KeptAccount(Account):
 
 
 class Accounts:
-    """The account of each project; a component of Scrapyd's application, under its own class."""
+    """Finds the account of a project or folder. Scrapyd's application has it as the component of this class."""
 
     def __init__(self, settings: NodeSettings, keeper: KeeperClient | None = None) -> None:
         self._settings = settings
@@ -325,12 +325,12 @@ class Accounts:
         self._sweep = LoopingCall(self._clear)
 
     def of(self, project: str) -> Account:
-        """Raises `OSError` if there are more projects than users."""
+        """The account of the project. Raises `OSError` if there are more projects than users."""
         return self._own if self._keeper is None else self._account(self._keeper, self._user(project))
 
     def owner(self, folder: Path) -> Account:
-        """That of the user for whom an attempt's folder was made, which has the user's group; up to protocol 2 it was
-        the user's own. Raises `OSError`.
+        """The account for which an attempt's folder was made. The folder has that user's group; up to protocol 2 the
+        user owned it. Raises `OSError`.
         """
         found = folder.lstat()
         uid = next((one for one in (found.st_uid, found.st_gid) if one in self._settings.user_range), None)
@@ -354,7 +354,7 @@ class Accounts:
 
     @state_change("node.give_user")
     def _user(self, project: str) -> int:
-        """Nodes that share a volume share this, too: a user is one project's in all their folders."""
+        """The project's user. Nodes that share a volume share the list, so a user is one project's in all folders."""
         folder = self._settings.nodes_dir or self._settings.node_dir
         with os.fdopen(open_lock(folder / _LOCK), "wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -370,14 +370,14 @@ class Accounts:
             return users[project]
 
     def _clear(self) -> None:
-        """Remove what the tailer could not: their users may have closed folders to it."""
+        """Remove what the tailer could not remove because a project's user had closed folders to it."""
         for folder in self._settings.outbox.glob(f"{_REMOVED}*"):
             with suppress(OSError):
                 self.owner(folder).open_up(folder).addCallback(_remove, folder)
 
 
 def remove_temporary(folder: Path) -> None:
-    """Have it removed if there is anything in it, which nobody waits for. It has been opened up. Raises `OSError`."""
+    """Remove the attempt's temporary files in the background. `open_up` was called before. Raises `OSError`."""
     temporary = folder / TEMPORARY
     with suppress(FileNotFoundError), os.scandir(temporary) as entries:
         if next(entries, None) is not None:
@@ -385,7 +385,7 @@ def remove_temporary(folder: Path) -> None:
 
 
 def discard(folder: Path) -> None:
-    """Remove it, or have it removed: there may be more in it that is closed."""
+    """Remove the folder in the background. What is closed to us stays, under a name that the next sweep looks for."""
     removed = folder.with_name(f"{_REMOVED}{folder.name}")
     folder.rename(removed)
     deferToThread(remove_tree, removed)
@@ -401,14 +401,14 @@ def _remove(_opened: None, folder: Path) -> Deferred[bool]:
 
 
 def _read_answer(pipe: int) -> Any:
-    """Raises `ValueError` if there is none."""
+    """Read the answer of a keeper's process. Raises `ValueError` if there is none."""
     with os.fdopen(pipe, "rb") as file:
         return json.loads(file.read())
 
 
 def close_to_others(settings: NodeSettings) -> None:
-    """Folders on the way can be passed and not listed; what is in them can be opened by Scrapyd's group alone, as its
-    umask has it; this is for what is from before. Raises `OSError`.
+    """Let users of projects pass the node's folders without listing them, and open nothing in them. Scrapyd's umask
+    sees to new files; this changes what was made before. Raises `OSError`.
     """
     node = settings.node_dir
     for folder in filter(None, (settings.nodes_dir, settings.discoverybot_home, node)):
@@ -422,7 +422,7 @@ def close_to_others(settings: NodeSettings) -> None:
 
 
 def open_accounts(settings: NodeSettings) -> Accounts:
-    """As the environment says. Raises `OSError`."""
+    """Accounts with the keeper that the environment names, or without one. Raises `OSError`."""
     fds = os.environ.pop(KEEPER, None)
     accounts = Accounts(settings, KeeperClient(*map(int, fds.split(","))) if fds else None)
     accounts.start()

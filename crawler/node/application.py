@@ -1,6 +1,6 @@
-"""A crawl node: Scrapyd, put together our way. Named in scrapyd.conf, so plain `scrapyd` starts it.
+"""Puts a crawl node together: Scrapyd with our parts plugged in. scrapyd.conf names it, so plain `scrapyd` starts it.
 
-It is the one place in Scrapyd's process that reads settings; what is plugged in gets them from its `NodeConfig`.
+This is the only place in Scrapyd's process that reads settings. Plugged-in parts get them from their `NodeConfig`.
 """
 
 # mypy: allow-untyped-calls
@@ -32,7 +32,7 @@ def application(config: Config) -> Any:
     for folder in (settings.outbox, settings.node_dir / "logs"):
         folder.mkdir(parents=True, exist_ok=True)
     app = scrapyd.app.application(node_config)
-    # Scrapyd names no option for these; the launcher looks them up when it needs them
+    # Scrapyd has no option for these; the launcher looks them up when it needs them
     app.setComponent(IEnvironment, NodeEnvironment(node_config))
     app.setComponent(Accounts, _open_accounts(settings))
     SpiderLists(node_config, app).setServiceParent(app)

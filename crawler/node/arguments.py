@@ -1,4 +1,4 @@
-"""How URLs and parameters reach a spider, whatever its constructor takes."""
+"""Hands URLs and parameters to a spider, whichever arguments its constructor takes."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
     from scrapy import Spider
 
-# by the name of what the process runs
+# under the name of the module that the process runs
 logger = logging.getLogger("crawler.node.runner")
 
 
 class SpiderArguments(NamedTuple):
     #: For the constructor.
     given: dict[str, Any]
-    #: What it does not take, to be set as attributes once the spider is built.
+    #: Arguments that the constructor does not take, to be set as attributes once the spider is built.
     left: dict[str, Any]
 
 
 class _Taken(NamedTuple):
-    """What a constructor takes, with those that it hands the rest on to."""
+    """The arguments that a constructor takes, including those of base classes to which it passes the rest."""
 
     by_name: frozenset[str]
-    #: Whether all of them take any other name, too.
+    #: Whether all these constructors take any other name, too.
     takes_any: bool
 
     def takes(self, name: str) -> bool:
@@ -54,15 +54,17 @@ def _taken(spider: type[Spider], method: str) -> _Taken:
 
 
 def for_constructor(spider: type[Spider], arguments: Mapping[str, Any]) -> SpiderArguments:
-    """Only what `from_crawler` and every constructor on the way to Scrapy's takes: a strict one would raise."""
+    """Divide the arguments into those that `from_crawler` and the constructors take, and the rest. A constructor
+    without `**kwargs` would raise an error for others.
+    """
     ways = _taken(spider, "from_crawler"), _taken(spider, "__init__")
     given = {name: value for name, value in arguments.items() if all(way.takes(name) for way in ways)}
     return SpiderArguments(given, {name: value for name, value in arguments.items() if name not in given})
 
 
 def named_arguments(spider: type[Spider]) -> set[str]:
-    """The arguments that it takes by their names, in its own constructors or those of its base classes. Whatever a
-    name means elsewhere, such a constructor keeps it from Scrapy, which would make an attribute of it.
+    """The arguments that the spider's constructors, or those of its base classes, take by name. Such a name never
+    reaches Scrapy's constructor, which makes attributes of all it gets, so even a reserved name does no harm.
     """
     ways = _taken(spider, "from_crawler"), _taken(spider, "__init__")
     names = {name for way in ways for name in way.by_name if all(other.takes(name) for other in ways)}
@@ -70,7 +72,7 @@ def named_arguments(spider: type[Spider]) -> set[str]:
 
 
 def replaced(spider: type[Spider], names: Iterable[str]) -> set[str]:
-    """Those of them that would take the place of what the spider does, or may do."""
+    """Those of the names that would, as attributes, replace a method of the spider or a reserved name."""
     taken = named_arguments(spider)
     return {name for name in names if name not in taken and (_is_reserved(name) or _does(spider, name))}
 
@@ -80,7 +82,7 @@ def _is_reserved(name: str) -> bool:
 
 
 def _does(spider: type[Spider], name: str) -> bool:
-    """Whether it is a method, a property or their like."""
+    """Whether the spider has a method, a property or another descriptor of this name."""
     own = inspect.getattr_static(spider, name, None)
     return callable(own) or hasattr(own, "__get__")
 
@@ -103,7 +105,9 @@ def _set(spider: Spider, name: str, value: Any) -> None:
 
 
 def _start_as_before(spider: Any) -> None:
-    """Scrapy has stopped calling `start_requests()`; a spider that has nothing else would crawl something else."""
+    """Call the spider's `start_requests()`. Current Scrapy ignores it, and a spider that has only this method would
+    crawl its start URLs instead.
+    """
 
     async def start() -> AsyncIterator[Any]:
         for request in spider.start_requests():

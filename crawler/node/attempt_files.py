@@ -1,4 +1,4 @@
-"""What a node writes down of an attempt beside its mark: that it is asked to stop, how it ended."""
+"""The files that a node writes for an attempt besides its mark: why it is asked to stop, and how it ended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ log = Logger()
 
 
 def note_stopping(folder: Path, why: str) -> None:
-    """Write it down unless there is a reason already. A disk that is full keeps nobody from stopping."""
+    """Note why the attempt is asked to stop, unless a reason is noted already. Errors are logged only, so that a full
+    disk keeps no attempt from being stopped.
+    """
     try:
         _write_reason(folder, why)
     except OSError:
@@ -34,17 +36,17 @@ def _write_reason(folder: Path, why: str) -> None:
     outbox.write_exclusively(folder / outbox.STOPPING, why.encode())
 
 
-# --- the exit report, in whichever way the attempt ended
+# --- the exit report, however the attempt has ended
 
-#: Bytes of the log that go into a report without the spider's own account: enough for a traceback's end.
+#: Bytes of the log that go into a report if the spider has left none: enough for the end of a traceback.
 LOG_TAIL = 2048
 
 
 @state_change("node.write_exit")
 def write_exit(folder: Path, report: ExitReport) -> bool:
-    """Write the attempt's exit report unless there is one; whether it was written. Raises `OSError`.
+    """Write the attempt's exit report unless there is one; return whether it was written. Raises `OSError`.
 
-    An attempt whose folder is gone has removed it by itself: that is its end as well, and nobody else's fault.
+    If the attempt's folder is gone, the crawl itself has removed it: the report says so.
     """
     try:
         return records.write_exit(folder, report)
@@ -54,13 +56,13 @@ def write_exit(folder: Path, report: ExitReport) -> bool:
 
 
 def without_folder(report: ExitReport) -> ExitReport:
-    """`report`, of an attempt whose folder was removed. How its process ended says nothing: it was ended for that."""
+    """`report` for an attempt whose folder was removed, without an exit code: the process was killed for that."""
     lost = "the crawl has removed the folder of its attempt"
     return report.model_copy(update={"exit_code": None, "signal": None, "items_lost": lost})
 
 
 class NodeUnfitError(DiscoveryBotError):
-    """This node cannot run any job now; another node may."""
+    """This node cannot run the job now; another node might."""
 
     code = "node_unfit"
 
@@ -70,31 +72,31 @@ class NodeUnfitError(DiscoveryBotError):
 
 
 class InstallingError(NodeUnfitError):
-    """It goes on installing what an egg depends on."""
+    """This node is still installing what an egg depends on."""
 
     code = StillInstallingError.code
 
 
 def fault_of(error: BaseException | None) -> Fault:
-    """Whose fault it is that this did not work. What is in the way of an attempt's files its job has put there."""
+    """Whose fault the error is. A file in the place of one of an attempt's own files was put there by its job."""
     if isinstance(error, HostileFileError | FileExistsError):
         return "job"
     return "node" if isinstance(error, NodeUnfitError | OSError | MemoryError | sqlite3.Error) else "job"
 
 
 def reason_behind(error: BaseException | None) -> Reason | None:
-    """Why, as a code, where the error knows one."""
+    """The error's reason as a code, if it has one."""
     reason = getattr(error, "reason", None)
     return reason if isinstance(reason, Reason) else None
 
 
 def write_refusal(folder: Path, attempt: AttemptId, why: str, **facts: Any) -> None:
-    """The exit report of an attempt that was never started; `facts` are further fields of it. Raises `OSError`."""
+    """Write the exit report of an attempt that was never started; `facts` are further fields. Raises `OSError`."""
     write_exit(folder, ExitReport(attempt=attempt.attempt, ended_at=utc_now(), refused=why, **facts))
 
 
 def with_account(folder: Path, report: ExitReport) -> ExitReport:
-    """`report` with the spider's own account, or else with the end of its log; and whether it left a frontier."""
+    """`report` with the spider's own report, or else with the end of its log, and with whether it left a frontier."""
     account = records.read_record(outbox.state_dir(folder) / outbox.REPORT, SpiderReport)
     log_tail = None if account else read_log_tail(folder / outbox.LOG)
     can_go_on = outbox.is_there(outbox.state_dir(folder) / outbox.FRONTIER)
@@ -103,7 +105,7 @@ def with_account(folder: Path, report: ExitReport) -> ExitReport:
 
 
 def read_log_tail(path: Path) -> str | None:
-    """The last whole lines of a log, as text; `None` where there is nothing."""
+    """The last whole lines of a log, as text; `None` if there are none."""
     with suppress(OSError):
         size = outbox.file_size(path)
         tail = outbox.read_part(path, max(0, size - LOG_TAIL), LOG_TAIL)

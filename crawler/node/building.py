@@ -1,11 +1,11 @@
-"""What a project depends on is installed in a virtual environment: `python -m crawler.node.building` builds one, in a
-process of its own, as the `Plan` in its environment says. Its log goes to stderr, its answer to stdout.
+"""`python -m crawler.node.building`: builds a virtual environment with what a project depends on, as the `BuildPlan`
+in its environment says. Its log goes to stderr, its answer to stdout.
 
 Each set of packages has a folder of its own, `<hash>/venv`, which any number of projects share. It is built under
-another name and renamed when it is whole. The node's own packages are not in it, so neither can spoil the other.
+another name and renamed when it is complete. The node's own packages are not in it, so neither can spoil the other.
 
-Nothing is executed of what is installed: wheels are unpacked, and compiled by an interpreter that does not look at
-them. A source distribution would run code of its own here; it is refused unless the node's settings allow it.
+Nothing that is installed is executed: wheels are unpacked, and compiled by an interpreter that does not import them.
+A source distribution would run its own code here, so it is refused unless the node's settings allow it.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ from gateway.crash_points import state_change
 
 #: The folder of all virtual environments, beside that of the eggs.
 VENVS = "venvs"
-#: In the environment of the process: the plan, as JSON. Indexes may have passwords, which `ps` would show.
+#: Variable with the plan as JSON. It is no argument, because `ps` would show passwords in the URLs of indexes.
 PLAN = "DISCOVERYBOT_BUILD"
-#: What of Scrapyd's own environment uv is given.
+#: Those of Scrapyd's own variables that uv gets.
 PASSED_ON = (
     "PATH",
     "HOME",
@@ -70,59 +70,59 @@ PASSED_ON = (
     "HTTP_PROXY",
     "NO_PROXY",
 )
-#: And the process itself.
+#: A variable of tests that this process gets, besides those for uv.
 OF_TESTS = "DISCOVERYBOT_CRASH_PLAN"
 
 
 class BuildPlan(BaseModel):
-    """What is to be built, and from where it may come."""
+    """What is to be built, and from which sources."""
 
     requirements: Path
     #: The folder of all virtual environments.
     folder: Path
-    #: The process that wants it; if it is gone, nobody does.
+    #: Id of the process that waits for the environment. If it is gone, the build ends.
     parent: int | None = None
-    #: Whether newer packages are looked for though there is an environment for these requirements.
+    #: Whether newer packages are looked for even if there is an environment for these requirements.
     fresh: bool = True
     #: Scrapy's version if the requirements have none.
     scrapy: str
     index_url: str = ""
     extra_index_urls: tuple[str, ...] = ()
     wheels: tuple[str, ...] = ()
-    #: Beginnings of URLs from which a requirement may be taken directly.
+    #: Prefixes of the URLs that requirements can name directly.
     sources: tuple[str, ...] = ()
     from_source: bool = False
     #: Pythons beside the node's own: `found`, `download`, and folders that have some.
     pythons: tuple[str, ...] = (FOUND,)
-    #: Bytes: what is to stay free on the disk, and the largest environment.
+    #: Bytes that stay free on the disk, and most bytes of an environment.
     keep_free: int = 0
     most_bytes: int = 2 << 30
-    #: Seconds for all of it.
+    #: Most seconds for the whole build.
     seconds: float = 600.0
 
 
 class BuildAnswer(BaseModel):
     #: The virtual environment.
     venv: Path | None = None
-    #: What is wrong with the requirements, or with this node.
+    #: What is wrong with the requirements (`problem`) or with this node (`unfit`).
     problem: str | None = None
     unfit: str | None = None
-    #: Why, as a code.
+    #: The code of the problem.
     reason: Reason | None = None
 
 
-# --- what requirements may say
+# --- which requirements are allowed
 
 _COMMENT = re.compile(r"(^|\s)#.*")
 _HASH = re.compile(r"\s--hash[= ]\S+")
 _INDEX = re.compile(r"(-i|--index-url|--extra-index-url)[= ]+(?P<url>\S+)")
-#: uv would fetch another URL than the one that is looked at: it puts in variables of its environment, which has the
-#: indexes' passwords, and goes up to folders that are not allowed.
+#: With these, uv would fetch another URL than the one that was checked: it puts in variables of its environment,
+#: which has the indexes' passwords, and follows `..` to folders that are not allowed.
 _MISLEADING = re.compile(r"\$\{|\\|/\.\.")
 
 
 def read_requirements(path: Path, plan: BuildPlan) -> list[str]:
-    """The lines that count, each with its hashes. Raises `EggError` for one that may not be there."""
+    """The lines with requirements, each with its hashes. Raises `EggError` for a line that is not allowed."""
     lines = []
     for number, line in _logical_lines(_text_of(path)):
         if not _is_known_index(line, plan):
@@ -132,7 +132,7 @@ def read_requirements(path: Path, plan: BuildPlan) -> list[str]:
 
 
 def conditions_of(path: Path) -> Conditions:
-    """What they say of where they are to be met. Raises `EggError`."""
+    """The Python, date and stack that the requirements ask for. Raises `EggError`."""
     text = _text_of(path)
     try:
         return read_conditions(text)
@@ -150,7 +150,9 @@ def _text_of(path: Path) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Without comments, and with what follows a backslash at a line's end."""
+    """The lines and their numbers, without comments and empty lines. Lines that end with a backslash are joined with
+    the next.
+    """
     begun, number = "", 0
     for count, line in enumerate(text.splitlines(), start=1):
         number = number if begun else count
@@ -166,7 +168,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _is_known_index(line: str, plan: BuildPlan) -> bool:
-    """Whether it only names an index that the node uses anyway."""
+    """Whether the line only names an index that the node uses anyway."""
     index = _INDEX.fullmatch(line)
     known = {url.rstrip("/") for url in (plan.index_url, *plan.extra_index_urls)}
     return index is not None and index["url"].rstrip("/") in known
@@ -206,10 +208,10 @@ def _advice(line: str) -> str:
 
 # --- what else is installed
 
-#: Ours, where the project does not choose a version itself. They depend on nothing, so they cannot conflict; a crawl
-#: does without one that is too old.
+#: What our part of a crawl needs, unless the project chooses a version itself. These packages depend on nothing, so
+#: they cannot conflict; a crawl works without those that are too old.
 NEEDS = {"orjson": "orjson>=3.10", "redis": "redis>=5", "zstandard": "zstandard>=0.22"}
-#: And where pages are rendered: without it, a project that has scrapy-playwright cannot fetch anything.
+#: Needed in addition to render pages: without it, a project that has scrapy-playwright cannot fetch anything.
 _TO_RENDER = {"psutil": "psutil>=5.9"}
 
 
@@ -219,7 +221,7 @@ def _added(pins: dict[str, str]) -> list[str]:
 
 
 def _pins(resolved: str) -> dict[str, str]:
-    """Versions by name; no version for what comes from a URL."""
+    """The resolved versions by name; the version is empty for packages from a URL."""
     pins: dict[str, str] = {}
     for _, line in _logical_lines(resolved):
         requirement = _requirement(line)
@@ -228,15 +230,15 @@ def _pins(resolved: str) -> dict[str, str]:
     return pins
 
 
-#: With an older one our renderer cannot work, and a project that has it could fetch nothing.
+#: Our renderer cannot work with an older one, and a project that has an older one could fetch nothing.
 RENDERER = "scrapy-playwright>=0.0.48,<0.1"
 _RENDERERS = [f"0.0.{number}" for number in range(48, 200)]
-#: What it needs; where it is raised, the versions that are pinned are those of an older one.
+#: What it needs. Where it is replaced by a newer release, the pinned versions of these fit the older one only.
 _OF_RENDERER = frozenset({"greenlet", "playwright", "pyee"})
 
 
 def _with_renderer(lines: list[str], log: Log) -> list[str]:
-    """With a scrapy-playwright that can be run in the place of an older one, which is said."""
+    """The lines, with a usable scrapy-playwright instead of one that is too old. The log says if it was replaced."""
     named = [line for line in lines if canonicalize_name(_requirement(line).name) == "scrapy-playwright"]
     old = [line for line in named if not any(map(_requirement(line).specifier.contains, _RENDERERS))]
     if not old:
@@ -246,14 +248,14 @@ def _with_renderer(lines: list[str], log: Log) -> list[str]:
 
 
 def _raised(lines: list[str], log: Log) -> list[str]:
-    """With the oldest Scrapy that can be run in the place of an older one, which is said."""
+    """The lines, with the oldest usable Scrapy instead of one that is too old. The log says if it was replaced."""
     if not (old := [line for line in lines if is_too_old(_requirement(line))]):
         return lines
     log.say(raised_words(_requirement(old[0])))
     return [*(_at_least(line, _OF_SCRAPY) for line in lines if line not in old), RAISED, *_NEEDED_ONCE]
 
 
-#: What Scrapy needs. Where it is raised, the versions that are pinned are those of an older one.
+#: What Scrapy needs. Where it is replaced by a newer release, the pinned versions of these fit the older one only.
 _OF_SCRAPY = frozenset(
     {
         *("attrs", "automat", "cffi", "constantly", "cryptography", "cssselect", "h2", "hpack", "hyperframe"),
@@ -262,12 +264,12 @@ _OF_SCRAPY = frozenset(
         *("service-identity", "six", "tldextract", "twisted", "w3lib", "zope-interface"),
     }
 )
-#: What it has needed, and its users have imported without naming it.
+#: What older Scrapys depended on, and projects have imported without naming it.
 _NEEDED_ONCE = ("six",)
 
 
 def _at_least(line: str, names: frozenset[str]) -> str:
-    """The same, or later, of what has one of these names."""
+    """The line with `==` turned into `>=`, if it is a requirement of one of these names."""
     wanted = _requirement(line)
     if canonicalize_name(wanted.name) in names and not wanted.url:
         parts = [part for part in wanted.specifier if part.operator == "==" and not part.version.endswith("*")]
@@ -278,8 +280,8 @@ def _at_least(line: str, names: frozenset[str]) -> str:
 
 
 def _scrapy(lines: Iterable[str], plan: BuildPlan) -> str:
-    """What else is asked for: a Scrapy that a node can run, and none later than the node's, which is the latest that
-    was tried, unless the project chooses one. It is resolved with all else, so that all fits.
+    """The additional requirement of a Scrapy that a node can run. Unless the project chooses a version, it is not
+    later than the node's own, which is the latest that was tested. It is resolved together with all others.
     """
     return f"scrapy>={OLDEST_SCRAPY}" if _chooses_scrapy(lines) else f"scrapy>={OLDEST_SCRAPY},<={plan.scrapy}"
 
@@ -297,14 +299,14 @@ def _names(lines: Iterable[str]) -> set[str]:
     return {canonicalize_name(_requirement(line).name) for line in lines}
 
 
-#: Found in lists that `pip freeze` made on Windows; nobody can install them elsewhere.
+#: Packages in lists that `pip freeze` has made on Windows; they cannot be installed elsewhere.
 _OF_WINDOWS = frozenset({"pypiwin32", "pywin32", "pywinpty", "twisted-iocpsupport", "win32-setctime", "wmi"})
-#: The same of Debian, which lists it though no index has it.
+#: A package in lists that were made on Debian, although no index has it.
 _OF_DEBIAN = frozenset({"pkg-resources"})
 
 
 def _without_others(lines: Iterable[str], log: Log) -> list[str]:
-    """Without what another system has listed."""
+    """The lines without packages that only exist on another system."""
     left_out = _OF_DEBIAN if sys.platform == "win32" else _OF_DEBIAN | _OF_WINDOWS
     kept = []
     for line in lines:
@@ -315,12 +317,12 @@ def _without_others(lines: Iterable[str], log: Log) -> list[str]:
     return kept
 
 
-#: Below these versions of Scrapy, what else it needs is not the latest: each broke those before it.
+#: Versions of Scrapy below the first need the limit beside it, because a later release of that package broke them.
 _LATEST_FOR = (("2.13", "w3lib<2.5"), ("2.13.4", "twisted<26"))
 
 
 def _suiting(pins: dict[str, str]) -> list[str]:
-    """Limits that this version of Scrapy should have had."""
+    """The limits that this version of Scrapy needs, as far as `pins` exceed them."""
     scrapy = pins.get("scrapy")
     if not scrapy:
         return []
@@ -331,16 +333,16 @@ def _suiting(pins: dict[str, str]) -> list[str]:
 class Way(NamedTuple):
     """One way to meet requirements."""
 
-    #: What is asked for beside them.
+    #: Requirements in addition to the project's.
     added: list[str]
     #: As `Conditions.exclude_newer`.
     date: str = ""
-    #: What is said if the next way is gone instead.
+    #: What the log says if this way fails and the next one is tried.
     otherwise: str = ""
 
 
 def _ways(lines: list[str], said: Conditions, plan: BuildPlan) -> Iterator[Way]:
-    """The best first; a date that was asked for is in each."""
+    """The ways to meet the requirements, the best first. If the project names a date, it applies to each."""
     stack = read_stack(said.stack)
     if stack is not None and not said.exclude_newer:
         otherwise = f"they cannot be met with what the stack {said.stack} has: now with what there is today"
@@ -352,24 +354,24 @@ def _ways(lines: list[str], said: Conditions, plan: BuildPlan) -> Iterator[Way]:
 
 # --- one environment: whole or not at all
 
-#: Raised when something else is put into an environment.
+#: To be raised when a release puts something else into environments.
 _FORMAT = 1
-#: What begins so is nobody's yet, and is removed when Scrapyd starts.
+#: Prefix of folders that are not complete; they are removed when Scrapyd starts.
 INCOMING = ".incoming-"
 BUILD_LOG, _LOCK_FILE = "build.log", "requirements.txt"
 _VENV = "venv"
-#: Name of the file by which a folder says for which requirements it was built.
+#: Prefix of the empty file whose name says for which requirements a folder was built.
 _FOR = "for-"
 
 
 def build(plan: BuildPlan, log: Log) -> Path:
-    """The virtual environment. Raises `EggError` for requirements that cannot be met, and `OSError`."""
+    """Build or find the virtual environment. Raises `EggError` if the requirements cannot be met, and `OSError`."""
     lines, said = read_requirements(plan.requirements, plan), conditions_of(plan.requirements)
     lines = _raised(_with_renderer(_without_others(lines, log), log), log)
     if (python := choose(said, plan.pythons, plan.folder)) is None:
         python = _brought(plan, said, log)
     to_render = [*_TO_RENDER.values()] if "scrapy-playwright" in _names(lines) else []
-    # the Python itself counts, not how it is asked for
+    # the digest has the Python that was chosen, not what the project says of it
     decisive = filter(None, (said.exclude_newer, said.stack, *to_render))
     asked = _digest([*sorted(lines), *decisive], plan, python)
     is_locked = bool(lines) and all("--hash" in line for line in lines)
@@ -389,7 +391,7 @@ def build(plan: BuildPlan, log: Log) -> Path:
 
 
 def _brought(plan: BuildPlan, said: Conditions, log: Log) -> Python:
-    """A Python that fits, from where uv has them, if it may. Raises `EggError`."""
+    """A Python that fits, downloaded by uv if the node allows it. Raises `EggError`."""
     if DOWNLOAD in plan.pythons:
         with suppress(EggError):
             Uv(plan, plan.folder, log).bring_python(said.requires_python)
@@ -406,7 +408,7 @@ def _build(plan: BuildPlan, lines: list[str], said: Conditions, uv: Uv) -> Path:
     content = plan.folder / _digest([*sorted(resolved.splitlines()), *added, *hashes], plan, uv.python)
     with _alone(content):
         if not has_python(content / _VENV):
-            remove_tree(content)  # of a Python that is gone
+            remove_tree(content)  # its Python is gone
             (work / "new").mkdir()
             (work / "resolved.txt").write_text(resolved)
             (work / "added.txt").write_text("\n".join(added))
@@ -417,7 +419,7 @@ def _build(plan: BuildPlan, lines: list[str], said: Conditions, uv: Uv) -> Path:
 
 
 def _resolved(plan: BuildPlan, lines: list[str], said: Conditions, uv: Uv) -> tuple[Way, str]:
-    """The first way in which they can be met, and the lock that it makes. Raises `EggError`."""
+    """The first way in which the requirements can be met, and the resulting lock. Raises `EggError`."""
     *better, last = _ways(lines, said, plan)
     for way in better:
         try:
@@ -428,7 +430,9 @@ def _resolved(plan: BuildPlan, lines: list[str], said: Conditions, uv: Uv) -> tu
 
 
 def _suited(lines: list[str], way: Way, uv: Uv) -> tuple[Way, str]:
-    """With what this version of Scrapy works with, where that contradicts nothing. Raises `EggError`."""
+    """Resolve the requirements, with the limits that the resulting Scrapy needs if they contradict nothing. Raises
+    `EggError`.
+    """
     resolved = uv.resolve([*lines, *way.added], way.date)
     if limits := _suiting(_pins(resolved)):
         suited = way._replace(added=[*way.added, *limits])
@@ -475,12 +479,12 @@ def _found(folder: Path, asked: str) -> Path | None:
 
 
 def has_python(venv: Path) -> bool:
-    """Whether the Python that it stands on is still there."""
+    """Whether the Python that the environment uses still exists."""
     return (venv / "bin" / "python").exists()
 
 
 def _digest(lines: Iterable[str], plan: BuildPlan, python: Python) -> str:
-    """A name for all that decides what an environment has in it."""
+    """A hash of all that decides what is in an environment."""
     places = [plan.index_url, *plan.extra_index_urls, "", *plan.wheels, "", str(plan.from_source), plan.scrapy]
     whole = json.dumps([_FORMAT, [*python.key], places, sorted(NEEDS.values()), list(lines)])
     return hashlib.sha256(whole.encode()).hexdigest()[:32]
@@ -488,15 +492,15 @@ def _digest(lines: Iterable[str], plan: BuildPlan, python: Python) -> str:
 
 @contextmanager
 def _alone(content: Path) -> Iterator[None]:
-    """Two that build the same: the second waits, and takes the first one's."""
+    """Hold the lock for this content. A second build of it waits, and then finds what the first has built."""
     with os.fdopen(open_lock(content.with_name(f"{INCOMING}{content.name}.lock")), "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def _compile(venv: Path, final: Path, uv: Uv) -> None:
-    """Write byte code, by an interpreter that does not look into the environment: a wheel may have files that one
-    would run when it starts. What cannot be compiled is said when it is imported.
+    """Write byte code with an interpreter outside of the environment: a wheel may have files that run when the
+    environment's own interpreter starts. Modules that cannot be compiled are reported when they are imported.
     """
     packages = next((venv / "lib").glob("python*/site-packages"))
     moved = ["-s", str(venv), "-p", str(final)]
@@ -506,7 +510,9 @@ def _compile(venv: Path, final: Path, uv: Uv) -> None:
 
 
 def _make_read_only(venv: Path) -> int:
-    """How many bytes it has. A spider of the same user could still change it, but not by accident."""
+    """Make all files of the environment read-only, and return their bytes. This protects against accidents only: a
+    spider of the same user could still change them.
+    """
     size = 0
     for folder, _, files in os.walk(venv, topdown=False):
         for name in files:
@@ -519,20 +525,20 @@ def _make_read_only(venv: Path) -> int:
     return size
 
 
-# --- uv: under limits, with nothing of the machine's configuration
+# --- uv: run with limits, and without the machine's own configuration
 
-#: Bytes of memory, and of one file: the largest wheels have a library of a gigabyte.
+#: Most bytes of memory, and of one file: the largest wheels have a library of a gigabyte.
 _MEMORY, _FILE = 4 << 30, 2 << 30
 #: Seconds between two looks at the clock and the disk.
 _LOOK = 0.5
-#: Characters of a problem's text that are told, and of the log that is kept.
+#: Most characters of a problem's text, and of the log that is kept.
 _MOST_TOLD, _MOST_LOG = 2000, 256 << 10
-#: Bytes of the cache, above which it is emptied.
+#: Bytes above which the cache is emptied.
 _MOST_CACHE = 4 << 30
 CACHE, _CACHE_LOCK = ".cache", ".cache.lock"
-#: What the system calls a full disk, in uv's words.
+#: How uv says that the disk is full: as the system does.
 _FULL = os.strerror(errno.ENOSPC)
-#: An index does not answer, or fails, in uv's words.
+#: How uv says that an index does not answer, or fails.
 _AWAY = (
     "error sending request",
     "HTTP status server error",
@@ -544,7 +550,7 @@ _AWAY = (
 
 
 class Log:
-    """What is said goes to stderr, too."""
+    """Collects the lines of the build's log, and writes them to stderr."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -560,7 +566,7 @@ class Log:
 
 
 class Uv:
-    """`work` is an empty folder for what it writes."""
+    """Runs uv. `work` is an empty folder for the files that it writes."""
 
     def __init__(self, plan: BuildPlan, work: Path, log: Log, python: Python | None = None) -> None:
         self.plan = plan
@@ -571,7 +577,7 @@ class Uv:
         self._env = {name: os.environ[name] for name in PASSED_ON if name in os.environ} | self._places()
 
     def bring_python(self, wanted: str) -> None:
-        """Raises `EggError`."""
+        """Download a Python in this range of versions. Raises `EggError`."""
         place = ["--install-dir", str(self.plan.folder / BROUGHT), "--no-bin"]
         self.log.say(f"bringing a Python {wanted}")
         self._uv(["python", "install", *place, wanted], "no Python that fits can be brought")
@@ -580,7 +586,7 @@ class Uv:
         """The lock. Raises `EggError` in uv's words."""
         asked, target = self.work / "asked.txt", self.work / "lock.txt"
         asked.write_text("".join(f"{line}\n" for line in lines))
-        target.unlink(missing_ok=True)  # what stands in it would be kept
+        target.unlink(missing_ok=True)  # uv would keep the versions in it
         quiet = ["--no-header", "--no-annotate", "--quiet", "--output-file", str(target)]
         self.log.say(f"resolving the requirements{' as of ' * bool(date)}{date}")
         self._uv(["pip", "compile", *quiet, *_until(date), str(asked)], "the requirements cannot be met")
@@ -590,17 +596,17 @@ class Uv:
         self._uv(["venv", "--quiet", "--relocatable", "--no-project", str(venv)], "cannot make an environment")
 
     def install(self, venv: Path, date: str) -> None:
-        """Install what was resolved; the hashes that the project gives must be those of what comes."""
+        """Install what was resolved. What is downloaded must have the hashes that the project gives."""
         work = self.work
         target = [*self._source(), "--python", str(venv / "bin" / "python"), "--link-mode", "copy"]
         files = ["-r", str(work / "asked.txt"), "-r", str(work / "added.txt"), "-c", str(work / "resolved.txt")]
-        # with what is built is of that time, too; ours are not the project's
+        # the date applies to build tools, too, but not to the packages that we add
         ours = (*NEEDS, *_TO_RENDER) if date else ()
         time = [*_until(date), *(f"--exclude-newer-package={name}=2999-12-31" for name in ours)]
         self._uv(["pip", "install", *target, *time, *files], "the requirements cannot be installed")
 
     def run(self, command: list[str], failed: str, *, may_fail: bool = False) -> None:
-        """Raises `EggError`, and `OSError` if it was stopped for the node's sake."""
+        """Run a command. Raises `EggError`, and `OSError` if it failed or was stopped because of the node."""
         process = subprocess.Popen(  # noqa: S603 - ours
             command,
             env=self._env,
@@ -638,7 +644,7 @@ class Uv:
             raise EggError(reason, f"{failed}: {remedy}{words[:_MOST_TOLD]}")
 
     def _remedy_of_build(self, requirement: str) -> str:
-        """What to do about what has no wheel for this Python, and cannot be built."""
+        """What to do about a requirement that has no wheel for this Python and cannot be built."""
         here = ".".join(self.python.version.split(".")[:2])
         newest = self._newest_with_wheel(requirement, int(here.partition(".")[2]))
         if newest is None:
@@ -652,7 +658,7 @@ class Uv:
         return f"{said}: ask for that Python (requires-python in pyproject.toml), or for a later release"
 
     def _newest_with_wheel(self, requirement: str, before: int) -> int | None:
-        """The minor version of the newest Python 3 for which the index has one."""
+        """The minor version of the newest Python 3 for which the index has a wheel; it is below `before`."""
         quick = ["pip", "compile", "--quiet", "--no-deps", "--no-header", "--no-config", "--no-build"]
         source = [option for option in self._source() if option != "--no-build"]
         for minor in range(before - 1, _OLDEST_ASKED - 1, -1):
@@ -672,7 +678,7 @@ class Uv:
         self.run([find_uv_bin(), *args, *source, *python, "--no-config", "--no-progress", "--color", "never"], failed)
 
     def _source(self) -> list[str]:
-        """Where all comes from, but for what the environment says, and how."""
+        """Options for where packages come from, in addition to those in the environment, and for builds."""
         offline = [] if self.plan.index_url or self.plan.extra_index_urls else ["--no-index"]
         return [*offline, *([] if self.plan.from_source else ["--no-build"])]
 
@@ -688,7 +694,7 @@ class Uv:
             env["UV_FIND_LINKS"] = ",".join(plan.wheels)
         pages = [place for place in plan.wheels if "://" in place and not place.startswith("file:")]
         asks = plan.index_url or plan.extra_index_urls or plan.sources or pages or DOWNLOAD in plan.pythons
-        if not asks:  # nothing is to be asked
+        if not asks:  # all sources are local
             env["UV_OFFLINE"] = "1"
         return env
 
@@ -698,7 +704,7 @@ def _until(date: str) -> list[str]:
 
 
 _BUILDING = r"Failed to (?:download and )?build `(?P<name>[\w.-]+==[^\s`]+)`"
-#: Minor version of the oldest Python 3 for which wheels are looked for, and the seconds that one look may take.
+#: Minor version of the oldest Python 3 for which wheels are looked for, and the most seconds for each.
 _OLDEST_ASKED, _ASKED = 6, 20
 _ERROR = re.compile(r"\w*(?:Error|Exception|error|fatal)\b.*: \S")
 _MOST_LAST_WORDS = 300
@@ -712,7 +718,7 @@ def _last_words(said: list[str]) -> str:
 
 
 _UNREACHED = "this node does not reach an index or a repository: look whether it may, and deploy again when it does"
-#: Why, and what to do, by what uv says; the first that fits. What it has found stands in the place of the name.
+#: Patterns of uv's messages, each with a code and what to do; the first match counts. `{name}` is what it has found.
 _REMEDIES = (
     (
         r"Git operation failed",
@@ -752,7 +758,7 @@ _REMEDIES = (
 
 
 def _remedy(said: str) -> tuple[Reason, str]:
-    """Why, and what to do about it, before uv's own words; empty where only those help."""
+    """The code for a message of uv, and what to do about it, to be put before uv's own words; empty if unknown."""
     for words, reason, remedy in _REMEDIES:
         if found := re.search(words, said):
             return reason, f"{remedy.format(**found.groupdict())}. The resolver says: "
@@ -760,7 +766,7 @@ def _remedy(said: str) -> tuple[Reason, str]:
 
 
 class _Watch:
-    """Ends the process when its time is over, or the disk nearly full; `why` then says so."""
+    """Kills the process when its time is over, the disk is nearly full, or Scrapyd is gone; `why` then says so."""
 
     def __init__(self, process: subprocess.Popen[str], plan: BuildPlan, end: float) -> None:
         self.why: Exception | None = None
@@ -802,28 +808,28 @@ class _Watch:
 
 def _limit() -> None:
     for limit, most in ((resource.RLIMIT_DATA, _MEMORY), (resource.RLIMIT_FSIZE, _FILE), (resource.RLIMIT_CORE, 0)):
-        with suppress(ValueError, OSError):  # there is a lower one, or the system knows none
+        with suppress(ValueError, OSError):  # the limit is lower already, or the system lacks it
             resource.setrlimit(limit, (most, most))
 
 
 def _readable(said: str) -> str:
-    """What uv says, as one sentence: it draws a tree."""
+    """A message of uv as one line, without the tree that uv draws."""
     return " ".join(re.sub(r"[╰─▶├│×]+|^\s*(error|cause): ", " ", said, flags=re.MULTILINE).split())
 
 
 @contextmanager
 def using_cache(folder: Path) -> Iterator[None]:
-    """Nobody empties it meanwhile."""
+    """Keep others from emptying uv's cache meanwhile."""
     cache = folder / CACHE
     cache.mkdir(mode=0o700, exist_ok=True)
-    cache.chmod(0o700)  # its place is known, and all projects' packages are in it: nobody else may look
+    cache.chmod(0o700)  # it has the packages of all projects, so no other user must read it
     with os.fdopen(open_lock(folder / _CACHE_LOCK), "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
         yield
 
 
 def empty_cache(folder: Path) -> None:
-    """Of what was downloaded, if it has become large."""
+    """Empty the cache of downloads if it has become large."""
     cache = folder / CACHE
     size = sum(path.lstat().st_size for path in cache.rglob("*"))
     if size > _MOST_CACHE:
@@ -831,7 +837,7 @@ def empty_cache(folder: Path) -> None:
 
 
 def _clear_cache(folder: Path) -> None:
-    """All but the folder itself, unless a build uses it; one that begins now waits for the end."""
+    """Remove all that is in the cache, unless a build uses it. A build that begins meanwhile waits."""
     with suppress(OSError), os.fdopen(open_lock(folder / _CACHE_LOCK), "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for path in (folder / CACHE).iterdir():
@@ -840,7 +846,7 @@ def _clear_cache(folder: Path) -> None:
 
 # --- the process
 
-#: Why this node cannot, by the number of the error.
+#: The code that says why this node cannot build, by the number of the error.
 _UNFIT = {
     errno.ENOSPC: Reason.DISK_FULL,
     errno.EHOSTUNREACH: Reason.INDEX_UNREACHABLE,

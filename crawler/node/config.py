@@ -1,4 +1,6 @@
-"""Scrapyd's configuration as this node means it: the file says what is plugged in, the environment says where."""
+"""Scrapyd's configuration on this node: the file says what is plugged in; ports, folders and passwords come from the
+environment.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,15 @@ from gateway.settings import NodeSettings, ScrapydSettings
 
 
 class NodeConfigError(ConfigError):
-    """The node cannot start like this; Scrapyd prints the message and ends."""
+    """The node cannot start with this configuration; Scrapyd prints the message and ends."""
 
 
 class NodeConfig(Config):
-    """Scrapyd's `config`, in which the environment's settings win. Scrapyd hands it to all that is plugged in, which
-    takes the settings from it.
+    """Scrapyd's `config`, in which the environment's settings win. Scrapyd hands it to every plugged-in class, and
+    these take `settings` from it.
 
-    Scrapyd runs any egg that it is sent, so it never listens without a password. It reads the environment by itself;
-    what a file says is put in here. Raises `NodeConfigError`.
+    Scrapyd runs any egg that it is sent, so it never listens without a password: raises `NodeConfigError` if there is
+    none.
     """
 
     def __init__(self, config: Config, settings: ScrapydSettings) -> None:
@@ -51,9 +53,9 @@ class NodeConfig(Config):
         self.cp.set(self.SECTION, option, str(value).replace("%", "%%"))  # ConfigParser interpolates
 
 
-# --- what a spider's process is given: it runs other people's code, so it gets a list, not Scrapyd's environment
+# --- what a spider's process is given: it runs other people's code, so it gets listed variables, not Scrapyd's own
 
-#: Needed by Python, the C library and OpenSSL, and no secret of anybody.
+#: Python, the C library and OpenSSL need these; none of them is a secret.
 _SYSTEM = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "VIRTUAL_ENV"})
 _SYSTEM_PREFIXES = ("LC_", "PYTHON", "SSL_CERT_")
 _OURS = frozenset(name.upper() for name in NodeSettings.model_fields) | {"DISCOVERYBOT_CRASH_PLAN"}
@@ -66,14 +68,14 @@ def allowed(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 class NodeEnvironment(Environment):
-    """Scrapyd's environment, from the allow-list, and without its pruning of logs (which deleted running ones')."""
+    """Scrapyd's environment, limited to the allow-list. It prunes no logs: Scrapyd's prunes those of running jobs."""
 
     def __init__(self, config: NodeConfig) -> None:
-        # with the password of its file, to which spiders may have no access
+        # the URL contains the password of its file, which spiders may be unable to read
         url = config.settings.http_cache_redis_url
         cache = {"HTTP_CACHE_REDIS_URL": url} if url else {}
         rules = {NODE_RULES: NodeRules.of(config.settings).to_json()}
-        # prints must reach the log when they happen, not when the process ends, if it ends of itself at all
+        # prints must reach the log when they happen, not when the process ends: it may be killed
         super().__init__(config, initenv={**allowed(), **cache, **rules, "PYTHONUNBUFFERED": "1"})
 
     def for_project(self, project: str, version: str | None = None) -> dict[str, str]:

@@ -23,17 +23,17 @@ from gateway.contract.reasons import Reason
 from gateway.contract.records import SpiderInfo
 from gateway.crash_points import state_change
 
-#: Beside the projects' folders, where a file is taken for no project.
+#: Prefix of staged eggs. They lie beside the projects' folders, where Scrapyd takes no file for a project.
 _INCOMING = ".incoming-"
-#: Beside an egg: which spiders it has.
+#: Suffix of the file beside an egg that lists its spiders.
 _LISTING = ".spiders.json"
-#: Scrapyd replaces dots as well, and then takes 1_9 for newer than 1_10.
+#: Characters that are replaced. Scrapyd replaces dots as well, and then takes 1_9 for newer than 1_10.
 _NOT_IN_A_VERSION = re.compile(r"[^A-Za-z0-9_.+-]")
 _VERSION = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,99}")
 
 
 class EggMissingError(LookupError):
-    """The version that the job is to run is not on this node, or cannot be run there; `reason` as far as known."""
+    """The version that the job is to run is not on this node, or cannot be run here; `reason` says why if known."""
 
     def __init__(self, message: str, reason: Reason | None = None) -> None:
         super().__init__(message)
@@ -41,15 +41,15 @@ class EggMissingError(LookupError):
 
 
 class EggStorage(FilesystemEggStorage):
-    """Scrapyd's writes into the egg itself: an upload that is cut short, by a kill or a full disk, would leave half
-    an egg as the project's newest version, and a spider that starts meanwhile would get what is there.
+    """Stores an egg as a whole. Scrapyd's storage writes into the egg's own file: an upload that is cut short, by a
+    kill or a full disk, leaves half an egg as the newest version, and a spider that starts meanwhile gets that half.
 
-    Here an egg is staged first, so that it can be looked at before it counts. Every method raises
+    Here an egg is staged first, so that it can be examined before it is a version. Every method raises
     `DirectoryTraversalError` for a project or version whose name cannot be that of a file.
     """
 
     def put(self, eggfile: BinaryIO, project: str, version: str) -> None:
-        """Store the egg, or replace it, or leave all as it was. Raises `OSError`."""
+        """Store or replace the egg; if that fails, all stays as it was. Raises `OSError`."""
         staged = self.stage(lambda file: shutil.copyfileobj(eggfile, file))
         try:
             self.put_staged(staged, project, version)
@@ -58,7 +58,7 @@ class EggStorage(FilesystemEggStorage):
 
     @state_change("node.stage_version")
     def stage(self, write: Callable[[IO[bytes]], None]) -> Path:
-        """A file with the egg that `write` writes, which is nobody's yet. Raises `OSError`, and what `write` does."""
+        """A file with the egg that `write` writes; it is no version yet. Raises `OSError`, and what `write` does."""
         folder = Path(self.basedir)
         folder.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile(dir=folder, prefix=_INCOMING, suffix=".egg", delete=False) as file:
@@ -78,7 +78,7 @@ class EggStorage(FilesystemEggStorage):
 
     @state_change("node.delete_version")
     def delete(self, project: str, version: str | None = None) -> None:
-        """Raises `ProjectNotFoundError` and `EggNotFoundError`."""
+        """Delete a version, or the whole project. Raises `ProjectNotFoundError` and `EggNotFoundError`."""
         if version is not None:
             self.listing_path(project, version).unlink(missing_ok=True)
             if not self.path(project, version).exists():
@@ -89,7 +89,7 @@ class EggStorage(FilesystemEggStorage):
         return Path(self._egg_path(project, version))
 
     def listing_path(self, project: str, version: str) -> Path:
-        """Where it may be written down which spiders the egg has."""
+        """The file that lists the egg's spiders; it may be missing."""
         return self.path(project, version).with_suffix(_LISTING)
 
     @property
@@ -107,7 +107,7 @@ class EggStorage(FilesystemEggStorage):
         return ProjectCode(egg, venv=venv, renamed=renamed_runtime(self.venvs) if takes_our_names(egg) else None)
 
     def wanted(self, project: str, version: str | None) -> str | None:
-        """The version that a job is to run which names `version`, or none: then the newest. `None` for a project
+        """The stored version for a job that names `version`; the newest if it names none. `None` for a project
         without eggs. Raises `EggMissingError`.
         """
         versions = self.list(project)
@@ -121,7 +121,7 @@ class EggStorage(FilesystemEggStorage):
 
     @state_change("node.discard_version")
     def discard(self, *staged: Path) -> None:
-        """Remove what did not come to count; by default what a killed Scrapyd has left."""
+        """Remove staged eggs; by default all, for a killed Scrapyd may have left some."""
         for file in staged or Path(self.basedir).glob(f"{_INCOMING}*"):
             file.unlink(missing_ok=True)
 
@@ -131,7 +131,7 @@ class EggStorage(FilesystemEggStorage):
         return path
 
     def _get_path(self, project: str, *trusted: str) -> str:
-        # Scrapyd takes "." for a project, whose deletion deletes all others
+        # Scrapyd accepts "." as a project, and deleting it deletes all projects
         if not is_project_name(project):
             raise DirectoryTraversalError(project)
         path: str = super()._get_path(project, *trusted)
@@ -146,25 +146,25 @@ def stored_version(version: str) -> str:
     return name
 
 
-# --- what was found in each egg, written down beside it: an egg is unpacked and imported once, not at every start
+# --- what was found in each egg is noted beside it, so that it is unpacked and imported once, not at every start
 
-#: Raised when more is found out about an egg, so that every egg is looked at again.
+#: To be raised when a release finds out more about an egg, so that every egg is examined again.
 _FORMAT = 5
-#: Bytes; twice what a listing may say (`crawler.node.spawn`).
+#: Bytes; twice the most that a listing can have (`crawler.node.spawn`).
 MAX_LISTING = 16 << 20
 
 
 class Contents(BaseModel):
-    """The file beside the egg."""
+    """The content of the file beside an egg."""
 
     format: int = _FORMAT
-    #: For which it was unpacked, byte code and all.
+    #: The Python for which the egg was unpacked and compiled.
     python: str = str(sys.implementation.cache_tag)
     #: Size and time of change (ns) of the egg.
     egg: tuple[int, int]
-    #: Where it lies, in the folder of all contents.
+    #: Where the egg lies unpacked, relative to the folder of all contents.
     folder: Path
-    #: What it depends on, in the folder of all virtual environments.
+    #: The environment with what it depends on, relative to the folder of all virtual environments.
     venv: Path | None = None
     spiders: list[SpiderInfo]
 
@@ -176,11 +176,11 @@ class EggContents:
     def __init__(self, storage: EggStorage) -> None:
         self._storage = storage
         self._known: dict[Path, Contents] = {}
-        #: By project and version: why it could not be looked at, in words and as a code.
+        #: By project and version: why the egg could not be examined, in words and as a code.
         self.problems: dict[tuple[str, str], tuple[str, Reason | None]] = {}
 
     def get(self, project: str, version: str) -> Contents | None:
-        """What is in the egg as it is now; `None` if it has not been looked at, or is not unpacked (any more)."""
+        """What is in the stored egg; `None` if this egg has not been examined, or is not unpacked (any more)."""
         path = self._storage.listing_path(project, version)
         found = self._known.get(path) or _read(path)
         stamp = self._stamp(project, version)
@@ -208,7 +208,7 @@ class EggContents:
         return self._storage.code(egg, venv)._replace(spider_module=contents.module_of(spider))
 
     def sizes(self, but: Path) -> dict[str, int]:
-        """By project: bytes of what is written down of all its versions, but for one listing."""
+        """By project: the bytes of the listings of all its versions, without the listing `but`."""
         found = {}
         for project in self._storage.list_projects():
             paths = {self._storage.listing_path(project, version) for version in self._storage.list(project)}
@@ -216,7 +216,7 @@ class EggContents:
         return found
 
     def used(self) -> Iterator[Path]:
-        """Where the eggs of all versions lie, and what they depend on."""
+        """The folders of all versions' unpacked eggs and environments."""
         for project in self._storage.list_projects():
             for version in self._storage.list(project):
                 if (contents := self.get(project, version)) is not None:
@@ -230,7 +230,7 @@ class EggContents:
 
     @state_change("node.write_listing")
     def keep(self, project: str, version: str, egg: Path, venv: Path | None, spiders: list[SpiderInfo]) -> None:
-        """Write down what is in the egg that is stored now, and lies unpacked as `egg`. Raises `OSError`."""
+        """Note what is in the stored egg, which lies unpacked in the folder `egg`. Raises `OSError`."""
         stamp = self._stamp(project, version)
         if stamp is None:
             return

@@ -1,5 +1,5 @@
-"""How crawls are forked, on Scrapyd's side: a zygote is kept warm and asked for forks, and each crawl is watched
-from the moment at which it was asked for.
+"""How crawls are forked, on Scrapyd's side: a zygote is kept warm and asked for forks, and each crawl is watched from
+the moment of its request.
 """
 
 # mypy: allow-untyped-calls, disable-error-code="misc"
@@ -48,14 +48,14 @@ from gateway.process import CAN_MIND
 
 log = Logger()
 
-#: Seconds before a zygote is started that follows one which died without having forked; doubled each time.
+#: Seconds before a new zygote is started after one that died without having forked; doubled each time.
 BACKOFF_BASE = 1.0
 BACKOFF_MAX = 60.0
-#: Zygotes in a row that did not fork: one may be killed by accident.
+#: How many zygotes in a row have to die without having forked before that is an error: one may die by accident.
 _TOO_MANY = 2
 _ZYGOTE = "crawler.node.zygote"
 _PLAIN = ProjectCode()
-#: Bytes that are read at once.
+#: Bytes per read.
 _PIECE = 1 << 16
 NOTHING_TOLD = "it ended before it could tell its spiders"
 
@@ -76,9 +76,9 @@ class ForkServer:
         self._runner = runner
         self._env = env
         self._renew_after = renew_after
-        #: The one that is asked; `None` while there is none.
+        #: The zygote that is asked for forks; `None` while there is none.
         self._current: ZygoteProcess | None = None
-        #: The one that will be, once it is warm.
+        #: The zygote that replaces it once it is warm.
         self._next: ZygoteProcess | None = None
         self._failures = 0
         self._restart: DelayedCall | None = None
@@ -91,26 +91,26 @@ class ForkServer:
         self._launch()
 
     def stop(self) -> None:
-        """Start no more. What there is goes on until Scrapyd ends."""
+        """Start no more zygotes. Those that run go on until Scrapyd ends."""
         self._running = False
         if self._restart is not None and self._restart.active():
             self._restart.cancel()
 
     def retire(self) -> None:
-        """Start no more, and let what there is end with the last of its crawls."""
+        """Start no more zygotes, and let each that runs end with the last of its crawls."""
         self.stop()
         for zygote in filter(None, (self._current, self._next)):
             zygote.retire()
 
     @property
     def is_warm(self) -> bool:
-        """Whether it forks at once; else what is to be forked waits for the imports."""
+        """Whether the zygote has done its imports, and forks at once."""
         return self._current is not None and self._current.ready
 
     def fork(self, protocol: ProcessProtocol, start: Start) -> bool:
         """Have the crawl forked; false if there is no zygote now. Raises `OSError` if its log cannot be opened.
 
-        The crawl is started once, or its end is reported, also if the zygote dies.
+        Even if the zygote dies, the crawl is started exactly once, or its end is reported.
         """
         if self._current is None:
             return False
@@ -132,7 +132,7 @@ class ForkServer:
         self._renew()
 
     def zygote_ready(self, zygote: ZygoteProcess) -> None:
-        """It has imported everything."""
+        """Called when a zygote has imported everything."""
         log.info("zygote {pid} is warm", pid=zygote.pid)
         if zygote is self._next:
             old, self._current, self._next = self._current, zygote, None
@@ -144,7 +144,7 @@ class ForkServer:
         self._failures = 0
 
     def zygote_ended(self, zygote: ZygoteProcess) -> None:
-        """It is gone; what it had forked is watched by other means."""
+        """Called when a zygote is gone. The crawls that it has forked are watched by other means."""
         if zygote is self._next:
             log.error("the next zygote did not become ready")
             self._next = None
@@ -163,7 +163,7 @@ class ForkServer:
             self._next = self._started()
 
     def _start_again(self) -> None:
-        """At once if the zygote had forked; else it is to be feared that the next one will not, either."""
+        """Start a zygote after one has died: at once the first time, later with a growing delay."""
         self._failures += 1
         if self._failures == 1:
             log.info("the zygote has died; another one is started")
@@ -183,20 +183,20 @@ class ForkServer:
         try:
             runner = [self._code.module(self._runner)] if self._runner else []
             return ZygoteProcess.launch(self, self._code.command(_ZYGOTE, *runner), self._env)
-        except Exception:  # noqa: BLE001 - no error may harm the crawl that has just been asked for
+        except Exception:  # noqa: BLE001 - errors must not harm the crawl that has just been requested
             log.failure("cannot start a zygote")
             return None
 
 
-#: Bytes of a warm process, by its proportional set size: 72 MiB, with five of them.
+#: Bytes of a warm process, rounded up: its proportional set size is 72 MiB with five of them.
 WARM_BYTES = 80 << 20
-#: What they may take together: one part in so many of the memory.
+#: All warm processes together can take the memory divided by this.
 _SHARE = 8
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def room_for_warm() -> int:
-    """How many warm processes there is room for: at least one."""
+    """How many warm processes the memory has room for, at least one."""
     limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError, ValueError):  # no container, or "max"
         limit = min(limit, int(_CGROUP_LIMIT.read_text()))
@@ -209,11 +209,11 @@ class WarmVenvs:
     def __init__(self, most: int, make: Callable[[ProjectCode], ForkServer]) -> None:
         self._most = most
         self._make = make
-        #: The one that was used last comes last.
+        #: In the order of their last use, the latest at the end.
         self._servers: dict[ProjectCode, ForkServer] = {}
 
     def get(self, code: ProjectCode) -> ForkServer | None:
-        """The one for this environment if it is warm. If there is none, one is started for crawls that come later."""
+        """The server for this environment if it is warm. If there is none, one is started for later crawls."""
         if not self._most:
             return None
         server = self._servers.pop(code.base, None)
@@ -229,7 +229,7 @@ class WarmVenvs:
             server.stop()
 
     def _retire_some(self) -> None:
-        """Those that are too many, and those whose environment was removed."""
+        """Retire the servers that are too many, and those whose environment was removed."""
         removed = [code for code in self._servers if code.venv is not None and not code.venv.is_dir()]
         for code in dict.fromkeys([*removed, *list(self._servers)[: -self._most]]):
             self._servers.pop(code).retire()
@@ -239,7 +239,7 @@ class WarmVenvs:
 
 #: Seconds that a zygote has for its imports.
 WARM_UP = 60.0
-#: Seconds between two questions whether it is still there; each has to be answered before the next.
+#: Seconds between two pings to a zygote. Each has to be answered before the next.
 PULSE = 10.0
 
 
@@ -249,13 +249,13 @@ class ZygoteProcess(Int32StringReceiver):
 
     def __init__(self, owner: ForkServer, process: SpawnedProcess) -> None:
         self.forks = 0
-        #: Counted downwards: their numbers are none of a crawl's.
+        #: Counted downwards, so that the ids of listings differ from those of crawls.
         self._listings = 0
         self.ready = False
         self._owner = owner
         self._process = process
         self._retired = False
-        #: With the descriptors that are closed once it has answered.
+        #: Requests that were not answered yet, with the descriptors that are closed after the answer.
         self._asked: dict[int, tuple[ForkedProcess | ForkedListing, ExitStack]] = {}
         self._running: dict[int, ForkedProcess | ForkedListing] = {}
         self._heard = True
@@ -266,9 +266,9 @@ class ZygoteProcess(Int32StringReceiver):
         """Start one. Raises `OSError`."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            # it says what there is to say where Scrapyd does
+            # its output goes where Scrapyd's stderr goes
             pid = owner.account.start(command, env, {0: theirs.fileno(), 1: 2, 2: 2})
-            # in its group are, for a moment, what it has just forked
+            # its group must not be killed: a process that it has just forked is in it for a moment
             zygote = cls(owner, watch(pid, ProcessProtocol(), owner.account, ends_group=False))
             _connect(ours, zygote)
         return zygote
@@ -288,13 +288,13 @@ class ZygoteProcess(Int32StringReceiver):
                 fds.append(readable(start.variables))
                 ends.callback(os.close, fds[-1])
             self.forks += 1
-            # they are sent some time later
+            # the descriptors stay open because they are sent later
             self._asked[self.forks] = process, ends.pop_all()
         has_variables = bool(start.variables)
         self._send(fds, id=self.forks, command=start.args, env=dict(start.env), variables=has_variables, notes=True)
 
     def list_spiders(self, listing: ForkedListing) -> None:
-        """Ask for a fork that lists spiders. It does not count among those of crawls."""
+        """Ask for a fork that lists spiders. It is not counted in `forks`."""
         ours, theirs = socket.socketpair()
         with ours, ExitStack() as ends:
             ends.enter_context(theirs)
@@ -317,12 +317,12 @@ class ZygoteProcess(Int32StringReceiver):
         self.sendString(json.dumps(request).encode())
 
     def retire(self) -> None:
-        """End once the last of its crawls has."""
+        """End once the last of its crawls has ended."""
         self._retired = True
         self._leave()
 
     def kill(self) -> None:
-        """Its socket ends with it. Nothing else may end that: while it lives, it may be about to fork."""
+        """Kill the zygote, and so end its socket. The socket must not end otherwise: a living zygote may yet fork."""
         log.error("zygote {pid} does not answer", pid=self.pid)
         with suppress(ProcessExitedAlready, ProcessLookupError):
             self._process.signalProcess(signal.SIGKILL)
@@ -333,7 +333,7 @@ class ZygoteProcess(Int32StringReceiver):
     def stringReceived(self, string: bytes) -> None:  # noqa: N802 - Twisted's name
         try:
             self._received(json.loads(string))
-        except Exception:  # noqa: BLE001 - nothing that it sends may cost the connection
+        except Exception:  # noqa: BLE001 - a bad answer must not end the connection
             log.failure("zygote {pid} sent an answer that makes no sense", pid=self.pid)
 
     def connectionLost(self, _reason: Failure = connectionDone) -> None:  # noqa: N802 - Twisted's name
@@ -372,7 +372,7 @@ class ZygoteProcess(Int32StringReceiver):
         return process
 
     def _ask(self) -> None:
-        """A zygote that does not answer will not say how its crawls end, either."""
+        """Ping the zygote. One that has not answered is killed: it would not report the end of its crawls either."""
         if not self._heard:
             self.kill()
             return
@@ -386,7 +386,7 @@ class ZygoteProcess(Int32StringReceiver):
 
 
 def _connect(ours: socket.socket, protocol: Protocol) -> None:
-    """Have what comes from the other end handed to `protocol`. The caller may close its own descriptor."""
+    """Have what comes from the other end handed to `protocol`. The caller can close `ours` afterwards."""
     ours.setblocking(False)  # noqa: FBT003 - takes no keyword
     factory = Factory.forProtocol(lambda: protocol)
     factory.noisy = False
@@ -394,10 +394,10 @@ def _connect(ours: socket.socket, protocol: Protocol) -> None:
 
 
 class ForkedListing(Protocol):
-    """A fork that lists spiders: `command`, in `folder` if that is not where Scrapyd was started.
+    """A forked process that lists spiders by running `command`, in `folder` if that is not `None`.
 
-    `result` is what it has written once it has ended, or `CommandError` if it was killed. Whatever it has started may
-    go on to hold its output: that is nothing to wait for, and its minder ends it.
+    `result` is what it has written once it has ended, or `CommandError` if it was killed. Processes that it has
+    started can keep its output open. Nothing waits for these: its minder ends them.
     """
 
     transport: Any
@@ -407,9 +407,9 @@ class ForkedListing(Protocol):
         self.result: Deferred[bytes] = Deferred()
         #: Its process id, once it has one.
         self.started: Deferred[int] = Deferred()
-        #: What it says beside its answer.
+        #: What it writes to stderr.
         self.complaint = Complaint()
-        #: Why it has told nothing, if it was not killed.
+        #: Why it has given no answer, if it was not killed.
         self.problem = NOTHING_TOLD
         self.account = account
         self._written = bytearray()
@@ -420,7 +420,7 @@ class ForkedListing(Protocol):
         self._timer: DelayedCall = reactor.callLater(COMMAND_TIMEOUT, self.kill, late, Reason.TIME_LIMIT)
 
     def kill(self, why: str = "stopped", reason: Reason = Reason.PROCESS_CRASHED) -> None:
-        """End it, and what it has started in its group."""
+        """Kill the process, and all that it has started in its group."""
         self._killed = self._killed or CommandError(why, reason)
         if self._pid is not None:
             with suppress(ProcessLookupError):
@@ -433,7 +433,9 @@ class ForkedListing(Protocol):
             self.kill("it says too much")
 
     def _end(self) -> None:
-        """Not before its end: until then it may read the egg that it lists, which may have to go."""
+        """Give the result. This is only called once the process has ended or was killed, because the caller may then
+        remove the egg.
+        """
         if self._is_over:
             return
         self._is_over = True
@@ -460,18 +462,18 @@ class ForkedListing(Protocol):
         self._end()
 
     def lose_zygote(self) -> None:
-        """Its own end of the socket tells how far it came."""
+        """Called when the zygote is gone: kill the process, if there is one, because nobody will report its end."""
         if self._pid is not None:
             self.kill("what it was forked from has died")
         self._end()
 
     def start_plainly(self) -> None:
-        """There is no process."""
+        """Called when the fork has failed: there is no process, and the result is empty."""
         self._end()
 
 
 class Complaint(Protocol):
-    """The end of what a process says."""
+    """Keeps the end of what a process writes to stderr."""
 
     transport: Any
 
@@ -488,7 +490,7 @@ class Complaint(Protocol):
 
 
 def read_rest(end: Protocol) -> None:
-    """What was written before now, and no more: others may have the other end, and never close it."""
+    """Read what was written so far, and no more: other processes may keep the other end open for ever."""
     transport: Any = end.transport
     if transport is None or transport.disconnected:
         return
@@ -500,14 +502,14 @@ def read_rest(end: Protocol) -> None:
     transport.abortConnection()
 
 
-# --- one crawl that is forked from a zygote, from the moment at which it was asked for
+# --- one crawl that is forked from a zygote, from the moment of its request
 
 #: Seconds between two looks at whether a process that lost its zygote has ended.
 WATCH_INTERVAL = 0.5
 
 
 class NotStartedError(ProcessTerminated):
-    """There never was a process."""
+    """The process was never started."""
 
     def __init__(self, why: str, fault: Fault | None = None) -> None:
         super().__init__()
@@ -516,11 +518,11 @@ class NotStartedError(ProcessTerminated):
 
 
 class ProcessLostError(ProcessTerminated):
-    """It has ended, and nobody knows how."""
+    """The process has ended, and nobody knows how."""
 
 
 class Start(NamedTuple):
-    """What it takes to start a crawl, one way or the other."""
+    """All that is needed to start a crawl, forked or spawned."""
 
     #: The command: an interpreter, `-m`, a module and its arguments.
     args: list[str]
@@ -529,11 +531,11 @@ class Start(NamedTuple):
     output: Path
     mark: StartedMark
     account: Account
-    #: They go through its stdin: its environment can be read by others of the same user.
+    #: The project's variables. They go through stdin, because others of the same user can read the environment.
     variables: Mapping[str, str] = {}
 
     def spawn(self, protocol: ProcessProtocol) -> None:
-        """Start it as a process of its own. Raises `OSError`."""
+        """Start the crawl without forking a zygote. Raises `OSError`."""
         spawn(
             protocol,
             self.args,
@@ -548,7 +550,7 @@ class Start(NamedTuple):
 class ForkedProcess:
     """A transport for `ProcessProtocol`. Signals that come before there is a process are sent when there is one."""
 
-    #: Whether nothing is left of it once it has ended.
+    #: Whether a minder ends all that the process has started once it has ended.
     is_minded = CAN_MIND
 
     def __init__(self, protocol: ProcessProtocol, start: Start) -> None:
@@ -559,7 +561,7 @@ class ForkedProcess:
         self._alive = True
         self._early: int | None = None
         self._watch: LoopingCall | None = None
-        protocol.transport = self  # type: ignore[assignment]  # all of it that is used
+        protocol.transport = self  # type: ignore[assignment]  # it has all that is used of a transport
 
     def signalProcess(self, signal_id: str | int) -> None:  # noqa: N802 - Twisted's name
         """Signal the process alone. Raises `ProcessExitedAlready`."""
@@ -582,7 +584,7 @@ class ForkedProcess:
         self.pid = pid
         try:
             self._protocol.makeConnection(self)
-        except Exception:  # noqa: BLE001 - it runs: from here on it is its end that must be heard of
+        except Exception:  # noqa: BLE001 - the process runs, so its end must be handled all the same
             log.failure("{pid} has started, but its protocol could not be informed", pid=pid)
         if self._early is not None:
             with suppress(ProcessLookupError):
@@ -595,7 +597,9 @@ class ForkedProcess:
         self._end(ended_reason(status))
 
     def lose_zygote(self) -> None:
-        """Nobody will tell how it ends. Its lock tells that it has, unless the launcher's copy is in the way."""
+        """Called when the zygote is gone, so nobody will report the end of the process. Watch its lock instead, after
+        the launcher's own copy of it is closed.
+        """
         if self.pid is None:
             self._decide()
         elif self._alive:
@@ -604,7 +608,7 @@ class ForkedProcess:
             self._watch.start(WATCH_INTERVAL)
 
     def start_plainly(self) -> None:
-        """There is no process, and none will be forked."""
+        """Called when the fork has failed: spawn the process instead."""
         if self._early is not None:
             self._end(NotStartedError("asked to stop before it was started"))
             return
@@ -615,8 +619,8 @@ class ForkedProcess:
             self._end(NotStartedError(f"{error}", fault_of(error)))
 
     def _decide(self) -> None:
-        """Its zygote died before it answered. A forked child has written its number into the mark before it let go
-        of the zygote's socket, so without a number there is none.
+        """Find out whether a zygote that has died without an answer had forked. A forked child writes its process id
+        into the mark before it closes the zygote's socket, so without an id there is no child.
         """
         pid, _ = read_mark(self.start.folder)
         if pid is None:
@@ -626,7 +630,7 @@ class ForkedProcess:
             self.lose_zygote()
 
     def _is_there(self) -> bool:
-        # the number of a process that lost its zygote may have been given to another
+        # without the zygote, the id could belong to another process by now
         return self._alive and (self._watch is None or is_locked(self.start.folder))
 
     def _look(self) -> None:

@@ -1,12 +1,12 @@
 """`python -m crawler.node.keeper COMMAND…`: become COMMAND as the user to whom the data belong, and leave beside it
-the one process of a node that may start others under the users of `NODE_UIDS`: the *keeper*.
+the *keeper*: the only process of a node that can start others as the users of `NODE_UIDS`.
 
-It is started as root, of whose rights `CAP_SETUID` and `CAP_SETGID` are enough, before anything else is, and shares
-two socket pairs with what COMMAND becomes, which end up in Scrapyd: one for questions, each with one answer, and one
-on which it tells of ends. It acts under no user outside of `NODE_UIDS`. What it does to other users' processes and
-folders it does as that user, so it needs no further right; and they cannot signal or trace it meanwhile, for its real
-and saved user stays its own. For the same reason the kernel would let it signal root's processes as well: so it
-signals one process at a time, and none of which it has not seen that it is that user's (`Processes`).
+It is started first, as root; of root's rights, `CAP_SETUID` and `CAP_SETGID` are enough. It shares two socket pairs
+with COMMAND, which hands its ends down to Scrapyd: one for questions, each with one answer, and one on which the
+keeper reports processes that have ended. It acts for no user outside of `NODE_UIDS`. On a user's processes and
+folders it acts as that user, so it needs no further right. These processes cannot signal or trace it meanwhile,
+because its real and saved user stays its own. For the same reason the kernel would let it signal root's processes as
+well. So it signals one process at a time, after it has checked that the process is that user's (`Processes`).
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ from gateway.contract.outbox import remove_tree
 from gateway.process import adopt_descendants, fork_minded, own_children, restore_signals, run_and_end
 from gateway.settings import NodeSettings, SettingsError
 
-#: In the environment of what COMMAND becomes: its ends of the two socket pairs.
+#: Variable with the descriptors of COMMAND's ends of the two socket pairs.
 KEEPER = "DISCOVERYBOT_KEEPER"
-#: Bytes of a question or an answer, and descriptors that go with one.
+#: Most bytes of a question or an answer, and most descriptors that are sent with one.
 MOST = 1 << 18
 MOST_FDS = 4
-#: What Scrapyd writes is nothing to users of `NODE_UIDS`. What they write is open to its group: it is to be shipped.
+#: Users of `NODE_UIDS` cannot read what Scrapyd writes. Scrapyd's group can read what they write, to ship it.
 UMASK, THEIR_UMASK = 0o027, 0o007
-#: Of Linux's prctl(2).
+#: `PR_SET_NO_NEW_PRIVS` of Linux's prctl(2).
 _SET_NO_NEW_PRIVS = 38
-#: Exit code of a process that has weighed others, and found them too heavy.
+#: Exit code of a process that has weighed others, if they hold more memory than the limit.
 MORE = 3
-#: Where anybody may leave files.
+#: Folders in which every user can leave files.
 SHARED_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - only what is the user's own is removed
-#: Threads and processes that a user of `NODE_UIDS` may have for each process that its attempts may have.
+#: How many threads and processes a user of `NODE_UIDS` can have for each process that its attempts can have.
 _TASKS = 16
-#: Seconds between two looks at what is just being started.
+#: Seconds between two looks at a process that is being started.
 _MOMENT = 0.0005
-#: Seconds for which a look at all that an attempt has written may take.
+#: Most seconds for looking through all that an attempt has written.
 _LONGEST = 30
 
 
 class KeeperError(RuntimeError):
-    """The node cannot be started like this."""
+    """The node cannot be started with these settings and rights."""
 
 
 @contextmanager
@@ -81,12 +81,12 @@ class Processes:
         self._uid = uid
 
     def signal(self, pid: int, number: int) -> None:
-        """Raises `ProcessLookupError` unless there is a process of this number, and it is this user's."""
+        """Signal a process of this user. Raises `ProcessLookupError` if there is no such process."""
         if pid <= 0:
             raise ProcessLookupError(3, f"{pid} is no process")
         descriptor = os.pidfd_open(pid)
         try:
-            # looked at while it is held: if its number is given to another in between, this one is gone
+            # the descriptor was opened before this look: if another process has got the id, the signal fails
             if not self._has(psutil.Process(pid)):
                 raise ProcessLookupError(3, f"{pid} is not user {self._uid}'s")
             with acting_as(self._uid, self._uid):
@@ -107,27 +107,27 @@ class Processes:
 
 
 class _Child(NamedTuple):
-    #: Of what was started: the child itself minds it.
+    #: Process id of the command that was started: the keeper's child is its minder.
     pid: int
-    #: `None` for one that does something for the keeper.
+    #: `None` for a process that works for the keeper itself.
     uid: int | None
 
 
 class Keeper:
-    """Answers Scrapyd until that is gone; what it has started runs on."""
+    """Answers Scrapyd until Scrapyd is gone. The processes that the keeper has started go on."""
 
     def __init__(
         self, questions: socket.socket, ends: socket.socket, settings: NodeSettings, owner: os.stat_result
     ) -> None:
         self._questions, self._ends = questions, ends
         self._uids = settings.user_range
-        #: The kernel's own bound for what forks faster than anybody looks.
+        #: A limit that the kernel enforces, for commands that fork faster than Scrapyd's looks can notice.
         self._most_tasks = _TASKS * settings.node_slots * settings.crawl_max_processes
-        #: Scrapyd's; the group owns what is to be shipped.
+        #: Scrapyd's user and group; the group owns what is to be shipped.
         self._user, self._group = owner.st_uid, owner.st_gid
-        #: By process id: our children.
+        #: Our children by process id.
         self._running: dict[int, _Child] = {}
-        #: Users of zygotes: what these have forked goes on without them.
+        #: Users of zygotes: the processes that a zygote has forked go on after its end.
         self._forking: set[int] = set()
         self._untold: deque[bytes] = deque()
         self._woken, self._wake = os.pipe()
@@ -160,7 +160,7 @@ class Keeper:
                 return
 
     def _answer(self) -> bool:
-        """Answer one question; false if nobody asks any more."""
+        """Answer one question; return false if Scrapyd is gone."""
         try:
             content, fds, _, _ = socket.recv_fds(self._questions, MOST, MOST_FDS, socket.MSG_CMSG_CLOEXEC)
             if not content:
@@ -193,7 +193,7 @@ class Keeper:
         """Start a command in a session of its own. Its `numbers` say what `fds` are: 0 (a zygote's socket, or a
         crawl's variables), 1, 2, else the mark of a crawl.
 
-        Nobody waits until it is what it was started as: its own user might stop it on the way.
+        This does not wait for the command's `exec`, because its user could stop the process before that.
         """
         standard = dict(zip(command["numbers"], fds, strict=True))
         mark = next((fd for number, fd in standard.items() if number not in {0, 1, 2}), None)
@@ -202,7 +202,7 @@ class Keeper:
             _require_access(command["folder"], os.X_OK)
         start = _Start(uid, command["args"], command["env"], command["folder"], standard, mark, self._most_tasks)
         if mark is None and 0 in standard:
-            # what it forks is to outlive it, and is minded each by itself
+            # a zygote: the processes that it forks outlive it, and each has its own minder
             self._forking.add(uid)
             child = pid = self._fork(start.become)
         else:
@@ -212,12 +212,12 @@ class Keeper:
         return pid
 
     def _weigh(self, uid: int, limit: int, family: list[tuple[int, int]]) -> int:
-        """The id of a process that finds out whether they hold more bytes, which may take a while."""
+        """The id of a process that finds out whether `family` holds more bytes than `limit`, which can take long."""
         shares = [process_tree.MemoryShare(*share) for share in family]
         return self._fork(lambda: _weigh(uid, limit, shares))
 
     def _fork(self, work: Callable[[], object]) -> int:
-        """Raises `OSError`."""
+        """Do `work` in a child, and return its process id. Raises `OSError`."""
         pid = os.fork()
         if pid == 0:
             run_and_end(work)
@@ -225,8 +225,8 @@ class Keeper:
         return pid
 
     def _make_folder(self, uid: int, path: str, *, ours: bool = False) -> None:
-        """A folder of this user, in which all that is made belongs to Scrapyd's group as well. Or one of ours, that
-        this user and no other can look into.
+        """Make a folder of this user, in which all new files belong to Scrapyd's group. With `ours`, make a folder of
+        Scrapyd's user that only this user can read besides.
         """
         user, group, mode = (self._user, uid, 0o2750) if ours else (uid, self._group, 0o2770)
         with acting_as(user, group):
@@ -242,8 +242,8 @@ class Keeper:
         self._act(uid, measure, fds[0])
 
     def _act(self, uid: int, act: Callable[[], Any], answer: int) -> None:
-        """Do it with the rights of this user alone, in a process that no user can signal, as it is root's; what comes
-        of it is written to `answer`.
+        """Call `act` with the rights of this user alone, in a process that the user cannot signal because it is
+        root's. The result is written to `answer`.
         """
         self._fork(lambda: _act(uid, act, answer))
 
@@ -261,16 +261,16 @@ class Keeper:
         self._end_strays()
 
     def _clear_after(self, uid: int | None) -> None:
-        """Nothing of a user stays in folders that are everybody's once the last of what was started under it has
-        ended.
+        """Once the last process that was started as this user has ended, remove what the user has left in folders
+        that all users share.
         """
         if uid is not None and uid not in {*self._forking, *(other.uid for other in self._running.values())}:
-            with suppress(OSError):  # no room for a process; it is looked after again when the next one ends
+            with suppress(OSError):  # no process can be started now; it is tried again when the next one ends
                 self._fork(lambda: _clear(uid))
 
     def _end_strays(self) -> None:
-        """What we have not forked became our child because what minded it is gone: it is nobody's any more. But what
-        a zygote has forked goes on without that.
+        """Kill children that we have not forked: they became ours because their minder is gone. What a zygote has
+        forked is left alone, because it goes on without the zygote.
         """
         for stray in own_children() - self._running.keys():
             with suppress(psutil.Error, OSError):
@@ -285,7 +285,7 @@ class Keeper:
                 self._untold.popleft()
 
 
-# --- what its children do
+# --- what the keeper's children do
 
 
 class _Start(NamedTuple):
@@ -293,14 +293,14 @@ class _Start(NamedTuple):
     args: list[str]
     env: dict[str, str]
     folder: str
-    #: Descriptors by the numbers that they are to have.
+    #: Descriptors by the numbers that they get in the command.
     standard: dict[int, int]
     mark: int | None
     #: 0 is no limit.
     most_tasks: int
 
     def become(self) -> NoReturn:
-        """Be the command. Raises `OSError`."""
+        """Become the command. Raises `OSError`."""
         nowhere = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
             os.dup2(self.standard.get(number, nowhere), number)
@@ -315,7 +315,7 @@ class _Start(NamedTuple):
         os.setresuid(self.uid, self.uid, self.uid)
         os.chdir(self.folder)
         restore_signals()
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # which Python ignores, and so would the command
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and the command would inherit that
         os.execve(self.args[0], self.args, {**self.env, **mark})  # noqa: S606 - what Scrapyd would start itself
 
 
@@ -326,14 +326,14 @@ def _limit_tasks(most: int) -> None:
 
 
 def _require_access(path: str, mode: int) -> None:
-    """Raises `OSError`."""
+    """Raises `OSError` unless the acting user has this access to `path`."""
     os.stat(path)  # noqa: PTH116 - as it is in the questions
     if not os.access(path, mode, effective_ids=True):
         raise PermissionError(13, f"Permission denied: {path}")
 
 
 def _wait_for_owner(pid: int) -> None:
-    """Wait until the process is its user's, and can be signalled as such. Until then nobody can stop it."""
+    """Wait until the process has changed to its user, and can be signalled. Until then it cannot be stopped."""
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         while process.uids().real == os.getuid() and process.status() != psutil.STATUS_ZOMBIE:
@@ -353,7 +353,7 @@ def _act(uid: int, act: Callable[[], Any], answer: int) -> None:
 
 
 def _clear(uid: int) -> None:
-    """Remove what the user has left where anybody may leave something, but for what is newer than this."""
+    """Remove what the user has left in shared folders and in System V IPC before this call."""
     began = time.time()
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
@@ -363,7 +363,7 @@ def _clear(uid: int) -> None:
 
 
 def _left_by(uid: int, before: float = math.inf) -> Iterator[Path]:
-    """What the user has in folders that are everybody's."""
+    """The user's files in folders that all users share."""
     for folder in SHARED_FOLDERS:
         with suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
@@ -374,8 +374,8 @@ def _left_by(uid: int, before: float = math.inf) -> Iterator[Path]:
 
 
 def leave_keeper(settings: NodeSettings) -> dict[str, str]:
-    """Leave a keeper beside this process, which gives up every right of its own. What the environment has to say of
-    it. Raises `KeeperError`.
+    """Leave a keeper beside this process, and give up the rights of this process. Returns the variables by which
+    COMMAND finds the keeper. Raises `KeeperError`.
     """
     uids = settings.user_range
     if not uids:
@@ -401,7 +401,7 @@ def leave_keeper(settings: NodeSettings) -> dict[str, str]:
 
 def _keep(keeper: Keeper, *theirs: socket.socket) -> None:
     try:
-        os.setsid()  # a terminal's Ctrl-C is Scrapyd's to hear of
+        os.setsid()  # a terminal's Ctrl-C is meant for Scrapyd, not for the keeper
         adopt_descendants()
         for end in theirs:
             end.close()
@@ -435,9 +435,9 @@ def _require_right(uids: range) -> None:
 
 
 def main(command: list[str]) -> int:
-    """Never returns when all is well."""
+    """Become the command. Returns the exit code only if that fails."""
     try:
-        # they are closed to this process: Scrapyd's user may read them
+        # this process cannot read the secrets' file, but Scrapyd's user may: settings are loaded without it
         secrets = {name: os.environ.pop(name) for name in ("DISCOVERYBOT_SECRETS",) if name in os.environ}
         environment = {**os.environ, **secrets, **leave_keeper(NodeSettings.load())}
         os.execvpe(command[0], command, environment)  # noqa: S606 - who starts us says what it is

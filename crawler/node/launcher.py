@@ -1,4 +1,4 @@
-"""Scrapyd's launcher: one slot, one spider process, and nothing that can keep a slot from being freed."""
+"""Scrapyd's launcher: each slot has at most one spider process, and no error keeps a slot from being freed."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ log = Logger()
 
 
 class NodeLauncher(Launcher):
-    """Our attempts run with their mark, limits and exit report; any other job as Scrapyd would run it, but with its
-    output in its log, in a process group of its own, and with the allow-listed environment.
+    """Runs the platform's attempts with a mark, limits and an exit report. Any other job runs as in Scrapyd, but with
+    its output in its log, in a process group of its own, and with the allow-listed environment.
     """
 
     def __init__(self, config: NodeConfig, app: Any) -> None:
         super().__init__(config, app)
         self.settings = config.settings
-        #: By job id; what a former Scrapyd has left running.
+        #: Attempts that a former Scrapyd has left running, by job id.
         self.orphans: dict[str, Orphan] = {}
-        #: By job id: variables of attempts that wait for a slot. They are kept here and nowhere else.
+        #: Variables of attempts that wait for a slot, by job id. They are kept here and nowhere else.
         self.environments: dict[str, dict[str, str]] = {}
-        #: What crawls are forked from, with all imported that every crawl needs; and what else starts them.
+        #: The process that crawls are forked from, with all that they need imported, and the one that starts others.
         self.warm: ForkServer | None = None
         self.starter: ForkServer | None = None
         most = self.settings.project_warm_processes if self.settings.node_fork else 0
@@ -65,13 +65,13 @@ class NodeLauncher(Launcher):
         if self.settings.node_fork:
             self.warm = ForkServer(self.runner, env, renew_after, account)
             self.warm.start()
-        if account.uid is None:  # else the keeper starts what is not forked, and is small
+        if account.uid is None:  # else the keeper starts what is not forked, and is a small process itself
             self.starter = ForkServer(None, env, renew_after, account)
             self.starter.start()
         super().startService()
 
     def stopService(self) -> Deferred[Any]:  # noqa: N802 - Twisted's name
-        """Ask every spider to stop and wait for them: no longer than the grace, for then they are killed."""
+        """Ask every spider to stop and wait for them. Those that have not ended after the grace are killed."""
         self.app.getComponent(IPoller).stop()
         self._warm_venvs.stop()
         for forks in filter(None, (self.warm, self.starter)):
@@ -103,12 +103,12 @@ class NodeLauncher(Launcher):
             self._get_message(slot)
 
     def _process_finished(self, _result: object, slot: int) -> None:
-        # as Scrapyd's, but it also survives a finished-jobs store that fails
+        # as Scrapyd's method, but an error of the finished-jobs store does not cost the slot
         process = self.processes.pop(slot)
         process.end_time = dt.datetime.now()  # noqa: DTZ005 - Scrapyd keeps local times
         try:
             self.finished.add(process)
-        except Exception:  # noqa: BLE001 - the list of finished jobs is for people to look at
+        except Exception:  # noqa: BLE001 - only people look at the list of finished jobs
             log.failure("cannot remember {job}", job=process.job)
         self._get_message(slot)
 
@@ -172,7 +172,7 @@ class NodeLauncher(Launcher):
         account = self.accounts.of(project)
         if account.uid not in {None, self.accounts.owner(folder).uid}:
             raise NodeUnfitError("it was queued before the project had a user of its own")
-        # one with variables is closed to Scrapyd too, which finds it by its folder among its arguments instead
+        # Scrapyd cannot read the environment of a process with variables; it finds it by the folder in its arguments
         named = [str(folder)] if variables else []
         process = AttemptProcess(
             project=project,
@@ -197,8 +197,8 @@ class NodeLauncher(Launcher):
         return True
 
     def _run(self, process: AttemptProcess, start: Start, code: ProjectCode) -> None:
-        """Have it forked from what is warm, if that is of its user and its Python. Else have it started by a process
-        that is small: Linux takes the peak memory of who starts it for its own.
+        """Fork the crawl from a warm process, if one has its user and its Python. Else have a small process start it,
+        because Linux counts the peak memory of the starting process as the crawl's own.
         """
         for forks in filter(None, (self._warm_for(code, start), self.starter)):
             if forks.account is start.account and forks.fork(process, start):
@@ -208,7 +208,7 @@ class NodeLauncher(Launcher):
     def _warm_for(self, code: ProjectCode, start: Start) -> ForkServer | None:
         if code.is_plain:
             return self.warm
-        # a project's own user has no process but for its crawls, so that nothing of it is left when they have ended
+        # a project's own user has no process besides its crawls, so that nothing is left when these have ended
         return self._warm_venvs.get(code) if start.account.uid is None else None
 
     def _fork_server(self, code: ProjectCode) -> ForkServer:
@@ -217,7 +217,7 @@ class NodeLauncher(Launcher):
         return ForkServer(self.runner, env, self.settings.node_fork_renew_after, account, code)
 
     def _code(self, message: dict[str, Any]) -> ProjectCode:
-        """Raises `EggMissingError`."""
+        """What runs the message's job. Raises `EggMissingError`."""
         project, version = message["_project"], message.get("_version")
         return spider_lists(self.app).code(project, version, message["_spider"])
 
@@ -236,14 +236,14 @@ class NodeLauncher(Launcher):
         process.deferred.addBoth(self._process_finished, slot)
 
     def _show_log(self, project: str, spider: str, folder: Path) -> None:
-        """Scrapyd's console finds the log where it expects it. Nobody else does, so a failure is no matter."""
+        """Link the log to where Scrapyd's console expects it. Nothing else uses the link, so errors are ignored."""
         with suppress(OSError, DirectoryTraversalError):
             shown = get_file_path(self.environment.logs_dir, project, spider, f"{folder.name}.log")
             _link_log(Path(shown.path), folder / LOG)
 
 
 def _of_attempt(folder: Path, mark: StartedMark) -> dict[str, str]:
-    """Variables by which its process knows what it runs."""
+    """Variables that tell the process of an attempt what it runs."""
     names = {"DISCOVERYBOT_ATTEMPT_DIR": folder, "DISCOVERYBOT_MARK_FD": mark.fd, "TMPDIR": folder / TEMPORARY}
     before = find_attempt_to_continue(folder)
     return {name: str(value) for name, value in names.items()} | {CONTINUES: str(before or "")}
@@ -304,7 +304,7 @@ class PushPoller(QueuePoller):
         return slot
 
     def stop(self) -> None:
-        """Take nothing from the queues any more: what is taken now would be lost."""
+        """Take nothing from the queues any more, because a message that is taken now would be lost."""
         self._stopped = True
 
     def poll(self) -> None:
@@ -317,8 +317,8 @@ class PushPoller(QueuePoller):
                 log.failure("cannot poll the queue of {project}", project=project)
 
     def _drain(self, project: str, queue: Any) -> None:
-        """Hand messages to free slots. `dq.put` runs the launcher before it returns, so there is no moment at
-        which a message is neither in the queue nor launched but that of a kill; then it is posted again.
+        """Hand messages to free slots. `dq.put` runs the launcher before it returns, so a message is always in the
+        queue or launched. It is lost only if Scrapyd is killed in between; then it is posted again.
         """
         while self.dq.waiting and not self._stopped and (message := queue.pop()) is not None:
             self.dq.put(

@@ -1,8 +1,8 @@
 """`python -m crawler.node.listing`: which spiders the unpacked egg in `DISCOVERYBOT_EGG` has, or why it cannot be run
-here; without one, those of the working directory's project.
+here; without that variable, which spiders the project in the working directory has.
 
-It imports other people's code, so it is a process of its own, within limits, and what that code prints is kept out of
-the answer: a `Listing` as JSON on stdout. Its arguments say nothing: those of a process are open to everybody.
+It imports other people's code, so it is a process of its own, within limits. What that code prints is kept out of the
+answer, which is a `Listing` as JSON on stdout. It takes no arguments, because every user can see those of a process.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ if TYPE_CHECKING:
     from scrapy import Spider
     from scrapy.settings import BaseSettings
 
-#: What a parameter can be called. With `_` before it the gateway takes none.
+#: Valid names of parameters. The gateway takes none that begins with `_`.
 _PARAMETER = re.compile(r"[^\W_][\w .:-]{0,99}")
-#: Characters of a description.
+#: Most characters of a description.
 _LONGEST_LINE = 1000
-#: Seconds. Scrapyd gives up earlier; this is for the case that it was killed.
+#: Seconds after which this process ends itself. Scrapyd ends it earlier; this is for the case that it was killed.
 _LONGEST = 90
-#: In the environment: bytes of memory that it may have; without it, any.
+#: Variable with the most bytes of memory that this process can have; without it there is no limit.
 MEMORY = "DISCOVERYBOT_LISTING_MEMORY"
 
 
 def list_own() -> dict[str, Any]:
-    """A `Listing` (see `crawler/node/spider_lists.py`)."""
+    """The `Listing` (see `crawler/node/spider_lists.py`) of our own project."""
     return {"spiders": spider_infos(projects.OWN_PROJECT, None)}
 
 
 def list_egg(path: Path, project: str, version: str | None) -> dict[str, Any]:
-    """The same of an egg."""
+    """The `Listing` of an unpacked egg."""
     try:
         projects.leave_working_directory()
         projects.check_names(projects.read_egg(path))
@@ -75,8 +75,8 @@ def _import_spiders(egg: projects.UnpackedEgg, project: str, version: str | None
 
 
 def _without_variables(egg: str) -> type[Any]:
-    """A class for `os.environ`. No project's variables are handed to a listing: `os.environ["API_KEY"]` in the egg's
-    own code is empty there, and no reason not to list its spiders.
+    """A class for `os.environ` in which missing variables are empty for the egg's own code. A listing gets none of
+    the project's variables, and a module that reads `os.environ["API_KEY"]` should not fail because of that.
     """
 
     class Environment(type(os.environ)):  # type: ignore[misc]  # it has no public name
@@ -96,7 +96,7 @@ def _without_variables(egg: str) -> type[Any]:
 
 
 def _explain(error: BaseException, egg: projects.UnpackedEgg) -> str:
-    """One line, as a traceback's last, with the place in the egg and what to do."""
+    """One line as at the end of a traceback, with the place in the egg and what to do."""
     line = " ".join(f"{type(error).__name__}: {error}".split())[:500]
     places = [(frame.filename, frame.lineno) for frame in _frames(error)]
     if isinstance(error, SyntaxError):  # its file was not run, so it is in no frame
@@ -116,7 +116,7 @@ _ADVICE_ON_SYNTAX = (
 )
 
 
-#: What Python 3 says of statements of Python 2.
+#: Messages of Python 3 about syntax of Python 2.
 _SYNTAX_OF_PYTHON_2 = re.compile(
     "Missing parentheses in call to|multiple exception types must be parenthesized|leading zeros in decimal|"
     "invalid decimal literal|inconsistent use of tabs"
@@ -145,7 +145,7 @@ def _advice(error: BaseException, egg: projects.UnpackedEgg) -> str:
 
 
 def _advice_on_lists(egg: projects.UnpackedEgg) -> str:
-    """Scrapy itself does not say which setting it is."""
+    """What to do about a setting that is a list. Scrapy's own message does not name the setting."""
     for name in _COMPONENTS:
         if isinstance(getattr(sys.modules.get(egg.settings_module), name, None), list | tuple):
             return (
@@ -168,7 +168,7 @@ def _advice_on_resources(error: BaseException) -> str:
 
 
 def _wrong_version(error: ImportError, library: str, egg: projects.UnpackedEgg) -> str:
-    """Raises `PackageNotFoundError`."""
+    """What to do about a library that lacks what is imported from it. Raises `PackageNotFoundError`."""
     modules = [frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in walk_tb(error.__traceback__)]
     importer = next((module for module in reversed(modules) if module != "importlib"), "")
     if importer == __package__.partition(".")[0]:
@@ -189,8 +189,7 @@ def _wrong_version(error: ImportError, library: str, egg: projects.UnpackedEgg) 
 
 
 def spider_infos(project: str, version: str | None) -> list[dict[str, Any]]:
-    """The spiders (`SpiderInfo`) of the project that is on `sys.path`, as its own settings and add-ons have them
-    loaded.
+    """The spiders (`SpiderInfo`) of the project on `sys.path`, loaded in the way that its settings and add-ons say.
 
     Raises anything that its modules raise.
     """
@@ -228,11 +227,12 @@ _COMPONENTS = ("ITEM_PIPELINES", "DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES",
 
 
 def _import_components(settings: BaseSettings, spiders: list[type[Spider]]) -> None:
-    """What cannot be imported would end every crawl, unless a spider chooses for itself.
+    """Import the classes that the settings name: one that cannot be imported would end every crawl. Settings that a
+    spider can replace are left out.
 
     Raises anything that their modules raise.
     """
-    from scrapy import Spider  # noqa: PLC0415 - it is there by now
+    from scrapy import Spider  # noqa: PLC0415 - it is imported already
     from scrapy.exceptions import NotConfigured  # noqa: PLC0415 - as above
     from scrapy.utils.misc import load_object  # noqa: PLC0415 - as above
 
@@ -257,7 +257,7 @@ def _of_ours(spider: type[Spider]) -> dict[str, Any]:
 
 def _of_an_egg(spider: type[Spider]) -> dict[str, Any]:
     return {
-        "description": _first_line(spider.__doc__),  # not an inherited one: Scrapy's says nothing of this spider
+        "description": _first_line(spider.__doc__),  # not inherited: Scrapy's docstring says nothing of this spider
         "params_schema": _declared_params(spider),
         "allowed_domains": _domains(getattr(spider, "allowed_domains", None)),
         "own_start": _has_own_start(spider),
@@ -268,7 +268,7 @@ def _of_an_egg(spider: type[Spider]) -> dict[str, Any]:
 
 
 def _timeout(settings: BaseSettings, spider: type[Spider]) -> int | None:
-    """Seconds after which it ends by itself; `None` if it does not, or does not say it in numbers."""
+    """Seconds after which the spider ends by itself; `None` if it has no such limit, or none that is a number."""
     said = (spider.custom_settings or {}).get("CLOSESPIDER_TIMEOUT", settings["CLOSESPIDER_TIMEOUT"])
     with suppress(TypeError, ValueError, OverflowError):
         seconds = int(float(said))
@@ -281,15 +281,15 @@ def _first_line(text: str | None) -> str:
 
 
 def _domains(domains: Any) -> list[str]:
-    """What is made when the spider is built cannot be known; then nothing is said."""
+    """The spider's domains; none if they are only known once the spider is built."""
     if isinstance(domains, str):
         return [domains]
     return [str(one) for one in domains if one] if isinstance(domains, list | tuple | set | frozenset) else []
 
 
 def _declared_params(spider: type[Spider]) -> dict[str, Any] | None:
-    """The parameters that it declares with scrapy-spider-metadata (`class Shop(Args[Params], Spider)`), as JSON
-    Schema, without those that Scrapy or the platform gives it. `None` if it declares none, or not in JSON.
+    """The parameters that the spider declares with scrapy-spider-metadata (`class Shop(Args[Params], Spider)`), as
+    JSON Schema, without those that Scrapy or the platform sets. `None` if it declares none that JSON can express.
     """
     if not callable(schema_of := getattr(spider, "get_param_schema", None)):
         return None
@@ -297,7 +297,7 @@ def _declared_params(spider: type[Spider]) -> dict[str, Any] | None:
         schema: dict[str, Any] = json.loads(json.dumps(schema_of()))
         properties = {name: one for name, one in schema.get("properties", {}).items() if _may_be_given(name)}
         required = [name for name in schema.get("required", ()) if name in properties]
-    except Exception:  # noqa: BLE001 - what is wrong with it shows when the spider is built
+    except Exception:  # noqa: BLE001 - building the spider will show what is wrong with them
         return None
     return {**schema, "properties": properties, "required": required}
 
@@ -313,24 +313,24 @@ def _may_be_given(name: str) -> bool:
 
 
 def _needs_urls(spider: type[Spider]) -> bool:
-    """Whether a crawl of it must name start URLs. A spider for which this guess is wrong says so: `needs_urls`."""
+    """Whether a crawl of the spider must name start URLs. It is a guess; the spider's `needs_urls` overrules it."""
     from crawler.scrapy_versions import own_start  # noqa: PLC0415 - it is there by now
 
     said = getattr(spider, "needs_urls", None)
     if isinstance(said, bool):
         return said
-    # not `getattr`: a property would answer with itself, and it counts
+    # statically, because a property counts as start URLs, too
     if inspect.getattr_static(spider, "start_urls", None) or any(map(_makes_start_urls, _constructors(spider))):
         return False
     own = own_start(spider)
     if own is not None and any("url" in name for name in (_declared_params(spider) or {}).get("properties", ())):
         return False  # a parameter of its own (`url`, `urls_file`) says where it starts
-    # one that walks through `self.start_urls` waits for the crawl's
+    # a start method that reads `self.start_urls` expects the crawl to name them
     return own is None or _touches(own, "LOAD_ATTR")
 
 
 def _has_own_start(spider: type[Spider]) -> bool:
-    """Whether it says itself where it starts: in a method of its own, or by what its constructor sets."""
+    """Whether the spider itself decides where it starts, in a start method or in its constructor."""
     from crawler.scrapy_versions import own_start  # noqa: PLC0415 - it is there by now
 
     if own_start(spider):
@@ -339,21 +339,21 @@ def _has_own_start(spider: type[Spider]) -> bool:
 
 
 def _constructors(spider: type[Spider]) -> list[Any]:
-    """Those on the way to Scrapy's."""
+    """The constructors of the spider and its base classes, without Scrapy's own."""
     from scrapy import Spider  # noqa: PLC0415 - it is there by now
 
     return [vars(cls)["__init__"] for cls in spider.__mro__ if cls is not Spider and "__init__" in vars(cls)]
 
 
 def _makes_start_urls(constructor: Any) -> bool:
-    """Whether it sets them, and not to what it was given, or from that."""
+    """Whether the constructor sets start URLs that do not come from its arguments."""
     code = getattr(inspect.unwrap(constructor), "__code__", None)
     is_given = code is not None and "start_urls" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     return _touches(constructor, "STORE_ATTR") and not (is_given or _touches(constructor, "LOAD_ATTR"))
 
 
 def _touches(function: Any, operation: str) -> bool:
-    """Whether it reads (`LOAD_ATTR`) or sets (`STORE_ATTR`) `self.start_urls`."""
+    """Whether the function reads (`LOAD_ATTR`) or sets (`STORE_ATTR`) `self.start_urls`."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return code is not None and any(
         step.opname == operation and step.argval == "start_urls" for step in dis.get_instructions(code)
@@ -365,9 +365,9 @@ def _memory_limit() -> int:
 
 
 def _limit_memory() -> None:
-    """The kernel holds to this at once. What the project starts is Scrapyd's to watch."""
+    """Have the kernel limit this process's memory. Scrapyd watches the processes that the project starts."""
     if limit := _memory_limit():
-        with suppress(OSError, ValueError):  # it has a lower one; not every system can
+        with suppress(OSError, ValueError):  # the limit is lower already, or the system has no such limit
             resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
@@ -376,7 +376,7 @@ def main() -> None:
         os.setsid()  # so that all that the project starts can be ended with it
     signal.alarm(_LONGEST)
     _limit_memory()
-    # what is imported is no garbage, and looking for some takes a tenth of the time
+    # imports leave no garbage, and the search for it would take a tenth of the time
     gc.set_threshold(100_000)
     answer = os.dup(1)
     os.dup2(2, 1)
@@ -386,7 +386,7 @@ def main() -> None:
     with os.fdopen(answer, "wb") as stdout:
         stdout.write(json.dumps(listing).encode())
     sys.stderr.flush()
-    os._exit(0)  # threads that the project has started would keep it
+    os._exit(0)  # threads that the project has started would keep the process alive
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What to do about a module that an egg imports and that is not there."""
+"""Advice about a module that an egg imports and that is missing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from crawler.node.projects import UnpackedEgg
 from gateway.contract.requirements import ELSEWHERE
 
-#: Modules whose distribution has another name (`-` and `_` are the same in one).
+#: Modules whose distribution has another name (in the name of a distribution, `-` and `_` are the same).
 _DISTRIBUTIONS = {
     "Crypto": "pycryptodome",
     "MySQLdb": "mysqlclient",
@@ -40,7 +40,7 @@ _DISTRIBUTIONS = {
     "yaml": "PyYAML",
     "zmq": "pyzmq",
 }
-#: What `google` and such are the beginnings of.
+#: Namespace packages, which many distributions share.
 _NAMESPACES = frozenset({"azure", "google", "zope"})
 #: Modules of Python 2, whose names mean nothing any more.
 _OF_PYTHON_2 = frozenset(
@@ -49,7 +49,7 @@ _OF_PYTHON_2 = frozenset(
 
 
 def advice_on_missing(missing: str, egg: UnpackedEgg) -> str:
-    """`missing` is the name that stands first: it is neither in the egg nor installed."""
+    """What to do about `missing`, the first part of a module's name, which is neither in the egg nor installed."""
     if missing in _OF_PYTHON_2:
         return f". {missing} was a module of Python 2, for which the project is written: crawls need Python 3"
     if (place := _elsewhere(egg).get(missing)) is not None:
@@ -64,14 +64,14 @@ def advice_on_missing(missing: str, egg: UnpackedEgg) -> str:
 
 
 def distribution_of(module: str) -> str:
-    """Under which name it can be installed, as far as one can tell by the module's."""
+    """The name under which the module can be installed, as far as its own name tells."""
     if module in _NAMESPACES:
         return f"the distribution of {module}.…"
     return _DISTRIBUTIONS.get(module, module)
 
 
 def _elsewhere(egg: UnpackedEgg) -> dict[str, str]:
-    """What the command that built the egg has left out, by its names."""
+    """The path of each module of the project that the command that built the egg has left out."""
     with suppress(OSError, UnicodeDecodeError):
         lines = (egg.path / ELSEWHERE).read_text("utf-8").splitlines()
         return dict(line.partition(" ")[::2] for line in lines)
@@ -79,15 +79,15 @@ def _elsewhere(egg: UnpackedEgg) -> dict[str, str]:
 
 
 def _inside(module: str, egg: UnpackedEgg) -> str | None:
-    """Its name in the egg if it lies deeper there."""
+    """The module's full name in the egg if it is inside a package there."""
     found = [*egg.path.glob(f"*/**/{module}.py"), *egg.path.glob(f"*/**/{module}/__init__.py")]
     names = (".".join(path.relative_to(egg.path).with_suffix("").parts) for path in sorted(found))
     return next((name.removesuffix(".__init__") for name in names), None)
 
 
-#: `import a.b` and `from a.b import c`, where they stand alone: one in a `try` or in a function may be optional.
+#: `import a.b` and `from a.b import c` without indentation: an import in a `try` or in a function may be optional.
 _IMPORT = re.compile(rb"^(?:import|from) +([A-Za-z]\w*)(?=[\w.]*(?: +import\b| +as\b| *[,#\r]| *$))", re.MULTILINE)
-#: As many are named as a message has room for.
+#: How many modules are named in a message.
 _NAMED = 8
 
 

@@ -1,7 +1,7 @@
 """`python -m crawler.node.place COMMAND…`: become COMMAND at a free place of `NODES_DIR`, as a node of its own.
 
-So any number of equal containers on one volume are different nodes (`docker compose up --scale scrapyd=3`). A place,
-its name and all that was not shipped yet go to the next node that is started once the one before is gone.
+So any number of equal containers on one volume are different nodes (`docker compose up --scale scrapyd=3`). When a
+node is gone, the next one that starts takes over its place, its name and all that was not shipped yet.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from gateway.contract.outbox import open_lock, write_atomically
 from gateway.crash_points import state_change
 from gateway.settings import NodeSettings, SettingsError
 
-#: As many nodes as one machine may ever have.
+#: Most nodes that one machine can have.
 _MOST = 1000
-#: Who looks whether a place is taken has its lock for some microseconds; seconds, for as many looks.
+#: Seconds between two tries to lock a place, and how many tries: a process that checks whether it is taken holds the
+#: lock for some microseconds.
 _LOOK, _LOOKS = 0.01, 5
 
 
@@ -30,12 +31,12 @@ class NoPlaceError(RuntimeError):
 
 
 def take_place(settings: NodeSettings) -> Mapping[str, str]:
-    """The environment of a node at the first free place, which is its own until this process, and what it becomes,
-    has ended. Raises `NoPlaceError`.
+    """Take the first free place, and return the environment of a node there. The place is held until this process, or
+    the command that it becomes, has ended. Raises `NoPlaceError`.
     """
     if settings.nodes_dir is None:
         raise NoPlaceError("NODES_DIR is not set: it names the folder that the nodes of this machine share")
-    # by the name by which others on the network know a container
+    # other machines of the network know a container by its host name
     url = f"http://{socket.gethostname()}:{settings.scrapyd_port}"
     for number in range(1, _MOST + 1):
         name = f"{settings.node_name}-{number}"
@@ -49,7 +50,9 @@ def take_place(settings: NodeSettings) -> Mapping[str, str]:
 
 @state_change("node.take_place")
 def _lock(home: Path) -> bool:
-    """Whether the place is ours now. The descriptor stays open, across `exec` too: it is what holds the place."""
+    """Lock the place; return whether it is ours now. The descriptor stays open, across `exec` too, and so does the
+    lock.
+    """
     try:
         home.mkdir(parents=True, exist_ok=True)
         lock = open_lock(home / PLACE_LOCK)
@@ -73,7 +76,7 @@ def _say(home: Path, place: NodePlace) -> None:
 
 
 def main(command: list[str]) -> int:
-    """Never returns when all is well."""
+    """Become the command. Returns the exit code only if that fails."""
     try:
         settings = NodeSettings.load()
         environment = take_place(settings)

@@ -1,9 +1,9 @@
 """All the processes that belong to one attempt, also those that have left its session and group.
 
-On Linux an attempt has a minder (`gateway.process`): whatever its spider starts stays below that, however it hides,
-and ends with it. So its processes are found in one look at all there are, by whose children they are. Where there is
-no minder, as elsewhere, or no more, because it was killed, they are the spider's descendants, its group, and all that
-carry the attempt's folder in their environment (which is inherited).
+On Linux an attempt has a minder (`gateway.process`): every process that its spider starts stays a descendant of the
+minder, and ends with it. So one look at all processes and their parents finds them. Without a minder (on other
+systems, or because it was killed) they are the spider's descendants, its group, and all processes that have the
+attempt's folder in their environment, which is inherited.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import psutil
 
 from gateway.process import CAN_MIND, MINDER, Seen, look_around
 
-#: How often what was found is looked for again once it was killed: it may have been starting processes.
+#: How often processes are looked for and killed: those that were killed may have started others meanwhile.
 KILL_ROUNDS = 4
 
 
@@ -66,7 +66,7 @@ def _look_elsewhere() -> dict[int, Seen]:
 
 
 def find_leader(folder: Path) -> int | None:
-    """The attempt's spider by its environment, where nobody was left to note its process id."""
+    """The process id of the attempt's spider, found by its environment, for the case that nobody has noted it."""
     for process in _carriers(folder):
         with suppress(ProcessLookupError):
             if os.getpgid(process.pid) == process.pid:
@@ -75,14 +75,16 @@ def find_leader(folder: Path) -> int | None:
 
 
 class MemoryShare(NamedTuple):
-    """Of a process, what the kernel can say of its memory."""
+    """A process and its resident bytes."""
 
     pid: int
     resident: int
 
 
 def use_more_than(limit: int, family: list[MemoryShare]) -> bool:
-    """Whether they hold more bytes: shares of what they share on Linux (PSS), all of it elsewhere."""
+    """Whether these processes together hold more than `limit` bytes. Memory that several of them share counts once on
+    Linux (PSS), and for each of them elsewhere.
+    """
     total = 0
     for share in family:
         total += _proportional(share)
@@ -92,9 +94,9 @@ def use_more_than(limit: int, family: list[MemoryShare]) -> bool:
 
 
 def kill_rest(pid: int | None, folder: Path) -> None:
-    """SIGKILL to the spider, its group, and everything else that belongs to the attempt, where nobody minds it.
+    """Kill the spider, its group, and everything else that belongs to the attempt, where there is no minder.
 
-    Of one that is no longer there (`None`), only what carries its environment can still be found.
+    If the spider is gone (`pid` is `None`), only processes with its environment can still be found.
     """
     for _ in range(KILL_ROUNDS):
         family = {one.pid for one in _carriers(folder)}
@@ -109,13 +111,13 @@ def kill_rest(pid: int | None, folder: Path) -> None:
 
 
 def kill_group(leader: int) -> None:
-    """SIGKILL to the process group of which this is, or was, the leader, if there still is one."""
+    """Kill the process group that `leader` leads, or has led, if it still exists."""
     with suppress(ProcessLookupError, PermissionError):  # macOS: EPERM where only zombies are left
         os.killpg(leader, signal.SIGKILL)
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is a process of this number, and not only what is left of one that has ended."""
+    """Whether there is a process with this id that is not a zombie."""
     try:
         process = psutil.Process(pid)
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
@@ -124,14 +126,14 @@ def is_running(pid: int) -> bool:
 
 
 def _carriers(folder: Path) -> list[psutil.Process]:
-    """The living processes whose environment has this attempt's folder. Nobody sees others' users' environments."""
+    """The processes whose environment has this attempt's folder. Environments of other users cannot be read."""
     return [process for process in psutil.process_iter() if _folder_of(process) == str(folder)]
 
 
 def _folder_of(process: psutil.Process) -> str | None:
     try:
         return process.environ().get("DISCOVERYBOT_ATTEMPT_DIR")
-    except psutil.AccessDenied:  # somebody else's; or it has variables, and with them its folder as last argument
+    except psutil.AccessDenied:  # another user's; or one with secret variables, whose last argument is the folder
         with suppress(psutil.Error):
             return next(iter(process.cmdline()[-1:]), None)
     except (psutil.Error, OSError):
@@ -142,7 +144,7 @@ def _folder_of(process: psutil.Process) -> str | None:
 def _proportional(share: MemoryShare) -> int:
     try:
         shares: int = psutil.Process(share.pid).memory_full_info().pss
-    except (psutil.AccessDenied, AttributeError):  # it is closed to its own user; only Linux has shares
+    except (psutil.AccessDenied, AttributeError):  # closed even to its own user; or not Linux, so there is no PSS
         return share.resident
     except psutil.Error:
         return 0

@@ -1,6 +1,6 @@
-"""Projects by name, and what an egg says of itself, read without running any of it.
+"""Names of projects, and what an egg says of itself, read without running any of it.
 
-Our own project is `DiscoveryBot` to the world and `default` to Scrapy; no name is told apart by case.
+Our own project is `DiscoveryBot` to the world and `default` to Scrapy. Case does not matter in names.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from gateway.contract.reasons import Reason
 #: The project of the working directory's scrapy.cfg, which has no egg.
 OWN_PROJECT = "default"
 _OWN_NAMES = frozenset({OWN_PROJECT, "discoverybot"})
-#: A name becomes that of folders and files: nothing hidden, nothing with a slash.
+#: A project's name becomes the name of folders and files, so it cannot begin with a dot or have a slash.
 _PROJECT_NAME = re.compile(r"\w(?:[\w .-]{0,98}[\w-])?")
 
 
 def canonical(name: str, known: Collection[str] = ()) -> str:
-    """The name under which Scrapyd keeps the project that `name` means; `name` itself for one it does not know.
+    """The name under which Scrapyd keeps the project `name`; `name` itself if it is not among the `known`.
 
-    An exact match wins, so two projects that differ in case only can both be reached.
+    An exact match wins, so that two projects that differ in case only can both be reached.
     """
     if name.lower() in _OWN_NAMES:
         return OWN_PROJECT
@@ -44,22 +44,22 @@ def is_project_name(name: str) -> bool:
     return _PROJECT_NAME.fullmatch(name) is not None
 
 
-# --- what an egg says of itself, and what its packages may not be called
+# --- what an egg says of itself, and which names its packages cannot have
 
-#: Packages of the node's own. Where an egg has one of the same name, that is the egg's process's, and ours have other
-#: names there (`crawler.node.renamed`), which begin so.
+#: The node's own packages. If an egg has a package of one of these names, its process uses the egg's package, and
+#: ours have other names there, with the prefix `RENAMED` (`crawler.node.renamed`).
 OWN_PACKAGES = frozenset({"crawler", "gateway", "embedded", "celery_app"})
 RENAMED = "discoverybot_"
-#: An egg has the first, a wheel or an egg with others inside one of those after it.
+#: Folders of metadata: an egg has the first; wheels, and eggs that contain other distributions, have the others.
 _INFO = re.compile(r"EGG-INFO|.+\.egg-info|.+\.dist-info")
-#: Bytes; a name and a module take a hundred.
+#: Most bytes of `entry_points.txt`; one entry point takes about a hundred.
 _MAX_ENTRY_POINTS = 1 << 20
 _METADATA = re.compile(r"EGG-INFO|.+\.(egg-info|dist-info|data|libs)")
 _MODULE = re.compile(r"(?P<name>\w+)(?:\.[\w.-]+)?\.(?:py|pyc|so|pyd)")
 
 
 class EggError(Exception):
-    """The egg cannot be run here: `reason` says why to programs, the message says it to people, and what to do."""
+    """The egg cannot be run here. `reason` says why as a code; the message says why, and what to do."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
@@ -70,14 +70,14 @@ class UnpackedEgg(NamedTuple):
     """An unpacked egg."""
 
     path: Path
-    #: Dotted name of the module that its entry point names.
+    #: Dotted name of the settings module that its entry point names.
     settings_module: str
     #: Names of the packages and modules at its top.
     packages: frozenset[str]
 
 
 def read_egg(path: Path) -> UnpackedEgg:
-    """Raises `EggError` for what is no egg of a Scrapy project."""
+    """What an unpacked egg says of itself. Raises `EggError` if it is not an egg of a Scrapy project."""
     try:
         top = _top(path)
     except OSError as error:
@@ -86,7 +86,7 @@ def read_egg(path: Path) -> UnpackedEgg:
 
 
 def takes_our_names(path: Path) -> bool:
-    """Whether an unpacked egg has packages that are called as ours. Raises `OSError`."""
+    """Whether an unpacked egg has packages with names of ours. Raises `OSError`."""
     return not _packages(_top(path)).isdisjoint(OWN_PACKAGES)
 
 
@@ -102,13 +102,13 @@ def check_names(egg: UnpackedEgg) -> None:
 
 
 def leave_working_directory() -> None:
-    """Take the folder that `python -m` was started in off `sys.path`: it is Scrapyd's, and nothing of the egg's."""
+    """Remove the working directory of `python -m` from `sys.path`: it is Scrapyd's, not the egg's."""
     if sys.path and sys.path[0] == str(Path.cwd()):
         del sys.path[0]
 
 
 def _top(path: Path) -> dict[str, bool]:
-    """What there is, and whether it is a folder."""
+    """The names at the top of the egg, and whether each is a folder."""
     with os.scandir(path) as entries:
         return {entry.name: entry.is_dir() for entry in entries}
 
@@ -145,7 +145,9 @@ def _settings_module(path: Path, infos: Iterable[str]) -> str:
 
 
 def _elsewhere(package: str) -> str | None:
-    """Where a package of this name comes from, if not from the egg. A mere folder gives way to the egg's."""
+    """Where a package of this name is imported from, if not from the egg; `None` if the egg's comes first. It comes
+    before a folder without `__init__.py`.
+    """
     try:
         spec = find_spec(package)
     except (ImportError, ValueError):
@@ -153,46 +155,46 @@ def _elsewhere(package: str) -> str | None:
     return spec.origin if spec else None
 
 
-# --- what runs a project's jobs, as the launcher tells the process that does
+# --- what runs a project's jobs, and the variables that tell their process
 
-#: In the environment of that process.
+#: Variables with the unpacked egg, and the module of the spider.
 EGG, SPIDER_MODULE = "DISCOVERYBOT_EGG", "DISCOVERYBOT_SPIDER_MODULE"
-#: The same: its virtual environment, if it has one; then, of ours only what a crawl needs is there.
+#: Variables with the virtual environment, and set if only those of our packages are there that a crawl needs.
 VENV, PROJECTS_PYTHON = "DISCOVERYBOT_VENV", "DISCOVERYBOT_PROJECTS_PYTHON"
-#: In the folder of all virtual environments: the packages of ours that a crawl needs, and nothing else.
+#: Folder with the packages of ours that a crawl needs, and nothing else, in the folder of all virtual environments.
 RUNTIME = ".runtime"
 
 
 class ProjectCode(NamedTuple):
-    """What runs a project's jobs. Nothing else decides which Python that is, and what it finds beside what is
-    installed there.
+    """What runs a project's jobs. This alone decides which Python runs them, and which code it finds besides what is
+    installed in it.
     """
 
     #: The unpacked egg; our own project has none.
     egg: Path | None = None
-    #: The one of its spiders' modules to be imported; without one, all are.
+    #: The module of the spider, if only that is to be imported; `None` if all modules are.
     spider_module: str | None = None
-    #: The virtual environment with what the project depends on; without one, it runs with what the node has.
+    #: The virtual environment with the project's dependencies; `None` if it runs with the node's own packages.
     venv: Path | None = None
-    #: Where our part of a crawl lies under other names, if the egg has packages called as ours.
+    #: The folder of our renamed packages, if the egg has packages with names of ours.
     renamed: Path | None = None
 
     @property
     def is_plain(self) -> bool:
-        """Whether what runs our own project runs this one."""
+        """Whether it runs with the node's own Python and our packages' own names, as our own project does."""
         return self.venv is None and self.renamed is None
 
     @property
     def base(self) -> ProjectCode:
-        """What it shares with other projects."""
+        """The part that it can share with other projects, without egg and spider."""
         return self._replace(egg=None, spider_module=None)
 
     def module(self, ours: str) -> str:
-        """The name that a module of ours has for it."""
+        """The name that our module `ours` has in a process of this project."""
         return f"{RENAMED}{ours}" if self.renamed else ours
 
     def command(self, module: str, *args: str) -> list[str]:
-        """One that runs a module of ours."""
+        """The command that runs our module `module`."""
         return [self.python, "-m", self.module(module), *args]
 
     @property
@@ -201,7 +203,7 @@ class ProjectCode(NamedTuple):
 
     @property
     def environment(self) -> dict[str, str]:
-        """By which the runner finds it."""
+        """The variables by which the runner finds the project."""
         names = {EGG: self.egg, SPIDER_MODULE: self.spider_module}
         env = {name: str(value) for name, value in names.items() if value is not None}
         if not self.is_plain:
@@ -213,14 +215,15 @@ class ProjectCode(NamedTuple):
 
     @property
     def _runtime(self) -> Path | None:
-        """Where our part of a crawl is found."""
+        """The folder from which a process of the project imports our packages."""
         return self.renamed or (self.venv and self.venv.parent.parent / RUNTIME)
 
 
 def activate(path: Path) -> UnpackedEgg:
-    """Make an unpacked egg this process's project, behind all that is installed. Scrapyd keeps it meanwhile.
+    """Make an unpacked egg this process's project. On `sys.path` it comes after all that is installed. Scrapyd keeps
+    the egg's folder as long as this process runs.
 
-    Scrapyd's own function imports `pkg_resources` for it, a quarter of a second for each spider.
+    Scrapyd's own function would import `pkg_resources`, which takes a quarter of a second for each spider.
     Raises `EggError`.
     """
     egg = read_egg(path)
@@ -232,7 +235,7 @@ def activate(path: Path) -> UnpackedEgg:
 
 
 class _EggsOwn(MetaPathFinder):
-    """Finds an egg's packages that are called as ours, before ours: both may be installed beside one another."""
+    """Finds the egg's packages that have names of ours before ours, which may be installed as well."""
 
     def __init__(self, egg: Path) -> None:
         self._egg = str(egg)

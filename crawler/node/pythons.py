@@ -1,4 +1,4 @@
-"""Which Python a project's environment stands on: the node's own where it fits, else another of this machine."""
+"""Which Python a project's environment uses: the node's own where it fits, else another one on this machine."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from crawler.node.projects import EggError
 from gateway.contract.reasons import Reason
 from gateway.contract.requirements import Conditions
 
-#: What our part of a crawl needs.
+#: The oldest Python that our part of a crawl runs on.
 OLDEST = Version("3.11")
-#: In `PROJECT_PYTHONS`: those that uv finds, those that it may bring, and no other.
+#: Words in `PROJECT_PYTHONS`: Pythons that uv finds, Pythons that uv can download, and none but the node's own.
 FOUND, DOWNLOAD, _NONE = "found", "download", "none"
-#: In the folder of all virtual environments: Pythons that were brought.
+#: Folder of downloaded Pythons, inside the folder of all virtual environments.
 BROUGHT = ".pythons"
-#: Seconds that looking for Pythons may take.
+#: Most seconds that looking for Pythons takes.
 _LOOK = 60
 
 
 class Python(NamedTuple):
     version: str
-    #: Its interpreter.
+    #: Path of the interpreter.
     path: str
-    #: What tells apart environments that stand on different ones.
+    #: Differs between Pythons that cannot share an environment.
     key: tuple[str, ...]
 
 
@@ -44,9 +44,8 @@ def own() -> Python:
 
 
 def choose(said: Conditions, allowed: Iterable[str], folder: Path) -> Python | None:
-    """The one that the project is developed with, if it is there; else the node's own, if it fits; else the oldest
-    that fits. `None` if there is none. Raises `EggError` for what is no range of versions, and for one in which no
-    Python is that can run a crawl.
+    """The Python that the project is developed with, if it is installed; else the node's own, if it fits; else the
+    oldest that fits; `None` if none fits. Raises `EggError` if the project's `requires-python` cannot be read.
     """
     here, wanted = own(), _range(said.requires_python)
     preferred = _preferred(said.python)
@@ -71,17 +70,17 @@ def _range(text: str) -> SpecifierSet:
 
 
 def _preferred(text: str) -> SpecifierSet | None:
-    """`None` for a name like `pypy3.10`."""
+    """The range of versions that the project is developed with; `None` for a name like `pypy3.10`."""
     try:
         version = Version(text)
     except InvalidVersion:
         return None
-    # another bug-fix release is as good
+    # any bug-fix release will do
     return SpecifierSet(f"=={version.major}.{version.minor}.*")
 
 
 def refused(said: Conditions, allowed: Iterable[str], folder: Path) -> EggError:
-    """Why no Python fits, and what to do about it."""
+    """The error that says why no Python fits, and what to do about it."""
     wanted = _range(said.requires_python)
     there = [own(), *_others(allowed, folder)]
     names = ", ".join(dict.fromkeys(one.version for one in there))
@@ -99,7 +98,7 @@ def refused(said: Conditions, allowed: Iterable[str], folder: Path) -> EggError:
 
 
 def _others(allowed: Iterable[str], folder: Path) -> list[Python]:
-    """The oldest first, and of each minor version the newest."""
+    """The newest Python of each minor version, the oldest minor version first."""
     newest: dict[tuple[int, int], Python] = {}
     for python in sorted(_installed([*allowed], folder), key=lambda one: Version(one.version)):
         version = Version(python.version)
@@ -113,10 +112,10 @@ def _installed(allowed: list[str], folder: Path) -> Iterator[Python]:
     places = [place for place in allowed if place not in {FOUND, DOWNLOAD, _NONE}]
     places += [str(path) for path in sorted((folder / BROUGHT).glob("*/bin"))]
     if FOUND in allowed:
-        # pyenv has them in no other place than its own
+        # pyenv installs Pythons in its own folder only
         pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
         places += map(str, sorted(pyenv.glob("versions/*/bin")))
-        # its stand-ins for them each take a shell to name the one that is chosen
+        # its shims are left out: each starts a shell to find out which Python it stands for
         path = os.environ.get("PATH", os.defpath).split(os.pathsep)
         places += [place for place in path if Path(place) != pyenv / "shims"]
     if not places:

@@ -1,7 +1,8 @@
-"""Our part of a crawl under other names: for projects that have packages called as ours, `crawler` most of all.
+"""Our part of a crawl under other names, for projects with packages that are named as ours, mostly `crawler`.
 
-A process has one module of a name. So in theirs ours are called `discoverybot_crawler` and `discoverybot_gateway`:
-copies of the files in which what they import, and the names of classes, begin so. Nothing else differs.
+A process can have only one module of a name. So in the processes of such projects our packages are called
+`discoverybot_crawler` and `discoverybot_gateway`. These are copies of our files in which imports and dotted names in
+strings have the new prefix; nothing else differs.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ import gateway
 from crawler.node.projects import RENAMED, RUNTIME
 from gateway.contract.outbox import remove_tree
 
-#: Where a spider's process begins, and what it may load in the course of a crawl.
+#: The modules at which the processes of a project begin.
 _ROOTS = ("crawler.node.listing", "crawler.node.runner", "crawler.node.zygote")
 _OURS = {package.__name__: Path(package.__path__[0]) for package in (crawler, gateway)}
 
 
 @cache
 def renamed_runtime(venvs: Path) -> Path:
-    """The folder that has them, made if need be, in that of all virtual environments. Raises `OSError`."""
+    """The folder with the renamed copies, below the folder of all virtual environments. It is made if it is missing.
+    Raises `OSError`.
+    """
     copies = {module.place: module.text for module in _modules()}
     digest = hashlib.sha256(repr(sorted(copies.items())).encode()).hexdigest()[:16]
     folder = venvs / f"{RUNTIME}-{digest}"
@@ -36,7 +39,7 @@ def renamed_runtime(venvs: Path) -> Path:
             path = new / place
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, "utf-8")
-        # as what it is a copy of: others get in where projects have users of their own
+        # the modes of the original: where projects have users of their own, these must be able to read the copy
         for path in new.rglob("*"):
             path.chmod(0o755 if path.is_dir() else 0o644)
         new.chmod((venvs / RUNTIME).stat().st_mode & 0o777)
@@ -50,13 +53,13 @@ def renamed_runtime(venvs: Path) -> Path:
 
 
 class _Module(NamedTuple):
-    #: Of its copy, in the folder of all copies.
+    #: Path of the copy, relative to the folder of all copies.
     place: Path
     text: str
 
 
 def _modules() -> Iterator[_Module]:
-    """All that can be reached from the roots, and the packages that they are in."""
+    """All modules that can be reached from the roots, and the packages that contain them."""
     waiting, seen = [*_ROOTS], set[str]()
     while waiting:
         name = waiting.pop()
@@ -81,10 +84,10 @@ def _file(name: str) -> Path | None:
 
 
 class _Mention(NamedTuple):
-    """Of one of our modules, or of something in one."""
+    """A place in the source that names one of our modules, or something in one."""
 
     name: str
-    #: Line and column (bytes) before which the other name's beginning is put in.
+    #: Line and column (in bytes) at which the prefix is put in.
     at: tuple[int, int] | None = None
 
 

@@ -1,8 +1,8 @@
 """The spider's process: `python -m crawler.node.runner crawl <spider>`.
 
-With `DISCOVERYBOT_ATTEMPT_DIR` it runs what that folder's `spec.json` says; URLs and parameters are read before
-the spider is built, so they reach any spider as its arguments, whatever their size. Without it, it is Scrapyd's
-own runner (`list`, plain Scrapyd jobs), with our add-on put into the project.
+With `DISCOVERYBOT_ATTEMPT_DIR` it runs what that folder's `spec.json` says. URLs and parameters are read from there
+before the spider is built, so any spider gets them as its arguments, however large they are. Without that variable it
+is Scrapyd's own runner (`list`, plain Scrapyd jobs), with our add-on put into the project.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 
 
 def preload() -> None:
-    """What a process does once from which crawls are forked. In a project's own Python it imports nothing of the
-    project: that may be any of its versions.
+    """Import what crawls need. A process from which crawls are forked does this once. In a project's own Python it
+    imports nothing of the project, because the crawls can be of any of its versions.
     """
     if not os.environ.get(PROJECTS_PYTHON):
         import_everything(project_settings())
@@ -84,34 +84,34 @@ def main() -> None:
 
 
 def _tell_environment(spec: AttemptOrder) -> None:
-    """The variables by which code asks where it runs: those of Scrapyd, and those of Scrapy Cloud."""
+    """Set the variables by which code finds out where it runs: those of Scrapyd, and those of Scrapy Cloud."""
     project, attempt = canonical(spec.project), spec.scrapyds_id
     os.environ |= {
         "SCRAPY_PROJECT": project,
         "SCRAPY_SPIDER": spec.spider,
         "SCRAPY_JOB": attempt,
-        # theirs are numbers, as which clients of theirs read them
+        # Scrapy Cloud's keys consist of numbers, and its clients parse them as such
         "SHUB_JOBKEY": "/".join(str(crc32(name.encode())) for name in (project, spec.spider, attempt)),
     }
 
 
 def _keep_mark() -> None:
-    """The `flock` on the started mark is to end with this process: nothing it starts may inherit it."""
+    """Keep processes that this one starts from inheriting the started mark: its lock must end with this process."""
     mark = os.environ.pop("DISCOVERYBOT_MARK_FD", None)
     if mark:
         os.set_inheritable(int(mark), False)  # noqa: FBT003 - the function's own signature
 
 
 def _activate() -> None:
-    """Put the project's egg on `sys.path`; nothing to do for our own project, which is installed and has none."""
+    """Put the project's egg on `sys.path`. Our own project has no egg; it is installed."""
     if egg := os.environ.get(EGG):
         activate(Path(egg))
 
 
 def _take_variables(*, alone: bool) -> None:
-    """The project's variables, from the launcher's pipe. They are never in the environment that a process is started
-    with, which all processes of its user can read. Neither can these read its memory then, unless it is `alone`: no
-    other project has its user.
+    """Read the project's variables from the launcher's pipe. A process is never started with them, because all
+    processes of its user can read the environment it was started with. For the same reason its memory is closed to
+    them, unless the project is `alone`: then no other project has its user.
     """
     descriptor = os.environ.pop("DISCOVERYBOT_ENV_FD", None)
     if descriptor is None:
@@ -122,7 +122,7 @@ def _take_variables(*, alone: bool) -> None:
         variables = extras.loads(pipe.read())
     os.environ.update(variables)
     seal_with(variables)
-    # the lowest number that is free: stdin
+    # takes the lowest free number, which is stdin's
     os.open(os.devnull, os.O_RDONLY)
 
 
@@ -137,14 +137,14 @@ def _run_command() -> None:
 
 # --- one attempt's crawl: the settings, arguments and process with which its spider runs
 
-# by its name, since it is `__main__` where it was started and not forked
+# named explicitly, because `__name__` is `__main__` in a process that was started and not forked
 logger = logging.getLogger("crawler.node.runner")
 
 _SCRAPY_CFG = "# Here, so that a project's own .scrapy folder is made here too.\n"
 
 
 def crawl(spec: AttemptOrder, folder: str, log_level: str) -> int:
-    """Run the spider to its end. 1 if it could not be built or the crawl broke down."""
+    """Run the spider to its end. Returns the exit code: 1 if it could not be built or the crawl broke down."""
     if canonical(spec.project) != OWN_PROJECT:
         enter(Path(folder) / FILES)
     settings = _settings(spec, folder, log_level)
@@ -164,7 +164,7 @@ def crawl(spec: AttemptOrder, folder: str, log_level: str) -> int:
 
 @state_change("spider.enter")
 def enter(files: Path) -> None:
-    """Work in a folder of the attempt's own, so that a feed or file with a relative name is part of it."""
+    """Change to a folder of the attempt's own, so that a feed or file with a relative name belongs to the attempt."""
     files.mkdir(exist_ok=True)
     (files / SCRAPY_CFG).write_text(_SCRAPY_CFG)
     os.chdir(files)
@@ -194,7 +194,7 @@ def _settings(spec: AttemptOrder, folder: str, log_level: str) -> ProjectSetting
 
 
 def _cache_owner(spec: AttemptOrder) -> str:
-    """Who comes with other headers may be shown another page."""
+    """For whom responses are cached. Crawls with other fetch options are kept apart: they may get other pages."""
     variant = spec.fetch.variant if spec.fetch else ""
     return f"{spec.user_id}:{variant}" if variant else spec.user_id
 
@@ -214,7 +214,7 @@ def _tell_overruled(theirs: Mapping[str, Any], settings: ProjectSettings) -> Non
 
 
 class _Crawler(Crawler):
-    """For a spider that knows nothing of us: what its constructor does not take is set once it is built."""
+    """Runs a spider that was not written for us: arguments that its constructor does not take are set afterwards."""
 
     def __init__(self, spider: type[Spider], settings: Settings, arguments: SpiderArguments) -> None:
         super().__init__(spider, settings)
@@ -232,9 +232,9 @@ def _depth_limit(depth: int) -> int:
 
 
 def _has_model(spider: type[Spider]) -> bool:
-    """Whether it checks its parameters itself, as ours do."""
+    """Whether the spider checks its parameters with a pydantic model, as ours do."""
     params = getattr(spider, "Params", None)
-    # of pydantic, which may not be there
+    # not `issubclass`: pydantic may not be installed
     return isinstance(params, type) and hasattr(params, "model_validate")
 
 
@@ -247,14 +247,14 @@ def _arguments(spec: AttemptOrder, spider: type[Spider]) -> SpiderArguments:
     if reserved:
         raise ValueError(f"not to be used as parameters: {', '.join(sorted(reserved))}")
     depth = {} if spec.depth is None else {"depth": spec.depth}
-    # none must not take the place of the spider's own
+    # without start URLs the spider keeps its own
     platforms = {**depth, **({"start_urls": list(spec.start_urls)} if spec.start_urls else {})}
     if has_model:
         return SpiderArguments({**spec.params, **platforms}, {})
-    # as from Scrapyd
+    # Scrapyd gives its spiders this argument, too
     platforms["_job"] = spec.scrapyds_id
     if (declared := _declared(spider)) is not None:
-        # its model may refuse what it does not know
+        # its model may refuse arguments that it does not know
         given = {name: value for name, value in platforms.items() if name in declared}
         left = {name: value for name, value in platforms.items() if name not in declared}
         return SpiderArguments({**spec.params, **given}, left)
@@ -263,7 +263,7 @@ def _arguments(spec: AttemptOrder, spider: type[Spider]) -> SpiderArguments:
 
 
 def _declared(spider: type[Spider]) -> Collection[str] | None:
-    """The names of the arguments that it declares with scrapy-spider-metadata; `None` if it declares none."""
+    """The names of the arguments that the spider declares with scrapy-spider-metadata; `None` if it declares none."""
     schema_of = getattr(spider, "get_param_schema", None)
     return schema_of().get("properties", {}) if callable(schema_of) else None
 
@@ -279,13 +279,13 @@ def _tell_breakdown(crawler: Crawler, crawl: asyncio.Task[None]) -> None:
     error = first_error(error)
     logger.error("The crawl broke down: %s", error, exc_info=error)
     if crawler.spidercls.__module__.partition(".")[0] != __package__.partition(".")[0]:
-        # that one of our own spiders ends without a report says that its node is not sound
+        # our own spiders get no such report: without one, the platform takes the node for broken
         report_breakdown(crawler, error)
 
 
 class _Process(AsyncCrawlerProcess):
-    """Begins only behind the address guard, and ends within the launcher's grace when it is asked to stop, so that
-    there is a report.
+    """Starts a crawl only if the address guard is active. When asked to stop, it ends within the launcher's grace, so
+    that the spider can still write its report.
     """
 
     def start(self, *args: Any, **kwargs: Any) -> None:
@@ -310,12 +310,12 @@ def _require_guard() -> None:
         leave(1)
 
 
-# --- of all the project's modules, only the one with the spider is imported
+# --- only that module of the project is imported that contains the spider
 
 
 class LazySpiderLoader(SpiderLoader):
-    """Scrapy's imports every module of the project before the first request. Here a crawl imports the one in which
-    its spider was when the egg was deployed; and all of them, if the spider is not there or others are asked for.
+    """Imports only the module in which the spider was when the egg was deployed. Scrapy's loader imports all modules
+    of the project before the first request; here that happens only if the spider is not there or others are wanted.
     """
 
     def __init__(self, settings: BaseSettings) -> None:
@@ -340,7 +340,7 @@ class LazySpiderLoader(SpiderLoader):
 
 
 def _with_lazy_loader(settings: ProjectSettings) -> ProjectSettings:
-    """A loader that the project, or an add-on of it, has chosen wins; so does its wish to have all imported."""
+    """Add our lazy loader, unless the project or one of its add-ons has chosen a loader, or wants all imported."""
     if (module := os.environ.get(SPIDER_MODULE)) and not settings.getbool(setting_names.IMPORT_ALL_SPIDERS):
         settings.set(setting_names.LISTED_MODULE, module, priority="default")
         settings.set("SPIDER_LOADER_CLASS", LazySpiderLoader, priority="default")
@@ -364,7 +364,7 @@ _LATER = (
     "twisted.web.client",
 )
 _OBJECT = re.compile(r"(scrapy|(discoverybot_)?crawler)(\.\w+)+\.[A-Z]\w*")
-#: Components that every project on a node is without. (Two others are imported to be told from the rest.)
+#: Components that no project on a node uses. (Two others of these are imported to tell them from the rest.)
 _NOT_USED = re.compile(r"\.(ftp|s3|h2|remote_control|telnet)\b|FTP|S3|GCS")
 
 
@@ -383,7 +383,7 @@ def import_everything(settings: BaseSettings) -> None:
 
 
 def _paths(value: Any) -> Iterator[str]:
-    """The names of classes anywhere in the settings: spider middlewares, pipelines, the scheduler's queues."""
+    """The names of classes anywhere in the settings: middlewares, pipelines, the scheduler's queues."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _paths(key)

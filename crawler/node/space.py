@@ -1,8 +1,8 @@
-"""How much an attempt takes of the disk, and what it has closed, found out with the rights of its own user.
+"""Measures how much disk an attempt takes, and opens up what it has closed, with the rights of its own user.
 
-A spider chooses the names, the rights and the depth. So one folder is opened from the next, no link is followed, a
-folder that its owner has closed to itself is opened, and however deep it goes, one descriptor is open and nothing is
-called within itself.
+A spider chooses the names, the rights and the depth of its folders. So each folder is opened relative to the one
+above, no link is followed, and folders that are closed to their owner are opened. However deep they go, only one
+descriptor is kept open, and there is no recursion.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 from gateway.contract.outbox import ACTIVE, FRONTIER, ITEMS, LOG, PROGRESS, REPORT, REQUESTS, STATE
 
-#: Bytes of what `st_blocks` counts, on every system.
+#: Bytes of a block in `st_blocks`, on every system.
 _BLOCK = 512
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-#: Of the crawl itself, and as large as that is; of these the log has a limit of its own.
+#: The crawl's own records, which grow with the crawl. Among them, the log has a limit of its own.
 _RECORDS = frozenset({LOG, ITEMS, REQUESTS})
 _RECORDS_OF_STATE = frozenset({FRONTIER, PROGRESS, REPORT, ACTIVE})
-#: What everybody whose folder it is may do with a file, and with a folder.
+#: Rights that `open_up` gives to a file, and to a folder.
 _READABLE, _OPEN = 0o444, 0o777
 
 
@@ -31,18 +31,18 @@ class Space(NamedTuple):
     bytes: int
     #: Files, folders and everything else that has a name.
     entries: int
-    #: Bytes of the crawl's own records, but for its log.
+    #: Bytes of the crawl's own records, without its log.
     records: int = 0
 
 
 class _EnoughError(Exception):
-    """It has been counted up to the limit."""
+    """A limit is exceeded, so that counting can end."""
 
 
 def measure(paths: Iterable[Path], most: Space, pids: Iterable[int] = (), elsewhere: int = 0) -> Space:
-    """What is in an attempt's folder, all of whose entries are `paths`, without its log; what its processes have
-    open that is in no folder; and so many bytes `elsewhere`. It is not counted further than `most`, of which 0 is no
-    limit. Raises `OSError` if folders are moved meanwhile.
+    """The space that an attempt takes: `paths`, which are the entries of its folder, without the log; files without a
+    name that the processes `pids` have open; and `elsewhere` more bytes. Counting ends once a limit of `most` is
+    exceeded; 0 is no limit. Raises `OSError` if folders are moved meanwhile.
     """
     taken = Space(elsewhere + _unnamed(pids), 0)
     if exceeded(taken, most):
@@ -66,8 +66,8 @@ def measure(paths: Iterable[Path], most: Space, pids: Iterable[int] = (), elsewh
 
 
 def _unnamed(pids: Iterable[int]) -> int:
-    """Bytes of the files that these processes have open and that have no name: those of `tempfile.TemporaryFile`
-    never have one. Only Linux tells of them.
+    """Bytes of the files without a name that these processes have open, such as those of `tempfile.TemporaryFile`.
+    They can be found on Linux only.
     """
     found: dict[tuple[int, int], int] = {}
     for pid in pids:
@@ -80,19 +80,19 @@ def _unnamed(pids: Iterable[int]) -> int:
     return sum(found.values())
 
 
-#: System V's memory, queues and semaphores stay when their process has ended. Of each kind: what the number of one is
-#: called in `/proc/sysvipc`, and the function that removes one.
+#: System V's memory, queues and semaphores outlive their process. For each kind: the name of the id's column in
+#: `/proc/sysvipc`, and the function that removes one.
 _KINDS = {"shm": ("shmid", "shmctl"), "msg": ("msqid", "msgctl"), "sem": ("semid", "semctl")}
 _REMOVE = 0
 
 
 def shared_memory(uid: int) -> int:
-    """Bytes of System V's shared memory of this user. It is in no folder, and nobody needs to have it open."""
+    """Bytes of this user's System V shared memory, which is in no folder and need not be open in any process."""
     return sum(int(one["size"]) for one in _system_v("shm", uid))
 
 
 def remove_system_v(uid: int, before: float) -> None:
-    """Remove what our own user, `uid`, has left there from before this moment."""
+    """Remove the System V objects that our own user, `uid`, has made before this time (epoch seconds)."""
     libc = ctypes.CDLL(None)
     for kind, (number, control) in _KINDS.items():
         for one in _system_v(kind, uid):
@@ -102,7 +102,7 @@ def remove_system_v(uid: int, before: float) -> None:
 
 
 def _system_v(kind: str, uid: int) -> list[dict[str, str]]:
-    """Those of one kind, by the names in the first line; none where the kernel has none."""
+    """The user's objects of one kind, by the column names of the first line; none if the kernel lacks the kind."""
     try:
         names, *lines = [line.split() for line in Path("/proc/sysvipc", kind).read_text().splitlines()]
     except OSError:
@@ -111,7 +111,7 @@ def _system_v(kind: str, uid: int) -> list[dict[str, str]]:
 
 
 def exceeded(taken: Space, most: Space) -> str | None:
-    """Which limit it exceeds, by its name among `outbox.STOP_REASONS`."""
+    """The name (among `outbox.STOP_REASONS`) of the limit that `taken` exceeds, or `None`."""
     if 0 < most.entries < taken.entries:
         return "entries"
     if 0 < most.records < taken.records:
@@ -120,8 +120,8 @@ def exceeded(taken: Space, most: Space) -> str | None:
 
 
 def open_up(paths: Iterable[Path]) -> None:
-    """Let everybody who can get there read all that is in these folders, and remove it: programs make files that they
-    rename later with the rights of their owner alone.
+    """Let everybody who can reach these folders read and remove all that is in them. Programs often make files that
+    only their owner can read, and rename them later.
     """
     for path in paths:
         with suppress(OSError):
@@ -134,11 +134,11 @@ def _let_in(name: str, status: os.stat_result, folder: int) -> None:
     wanted = _OPEN if stat.S_ISDIR(status.st_mode) else _READABLE if stat.S_ISREG(status.st_mode) else 0
     if wanted & ~status.st_mode:
         with suppress(OSError):
-            # were it replaced by a link now, it would lead to another file of the same user
+            # if the entry is replaced by a link now, that can only change another file of the same user
             os.chmod(name, stat.S_IMODE(status.st_mode) | wanted, dir_fd=folder)
 
 
-#: Is called for each entry: its name, its status, the folder.
+#: A function that is called for each entry, with its name, its status and the folder's descriptor.
 _Visit = Callable[[str, os.stat_result, int], None]
 
 
@@ -148,7 +148,7 @@ def _walk(top: Path, visit: _Visit) -> None:
     if folder is None:
         return
     try:
-        #: Of the folders on the way: what they are, and which of theirs are left.
+        #: The identity of each folder on the way down, and which of its folders are still to be visited.
         above: list[tuple[tuple[int, int], list[str]]] = []
         left = _look(folder, visit)
         while left or above:
@@ -164,7 +164,7 @@ def _walk(top: Path, visit: _Visit) -> None:
 
 
 def _look(folder: int, visit: _Visit) -> list[str]:
-    """Visit all entries of one folder; which of them are folders."""
+    """Visit all entries of one folder; return the names of those that are folders."""
     folders: list[str] = []
     with os.scandir(folder) as entries:
         for entry in entries:

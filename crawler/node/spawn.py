@@ -1,7 +1,7 @@
 """Starting a process in a session of its own, and learning how it ended and what it used.
 
 Twisted's own `spawnProcess` can do neither `setsid` (so that a whole process group can be ended) nor `wait4` (so
-that CPU time and peak memory are known). Only its look-out for SIGCHLD is used.
+that CPU time and peak memory are known). Only its handling of SIGCHLD is used.
 """
 
 # mypy: allow-untyped-calls
@@ -42,10 +42,10 @@ _OWN = Account()
 
 
 class ProcessUsage(NamedTuple):
-    #: Seconds of CPU, its ended and waited-for children's included.
+    #: Seconds of CPU, including those of children that have ended and were waited for.
     cpu_seconds: float
-    #: Resident bytes at the peak. Linux counts what the process was spawned from, so a tiny process seems as
-    #: large as Scrapyd; spiders are larger.
+    #: Resident bytes at the peak. Linux includes the memory of the process that spawned it, so a tiny process seems
+    #: as large as Scrapyd; spiders are larger anyway.
     peak_memory_bytes: int
 
 
@@ -54,7 +54,7 @@ class SpawnedProcess:
 
     def __init__(self, pid: int, protocol: ProcessProtocol, account: Account, *, ends_group: bool = True) -> None:
         self.pid = pid
-        #: Whether nothing is left of it once it has ended.
+        #: Whether a minder ends all that the process has started once it has ended.
         self.is_minded = isinstance(account, KeptAccount)
         self._account = account
         self._ends_group = ends_group
@@ -76,7 +76,7 @@ class SpawnedProcess:
     def reapProcess(self) -> None:  # noqa: N802 - Twisted calls it on SIGCHLD
         try:
             pid, status, usage = os.wait4(self.pid, os.WNOHANG)
-        except ChildProcessError:  # somebody else has waited for it: how it ended will never be known
+        except ChildProcessError:  # somebody else has waited for it, so how it ended cannot be known
             pid, status, usage = self.pid, _UNKNOWN_STATUS, None
         if pid:
             unregisterReapProcessHandler(pid, self)
@@ -88,13 +88,13 @@ class SpawnedProcess:
         self._ended(status)
 
     def ended(self, status: int, cpu_seconds: float, peak_memory_bytes: int) -> None:
-        """The keeper has waited for it."""
+        """Called when the keeper has waited for the process."""
         self.usage = ProcessUsage(cpu_seconds, peak_memory_bytes)
         self._ended(status)
 
     def _ended(self, status: int) -> None:
         self._alive = False
-        # what the spider left behind (a browser, say) ends with it; the number is too fresh to be anybody else's
+        # what the spider left behind (a browser, say) ends with it; no other process can have the id so soon
         if self._ends_group and not self.is_minded:
             self.kill_group()
         self._protocol.processEnded(Failure(ended_reason(status)))
@@ -110,10 +110,10 @@ def spawn(
     account: Account = _OWN,
     variables: Mapping[str, str] | None = None,
 ) -> SpawnedProcess:
-    """Start `args` with stdout and stderr appended to `output`. `inherited_fd` is handed down under its own number.
-    `variables` are for the runner to read from its stdin: `env` can be read by others of the same user.
+    """Start `args` with stdout and stderr appended to `output`. The process inherits `inherited_fd` under its number.
+    The runner reads `variables` from its stdin, because other processes of the same user can read `env`.
 
-    Raises `OSError` if it cannot be started. One that ends at once may have ended before this returns.
+    A short process may have ended before this returns. Raises `OSError` if it cannot be started.
     """
     with ExitStack() as ends:
         output_fd = open_file(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -128,13 +128,13 @@ def spawn(
 
 
 def readable(variables: Mapping[str, str]) -> int:
-    """A descriptor from which they can be read as JSON, for the caller to close. Raises `OSError`."""
+    """A descriptor from which the variables can be read as JSON. The caller closes it. Raises `OSError`."""
     content = json.dumps(dict(variables), ensure_ascii=False).encode()
     read, write = os.pipe()
     with ExitStack() as failed:
         failed.callback(os.close, read)
         try:
-            # a pipe holds more than they may have
+            # a pipe holds more bytes than the variables are allowed to have
             os.set_blocking(write, False)
             written = os.write(write, content)
         finally:
@@ -146,11 +146,11 @@ def readable(variables: Mapping[str, str]) -> int:
 
 
 def watch(pid: int, protocol: ProcessProtocol, account: Account = _OWN, *, ends_group: bool = True) -> SpawnedProcess:
-    """Tell `protocol` of the start and, once it is there, of the end of our child, with whom its group may end."""
+    """Tell `protocol` of the start of our child and later of its end. With `ends_group` its group is killed then."""
     process = SpawnedProcess(pid, protocol, account, ends_group=ends_group)
     try:
         protocol.makeConnection(process)
-    except Exception:  # noqa: BLE001 - it runs: from here on it is its end that must be heard of
+    except Exception:  # noqa: BLE001 - the process runs, so its end must be handled all the same
         log.failure("{pid} has started, but its protocol could not be informed", pid=pid)
     if isinstance(account, KeptAccount):
         account.keeper.watch(process)
@@ -160,24 +160,24 @@ def watch(pid: int, protocol: ProcessProtocol, account: Account = _OWN, *, ends_
 
 
 def ended_reason(status: int) -> ProcessDone | ProcessTerminated:
-    """A wait status as Twisted tells it."""
+    """The reason that Twisted has for a wait status."""
     code = os.waitstatus_to_exitcode(status)
     if code == 0:
         return ProcessDone(status)
     return ProcessTerminated(code, None, status) if code > 0 else ProcessTerminated(None, -code, status)
 
 
-# --- a short-lived command whose output is wanted, without anybody waiting for it in Scrapyd's one thread
+# --- a short-lived command whose output is wanted; waiting for it does not block Scrapyd's one thread
 
-#: Seconds after which a command that imports a project is taken for hanging.
+#: Seconds after which a command that imports a project is considered to hang.
 COMMAND_TIMEOUT = 60.0
-#: Bytes kept of what it writes: a listing of ten thousand spiders, or the end of a traceback.
+#: Most bytes that are kept of stdout (enough to list ten thousand spiders) and of stderr (the end of a traceback).
 MAX_OUTPUT = 8 << 20
 MAX_COMPLAINT = 64 << 10
 
 
 class CommandError(RunnerError):
-    """It did not do what it was to do; `reason` says why, as a code."""
+    """The command has failed; `reason` says why, as a code."""
 
     def __init__(self, message: str, reason: Reason = Reason.PROCESS_CRASHED) -> None:
         super().__init__(message)
@@ -185,7 +185,7 @@ class CommandError(RunnerError):
 
 
 class Command(ProcessProtocol):
-    """`python -m <args>`; `result` is its stdout, or `CommandError` with what it said instead."""
+    """A running `python -m <args>`. `result` is its stdout, or `CommandError` with what it wrote to stderr."""
 
     def __init__(self, account: Account, seconds: float = COMMAND_TIMEOUT) -> None:
         self.account = account
@@ -208,7 +208,7 @@ class Command(ProcessProtocol):
         python: str = sys.executable,
         seconds: float = COMMAND_TIMEOUT,
     ) -> Command:
-        """In `folder`; by default, where Scrapyd was started. Raises `OSError`."""
+        """Start the command in `folder`, by default where Scrapyd was started. Raises `OSError`."""
         command = cls(account, seconds)
         line = [python, "-m", *args]
         if isinstance(account, KeptAccount):
@@ -237,7 +237,7 @@ class Command(ProcessProtocol):
         del self._err[:-MAX_COMPLAINT]
 
     def kill(self, why: str = "stopped", reason: Reason = Reason.PROCESS_CRASHED) -> None:
-        """End it, and what it has started if it leads a process group."""
+        """Kill the command, and all that it has started if it leads a process group."""
         self._killed = self._killed or CommandError(why, reason)
         pid: int | None = self.transport.pid  # type: ignore[union-attr]  # a process's transport, and there is one
         if pid is not None:
@@ -246,10 +246,10 @@ class Command(ProcessProtocol):
                 self.account.signal(pid, signal.SIGKILL)
 
     def processExited(self, _reason: Failure) -> None:  # noqa: N802 - Twisted's name
-        """What it has started may hold its output for ever: what was written before now is all that is waited for."""
+        """Read what was written so far, and no more: processes that it has started could keep the pipes open."""
         transport: Any = self.transport
         for number, pipe in list(transport.pipes.items()):
-            with suppress(OSError):  # nothing is there now
+            with suppress(OSError):  # the pipe is empty
                 for _ in range(MAX_OUTPUT >> 16):
                     if not (data := os.read(pipe.fd, 1 << 16)):
                         break
@@ -284,7 +284,7 @@ class _Kept:
         finally:
             for _, write in ends.values():
                 os.close(write)
-        #: As Twisted's own transport has them.
+        #: Has the form that Twisted's own transport gives it.
         self.pipes = {number: ProcessReader(reactor, self, number, read) for number, (read, _) in ends.items()}
         account.keeper.watch(self)
         command.makeConnection(self)

@@ -1,8 +1,8 @@
 """Which spiders every project on this node has, found out before anybody asks.
 
-Scrapyd runs `scrapy list` when the first `schedule.json` comes, and stands still for as long as that takes. Here our
-own project is listed when Scrapyd starts, and an egg when it is deployed, each in a process of its own; a request
-in between waits without keeping others waiting.
+Scrapyd runs `scrapy list` at the first `schedule.json`, and answers nothing else meanwhile. Here our own project is
+listed when Scrapyd starts, and an egg when it is deployed, each in a process of its own. A request that comes before
+the list is there waits without keeping others waiting.
 """
 
 # mypy: allow-untyped-calls
@@ -49,39 +49,39 @@ from gateway.crash_points import state_change
 
 log = Logger()
 
-#: Seconds for which an unknown spider is taken at the list's word. Files change under a running Scrapyd.
+#: Seconds for which the list is believed when it lacks a spider. Files can change while Scrapyd runs.
 FRESH = 10.0
-#: Seconds after which our own project, where it could not be listed, is tried again.
+#: Seconds after which our own project is listed again if that has failed.
 RETRY = 30.0
 #: Seconds that the tailer may take to report a deployment; it sends up to 64 MiB to MongoDB.
 NOTED_WITHIN = 40.0
 _LOOK_AGAIN = 0.05
-#: Projects imported at the same time: each takes a processor for a second, or more. One that takes longer than so
-#: many seconds goes on outside of its turn: it may hang until it is ended, and others are not to wait for that.
+#: How many projects are imported at the same time (each occupies a processor for a second or more), and the seconds
+#: after which an import no longer counts among them: it might hang, and others should not wait for it.
 _AT_ONCE, _LONGEST_TURN = 2, 2.0
-#: Seconds between two looks for unpacked eggs that no version is any more, and no crawl uses.
+#: Seconds between two looks for unpacked eggs that belong to no version any more and that no crawl uses.
 _SWEEP = 60.0
 
 
 class Listing(BaseModel):
-    """What is known of one project, or of one version of an egg; the answer of `crawler/node/listing.py`."""
+    """What is known of one project, or of one version of an egg. `crawler/node/listing.py` answers with it."""
 
     spiders: list[SpiderInfo] = []
-    #: Why it cannot be run, in words and as a code.
+    #: Why the project cannot be run, in words and as a code.
     problem: str | None = None
     reason: Reason | None = None
-    #: Where the egg lies unpacked, and what it depends on; Scrapyd knows it better than the process that lists.
+    #: The unpacked egg, and the environment with what it depends on. Scrapyd sets both, not the listing process.
     egg: Path | None = None
     venv: Path | None = None
 
 
-#: Module that unpacks an egg, under Scrapyd's own user, whatever the project's is.
+#: Module that unpacks an egg, always as Scrapyd's own user.
 _UNPACKER = "crawler.node.unpacking"
 _OWN = Account()
 
 
 class _Unpacked(BaseModel):
-    """Its answer."""
+    """What the unpacker answers."""
 
     folder: Path | None = None
     #: What is wrong with the egg, or with this node.
@@ -101,11 +101,11 @@ class SpiderLists(Service):
         self._eggs: EggStorage = app.getComponent(IEggStorage)
         self._contents = EggContents(self._eggs)
         self._venvs = Venvs(config.settings, self._eggs.venvs)
-        #: Eggs that are being looked at: unpacked, but not yet those of a version.
+        #: How many eggs are being examined: they are unpacked, but belong to no version yet.
         self._examined = 0
-        #: Those whose deployment was told to come again, and when (monotonic).
+        #: Unpacked eggs whose deployment is to be tried again later, and since when (monotonic).
         self._awaited: dict[Path, float] = {}
-        #: What crawls use.
+        #: Unpacked eggs and environments that crawls use.
         self.holds = Holds()
         #: Projects with versions that are to be unpacked before any of their jobs is launched.
         self._unready = {project for project, version in self._deployed() if not self._contents.get(project, version)}
@@ -143,7 +143,7 @@ class SpiderLists(Service):
         return accounts
 
     async def names(self, project: str, version: str | None) -> list[str]:
-        """The project's spiders. Raises `RunnerError` where they cannot be listed."""
+        """The names of the project's spiders. Raises `RunnerError` where they cannot be listed."""
         return [info.name for info in await self._infos(project, version)]
 
     async def has(self, project: str, version: str | None, spider: str) -> bool:
@@ -162,7 +162,7 @@ class SpiderLists(Service):
 
     @contextmanager
     def examining(self) -> Iterator[None]:
-        """In here, what `examine` unpacks is not removed though no version is it yet."""
+        """Within this context, what `examine` unpacks is not removed although it belongs to no version yet."""
         self._examined += 1
         try:
             yield
@@ -172,9 +172,9 @@ class SpiderLists(Service):
     async def examine(
         self, egg: Path, project: str, version: str, *, fresh: bool = True, within: float | None = WAIT
     ) -> Listing:
-        """What there is in an egg that may not be stored yet, now unpacked, with what it depends on: installed now if
-        that is to be `fresh`, which may take `within` seconds. Raises `RunnerError` where nobody can say, and
-        `NodeUnfitError`.
+        """Unpack an egg, which may not be stored yet, install what it depends on, and list its spiders. With `fresh`
+        the dependencies are installed anew. That can take `within` seconds. Raises `RunnerError` if it cannot be
+        found out, and `NodeUnfitError`.
         """
         keep_free = self._settings.node_min_free_bytes
         args = [_UNPACKER, str(egg), str(self._eggs.unpacked), str(keep_free)]
@@ -203,18 +203,18 @@ class SpiderLists(Service):
         return listing.model_copy(update={"egg": unpacked.folder, "venv": venv})
 
     async def _compile(self, egg: Path, venv: Path) -> None:
-        """Write byte code for a Python that is not the node's own, by that one, outside of the environment: there,
-        something could be run when it starts.
+        """Let a Python that is not the node's own compile the egg. It runs outside of the virtual environment, which
+        could contain code that runs when Python starts.
         """
         own = f"python{sys.version_info.major}.{sys.version_info.minor}"
         if not (venv / "lib" / own).is_dir():
             python = (venv / "bin" / "python").resolve()
             mode = ["--invalidation-mode", "unchecked-hash"]
-            with suppress(RunnerError):  # what cannot be compiled is said when it is imported
+            with suppress(RunnerError):  # importing the module reports what cannot be compiled
                 await self._run(["compileall", "-qq", *mode, str(egg)], allowed(), egg, _OWN, str(python))
 
     def too_much(self, project: str, version: str, spiders: list[SpiderInfo]) -> str | None:
-        """Why there is no room for these in the catalogue, as those of a version that is to be deployed."""
+        """Why the catalogue has no room for the spiders of a version that is to be deployed; `None` if it has."""
         but = self._eggs.listing_path(project, version)
         size = sum(len(info.model_dump_json()) for info in spiders)
         return too_much(project, size, self._contents.sizes(but))
@@ -225,19 +225,19 @@ class SpiderLists(Service):
         return self._venvs.told(project, version, self._contents.venv(contents) if contents else None)
 
     def deployed(self, project: str, version: str, listing: Listing) -> None:
-        """An egg that was examined has come to count. Raises `OSError`."""
+        """Record and publish what an examined egg contains, now that it is deployed. Raises `OSError`."""
         if listing.egg is not None:
             self._contents.keep(project, version, listing.egg, listing.venv, listing.spiders)
         self.write_catalog()
 
     def undeployed(self) -> None:
-        """Versions have been removed."""
+        """Publish that versions have been removed, and clean up after them."""
         self.write_catalog()
         self.remove_unused()
 
     def remove_unused(self) -> None:
-        """Remove what was unpacked and is no version's any more, unless a crawl uses it, or an egg is just examined:
-        then it is looked at again, a while later.
+        """Remove unpacked eggs and environments that belong to no version any more and that no crawl uses. While an
+        egg is being examined nothing is removed; the next sweep looks again.
         """
         if self._examined == 0:
             recent = time.monotonic() - KEPT_UNUSED
@@ -247,8 +247,8 @@ class SpiderLists(Service):
                 deferToThread(remove_tree, folder)
 
     async def make_known(self, project: str, version: str) -> None:
-        """Wait until the platform knows that this egg was deployed here, and runs it. Raises `RunnerError` if that
-        takes too long. A node without a tailer belongs to no platform.
+        """Wait until the platform knows that this egg was deployed here, and runs it. A node without a tailer belongs
+        to no platform, so there this returns at once. Raises `RunnerError` if it takes too long.
         """
         if not is_there(self._settings.node_dir / CLOCK):
             return
@@ -264,7 +264,7 @@ class SpiderLists(Service):
             await task.deferLater(reactor, _LOOK_AGAIN, lambda: None)
 
     def write_catalog(self) -> None:
-        """Publish what is known; nothing as long as our own project is being listed for the first time."""
+        """Publish what is known. Nothing is published until our own project was listed for the first time."""
         if self._own is not None:
             write_catalog(self._settings.node_dir, [*self._own, *self._infos_of_eggs()])
 
@@ -299,7 +299,7 @@ class SpiderLists(Service):
 
     async def _list_all(self) -> None:
         await self._try_own()
-        for project in sorted(self._eggs.list_projects()):  # none waits for what another depends on
+        for project in sorted(self._eggs.list_projects()):  # at the same time: installing dependencies can take long
             self._in_background(self._make_ready(project), f"the spiders of {project}")
 
     async def _make_ready(self, project: str) -> None:
@@ -335,7 +335,7 @@ class SpiderLists(Service):
             except (RunnerError, NodeUnfitError) as error:
                 listing = Listing(problem=str(error), reason=reason_behind(error))
             known = self._contents.get(project, version)
-            if known is not None:  # of another egg, deployed meanwhile
+            if known is not None:  # another egg was deployed meanwhile
                 return known.spiders
             if listing.problem:
                 self._contents.problems[project, version] = listing.problem, listing.reason
@@ -344,7 +344,7 @@ class SpiderLists(Service):
         return listing.spiders
 
     async def _shared(self, key: str, work: Any) -> list[SpiderInfo]:
-        """Do what `work()` returns; requests for the same `key` meanwhile share its answer."""
+        """Await what `work()` returns; requests for the same `key` that come meanwhile share the answer."""
         waiter: Deferred[list[SpiderInfo]] = Deferred()
         waiting = self._waiting.setdefault(key, [])
         waiting.append(waiter)
@@ -357,7 +357,7 @@ class SpiderLists(Service):
             waiter.callback(result)
 
     async def _list(self, project: str, version: str | None, folder: Path | None, code: ProjectCode) -> Listing:
-        """Import the project in a process that has the limits of a crawl, and is minded as one.
+        """List the project's spiders in a process that is limited and watched as a crawl is.
 
         Raises `RunnerError`.
         """
@@ -372,7 +372,7 @@ class SpiderLists(Service):
             output = await self._in_turn(partial(self._fork, forks, listing))
             with suppress(ValueError):
                 return Listing.model_validate_json(output)
-            # one that was forked of what is warm may be wrong for that alone
+            # a failure in a fork of the warm process may be due to the fork alone, so the next way is tried
             if forks is not self._launcher.warm and listing.started.called:
                 raise CommandError(listing.problem)
         output = await self._run([code.module(self._lister)], env, folder, account, code.python)
@@ -387,9 +387,9 @@ class SpiderLists(Service):
         return services.getServiceNamed("launcher")
 
     def _forks_for(self, project: str, account: Account, code: ProjectCode) -> Iterator[ForkServer]:
-        """What can have a listing forked: what has imported Scrapy, then what is small and has it started."""
+        """The processes that can fork a listing: first the one that has imported Scrapy, then the small starter."""
         warm, starter = self._launcher.warm, self._launcher.starter
-        # but for Scrapyd's start, files of our own project may be newer than what was imported
+        # after Scrapyd's start, files of our own project can be newer than what the warm process has imported
         is_fresh = self._own is None if project == OWN_PROJECT else warm is not None and warm.is_warm
         if warm is not None and warm.account is account and code.is_plain and is_fresh:
             yield warm
@@ -404,7 +404,7 @@ class SpiderLists(Service):
         return self._bounded(listing)
 
     def _bounded(self, process: Command | ForkedListing) -> Deferred[bytes]:
-        """Its result, and its end once it is at one of the limits of a crawl."""
+        """The process's result. It is killed once it exceeds one of the limits of a crawl."""
         memory, processes = self._settings.crawl_memory_limit, self._settings.crawl_max_processes
         words = {
             "timeout": (f"it took longer than {COMMAND_TIMEOUT:g} seconds", Reason.TIME_LIMIT),
@@ -428,7 +428,7 @@ class SpiderLists(Service):
         return await self._in_turn(partial(self._start, args, env, folder, account, python))
 
     async def _in_turn(self, start: Callable[[], Deferred[bytes]]) -> bytes:
-        """The result of what is started once it is its turn."""
+        """Call `start` once it is its turn, and return the result."""
         await self._turn.acquire()
         over = reactor.callLater(_LONGEST_TURN, self._turn.release)
         try:
@@ -468,8 +468,8 @@ def spider_lists(app: Any) -> SpiderLists:
 # --- `catalog.json`: every spider that this node can run, for the tailer to publish
 
 
-#: Bytes that may be said in it of all versions of one project, and of all projects. It is one file: if it could not
-#: be read, no project that is deployed here from then on could be crawled.
+#: Most bytes in the catalogue about all versions of one project, and about all projects. It is one file: if it became
+#: too large to be read, no project that is deployed here from then on could be crawled.
 MOST_OF_A_PROJECT, MOST_OF_ALL = 32 << 20, 128 << 20
 
 
@@ -481,7 +481,9 @@ def write_catalog(node_dir: Path, infos: Iterable[SpiderInfo]) -> None:
 
 
 def too_much(project: str, size: int, taken: Mapping[str, int]) -> str | None:
-    """Why so many bytes of a version of the project do not fit beside what others have `taken`; `None` if they do."""
+    """Why another `size` bytes of the project do not fit into the catalogue, `None` if they do. `taken` has the bytes
+    of each project so far.
+    """
     sizes = {**taken, project: taken.get(project, 0) + size}
     if sizes[project] > MOST_OF_A_PROJECT:
         return (
@@ -502,7 +504,7 @@ def too_much(project: str, size: int, taken: Mapping[str, int]) -> str | None:
 
 @state_change("node.tell_deployment")
 def tell_deployment(node_dir: Path, project: str, version: str) -> int:
-    """Write it down, and return its number. Raises `OSError`."""
+    """Note the deployment for the tailer, and return its number. Raises `OSError`."""
     told = read_record(node_dir / DEPLOYED, Deployments) or Deployments()
     noted = noted_deployments(node_dir)
     waiting = [one for one in told.deployments if one.number > noted]
@@ -514,6 +516,6 @@ def tell_deployment(node_dir: Path, project: str, version: str) -> int:
 
 
 def noted_deployments(node_dir: Path) -> int:
-    """The number of the last one that the tailer has reported."""
+    """The number of the last deployment that the tailer has reported."""
     noted = read_record(node_dir / NOTED, NotedDeployment)
     return noted.number if noted else 0

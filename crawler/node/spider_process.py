@@ -1,7 +1,7 @@
-"""A spider's process as Scrapyd sees it: how it is stopped, held to its limits, and accounted for.
+"""A spider's process as Scrapyd sees it: how it is stopped, held to its limits, and reported.
 
-How the process came to be (spawned, forked) is the transport's business: anything with `pid`, `usage`,
-`signalProcess` and `kill_group` will do.
+The transport knows how the process was started (spawned or forked): it is any object with `pid`, `usage`,
+`signalProcess` and `kill_group`.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ log = Logger()
 
 
 class CrawlProcess(ScrapyProcessProtocol):
-    """Stops politely once, then for good; `deferred` fires when it has ended, also if something went wrong."""
+    """A crawl that is asked once to stop, and then killed. `deferred` fires when it has ended, even after errors."""
 
     deferred: Deferred[CrawlProcess]
 
     def __init__(self, project: str, spider: str, job: str, args: Sequence[str], grace: float) -> None:
-        # Scrapyd prints `env` and `args` of its processes; there is no need to have the environment in a log
+        # without `env`, because Scrapyd logs `env` and `args` of its processes
         super().__init__(project, spider, job, env={}, args=list(args))
         self.stopped_by: str | None = None
         self._grace = grace
         self._killer: DelayedCall | None = None
 
     def stop(self, why: str, signal: str | int = "INT") -> None:
-        """Ask it to end, and see to it once the grace is over. Only the first reason counts, and only the first
-        signal is sent: a second SIGINT would make Scrapy drop what it has in hand.
+        """Ask the crawl to end, and kill it when the grace is over. Only the first reason counts, and only the first
+        signal is sent, because a second SIGINT makes Scrapy drop what it is working on.
         """
         if self.stopped_by is not None:
             return
@@ -76,15 +76,15 @@ class CrawlProcess(ScrapyProcessProtocol):
         if self._killer is not None and self._killer.active():
             self._killer.cancel()
         accounted = maybeDeferred(self.ended, status)
-        # a full disk, say: the slot must be freed all the same
+        # after an error, for example a full disk, the slot must be freed all the same
         accounted.addErrback(lambda why: log.failure("cannot account for the end of {job}", why, job=self.job))
         accounted.addBoth(lambda _: super(CrawlProcess, self).processEnded(status))
 
     def stopping(self, why: str) -> None:
-        """What there is to do before it is asked to stop."""
+        """Called before the process is asked to stop."""
 
     def ended(self, status: Failure) -> Deferred[None] | None:  # noqa: ARG002 - attempts need it
-        """What there is to do at the end, before the slot is freed."""
+        """Called at the end of the process, before the slot is freed."""
         return None
 
 
@@ -111,14 +111,14 @@ class AttemptProcess(CrawlProcess):
         self._mark = mark
         self._stall_seconds = limits.stall
         self._account = account
-        #: Whether it has removed its folder.
+        #: Whether the crawl has removed the folder of its attempt.
         self._is_removed = False
         self._limits = LimitWatch(limits, account, self.stop, self.kill, self._removed)
 
     def connectionMade(self) -> None:  # noqa: N802 - Twisted's name
         super().connectionMade()
         self._limits.start(self.pid, self._folder)
-        with suppress(OSError):  # a full disk; then it can only be found by its environment
+        with suppress(OSError):  # a full disk; then the process can only be found by its environment
             self._mark.note_pid(self.pid)
 
     def stopping(self, why: str) -> None:
@@ -132,7 +132,9 @@ class AttemptProcess(CrawlProcess):
             super().kill()
 
     def _removed(self) -> None:
-        """It runs without its mark, and nobody hears of what it finds. The tailer is to see that it is there."""
+        """Kill a crawl that has removed its folder: it has no mark any more, and what it finds is lost. The folder is
+        made again, so that the tailer sees the attempt.
+        """
         self._is_removed = True
         with suppress(OSError):
             self._folder.mkdir(mode=0o700)
@@ -152,7 +154,7 @@ class AttemptProcess(CrawlProcess):
     def _kill_rest(self, reason: BaseException | None) -> None:
         if self.transport.is_minded:
             return
-        # long after its end, its number may be that of another process (but not while its group is there)
+        # long after the end another process can have the id (but not as long as the group exists)
         if self.pid is not None and not (isinstance(reason, ProcessLostError) and is_running(self.pid)):
             self._account.kill_rest(self.pid, self._folder)
 
@@ -160,7 +162,7 @@ class AttemptProcess(CrawlProcess):
         try:
             write_exit(self._folder, self._report(reason))
         finally:
-            # not before: a free lock without a report means that nobody is going to write one
+            # only after the report: a free lock without a report means that none will be written
             self._mark.release()
 
     def _report(self, reason: BaseException | None) -> ExitReport:
@@ -190,20 +192,20 @@ class AttemptProcess(CrawlProcess):
         return without_folder(report) if self._is_removed else report
 
 
-# --- orphans: spiders that outlived the Scrapyd that had started them. It was killed, they ran on.
+# --- orphans: spiders that run on although the Scrapyd that had started them was killed
 #
-# They hold no slot here, and the tailer reports their end. But their limits must be held, and they can be cancelled:
-# the mark says which process it is, and while its lock is held that process, or its group, is certainly still there.
+# They occupy no slot, and the tailer reports their end. But their limits are enforced, and they can be cancelled: the
+# mark has the process id, and as long as its lock is held that process, or its group, still exists.
 
 #: Seconds between two looks at whether an orphan has ended.
 WATCH_INTERVAL = 0.5
-#: Seconds within which a process is there once its mark was made, and more: it may have waited in vain for a zygote
-#: to get warm, and clocks are set right at times.
+#: Most seconds between the making of a mark and the start of its process, with a margin: it may have waited in vain
+#: for a zygote to get warm, and clocks are sometimes corrected.
 SPAWN_TIME = WARM_UP + 60.0
 
 
 class Orphan:
-    """A process that is somebody else's child. `deferred` fires once it is gone."""
+    """An attempt's process that is not this Scrapyd's child. `deferred` fires once it is gone."""
 
     def __init__(
         self,
@@ -229,7 +231,7 @@ class Orphan:
     def start(self) -> None:
         self._limits.start(self._pid, self._folder)
         self._watch.start(WATCH_INTERVAL, now=False)
-        if self.stopped_by is not None:  # a second SIGINT would make Scrapy drop what it has in hand
+        if self.stopped_by is not None:  # no second SIGINT: Scrapy would drop what it is working on
             reactor.callLater(self._grace, self.kill)
 
     def stop(self, why: str, signal_id: str | int = "INT") -> None:
@@ -247,27 +249,27 @@ class Orphan:
             self._account.kill_rest(self._pid, self._folder)
 
     def _is_ours(self) -> bool:
-        """Whether the process, or at least its group, is still the attempt's. The lock could also be held by
-        something that left the group, while the number went to somebody else, who was started later.
+        """Whether the process, or at least its group, is still the attempt's. The lock could be held by a process
+        that has left the group, while the id went to another process, which was started later.
         """
         if not outbox.is_locked(self._folder):
             return False
         try:
             return psutil.Process(self._pid).create_time() < self._latest_start
         except psutil.NoSuchProcess:
-            return True  # a group keeps its number from being given away
+            return True  # the id is not given to another process as long as the group exists
 
     def _look(self) -> None:
         if not outbox.is_locked(self._folder):
             self._limits.stop()
             self._watch.stop()
-            with suppress(OSError):  # what it has left, if its minder was killed
+            with suppress(OSError):  # processes that are left if the minder was killed
                 self._account.kill_rest(None, self._folder)
             self.deferred.callback(self)
 
 
 def find_orphans(settings: NodeSettings, accounts: Accounts) -> Iterator[Orphan]:
-    """The attempts in the outbox that still run, though this Scrapyd has started nothing yet."""
+    """The attempts in the outbox that still run. To be called before this Scrapyd starts any."""
     for folder in sorted(settings.outbox.glob("*-*")):
         if (
             AttemptId.parse(folder.name) is None
@@ -288,39 +290,39 @@ def find_orphans(settings: NodeSettings, accounts: Accounts) -> Iterator[Orphan]
         )
 
 
-# --- limits of one attempt, as seen from outside of it: time, memory, log, and how long it may stand still
+# --- limits of one attempt that are checked from outside: time, memory, processes, log, files, and stalls
 
 #: Seconds between two looks at the processes and their memory.
 PROCESS_INTERVAL = 1.0
-#: Seconds for which a look serves all who ask.
+#: Seconds for which the result of one look at all processes is used.
 FRESH = 0.5
-#: Seconds between two looks at the size of the log; less, down to the minimum, when it grows quickly.
+#: Seconds between two looks at the size of the log, usually and while it grows quickly.
 LOG_INTERVAL = 0.25
 LOG_INTERVAL_MIN = 0.02
-#: Seconds between two looks at whether its folder is there.
+#: Seconds between two checks that the attempt's folder exists.
 FOLDER_INTERVAL = 1.0
-#: Seconds between two looks at how much its files take; the least while the disk has less free than so many times
-#: `AttemptLimits.free`.
+#: Seconds between two measurements of the attempt's files, usually and while the disk is nearly full: while less is
+#: free than `NEARLY_FULL` times `AttemptLimits.free`.
 FILES_INTERVAL, FILES_INTERVAL_MIN = 5.0, 0.5
 NEARLY_FULL = 4
-#: Share of it which an attempt may take however full the disk is: then it is not this one that has filled it.
+#: Share of `AttemptLimits.free` that an attempt can take however full the disk is: with less, it is not the cause.
 SPARED = 1 / 16
-#: Looks in a row that fail, because folders are moved all the time, say: then it counts as too much.
+#: After so many failed measurements in a row (folders may be moved all the time) the limit counts as exceeded.
 MOST_NOT_MEASURED = 12
-#: Share of its log limit that an attempt may go on printing while it is asked to stop; then it is killed.
+#: Share of the log limit that an attempt can exceed it by while it is asked to stop; beyond that it is killed.
 LOG_SLACK = 0.25
 
 
 class AttemptLimits(NamedTuple):
     #: Seconds from now.
     timeout: float
-    #: Bytes of everything that belongs to the attempt, its browser too; 0 is no limit.
+    #: Bytes of memory of all the attempt's processes, its browser included; 0 is no limit.
     memory: int = 0
-    #: Bytes of `crawl.log`; 0 is no limit. What logs through Python keeps within it by itself (`LogLimit`).
+    #: Bytes of `crawl.log`; 0 is no limit. Python's logging keeps within the limit by itself (`LogLimit`).
     log: int = 0
     #: Seconds in which nothing happens; 0 is no limit.
     stall: float = 0
-    #: Bytes of all that it has written, but for its own records; 0 is no limit.
+    #: Bytes of all files that the attempt has written, without its `records`; 0 is no limit.
     files: int = 0
     #: Processes at a time; 0 is no limit.
     processes: int = 0
@@ -328,13 +330,13 @@ class AttemptLimits(NamedTuple):
     entries: int = 0
     #: Bytes of its items, requests and frontier; 0 is no limit.
     records: int = 0
-    #: Bytes of free disk below which it may not have more than is left of them: twice what the node needs for new
-    #: work, so that others are not kept waiting; 0 is no limit.
+    #: If fewer bytes than this are free on the disk, the attempt must not have written more than is free. It is twice
+    #: what the node needs for new work, so that other jobs are not kept waiting; 0 is no limit.
     free: int = 0
 
 
 def limits_of(settings: NodeSettings, timeout: float) -> AttemptLimits:
-    """The node's, and the `timeout` of the attempt."""
+    """The limits of the node's settings, with the `timeout` of the attempt (seconds from now)."""
     return AttemptLimits(
         timeout,
         settings.crawl_memory_limit,
@@ -349,7 +351,7 @@ def limits_of(settings: NodeSettings, timeout: float) -> AttemptLimits:
 
 
 class Looks:
-    """Looks at all processes, in a thread: one serves all who ask for it at about the same time."""
+    """Looks at all processes in a thread. Callers that ask at about the same time share one look."""
 
     def __init__(self) -> None:
         self._taken_at = float("-inf")
@@ -375,13 +377,13 @@ class Looks:
 
 
 class LimitWatch:
-    """Calls `exceeded` with which one it is (timeout, memory, processes, log, stall, files, entries, records, disk),
-    once at most, unless it is stopped before.
+    """Calls `exceeded` once, with the name of the first limit that is exceeded (timeout, memory, processes, log,
+    stall, files, entries, records, disk).
 
     `flooding` is called if the log goes on growing after that, `removed` if the attempt's folder is gone.
     """
 
-    #: All attempts look at the same.
+    #: Shared by all attempts.
     _looks = Looks()
 
     def __init__(
@@ -399,15 +401,15 @@ class LimitWatch:
         self._removed = removed
         self._reported = False
         self._is_over = False
-        #: How often in a row nobody could say what its files take.
+        #: How many measurements of the files have failed in a row.
         self._not_measured = 0
         #: Descriptor of the log.
         self._log: int | None = None
-        #: What is going to happen, by what it is about.
+        #: The next check of each kind, by what it checks.
         self._calls: dict[str, DelayedCall] = {}
 
     def start(self, pid: int, folder: Path | None = None) -> None:
-        """Without a `folder`, of a process that has no attempt."""
+        """Begin to watch a process. Without `folder` it has no attempt, and only time, memory and processes count."""
         if self._is_over:  # it was stopped before it had begun
             return
         self._later("timeout", max(0.0, self._limits.timeout), self._report, "timeout")
@@ -418,7 +420,7 @@ class LimitWatch:
 
     def _start_in(self, folder: Path, pid: int) -> None:
         with suppress(OSError):
-            # held open: one that is deleted goes on growing
+            # kept open, because a log that is deleted can go on growing
             self._log = outbox.open_file(folder / outbox.LOG)
         if self._limits.log and self._log is not None:
             self._later("log", LOG_INTERVAL, self._look_at_log, self._log, 0)
@@ -450,7 +452,9 @@ class LimitWatch:
             self._later("processes", PROCESS_INTERVAL, self._look_at_processes, pid)
 
     def _count(self, snapshot: Snapshot, pid: int) -> Deferred[None] | None:
-        """Sharing is asked for, which is dear, only of those that might hold too much."""
+        """Check the number of processes and their memory. Shared memory is expensive to measure, so that is only done
+        if the sum of all resident bytes is above the limit.
+        """
         family = snapshot.family(pid)
         if 0 < self._limits.processes < len(family) and not self._is_over:
             self._report("processes")
@@ -508,7 +512,7 @@ class LimitWatch:
             self._report("disk")
 
     def _is_greedy(self, taken: Space, free: float) -> bool:
-        """Whether others are about to lose what they find because of it: it has more than is left for all."""
+        """Whether the attempt is the reason why the disk runs full: it has written more than is left for all."""
         total = taken.bytes + taken.records
         return free < self._limits.free and total > max(free, SPARED * self._limits.free)
 
@@ -523,14 +527,14 @@ def _not_seen(failure: Failure) -> None:
 
 
 def _free(folder: Path) -> float:
-    """Bytes of its disk; no end of them if nobody can say."""
+    """Free bytes of the folder's disk; infinite if that cannot be found out."""
     with suppress(OSError):
         return shutil.disk_usage(folder).free
     return math.inf
 
 
 def _number(folder: Path) -> int | None:
-    """Of its inode: another folder may have its name by now."""
+    """The folder's inode number, which tells it from a new folder of the same name; `None` if it is gone."""
     with suppress(OSError):
         return folder.lstat().st_ino
     return None

@@ -1,4 +1,4 @@
-"""Whether a crawl stands still, as seen from outside of it: it logs nothing, asks for nothing and finds nothing."""
+"""Detects from outside that a crawl stands still: it logs nothing, requests nothing and finds nothing."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from time import monotonic
 from gateway.contract import outbox
 from gateway.contract.log_line import LogEntry, split_entries
 
-#: Looks within the time that it may be quiet for, and seconds between two of them at most.
+#: How often a crawl is looked at within its time limit for a stall, and the most seconds between two looks.
 LOOKS = 20
 INTERVAL_MAX = 5.0
-#: Bytes of new log that are read. What writes more than this between two looks does something.
+#: Most bytes of new log that are read. A crawl that writes more than this between two looks is at work.
 READ = 64 << 10
-#: Say the same again and again, whether or not anything happens.
+#: These loggers write at regular intervals, whether or not anything happens.
 _LOG_STATS = "scrapy.extensions.logstats"
 _PERIODIC_LOG = "scrapy.extensions.periodic_log"
 
 
 class StallDetector:
-    """Is asked once every `interval` seconds. Time in which nobody asked counts for two looks at most: if all of the
-    node stood still (a virtual machine, a laptop's lid), the crawl could do nothing in that time.
+    """Counts how long a crawl has been idle; to be asked every `interval` seconds. The time between two questions
+    counts as two intervals at most: if the whole node was suspended (a virtual machine, a laptop's lid), so was the
+    crawl.
     """
 
     def __init__(self, folder: Path, log: int | None, limit: float) -> None:
@@ -52,7 +53,7 @@ class StallDetector:
 
 
 class NewLines:
-    """Whether the log that is open as `fd` tells anything new."""
+    """Finds out whether the log that is open as `fd` has anything new."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -60,13 +61,13 @@ class NewLines:
         self._in_stats = False
 
     def tell(self) -> bool:
-        """Whether more was written since the last time than what Scrapy writes by the clock."""
+        """Whether anything was written since the last call besides what Scrapy writes at regular intervals."""
         before, self._size = self._size, os.fstat(self._fd).st_size
         if self._size - before > READ:
             self._in_stats = False
             return True
         entries, _ = split_entries(os.pread(self._fd, max(0, self._size - before), before), before, final=True)
-        # each has to be looked at
+        # a list, because `_is_by_the_clock` must see every entry
         by_the_clock = [self._is_by_the_clock(entry) for entry in entries]
         return not all(by_the_clock)
 
@@ -75,6 +76,6 @@ class NewLines:
             by_the_clock, ends = self._in_stats, entry.msg == "}"
             self._in_stats = by_the_clock and not ends
             return by_the_clock
-        # its JSON is many lines; what is printed after that of the other is somebody else's
+        # the periodic log's JSON has many lines; lines that continue an entry of the stats were printed by others
         self._in_stats = entry.logger == _PERIODIC_LOG and entry.msg == "{"
         return entry.logger in {_LOG_STATS, _PERIODIC_LOG}

@@ -1,11 +1,11 @@
-"""The mark of an attempt that was started, by those who make it and by those who look.
+"""The mark of an attempt that was started: making and reading it.
 
 The `started` file is made once, and locked for as long as the spider lives. It is locked under a temporary name and
 only then linked to its own, so nobody ever sees it unlocked while the attempt runs. The launcher holds the same lock
 until the exit report is written: a process that finds the lock free and no report knows that none will be written.
 
-What the spider inherits is open for reading alone: what a mark says is believed by those who decide what becomes of
-the attempt, and of its node.
+The descriptor that the spider inherits is read-only, because the fate of the attempt, and of its node, is decided by
+what the mark says.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from gateway.clock import to_iso
 from gateway.contract import outbox
 from gateway.crash_points import state_change
 
-#: Bytes that a mark has at least.
+#: Least size of a mark in bytes.
 _SIZE = 80
-#: Above any process id.
+#: Larger than any process id.
 _PIDS = 1 << 31
 
 
@@ -41,7 +41,7 @@ class StartedMark:
     @classmethod
     @state_change("node.mark_started")
     def make(cls, folder: Path, started_at: datetime) -> Self | None:
-        """The attempt's mark, or `None` if there is one: it was launched before. Raises `OSError`."""
+        """The attempt's new mark, or `None` if it has one because it was launched before. Raises `OSError`."""
         temporary = folder / f".{outbox.STARTED}.{uuid.uuid4().hex}"
         writer = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         mark = cls(-1, writer, started_at)
@@ -61,11 +61,11 @@ class StartedMark:
 
     @state_change("node.note_pid")
     def note_pid(self, pid: int) -> None:
-        """Say who holds the lock, so that the spider can be reached after Scrapyd was killed."""
+        """Note which process holds the lock, so that the spider can be found after Scrapyd was killed."""
         self._write(pid)
 
     def release(self) -> None:
-        """Let go, if that was not done. The lock is free once the spider's own copy is gone too."""
+        """Close the descriptors, if they are open. The lock is free once the spider's own copy is closed, too."""
         for fd in {self.fd, self.writer} - {-1}:
             os.close(fd)
         self.fd = self.writer = -1
@@ -76,13 +76,13 @@ class StartedMark:
 
 @state_change("node.note_fork")
 def note_own_pid(fd: int) -> None:
-    """A forked spider says itself that there is a process: Scrapyd, which had it forked, may be gone by then."""
+    """Note this process in the mark. A forked spider does it itself, because Scrapyd may be gone by then."""
     _write_mark(fd, json.loads(os.pread(fd, _SIZE, 0))["started_at"], os.getpid())
 
 
 def read_mark(folder: Path) -> tuple[int | None, datetime | None]:
-    """Process id and start as the mark tells them; `None` where it does not. Without a user of its own, a project
-    can put anything there.
+    """Process id and start according to the mark; `None` where it has no valid value. A project without a user of its
+    own can write anything there.
     """
     with suppress(OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
         content: dict[str, Any] = json.loads(outbox.read_file(folder / outbox.STARTED))
@@ -93,7 +93,7 @@ def read_mark(folder: Path) -> tuple[int | None, datetime | None]:
 
 
 def _locked(path: Path, writer: int) -> int:
-    """A descriptor of the file that holds its lock: one for reading alone, where such a one can. Raises `OSError`."""
+    """A descriptor that holds the file's lock: a read-only one, or `writer` where those cannot. Raises `OSError`."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -101,12 +101,12 @@ def _locked(path: Path, writer: int) -> int:
         os.close(fd)
         if error.errno != errno.EBADF:
             raise
-        # NFS
+        # NFS locks only descriptors that are open for writing
         fcntl.flock(writer, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return writer
     return fd
 
 
 def _write_mark(fd: int, started_at: str, pid: int | None) -> None:
-    # the later text is never the shorter one, so there is nothing to cut off
+    # texts are padded and never get shorter, so nothing of an earlier one is left behind
     os.pwrite(fd, json.dumps({"started_at": started_at, "pid": pid}).encode().ljust(_SIZE), 0)

@@ -1,12 +1,13 @@
-"""Eggs lie unpacked: `python -m crawler.node.unpacking <egg> <folder> <bytes to keep free>` puts one there, in a
-process of its own.
+"""`python -m crawler.node.unpacking <egg> <folder> <bytes to keep free>` unpacks an egg into the folder of all
+contents.
 
-Each content has a folder of its own, `<SHA-256>-<Python>/<Name>-<version>.egg`. Unpacked, namespace packages, data
-beside the modules and C extensions work as if they were installed; under that name Python finds the egg's metadata.
-Scrapyd's user owns it all, and nobody else may write there. Other users may only pass through the folder of all
-contents, so they reach no content whose hash they do not know.
+Each content has a folder of its own, `<SHA-256>-<Python>/<Name>-<version>.egg`. Namespace packages, data beside the
+modules and C extensions work in an unpacked egg as if they were installed. Python finds the egg's metadata by that
+name. Scrapyd's user owns it all, and nobody else can write there. Other users can pass through the folder of all
+contents but not list it, so they reach no content whose hash they do not know.
 
-An egg is hostile: names may lead elsewhere, and a small file may become a large one. Nothing of it is executed here.
+An egg may be hostile: names in it can lead elsewhere, and a small file can become a large one. Nothing of it is
+executed here.
 """
 
 from __future__ import annotations
@@ -41,17 +42,17 @@ from gateway.contract.outbox import CODE, FULL, HostileFileError, is_locked, rea
 from gateway.contract.reasons import Reason
 from gateway.crash_points import state_change
 
-#: Beside the folder of the eggs: that of their contents.
+#: Name of the folder of all contents, beside the folder of the eggs.
 UNPACKED = "unpacked"
-#: Beginnings of the names of folders that are not complete yet, and of those that are being removed.
+#: Prefixes of folders that are not complete yet, and of those that are being removed.
 _INCOMING, _REMOVED = ".incoming-", ".removed-"
-#: Bytes of what is written down of an attempt's code.
+#: Most bytes of the file in an attempt's folder that names the code it runs.
 _MOST_NOTED = 64 << 10
 
 
 def prepare(folder: Path, *, shared: bool = False) -> None:
-    """Make the folder of all contents, and remove what a killed process has left there. Other users can get to what
-    they are told of if it is `shared`. Raises `OSError`.
+    """Make the folder of all contents, and remove what a killed process has left there. If it is `shared`, other
+    users can reach contents whose path they know. Raises `OSError`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o711 if shared else 0o700)
@@ -63,27 +64,27 @@ def prepare(folder: Path, *, shared: bool = False) -> None:
 
 
 class Holds:
-    """The unpacked eggs, and the virtual environments, that are in use though they may be no version's any more.
+    """The unpacked eggs and virtual environments that crawls use, even if they belong to no version any more.
 
-    There is no lock on them: whoever may run an egg may open its folder, and could hold a lock of it. Scrapyd, which
-    alone removes them, knows what it has started, and writes it down in the attempt's folder for a Scrapyd after it.
+    They are not locked, because a project that can run an egg can open its folder, and could hold the lock for ever.
+    Only Scrapyd removes them. It knows what it has started, and notes it in the attempt's folder for its successor.
     """
 
     def __init__(self) -> None:
         self._held: Counter[Path] = Counter()
-        #: What another Scrapyd has started, by the folder of the attempt that still runs.
+        #: What is used by attempts that a former Scrapyd has left running, by the attempt's folder.
         self._left: dict[Path, list[Path]] = {}
 
     def find_left(self, outbox: Path) -> None:
-        """What another Scrapyd has left running."""
+        """Find what is used by attempts that a former Scrapyd has left running."""
         for record in outbox.glob(f"*/{CODE}"):
             if is_locked(record.parent):
                 self._left[record.parent] = _paths_in(record)
 
     @contextmanager
     def hold(self, code: ProjectCode, folder: Path | None = None) -> Iterator[None]:
-        """Have it kept in here, and while the attempt in `folder` runs. Raises `FileNotFoundError` if it is gone, and
-        `OSError`.
+        """Keep the code from being removed within this context, and as long as the attempt in `folder` runs. Raises
+        `FileNotFoundError` if it is gone, and `OSError`.
         """
         paths = [path for path in (code.egg, code.venv) if path is not None]
         for path in paths:
@@ -114,7 +115,7 @@ def _paths_in(record: Path) -> list[Path]:
 
 
 def take_away(folder: Path, used: Iterable[Path]) -> Iterator[Path]:
-    """Rename all contents in `folder` that have none of the eggs `used`; what is to be removed, by `remove_tree`."""
+    """Rename all contents in `folder` except those that are `used`; yields the folders that are to be removed."""
     kept = {egg.parent.name for egg in used}
     for content in sorted(folder.iterdir()):
         if content.name not in kept and not content.name.startswith("."):
@@ -129,23 +130,23 @@ def _take_away(content: Path) -> Path:
 
 # --- unpacking: whole or not at all
 
-#: Files and folders; bytes when unpacked; folders within one another; characters of a name.
+#: Limits of an egg: files and folders, bytes when unpacked, depth of folders, bytes of a name.
 MOST_ENTRIES, MOST_BYTES, _DEEPEST, _LONGEST_NAME = 100_000, 1 << 30, 32, 200
 _PIECE = 1 << 18
-#: What a file of an egg may be compressed with: Python bounds the memory that it takes to unpack these.
+#: Allowed compression methods: those that Python unpacks with a bounded amount of memory.
 _METHODS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 _METADATA, _MOST_METADATA = "EGG-INFO/PKG-INFO", 1 << 20
-#: Seconds after which the rest is not compiled: Python does that when it is imported.
+#: Seconds after which the remaining modules are not compiled: Python does that when they are imported.
 _COMPILE = 30.0
 
 
 def place(egg: Path, folder: Path, *, keep_free: int = 0) -> Path:
-    """The unpacked egg, in the folder of all contents. Raises `EggError` for one that cannot be unpacked, and
-    `OSError`, also if less than `keep_free` bytes of the disk would be left.
+    """Unpack the egg below `folder`, if it is not there yet, and return its path. Raises `EggError` if it cannot be
+    unpacked, and `OSError`, also if less than `keep_free` bytes of the disk would be left.
     """
     with egg.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-        # the byte code in it is this Python's
+        # the byte code in it fits this Python only
         content = folder / f"{digest}-{sys.implementation.cache_tag}"
         if not content.exists():
             _place(file, content, keep_free)
@@ -194,7 +195,7 @@ def unpack(file: BinaryIO, folder: Path, keep_free: int = 0) -> None:
 
 
 def _parts(member: zipfile.ZipInfo) -> tuple[str, ...]:
-    """Where in the folder it belongs. Raises `EggError` for a place outside, and for what is no file or folder."""
+    """The member's path in the folder. Raises `EggError` if that leads outside, or it is no file or folder."""
     name = member.filename
     kind = stat.S_IFMT(member.external_attr >> 16)
     if kind not in {0, stat.S_IFREG, stat.S_IFDIR}:
@@ -223,7 +224,9 @@ def _check_number(every: Iterable[tuple[str, ...]]) -> None:
 
 
 def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path, room: int, free: int) -> int:
-    """The number of bytes, which the egg may lie about."""
+    """Unpack one member, and return its size, which is counted because the egg's own numbers can be wrong. At most
+    `room` bytes are allowed in the egg and `free` bytes on the disk.
+    """
     if member.is_dir():
         target.mkdir(parents=True, exist_ok=True)
         return 0
@@ -254,17 +257,19 @@ def _relative(name: str | None, folder: Path) -> str:
 
 
 def _compile(folder: Path) -> None:
-    """Write byte code: whoever runs the egg may not. What cannot be compiled is said when it is imported."""
+    """Write byte code, because those who run the egg cannot write it. Modules that cannot be compiled are reported
+    when they are imported.
+    """
     end = time.monotonic() + _COMPILE
     for module in folder.rglob("*.py"):
         if time.monotonic() > end:
             return
-        # the sources never change, so nobody has to look whether they have
+        # the sources never change, so Python need not check them
         compile_file(module, quiet=2, force=True, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
 
 
 def _name_of(folder: Path) -> str:
-    """Under another name, or another ending, the metadata is not found."""
+    """The name that the egg's folder must have for Python to find its metadata."""
     try:
         metadata = HeaderParser().parsestr(read_file(folder / _METADATA, _MOST_METADATA).decode("utf-8", "replace"))
     except (OSError, HostileFileError):
@@ -275,16 +280,16 @@ def _name_of(folder: Path) -> str:
 
 # --- the process
 
-#: Bytes of memory, and seconds of CPU and in all, that unpacking may take.
+#: Most bytes of memory, seconds of CPU, and seconds in all that unpacking takes.
 _MEMORY, _CPU, _LONGEST = 2 << 30, 55, 90
 
 
 def main() -> None:
     os.umask(0o022)
-    warnings.simplefilter("ignore")  # the compiler's, of other people's code
+    warnings.simplefilter("ignore")  # the compiler warns about other people's code
     signal.alarm(_LONGEST)
     for limit, most in ((resource.RLIMIT_AS, _MEMORY), (resource.RLIMIT_CPU, _CPU), (resource.RLIMIT_CORE, 0)):
-        with suppress(ValueError, OSError):  # there is a lower one, or the system knows none
+        with suppress(ValueError, OSError):  # the limit is lower already, or the system lacks it
             resource.setrlimit(limit, (most, most))
     try:
         egg, folder, keep_free = sys.argv[1:]

@@ -47,24 +47,24 @@ log = Logger()
 _BUILDER = "crawler.node.building"
 #: Seconds for which a deployment waits for a build, which goes on after that.
 WAIT = 60.0
-#: Builds at the same time: each compiles on two processors.
+#: Most builds at the same time: each compiles on two processors.
 _AT_ONCE = 2
-#: Seconds for which one is kept that no version uses (yet): its deployment may have waited in vain.
+#: Seconds for which an environment is kept that no version uses (yet): a deployment may have given up waiting for it.
 KEPT_UNUSED = 900.0
-#: Builds of which it is remembered how they have gone.
+#: How many builds are remembered with their result.
 _REMEMBERED = 200
-#: Seconds for which the end of a build is kept for somebody who deploys again, because nobody waited for it.
+#: Seconds for which the result of a build that nobody waited for is kept, for somebody who deploys again.
 _UNTOLD = 600.0
 _MOST_LOG = 1 << 20
 
 
 def requirements_of(egg: Path) -> Path | None:
-    """What an unpacked egg says that it depends on."""
+    """The file in an unpacked egg that lists what it depends on, if there is one."""
     return next((egg / name for name in (REQUIREMENTS, REQUIREMENTS_ON_TOP) if (egg / name).is_file()), None)
 
 
 class Build:
-    """One build, for which any number may wait."""
+    """One build, whose result any number of callers can wait for."""
 
     def __init__(self) -> None:
         self.answer: BuildAnswer | None = None
@@ -97,7 +97,7 @@ class Build:
         self._waiting.clear()
 
     async def wait(self, seconds: float | None) -> BuildAnswer:
-        """Raises `InstallingError` if it takes longer."""
+        """The result of the build. Raises `InstallingError` if it takes longer than `seconds`."""
         if self.answer is not None:
             return self.answer
         waiter: Deferred[BuildAnswer] = Deferred()
@@ -120,18 +120,18 @@ class Venvs:
         self._settings = settings
         self._folder = folder
         self._turn = DeferredSemaphore(_AT_ONCE)
-        #: By what is asked for: those that have not ended.
+        #: Builds that have not ended, by the requirements they were asked for.
         self._going_on: dict[bytes, Build] = {}
-        #: By what is asked for: those that have ended, and nobody was told how.
+        #: Builds that have ended without anybody having been told the result, by the same key.
         self._untold: dict[bytes, Build] = {}
-        #: By project and version, in the order of their beginning.
+        #: The latest build of each project and version, in the order in which they were asked for.
         self._of: dict[tuple[str, str], Build] = {}
         self._commands: set[Command] = set()
-        #: Then no build begins that waits for its turn.
+        #: If set, no build that waits for its turn begins any more.
         self._is_stopped = False
 
     def start(self) -> None:
-        """Raises `OSError`."""
+        """Prepare the folder, with links to our own packages. Raises `OSError`."""
         shared = bool(self._settings.user_range)
         prepare(self._folder, shared=shared)
         runtime = self._folder / RUNTIME
@@ -151,8 +151,8 @@ class Venvs:
     async def build(
         self, requirements: Path, project: str, version: str, *, fresh: bool, within: float | None
     ) -> BuildAnswer:
-        """Have installed what they say, or find it installed. Raises `NodeUnfitError`, also if that takes longer than
-        `within` seconds, and `OSError`.
+        """Install the requirements, or find them installed. Raises `OSError`, and `NodeUnfitError` if this node
+        cannot do it or it takes longer than `within` seconds.
         """
         content = read_file(requirements, MAX_REQUIREMENTS)
         asked = b"%d" % fresh + content
@@ -170,7 +170,7 @@ class Venvs:
         return answer
 
     def _told_now(self, asked: bytes) -> Build | None:
-        """One that ended lately, and whose answer somebody comes for now."""
+        """A build that has ended lately, and whose result was not told to anybody so far."""
         build = self._untold.pop(asked, None)
         if build is None or build.answer is None or build.untold_since is None:
             return None
@@ -183,7 +183,7 @@ class Venvs:
         self._of.pop((project, version), None)
 
     def told(self, project: str, version: str, venv: Path | None) -> dict[str, Any]:
-        """How the installation for this version has gone; it runs in `venv`, if it has one."""
+        """How the installation for this version has gone. `venv` is the environment in which it runs, if any."""
         build = self._of.get((project, version))
         if build is not None and (build.answer is None or build.answer.venv is None or venv is None):
             answer = build.answer or BuildAnswer()
@@ -196,24 +196,24 @@ class Venvs:
         return {"state": "ready", "log": _log_of(venv), "message": None, "packages": sorted(_packages(venv))}
 
     def remove_unused(self, used: Iterable[Path]) -> Iterator[Path]:
-        """Take away what no version uses any more; what is to be removed."""
+        """Take away the environments that no version uses any more; yields the folders that are to be removed."""
         recent = time.time() - KEPT_UNUSED
         with suppress(OSError):
             young = [path / "venv" for path in self._folder.iterdir() if path.lstat().st_mtime > recent]
             yield from take_away(self._folder, [*used, *young])
 
     async def _build(self, build: Build, content: bytes, asked: bytes, *, fresh: bool) -> None:
-        # a file of its own: the egg may be removed before its turn comes
+        # a copy of the file: the egg may be removed before the build's turn comes
         requirements = self._folder / f"{INCOMING}{uuid4().hex}.txt"
         try:
             requirements.touch(mode=0o600)  # a URL in it may have a password
             requirements.write_bytes(content)
             answer = await self._turn.run(self._run, build, requirements, fresh)
-        except RunnerError as error:  # its words are the log
+        except RunnerError as error:  # its message is in the log already
             answer = BuildAnswer(unfit="the installation was interrupted", reason=reason_behind(error))
         except (OSError, ValueError) as error:
             answer = BuildAnswer(unfit=str(error))
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
+        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must get an answer
             log.failure("cannot install what a project depends on")
             answer = BuildAnswer(unfit=f"{type(error).__name__}: {error}")
         finally:
@@ -233,7 +233,7 @@ class Venvs:
             raise CommandError("Scrapyd is shut down", Reason.NODE_SHUT_DOWN)
         plan = self._plan(requirements, fresh=fresh)
         env = {name: os.environ[name] for name in (*PASSED_ON, "LANG", OF_TESTS) if name in os.environ}
-        # its own limit comes first, and says more
+        # the builder's own time limit comes first, and its message says more
         seconds = self._settings.project_build_seconds + 30
         env = {**env, PLAN: plan.model_dump_json()}
         command = Command.start([_BUILDER], env, seconds=seconds)

@@ -1,4 +1,4 @@
-"""Scrapyd's console and services, and who may talk to them."""
+"""Scrapyd's console and web services, and the checks of who may use them."""
 
 # mypy: allow-untyped-calls
 # Twisted is typed in parts only.
@@ -32,8 +32,8 @@ _CORS = (b"Access-Control-Allow-Origin", b"Access-Control-Allow-Methods", b"Acce
 
 
 class Root(website.Root):
-    """Scrapyd's pages, as they are. Scrapyd asks for the password before this; Host and Origin are looked at here, at
-    the one place that every request passes.
+    """Scrapyd's pages, unchanged. Scrapyd checks the password before; Host and Origin are checked here, because every
+    request passes through here.
     """
 
     def __init__(self, config: NodeConfig, app: Any) -> None:
@@ -85,7 +85,7 @@ class RefusedResource(Resource):
 
 
 class Logs(website.File):
-    """The logs' folder. A log may vanish at any time; Scrapyd's listing fails on a link that leads nowhere.
+    """The folder of logs, without those that are gone: a log can vanish at any time, and Scrapyd fails on dead links.
 
     The log of an attempt is a link to a file in its folder. Any other link was put there by a spider.
     """
@@ -115,26 +115,26 @@ class Logs(website.File):
         return [name for name in super().listNames() if self.child(name).exists()]
 
     def _attempt_log(self, link: Path) -> Path | None:
-        """The log that the launcher's link leads to; `None` for everything else, links of other people included."""
+        """The log that a link of the launcher leads to; `None` for everything else, including links by others."""
         attempt = AttemptId.parse(link.stem)
         log = attempt_dir(self._outbox, attempt) / LOG if attempt else None
         return log if log and link.is_symlink() and link.readlink() == log else None
 
 
-# --- requests with bodies, which may be large: an egg is never in memory as a whole
+# --- requests with bodies, which can be large: an egg is never in memory as a whole
 
-#: Bytes of an upload with all that is around the egg, of any other request, and of a form's fields together.
+#: Most bytes of an upload (the egg and the form around it), of any other request, and of all fields of a form.
 MOST_UPLOAD, MOST_BODY, _MOST_FIELDS = 256 << 20, 16 << 20, 64 << 10
 _MOST_IN_MEMORY = 100_000
 _PIECE = 1 << 18
 _TAKES_EGGS = b"/addversion.json"
-#: Says that Scrapyd answers, to anybody, before any other question: what looks after it has no password.
+#: Path that is answered without a password and before all checks: health checks have no password.
 LIVE = b"/live"
 
 
 class NodeRequest(Request):
-    """Twisted would read a form with an egg as a whole, and make several copies of it. Here it stays the file that it
-    was received into, in `folder`: see `Form`.
+    """A request whose form with an egg stays in the file, in `folder`, into which it was received (see `Form`).
+    Twisted would read the form into memory and copy it several times.
     """
 
     #: The Content-Type of a form with an egg.
@@ -147,7 +147,7 @@ class NodeRequest(Request):
         self._folder = folder
 
     def gotLength(self, length: int | None) -> None:  # noqa: N802 - Twisted's name
-        """Twisted would take `/tmp`, which may be memory, and full of what spiders have left there."""
+        """Keep large bodies in `folder`: Twisted would use `/tmp`, which can be in memory, or full of other files."""
         if length is not None and length < _MOST_IN_MEMORY:
             self.content = BytesIO()
         else:
@@ -194,7 +194,7 @@ class Form:
         self._part: bytearray | None = None
 
     def field(self, name: str, default: str | None = None) -> str:
-        """Raises Scrapyd's error for one that is missing and has no default."""
+        """The field's value. Raises Scrapyd's error if the field is missing and has no default."""
         if name not in self._fields:
             if default is not None:
                 return default
@@ -202,7 +202,7 @@ class Form:
         return self._fields[name].decode("utf-8", "replace")
 
     def read(self, request: NodeRequest, file: IO[bytes]) -> None:
-        """Write the form's file to `file`. Raises Scrapyd's error for what is no form, and `OSError`."""
+        """Write the form's file to `file`. Raises Scrapyd's error if the body is not a form, and `OSError`."""
         _, options = parse_options_header(request.form_type)
         self._file = file
         callbacks: MultipartCallbacks = {
@@ -248,11 +248,11 @@ class Form:
         self._part += data[start:end]
 
 
-# --- authentication: who may talk to this node's Scrapyd, besides knowing the password
+# --- what a request needs besides the password: it must be addressed to this node, and not come from another's page
 #
-# A browser hands over a saved password for any page that asks it to, and a name can be made to resolve to 127.0.0.1
-# after the page was loaded (DNS rebinding). So a request must be addressed to a name that is the node's own, and if a
-# page sent it, that page must be the node's own.
+# A browser sends a saved password on behalf of any page that asks for it, and an attacker can make a name resolve to
+# 127.0.0.1 after the page was loaded (DNS rebinding). So the Host must be a name of this node, and if a page sent the
+# request, it must be a page of this node.
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -280,7 +280,7 @@ class OriginGuard(NamedTuple):
 
 
 def origin_guard(bind_address: str, node_url: str) -> OriginGuard:
-    """That of a node that listens on `bind_address` and is known to others as `node_url`."""
+    """The guard of a node that listens on `bind_address` and is known to others as `node_url`."""
     url = urlsplit(node_url)
     names = {bind_address.lower().strip("[]"), (url.hostname or "").lower()}
     return OriginGuard(frozenset(name for name in names if name and not _is_wildcard(name)), _text(url))

@@ -1,4 +1,4 @@
-"""Scrapyd's web services where ours differ: scheduling, cancelling, listing, deploying."""
+"""The web services in which this node differs from Scrapyd: scheduling, cancelling, listing, deploying."""
 
 # mypy: allow-untyped-calls
 # Twisted is typed in parts only.
@@ -45,15 +45,15 @@ from gateway.errors import DiscoveryBotError, InvalidRequestError
 
 log = Logger()
 
-#: Ids of jobs that are not ours. They become file names.
+#: Valid ids of jobs that are not the platform's. They become file names.
 _JOB_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
-#: Bytes; Linux takes no longer command-line argument, and the job would vanish.
+#: Bytes of a command-line argument. Linux limits its length, and a job with a longer one would vanish.
 _MAX_ARGUMENT = 100_000
 _VARIABLES = TypeAdapter(dict[str, str])
 
 
 class RefusalError(error.Error):
-    """Scrapyd's way of saying no."""
+    """A refusal in the form in which Scrapyd answers with an error."""
 
     def __init__(self, message: str, reason: Reason | None) -> None:
         super().__init__(code=http.OK, message=message.encode())
@@ -61,12 +61,12 @@ class RefusalError(error.Error):
 
 
 def refuse(message: str, reason: Reason | None = None) -> NoReturn:
-    """`reason` says the same as a code."""
+    """Answer with an error; `reason` is its code. Raises `RefusalError`."""
     raise RefusalError(message, reason)
 
 
 class AsyncService(webservice.WsResource):
-    """A service that may wait for something while others are served."""
+    """A service that can wait for something while other requests are served."""
 
     #: The one method it answers to.
     method = "POST"
@@ -90,7 +90,7 @@ class AsyncService(webservice.WsResource):
         return NOT_DONE_YET
 
     async def _answer(self, request: NodeRequest) -> dict[str, Any]:
-        return await self.answer(request)  # what Scrapyd's `param` raises, it raises before there is a coroutine
+        return await self.answer(request)  # in a coroutine, because Scrapyd's `param` raises before there is one
 
     def _failed(self, failure: Failure) -> dict[str, Any]:
         problem = failure.value
@@ -176,13 +176,13 @@ class Schedule(AsyncService):
         try:
             known = await spider_lists(self.root.app).has(project, queued.version, queued.spider)
         except RunnerError:
-            known = True  # the project is broken: its own log is where that is said best
+            known = True  # the project is broken, and the log of its crawl says best why
         if not known:
             refuse(f"spider '{queued.spider}' not found", Reason.SPIDER_MISSING)
         self._intake().take(attempt, project, spec, queued, env)
 
     def _require_instance(self, spec: NodeSpec) -> None:
-        """What is meant for another machine of this name may be there already. Raises `NodeUnfitError`."""
+        """Refuse an attempt for another machine of this name: it may run there already. Raises `NodeUnfitError`."""
         with suppress(OSError):
             if spec.instance not in {None, outbox.instance_of(self.root.launcher.settings.node_dir)}:
                 raise NodeUnfitError("it is meant for another machine that has, or had, this node's name")
@@ -205,7 +205,9 @@ class Schedule(AsyncService):
 
 
 class Cancel(AsyncService):
-    """`cancel.json`: pending, running, or left running by a Scrapyd that was killed. Asked politely, then killed."""
+    """`cancel.json`: cancels a job that is pending, running, or left running by a Scrapyd that was killed. A running
+    job is asked to stop first, and killed if it does not.
+    """
 
     @param("project")
     @param("job")
@@ -227,8 +229,8 @@ class Cancel(AsyncService):
 
 
 class Withdraw(webservice.WsResource):
-    """`withdraw.json`: whether an attempt was taken. One that was not never is, however late its order arrives: so a
-    platform that got no answer to its order knows whether another node may have the job.
+    """`withdraw.json`: whether this node has taken an attempt. If it has not, it never will, even if the order
+    arrives later. So a platform that got no answer to its order learns whether another node can have the job.
     """
 
     @param("project")
@@ -254,7 +256,7 @@ class ListSpiders(AsyncService):
 
 
 class Dependencies(AsyncService):
-    """`dependencies.json`: how the installation of what a version depends on has gone, be it refused."""
+    """`dependencies.json`: how the installation of a version's dependencies has gone, also if the egg was refused."""
 
     method = "GET"
 
@@ -291,8 +293,8 @@ def _stop_reason(text: str) -> StopReason:
 
 
 class AddVersion(AsyncService):
-    """`addversion.json`: an egg is looked at before it counts, and refused if it could not be run. Once it has
-    answered, the next crawl that is asked for anywhere runs this version.
+    """`addversion.json`: an egg is examined before it is stored, and refused if it could not be run. After the
+    answer, the next crawl that is asked for on any node runs this version.
     """
 
     async def answer(self, request: NodeRequest) -> dict[str, Any]:
@@ -359,7 +361,7 @@ class DeleteVersion(webservice.DeleteVersion):
 
 
 def _seconds(text: str) -> float:
-    """For which a deployment waits until what it depends on is installed."""
+    """The seconds for which a deployment waits until its dependencies are installed."""
     try:
         return min(max(float(text), 0.0), WAIT) if text else WAIT
     except ValueError:
@@ -421,7 +423,9 @@ def parse_spec(text: str | None, attempt: AttemptId, project: str, spider: str) 
 
 
 def parse_variables(text: str | None, spec: NodeSpec) -> dict[str, str]:
-    """The variables that the spec says it has. Raises `InvalidRequestError` that quotes no value."""
+    """The job's variables, which must be there if, and only if, the spec says so. Raises `InvalidRequestError`, whose
+    message quotes no value.
+    """
     variables = _variables_in(text) if text else {}
     if bool(variables) != spec.has_env:
         raise InvalidRequestError("env", "does not fit spec.has_env")
@@ -440,8 +444,8 @@ def _variables_in(text: str) -> dict[str, str]:
 
 
 class Intake:
-    """The one way by which attempts enter the queue. However often one is posted, it is queued once at a time,
-    and once it has been launched, never again.
+    """The only way by which attempts enter the queue. However often an attempt is posted, it is in the queue at most
+    once, and after its launch it is never queued again.
     """
 
     def __init__(self, launcher: NodeLauncher, queues: dict[str, SqliteSpiderQueue]) -> None:
@@ -453,7 +457,9 @@ class Intake:
         self._min_free_inodes = launcher.settings.node_min_free_inodes
 
     def take(self, attempt: AttemptId, project: str, spec: NodeSpec, queued: Queued, env: dict[str, str]) -> None:
-        """Queue the attempt unless it was. Raises `NodeUnfitError` if it is too late for it, or no room."""
+        """Queue the attempt unless it is queued already, or has run. Raises `NodeUnfitError` if it is stale or the
+        disk is nearly full.
+        """
         folder = outbox.attempt_dir(self._outbox, attempt)
         if outbox.is_there(folder / outbox.STARTED) or outbox.is_there(folder / outbox.EXIT):
             return
@@ -476,19 +482,19 @@ class Intake:
             raise NodeUnfitError(more, Reason.DISK_FULL)
 
     def withdraw(self, project: str, job: str, why: StopReason = "cancel") -> bool:
-        """Take a job out of the queue; whether it was there. One of our attempts will not be launched any more."""
+        """Take a job out of the queue; return whether it was there. An attempt cannot be launched after that."""
         pending = bool(_remove(self._queues[project], job))
         self._environments.pop(job, None)
         attempt = AttemptId.parse(job)
         if attempt is not None and not outbox.is_there(outbox.attempt_dir(self._outbox, attempt) / outbox.STARTED):
             try:
                 self._bar(attempt, why)
-            except OSError:  # a full disk; it is out of the queue
+            except OSError:  # the disk may be full; the job is out of the queue anyway
                 log.failure("cannot write down that {job} was withdrawn", job=job)
         return pending
 
     def was_taken(self, project: str, attempt: AttemptId) -> bool:
-        """Whether it was. From now on it is not, if it was not: it has its mark. Raises `OSError`."""
+        """Whether the attempt was taken. If not, its mark is made, so that it never can be. Raises `OSError`."""
         folder = outbox.attempt_dir(self._outbox, attempt)
         if outbox.is_there(folder / outbox.SPEC):
             return True
@@ -512,10 +518,10 @@ class Intake:
 
 @state_change("node.write_spec")
 def _write_spec(folder: Path, spec: NodeSpec, account: Account) -> None:
-    if folder.is_symlink():  # an earlier attempt of the job has put it there
+    if folder.is_symlink():  # the crawl of an earlier attempt has put it there
         folder.unlink()
     account.make_folder(folder)
-    # there are secrets in it; a folder of another user is closed to all others
+    # the spec has secrets; if the project has a user of its own, the folder itself is closed to others
     mode = 0o600 if account.uid is None else 0o644
     outbox.write_atomically(folder / outbox.SPEC, spec.model_dump_json(exclude_none=True).encode(), mode=mode)
 

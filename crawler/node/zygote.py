@@ -1,9 +1,9 @@
 """The warm process that crawls are forked from: `python -m crawler.node.zygote [<runner module>]`.
 
-It has imported the runner and, by the runner's `preload()`, all that a crawl will need; it has no reactor and one
-thread, or it does not begin. Scrapyd is at the other end of the socket that is its stdin. For each request it forks
-a child, which runs the runner's `main()`, and tells its process id and later how it ended. When the socket ends, so
-does the zygote; its children run on.
+It has imported the runner and, by the runner's `preload()`, all that a crawl needs. It must have no reactor and only
+one thread, or it does not start. Its stdin is a socket, with Scrapyd at the other end. For each request it forks a
+child, which runs the runner's `main()`, and reports the child's process id and later how it ended. When the socket
+ends, so does the zygote; its children run on.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from gateway.process import (
 
 #: `ru_maxrss` counts KiB on Linux and bytes on macOS.
 MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
-#: Says in a crawl's environment from which descriptor it reads its variables.
+#: Variable with the number of the descriptor from which a crawl reads its project's variables.
 VARIABLES_FD = "DISCOVERYBOT_ENV_FD"
-#: What may be sent to a child before it has its own handlers for it.
+#: Signals that are blocked while forking: a child might get one before it has its own handlers.
 _HELD_BACK = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 
 
@@ -55,7 +55,7 @@ class SpiderZygote:
     def __init__(self, channel: ForkChannel, main: Callable[[], object]) -> None:
         self._channel = channel
         self._main = main
-        #: Ids of requests, by the process id of what minds its process (`gateway.process`).
+        #: Ids of requests, by the process id of the minder that was forked for each (`gateway.process`).
         self._children: dict[int, int] = {}
         self._woken, self._wake = os.pipe()
 
@@ -76,7 +76,7 @@ class SpiderZygote:
                     self._fork(request)
 
     def _fork(self, request: ForkRequest) -> None:
-        if self._channel.is_deserted():  # nobody would hold it to its limits
+        if self._channel.is_deserted():  # Scrapyd is gone: nobody would enforce the child's limits
             request.close()
             return
         signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
@@ -93,11 +93,11 @@ class SpiderZygote:
 
     @state_change("node.fork")
     def _divide(self, request: ForkRequest) -> tuple[int, int]:
-        """As `fork_minded`. Raises `OSError`."""
+        """Fork a crawl, and return what `fork_minded` does. Raises `OSError`."""
         return fork_minded(lambda: become(request, self._channel, self._main))
 
     def _divide_for_listing(self, request: ForkRequest) -> tuple[int, int]:
-        """As `_divide`. It changes no state."""
+        """As `_divide`, for a listing, which changes no state."""
         return fork_minded(lambda: run_and_end(lambda: _list(request, self._channel, self._main)))
 
     def _reap(self) -> None:
@@ -107,7 +107,7 @@ class SpiderZygote:
                 if not pid:
                     break
                 if os.WIFSTOPPED(status):
-                    # a minder, by a project with our own user: it is to hear of its spider's end
+                    # a project with our own user has stopped a minder, which must notice its spider's end
                     os.kill(pid, signal.SIGCONT)
                     continue
                 self._end_strays()
@@ -117,14 +117,16 @@ class SpiderZygote:
                     self._channel.send(id=request, status=status, cpu=cpu, memory=memory)
 
     def _end_strays(self) -> None:
-        """What we have not forked became our child because its minder was killed: it is nobody's any more."""
+        """Kill children that we have not forked: they became ours because their minder was killed."""
         for stray in (own_children() if CAN_MIND else set()) - self._children.keys():
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(stray, signal.SIGKILL)
 
 
 def check_forkable() -> None:
-    """Raises `NotForkableError`: a reactor's descriptors would be shared, another thread's locks never let go."""
+    """Raises `NotForkableError` if there is a reactor, whose descriptors children would share, or another thread,
+    whose locks children could never release.
+    """
     if "twisted.internet.reactor" in sys.modules:
         raise NotForkableError("a reactor was imported")
     check_one_thread()
@@ -134,7 +136,7 @@ def execute() -> None:
     """Become the command that this process was forked for."""
     if mark := os.environ.get("DISCOVERYBOT_MARK_FD"):
         os.set_inheritable(int(mark), True)  # noqa: FBT003 - takes no keyword
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # which Python ignores, and so would the command
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and the command would inherit that
     os.execve(sys.orig_argv[0], sys.orig_argv, os.environ)  # noqa: S606 - a command of the launcher's
 
 
@@ -149,12 +151,12 @@ def _imported(module: str) -> Callable[[], object]:
 def main() -> None:
     run = _imported(sys.argv[1]) if sys.argv[1:] else execute
     check_forkable()
-    # others of this user could read, from its descriptors, the variables that are on their way to a crawl
+    # other processes of this user could read the variables of a crawl from this process's descriptors
     hide_process()
     adopt_descendants()
     with suppress(BrokenPipeError, ConnectionResetError):  # Scrapyd is gone
         SpiderZygote(ForkChannel(socket.socket(fileno=0)), run).serve()
-    os._exit(0)  # nothing of a child's is to be run here
+    os._exit(0)  # without exit handlers, which are meant for children
 
 
 # --- what a forked process does to become a crawl's own, as if it had been started for it
@@ -164,8 +166,8 @@ def become(request: ForkRequest, channel: ForkChannel, main: Callable[[], object
     """Run `main` as the request says, and end."""
 
     def run() -> None:
-        # first of all, and before the zygote's socket is let go: when Scrapyd sees that end, the mark says whether
-        # there was a fork
+        # this must come first, before the zygote's socket is closed: when Scrapyd sees the socket's end, the mark
+        # says whether there was a fork
         note_own_pid(request.mark_fd if request.writer_fd is None else request.writer_fd)
         _detach(request, channel)
         main()
@@ -174,7 +176,7 @@ def become(request: ForkRequest, channel: ForkChannel, main: Callable[[], object
 
 
 def _list(request: ForkRequest, channel: ForkChannel, main: Callable[[], object]) -> None:
-    """Run the command that lists spiders; the answer goes to where a crawl's mark would be."""
+    """Run the command that lists spiders. Its stdout is the descriptor that is the mark for a crawl."""
     _detach(request, channel)
     os.dup2(answer := int(os.environ.pop("DISCOVERYBOT_MARK_FD")), 1)
     os.close(answer)
@@ -187,7 +189,7 @@ def _list(request: ForkRequest, channel: ForkChannel, main: Callable[[], object]
 
 
 def _detach(request: ForkRequest, channel: ForkChannel) -> None:
-    """A session, descriptors, an environment and signals of its own."""
+    """Give the forked process a session, descriptors, an environment and signals of its own."""
     os.setsid()
     channel.forget()
     redirect(request.output_fd)
@@ -198,7 +200,7 @@ def _detach(request: ForkRequest, channel: ForkChannel) -> None:
         os.environ[VARIABLES_FD] = "0"
     close_all_but(request.mark_fd)
     if request.variables_fd is None:
-        # not before: among the descriptors there may be the variables of another crawl
+        # only after the descriptors are closed: one of them could have the variables of another crawl
         show_process()
     sys.orig_argv, sys.argv = request.command, request.command[2:]
     random.seed()
@@ -207,11 +209,11 @@ def _detach(request: ForkRequest, channel: ForkChannel) -> None:
 
 # --- the socket to Scrapyd: frames of a length (4 bytes, big-endian) and JSON, with descriptors
 
-#: Bytes of a frame; a request is the names of a crawl and its environment.
+#: Most bytes of a frame. A request contains a crawl's command and environment.
 MAX_FRAME = 1 << 20
-#: Descriptors that go with each request: where its output goes, and its mark. With some go others: one by which its
-#: process id is written into the mark, which the crawl's own code is not to have; and a pipe with the variables that
-#: only the crawl itself may read.
+#: How many descriptors go with each request: one for its output, and its mark. Some requests have more: one to write
+#: the process id into the mark, which the crawl's own code must not have, and a pipe with the variables, which nobody
+#: but the crawl itself must read.
 FDS = 2
 _LENGTH = struct.Struct("!I")
 _READ = 1 << 16
@@ -223,7 +225,7 @@ class ForkRequest(NamedTuple):
     #: An interpreter, `-m`, a module and its arguments.
     command: list[str]
     env: dict[str, str]
-    #: Whether its command lists a project's spiders, and is no crawl; and where, if not where Scrapyd was started.
+    #: Whether the command lists a project's spiders instead of crawling, and in which folder (`None`: Scrapyd's).
     lists: bool
     folder: str | None
     output_fd: int
@@ -239,7 +241,7 @@ class ForkRequest(NamedTuple):
 
 
 class ForkChannel:
-    """Blocks where it writes; reads what is there, be it a part of a frame."""
+    """Frames on a socket. Writing blocks; reading takes what is there, even if it is part of a frame."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -255,7 +257,7 @@ class ForkChannel:
         self._connection.sendall(_LENGTH.pack(len(content)) + content)
 
     def receive(self) -> Iterator[ForkRequest]:
-        """The requests that are whole now. Raises `ValueError` for one that is larger than may be."""
+        """The requests that have arrived as a whole. Raises `ValueError` for one that is too large."""
         self._read()
         while (content := self._frame()) is not None:
             message = json.loads(content)
@@ -274,7 +276,7 @@ class ForkChannel:
         return bool(poll.poll(0))
 
     def forget(self) -> None:
-        """Let nobody close by accident, in a child, what has the number of this socket by then."""
+        """Detach the socket in a child, so that no other descriptor with its number is closed by accident later."""
         self._connection.detach()
 
     def _read(self) -> None:
