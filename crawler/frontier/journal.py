@@ -13,8 +13,8 @@ The keys of the JSON object:
           `OTHER` for extensions, timers and `spider_idle`
 `marks`   the mark of each of `new`, in their order: what tells requests with one fingerprint apart
 `done`    id of a request whose output is consumed, and whose items are through the pipelines
-`gave`    `{id: number}`: this frame's items are of a request that is not done; it has given so many so far.
-          If it is never done, they do not count: it runs again and gives them again
+`gave`    `{id: number}`: this frame's items are of a request that is not done, which has given this number of
+          items so far. If it is never done, they do not count: it runs again and gives them again
 `end`     length of `items.jsonl` with the items of this frame
 `requests` likewise of `requests.jsonl`
 `state`   length of the blob with the changes of the spider's own state
@@ -24,11 +24,11 @@ The keys of the JSON object:
 `samples` the first errors and refusals, where they have changed
 ========  ==================================================================================================
 
-A frame is written first; its lines of `requests.jsonl` and its items follow right after it. A last frame whose `end`,
-or `requests`, is beyond the end of that file never happened: its request is run again. The first frame of a file is a
-snapshot of all that was before: it also has `seen`, `children`, `child_marks` and `next`. Its `gave` is what release
-0.2.0 goes by: so many items of a request that is not done are among those at the file's beginning, nobody knows
-where. Later releases write it of a `start()` that is done, for 0.2.0, and of what 0.2.0 has left.
+A frame is written before its lines of `requests.jsonl` and its items. If the `end` or `requests` of the last frame is
+beyond the end of that file, the frame does not count: its request runs again. The first frame of a file is a snapshot
+of all that was before: it also has `seen`, `children`, `child_marks` and `next`. The `gave` of a snapshot is for
+release 0.2.0: it says how many items of a request that is not done are in the first part of `items.jsonl`, but not
+where. Later releases write it for a `start()` that is done, so that 0.2.0 can read it, and for what 0.2.0 has left.
 
 Blobs are pickles. Only processes of the project that wrote them load them.
 """
@@ -67,14 +67,14 @@ from gateway.crash_points import state_change
 START, OTHER = 0, -1
 
 _HEAD = struct.Struct("<II")
-#: Bytes of one frame that is read. A frame holds the requests that one page led to.
+#: Most bytes of a frame that is read. A frame holds the requests that one page led to.
 _LONGEST_FRAME = 1 << 30
 #: Bytes copied at a time.
 _PIECE = 1 << 20
 
 
 class KeptRequest(NamedTuple):
-    """A request as the file has it."""
+    """A request in the form in which the file has it."""
 
     id: int
     parent: int
@@ -83,12 +83,12 @@ class KeptRequest(NamedTuple):
     #: Whether the duplicate filter knows it.
     is_filtered: bool
     data: bytes
-    #: What tells it from others with its fingerprint; empty where release 0.2.0 or earlier has written it.
+    #: Tells the request from others with its fingerprint; empty if release 0.2.0 or earlier has written it.
     mark: str = ""
 
 
 class RequestMark(NamedTuple):
-    """By what a request that is given again is recognised."""
+    """Identifies a request that is given again."""
 
     fingerprint: str
     mark: str
@@ -98,16 +98,16 @@ class FrontierState:
     """What the frames of one attempt add up to."""
 
     def __init__(self) -> None:
-        #: By id, in the order in which they were found.
+        #: Requests that are not done, by id, in the order in which they were found.
         self.pending: dict[int, KeptRequest] = {}
         self.seen: set[str] = set()
-        #: What a request that is not done has given so far: run again, it gives the same once more.
+        #: Requests that a request which is not done has given so far. When it runs again, it gives the same again.
         self.children: defaultdict[int, list[RequestMark]] = defaultdict(list)
         #: Parts of `items.jsonl`, from byte to byte, with items of requests that are not done.
         self.early: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-        #: Number of such items that are somewhere at the beginning of `items.jsonl` (see `gave`).
+        #: Number of such items whose place in the first part of `items.jsonl` is unknown (see `gave`).
         self.given: dict[int, int] = {}
-        #: Number of items of `start()`. Once that is done, release 0.2.0 leaves so many out when it runs again.
+        #: Number of items of `start()`. After `start()` is done, release 0.2.0 skips this number when it runs again.
         self.start_given = 0
         #: Changes of the spider's own state, one pickle behind the other.
         self.changes = bytearray()
@@ -140,7 +140,7 @@ class FrontierState:
         self._forget_done(head.get("done"))
 
     def _add_requests(self, head: dict[str, Any], blobs: bytes) -> int:
-        """Returns where their blobs end."""
+        """Add the requests of a frame. Returns where their blobs end."""
         at = 0
         marks = head.get("marks") or repeat("")
         for (number, parent, fingerprint, is_filtered, size), mark in zip(head["new"], marks, strict=False):
@@ -149,7 +149,7 @@ class FrontierState:
         return at
 
     def _begin(self, head: dict[str, Any]) -> None:
-        """What a snapshot alone has."""
+        """Take over what only a snapshot has."""
         self.next_id = head["next"]
         self.seen.update(head["seen"])
         marks = head.get("child_marks", {})
@@ -159,7 +159,7 @@ class FrontierState:
             self.children[int(number)] = list(starmap(RequestMark, pairs))
 
     def _forget_done(self, done: int | None) -> None:
-        """What will not run again: what it gave is of no more interest, or counts for good."""
+        """Forget what is only needed for requests that run again, for the request `done` and for `start()`."""
         if done is not None:
             self.pending.pop(done, None)
             for known in (self.children, self.early, self.given):
@@ -171,7 +171,7 @@ class FrontierState:
             self.given.pop(START, None)
 
     def snapshot(self, seal: FrontierSeal = OPEN) -> bytes:
-        """A frame that says the same as all frames so far."""
+        """One frame with the content of all frames so far."""
         requests = list(self.pending.values())
         of_start = {START: self.start_given} if self.facts.get("start_done") else {}
         head = {
@@ -212,7 +212,9 @@ def frame(head: dict[str, Any], blobs: Iterable[bytes], seal: FrontierSeal = OPE
 
 
 def frames(file: IO[bytes], seal: FrontierSeal = OPEN) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """Head and blobs of each whole frame, up to the first that is not. Raises `ValueError` for what is none."""
+    """Head and blobs of each frame, up to the first that is incomplete or damaged. Raises `ValueError` for a frame
+    that cannot be read.
+    """
     while len(start := file.read(_HEAD.size)) == _HEAD.size:
         size, checksum = _HEAD.unpack(start)
         if size > _LONGEST_FRAME or len(body := file.read(size)) < size or zlib.crc32(body) != checksum:
@@ -224,8 +226,8 @@ def frames(file: IO[bytes], seal: FrontierSeal = OPEN) -> Iterator[tuple[dict[st
 # --- from one attempt to the next
 
 
-#: In the environment of a crawl: the folder of the attempt that it goes on from, if there is one. Scrapyd says it:
-#: where projects have users of their own, these cannot see whether an attempt's mark is locked.
+#: Variable with the folder of the attempt that a crawl continues, if there is one. Scrapyd sets it, because projects
+#: with users of their own cannot see whether an attempt's mark is locked.
 CONTINUES = "DISCOVERYBOT_CONTINUES"
 
 
@@ -236,7 +238,7 @@ def attempt_to_continue(folder: Path) -> Path | None:
 
 
 def find_attempt_to_continue(folder: Path) -> Path | None:
-    """As above, by looking."""
+    """The same, found by looking into the folders."""
     attempt = AttemptId.parse(folder.name)
     if attempt is None:
         return None
@@ -248,7 +250,7 @@ def find_attempt_to_continue(folder: Path) -> Path | None:
 
 
 def read_frontier(folder: Path, seal: FrontierSeal = OPEN) -> FrontierState:
-    """What an attempt has left. Raises `OSError`, and `ValueError` for what is no frontier file."""
+    """The state that an attempt has left. Raises `OSError`, and `ValueError` if the file is no frontier file."""
     state, items, requests = FrontierState(), file_size(folder / ITEMS), file_size(folder / REQUESTS)
     with os.fdopen(open_file(state_dir(folder) / FRONTIER), "rb") as file:
         try:
@@ -263,9 +265,8 @@ def read_frontier(folder: Path, seal: FrontierSeal = OPEN) -> FrontierState:
 
 
 def take_over_items(source: Path, target: Path, state: FrontierState) -> int:
-    """Make `target` the items of `source` that count, and have `state` say so. Those of requests that are not done
-    are left out: these run again, and what they give then is what they give. Returns how many were left out. Raises
-    `OSError`.
+    """Copy the items of `source` that count to `target`, and adapt `state`. Items of requests that are not done are
+    left out, because these requests run again and give them again. Returns how many were left out. Raises `OSError`.
     """
     early = sorted(part for parts in state.early.values() for part in parts)
     edges = [0, *(edge for part in early for edge in part), state.end]
@@ -294,7 +295,7 @@ def copy_lines(source: Path, target: Path, parts: Iterable[tuple[int, int]]) -> 
 
 
 def empty(path: Path) -> None:
-    """Take back what was copied, if anything was."""
+    """Empty the file, if it exists, to undo a copy."""
     with suppress(OSError):
         os.close(open_file(path, os.O_WRONLY | os.O_TRUNC))
 
@@ -304,7 +305,7 @@ def _replaced(path: Path) -> int:
 
 
 class FrontierFile:
-    """The file of the attempt that runs. It has one writer. Errors of the disk are raised as `OSError`."""
+    """The frontier file of the running attempt, its only writer. Methods raise `OSError` for errors of the disk."""
 
     def __init__(self, path: Path, state: FrontierState, seal: FrontierSeal = OPEN) -> None:
         self._path = path
@@ -325,7 +326,7 @@ class FrontierFile:
 
     @state_change("spider.frontier_removed")
     def remove(self) -> None:
-        """Nothing goes on from here: the crawl has come to its end, or cannot be continued."""
+        """Remove the file, because the crawl has come to its end or cannot be continued."""
         self.close()
         with suppress(FileNotFoundError):
             self._path.unlink()

@@ -2,15 +2,15 @@
 
 A request is *done* once its output is consumed and its items are through the pipelines. Then one frame goes into the
 frontier file with the requests that it gave, and its items go into `items.jsonl`. The next attempt on the same node
-asks for no page twice but those of requests that were not done, and has each item once.
+fetches only those pages again whose requests were not done, and has each item once.
 
-Which request gives what is in a context variable: it is set around the one private method of Scrapy's engine that is
+A context variable says which request gives what. It is set around the one private method of Scrapy's engine that is
 used here, and the tasks in which callbacks and pipelines run have a copy of it.
 
-A request that is not done when the crawl is interrupted runs again. Its items, if any are in the file already, do not
-count: what it gives when it runs again is what it gives. So no item need ever be recognised, whatever a pipeline made
-of it and in whichever order they came. Requests that it gave are recognised, since they may be done themselves: by
-their fingerprint and, where several have the same one, by what they are to do.
+A request that is not done when the crawl is interrupted runs again. Items that it has already given do not count,
+because it gives them again. So items need not be recognised, whatever pipelines made of them and in whichever order
+they came. Requests that it has given are recognised, because they may be done themselves: by their fingerprint and,
+where several have the same one, by their mark.
 """
 
 from __future__ import annotations
@@ -70,20 +70,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds after which items of a request that is not done are written all the same, so that they can be seen.
+#: Seconds after which items of a request that is not done are written all the same, so that users see them.
 PATIENCE = 2.0
-#: Seconds between two looks at that.
+#: Seconds between two looks for such items.
 _LOOK = 1.0
-#: The mark of a request that the duplicate filter knows: it is there once.
+#: The mark of a request that the duplicate filter knows, so that no other has its fingerprint.
 FILTERED = "-"
-#: That of one that has none.
+#: The mark of a request whose mark cannot be computed.
 _UNMARKED = "?"
-#: What the mark of any other is made of, beside what makes its fingerprint.
+#: The parts of a request, besides those in its fingerprint, from which the mark of any other is computed.
 _MARKED = ("callback", "errback", "headers", "cookies", "meta", "priority", "flags", "cb_kwargs")
 
 
 class FrontierEntry:
-    """A request from when it is scheduled until it is done."""
+    """What is kept of a request from its scheduling until it is done."""
 
     __slots__ = ("children", "count", "data", "done", "doubtful", "id", "is_filtered", "is_kept", "lines", "mark",
                  "parent", "parent_id", "print", "records", "since", "state", "to_skip", "url")  # fmt: skip
@@ -94,25 +94,25 @@ class FrontierEntry:
         self.parent_id = parent_id
         #: Its fingerprint.
         self.print, self.mark = child
-        #: Of the answer whose output is consumed.
+        #: URL of the response whose output is being consumed.
         self.url = ""
         self.is_filtered = False
         self.data = b""
-        #: Whether the file has it.
+        #: Whether the frontier file has the request.
         self.is_kept = False
         self.done = False
         self.children: list[FrontierEntry] = []
-        #: Requests that it gave of which only the end of its output tells whether it gave them before.
+        #: Requests that it gave, for which only the end of its output tells whether it had given them before.
         self.doubtful: list[tuple[Request, RequestMark]] = []
         #: Items that it gave and that are not written, as lines.
         self.lines: list[bytes] = []
-        #: How it ended, and what was asked for on its behalf, as lines of the record of requests.
+        #: Lines for the record of requests: how it ended, and which requests were made on its behalf.
         self.records: list[bytes] = []
-        #: Changes of the spider's state that came of it.
+        #: Changes of the spider's state that its callback has made.
         self.state: list[Any] = []
         #: Since when items wait to be written.
         self.since = 0.0
-        #: Number of items that it has given, and of those that an attempt of release 0.2.0 or earlier has kept.
+        #: Number of items that it has given, and of those to skip because release 0.2.0 or earlier has kept them.
         self.count = 0
         self.to_skip = 0
 
@@ -121,7 +121,7 @@ class FrontierEntry:
 
 
 class _Left(NamedTuple):
-    """What an attempt before has left, in memory again."""
+    """What an earlier attempt has left, loaded into memory."""
 
     state: FrontierState
     requests: list[tuple[Request, KeptRequest]]
@@ -135,20 +135,22 @@ _current: ContextVar[FrontierEntry | None] = ContextVar("request_whose_output_is
 
 
 def follows_requests(settings: BaseSettings) -> bool:
-    """Whether a crawl with this scheduler and these settings has a frontier, unless the disk is in its way."""
+    """Whether a crawl with this scheduler and these settings keeps a frontier, unless the disk fails."""
     is_scrapys = load_object(settings["DUPEFILTER_CLASS"]) is RFPDupeFilter
     return HAS_FRONTIER and is_scrapys and not settings.get("JOBDIR")
 
 
 class ResumableScheduler(Scheduler):
-    """Without an attempt's folder, with `JOBDIR`, or with a duplicate filter that is not Scrapy's, it is Scrapy's."""
+    """Scrapy's scheduler with a frontier file. Without an attempt's folder, with `JOBDIR`, or with a duplicate filter
+    that is not Scrapy's, it works as Scrapy's.
+    """
 
     crawler: Crawler
 
     def open(self, spider: Spider) -> Deferred[None] | None:
         opened = super().open(spider)
         report = self.crawler.get_extension(ProgressReport)
-        #: Whether requests are followed; and the file, unless something was in its way.
+        #: Whether requests are followed, and the frontier file, unless it could not be written.
         self._follows = False
         self._file: FrontierFile | None = None
         if report is None:
@@ -164,7 +166,7 @@ class ResumableScheduler(Scheduler):
         self._seen: set[str] = set()
         self._waiting: dict[Request, FrontierEntry] = {}
         self._in_flight: dict[Request, FrontierEntry] = {}
-        #: Requests that no frame has, by fingerprint: another parent may be done first.
+        #: Requests that no frame has yet, by fingerprint: another parent that gives one may be done first.
         self._not_kept: dict[str, FrontierEntry] = {}
         self._names: dict[Any, str] = {}
         self._cookies_set = False
@@ -190,7 +192,7 @@ class ResumableScheduler(Scheduler):
             return f"what {type(self.df).__name__} knows cannot be kept (DUPEFILTER_CLASS)"
         return None
 
-    # --- what an attempt before has left
+    # --- what an earlier attempt has left
 
     def _begin(self, spider: Spider) -> None:
         before = attempt_to_continue(self._folder)
@@ -226,14 +228,14 @@ class ResumableScheduler(Scheduler):
         self._start_done = bool(state.facts.get("start_done"))
         self._seconds_before = float(state.facts.get("seconds", 0.0))
         self._began = monotonic()
-        #: By parent and fingerprint: marks of the requests that it gave in an earlier run.
+        #: By parent and fingerprint: marks of the requests that the parent gave in an earlier run.
         self._again = {parent: _marks(children) for parent, children in state.children.items()}
         self._start_to_skip = state.given.get(START, 0)
         self._seen |= state.seen
         self._samples = state.samples
 
     def _left_by(self, before: Path, spider: Spider) -> _Left | None:
-        """`None` if it cannot be had any more: then the crawl begins anew."""
+        """What the attempt `before` has left; `None` if it cannot be restored, so that the crawl begins anew."""
         try:
             state = read_frontier(before, self._seal)
             parts = getattr(spider, "kept_state", {})
@@ -257,11 +259,11 @@ class ResumableScheduler(Scheduler):
         return request_from_dict(pickle.loads(kept.data), spider=spider)  # noqa: S301 - as above
 
     def _take_over(self, before: Path, state: FrontierState) -> int:
-        """Make its items and the record of its requests this attempt's own. Returns the number of items that do not
+        """Copy the items and the record of requests of the attempt `before`. Returns the number of items that do not
         count. Raises `OSError`.
         """
         if self._record and state.requests_end:
-            # the attempt before may have kept no record
+            # without the condition: the attempt before may have kept no record
             copy_lines(before / REQUESTS, self._folder / REQUESTS, [(0, state.requests_end)])
         return take_over_items(before / ITEMS, self._folder / ITEMS, state)
 
@@ -310,7 +312,7 @@ class ResumableScheduler(Scheduler):
 
         def handle(result: Any, request: Request) -> Any:
             if self._is_interrupted(result):
-                # the crawl did not wait for it: an attempt that goes on will ask again
+                # the crawl did not wait for it; the attempt that goes on will fetch it again
                 return None
             entry = self._in_flight.get(request)
             if entry and isinstance(result, Response):
@@ -334,11 +336,11 @@ class ResumableScheduler(Scheduler):
         return self._file is not None and not (closing and closing.has_begun)
 
     def let_go(self) -> None:
-        """Downloads are given up. What now becomes of a request may lack something, such as the file of an item."""
+        """Note that downloads are given up: from now on, what a request gives may lack something (an item's file)."""
         self._has_let_go = True
 
     def _parent(self) -> FrontierEntry | None:
-        """`None` outside of any request's output, and in what a callback has left running behind it."""
+        """The request whose output is consumed; `None` outside, and in tasks that a callback has left behind."""
         parent = _current.get()
         return None if parent is None or parent.done else parent
 
@@ -379,8 +381,8 @@ class ResumableScheduler(Scheduler):
     def _decide(
         self, doubtful: list[tuple[Request, RequestMark]], parent: FrontierEntry | None, parent_id: int
     ) -> None:
-        """All is there that the parent gives. A request that it gave before and that was not found again is the one
-        with its fingerprint: something in it differs from run to run.
+        """Decide about the doubtful requests, now that the parent has given all. If a request of the earlier run was
+        not found again, a new one with its fingerprint is taken for it: something in it differs from run to run.
         """
         for request, child in doubtful:
             marks = self._again[parent_id][child.fingerprint]
@@ -391,7 +393,7 @@ class ResumableScheduler(Scheduler):
         doubtful.clear()
 
     def _mark(self, request: Request) -> str:
-        """What tells requests with the same fingerprint apart: to what they lead, and with what."""
+        """A hash that tells requests with the same fingerprint apart, by their callbacks, headers, meta and so on."""
         try:
             values = self._as_dict(request)
             text = repr([values.get(name) for name in _MARKED])
@@ -399,10 +401,10 @@ class ResumableScheduler(Scheduler):
             return _UNMARKED
         return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
-    # --- `start()`, which runs in each attempt. What it gave counts once it is done, as of any request
+    # --- `start()`, which runs in each attempt. As with a request, what it gave counts once it is done
 
     def takes(self, one: Any) -> bool:
-        """Whether what `start()` gives goes on to the pipelines and to the queue."""
+        """Whether a request or item of `start()` is handed on, to the queue or to the pipelines."""
         if not self._follows or isinstance(one, Request):
             return True
         if self._start_done:
@@ -424,7 +426,7 @@ class ResumableScheduler(Scheduler):
             return False
         self.df.log(request, self.spider)
         if parent and (waiting := self._not_kept.get(fingerprint)):
-            # kept by whichever parent is done first
+            # it goes into the file with the parent that is done first
             parent.children.append(waiting)
         return True
 
@@ -466,7 +468,7 @@ class ResumableScheduler(Scheduler):
         return super().close(reason)
 
     def give(self, line: bytes) -> bool:
-        """An item, as a line of `items.jsonl`. False if an attempt before has given it. Raises `OSError`."""
+        """Take an item, as a line of `items.jsonl`. False if an earlier attempt has given it. Raises `OSError`."""
         entry = self._parent()
         if self._file is None or (entry is None and (self._start_done or _current.get())):
             self._write([], lines=[line])
@@ -486,8 +488,8 @@ class ResumableScheduler(Scheduler):
         return True
 
     def record(self, request: Request, line: bytes) -> None:
-        """How a request ended, as a line of `requests.jsonl`. It waits for its request to be done; that of a request
-        which was not scheduled (robots.txt, an image) for the one on whose behalf it was made.
+        """Take a line of `requests.jsonl` that says how a request ended. It is written once the request is done, or,
+        for a request that was not scheduled (robots.txt, an image), the one on whose behalf it was made.
         """
         entry = self._in_flight.get(request) or self._parent()
         if self._file is None or entry is None:
@@ -496,14 +498,14 @@ class ResumableScheduler(Scheduler):
             entry.records.append(line)
 
     def _note(self, part: str, method: str, args: tuple[Any, ...]) -> None:
-        """A change of the spider's own state."""
+        """Note a change of the spider's own state."""
         parent = self._parent()
         state = parent.state if parent else self._start_state if self._batch is None else self._batch_state
         state.append((part, method, args))
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What is scheduled within is kept together or not at all. For what no request has given."""
+        """Keep all requests that are scheduled within, or none. For those that no other request has given."""
         if not self._follows:
             yield
             return
@@ -519,20 +521,20 @@ class ResumableScheduler(Scheduler):
 
     def _finish(self, handled: Any, request: Request, entry: FrontierEntry) -> Any:
         if self._has_let_go and self._may_go_on():
-            # an attempt that goes on will ask again
+            # the attempt that goes on will fetch it again
             return handled
         self._in_flight.pop(request, None)
         self._report.commit(request)
         self._decide(entry.doubtful, entry, entry.id)
         entry.done, entry.data = True, b""
-        # what the file must know before it hears of this one: those that led to it, and those to which it leads
+        # the file must also have the requests that led to this one, and those that it gave
         new = [*_unkept_line(entry), *(child for child in dict.fromkeys(entry.children) if not child.is_kept)]
         self._write(new, lines=entry.lines, records=entry.records, done=entry.id, state=entry.state)
         entry.children, entry.lines, entry.records, entry.state, entry.parent = [], [], [], [], None
         return handled
 
     def _show_items(self) -> None:
-        """Write the items of requests that are not done for long, and may never be."""
+        """Write the items of requests that take long to be done, or may never be."""
         latest = monotonic() - PATIENCE
         for entry in list(self._in_flight.values()):
             if entry.since < latest:
@@ -567,7 +569,7 @@ class ResumableScheduler(Scheduler):
     def _append(
         self, file: FrontierFile, new: list[FrontierEntry], items: list[bytes], requests: list[bytes], **about: Any
     ) -> None:
-        """`about`: `done`, `gave`, `state` as in the frame."""
+        """Append a frame. `about` has `done`, `gave` and `state` as in the frame."""
         about["state"] = changes = pickle.dumps(about["state"]) if about["state"] else b""
         about["jar"] = jar = self._changed_cookies()
         head: dict[str, Any] = {
@@ -601,7 +603,7 @@ class ResumableScheduler(Scheduler):
         }
 
     def _give_up(self, why: str) -> None:
-        """From here on the crawl is as it would be without a frontier."""
+        """Go on without a frontier file."""
         if self._file is None:
             return
         logger.warning("If this crawl is interrupted, it will begin anew: %s", why)
@@ -616,7 +618,7 @@ class ResumableScheduler(Scheduler):
             self._give_records(entry)
 
     def _give_records(self, entry: FrontierEntry) -> None:
-        """Those of a request that no attempt will ask for again, though it is not done."""
+        """Write the records of a request that is not done but will not be fetched again by another attempt."""
         records, entry.records = entry.records, []
         if records and self._record:
             self._record.write(records)
@@ -645,7 +647,7 @@ class ResumableScheduler(Scheduler):
             return b""
 
     def _as_dict(self, request: Request) -> dict[str, Any]:
-        """As `Request.to_dict`, which looks for each callback among all members of the spider."""
+        """As `Request.to_dict`, but quicker: that looks for each callback among all members of the spider."""
         if type(request).to_dict is not Request.to_dict:
             return request.to_dict(spider=self.spider)
         values = {name: getattr(request, name) for name in request.attributes}
@@ -683,7 +685,7 @@ class ResumableScheduler(Scheduler):
 
 
 def _unkept_line(entry: FrontierEntry) -> list[FrontierEntry]:
-    """`entry` and those that led to it, the first one first, as far as the file does not know them."""
+    """`entry` and the entries that led to it, the first one first, as far as the file does not have them."""
     line: list[FrontierEntry] = []
     up: FrontierEntry | None = entry
     while up is not None and not up.is_kept:
@@ -693,7 +695,7 @@ def _unkept_line(entry: FrontierEntry) -> list[FrontierEntry]:
 
 
 def _marks(children: list[RequestMark]) -> dict[str, list[str]]:
-    """By fingerprint."""
+    """The marks of these requests by fingerprint."""
     marks: dict[str, list[str]] = {}
     for child in children:
         marks.setdefault(child.fingerprint, []).append(child.mark)
@@ -701,14 +703,14 @@ def _marks(children: list[RequestMark]) -> dict[str, list[str]]:
 
 
 def _changes(pickles: bytes | bytearray) -> Iterator[tuple[str, str, tuple[Any, ...]]]:
-    """Of the spider's own state, in their order."""
+    """The changes of the spider's own state (part, method, arguments) in their order."""
     file = io.BytesIO(pickles)
     while file.tell() < len(pickles):
         yield from pickle.load(file)  # noqa: S301 - written by this project's own process
 
 
 class StartOutput:
-    """Spider middleware nearest to the engine: hands on what `start()` gives as the scheduler will have it."""
+    """Spider middleware nearest to the engine: hands on what `start()` gives if the scheduler takes it."""
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
@@ -730,6 +732,6 @@ class StartOutput:
 
 
 def together(crawler: Crawler) -> AbstractContextManager[None]:
-    """What is scheduled within is kept together or not at all. For what no request has given."""
+    """Keep all requests that are scheduled within, or none. For those that no other request has given."""
     scheduler = crawler.engine.scheduler if crawler.engine else None
     return scheduler.together() if isinstance(scheduler, ResumableScheduler) else nullcontext()

@@ -1,9 +1,9 @@
-"""The frontier file of a crawl that has variables is sealed: a request may have a secret in its headers, as it is or
-encoded, and the file stays on the node's disk while the crawl is paused.
+"""Encrypts the frontier file of a crawl that has variables: a request may have one of these secrets in its headers,
+plain or encoded, and the file stays on the node's disk while the crawl is paused.
 
-The key is made of all the variables. These are handed to each attempt through a pipe and are on no disk of the node.
-So only an attempt that is given them reads the file. Where one has been changed since, nobody does, and the crawl
-begins anew.
+The key is derived from all the variables. These are handed to each attempt through a pipe and are on no disk of the
+node. So only an attempt with the same variables can read the file. If one of them has changed, nobody can, and the
+crawl begins anew.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import os
 from collections.abc import Mapping
 from hashlib import scrypt
 
-#: What a sealed frame begins with; any other begins with its JSON object.
+#: The first byte of a sealed frame; any other begins with its JSON object.
 _SEALED = b"\x01"
-#: Bytes.
+#: Lengths in bytes.
 _NONCE, _KEY = 12, 32
-#: 16 MiB and some hundredths of a second, once in a crawl: a short secret is not to be found by trying
+#: Takes 16 MiB and some hundredths of a second, once in a crawl, so that a short secret cannot be found by trying
 #: (RFC 7914, 2 and 5, for n, r and p).
 _COST = {"n": 1 << 14, "r": 8, "p": 1}
 
@@ -25,12 +25,12 @@ _variables: dict[str, str] = {}
 
 
 def seal_with(variables: Mapping[str, str]) -> None:
-    """Those of the crawl that this process runs."""
+    """Set the variables of the crawl that this process runs."""
     _variables.update(variables)
 
 
 class FrontierSeal:
-    """Of one job's attempts. Without variables it leaves all as it is."""
+    """Seals and opens frames of one job's attempts. Without variables it leaves them as they are."""
 
     def __init__(self, job: str, variables: Mapping[str, str] = _variables) -> None:
         self._cipher = None
@@ -47,7 +47,7 @@ class FrontierSeal:
         return _SEALED + nonce + self._cipher.encrypt(nonce, content, None)
 
     def open(self, content: bytes) -> bytes:
-        """Raises `ValueError` for what was sealed with other variables."""
+        """The frame's content. Raises `ValueError` if it was sealed with other variables."""
         if not content.startswith(_SEALED):
             return content
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - as above
@@ -61,5 +61,5 @@ class FrontierSeal:
         raise ValueError("the variables of the crawl have changed since, and it is sealed with them")
 
 
-#: For a crawl without variables.
+#: The seal of a crawl without variables.
 OPEN = FrontierSeal("", {})

@@ -1,4 +1,4 @@
-"""State of a spider that has to go on with its crawl: what it has seen, what it waits for."""
+"""State of a spider that is kept when its crawl is continued, such as what it has seen and what it waits for."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Note = Callable[[str, str, tuple[Any, ...]], None]
 
 
 class KeptState:
-    """A part of a spider's state whose changes are kept with the request that they came of.
+    """A part of a spider's state whose changes are kept together with the request whose callback made them.
 
     A spider names its parts in `kept_state`, a dictionary. A method that changes a part calls `note` with its own
-    name and what it takes to do it again.
+    name and the arguments for a repetition.
     """
 
     _part = ""
@@ -27,7 +27,7 @@ class KeptState:
             self._note(self._part, method, args)
 
     def replay(self, method: str, args: tuple[Any, ...]) -> None:
-        """Do again what an attempt before has done."""
+        """Repeat a change that an earlier attempt has made."""
         note, self._note = self._note, None
         try:
             getattr(self, method)(*args)
@@ -45,10 +45,10 @@ class KeptSet(KeptState, set[Any]):
 
 
 class KeptQueue(KeptState):
-    """What waits for its turn, by keys that are never used twice.
+    """A queue of elements with keys that are never used twice.
 
-    The request that takes an element may be done before the request that put it there. So that the element is gone
-    in the attempt that goes on, too, taking is repeated by its key, also before putting.
+    The request that takes an element may be done before the request that has put it there, so changes can be repeated
+    in that order. Taking is therefore repeated by key, and also works before putting.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class KeptQueue(KeptState):
         self.note("put", key, element)
 
     def take(self) -> tuple[str, Any]:
-        """Key and element of the one whose turn it is."""
+        """Remove the first element; return its key and the element."""
         key = next(iter(self._waiting))
         element = self._waiting.pop(key)
         self.note("taken", key)

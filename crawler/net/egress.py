@@ -1,4 +1,4 @@
-"""The SSRF guard: which machines a spider may talk to. Each connection is checked, at the address that it will use.
+"""The SSRF guard: which machines a spider may connect to. Each connection is checked by the address that it uses.
 
 A name is checked where it has been resolved, not where a URL was seen, so neither a redirect, nor robots.txt, nor
 a name whose address changes between the check and the connection leads past it.
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 
 class EgressBlockedError(IgnoreRequest):
-    """The request would have gone where crawls may not go. An `IgnoreRequest`: no retry, no traceback."""
+    """The request's target is not allowed for crawls. It is an `IgnoreRequest`, so there is no retry or traceback."""
 
 
 class EgressResolver(CachingThreadedResolver):
-    """Resolves what may be reached, to IPv4 where there is one. Literal addresses come through here as well."""
+    """Resolves names, to IPv4 if possible, and refuses addresses that are not allowed, literal ones included."""
 
     def __init__(
         self, reactor: ReactorBase, cache_size: int, timeout: float, allowed: Iterable[public_address.Network] = ()
@@ -70,7 +70,7 @@ class EgressResolver(CachingThreadedResolver):
         connect = reactor.connectTCP
 
         def connect_checked(host: str, *args: Any, **kwargs: Any) -> Any:
-            """Who connects by an address (a `MailSender`) asks no resolver."""
+            """Check literal addresses here, because they can be connected to without the resolver (`MailSender`)."""
             address = public_address.literal_address(host)
             if address is not None and not public_address.is_allowed(address, self._allowed):
                 raise _blocked(host, str(address))
@@ -85,7 +85,7 @@ class EgressResolver(CachingThreadedResolver):
     def _try_ipv6(self, failure: Failure, name: str) -> Deferred[str]:
         reactor: Any = self.reactor
         address = deferToThreadPool(reactor, reactor.getThreadPool(), _ipv6_address, name)
-        # that there is no IPv4 address says as much as any other failure
+        # if there is no IPv6 address either, the failure for IPv4 is reported
         return address.addTimeout(self.timeout, reactor).addErrback(lambda _: failure)
 
     def _check(self, address: str, name: str) -> str:
@@ -102,7 +102,7 @@ def _ipv6_address(name: str) -> str:
 
 @middleware
 class EgressCheck:
-    """Downloader middleware before the cache: what may not be fetched may not come from the cache either."""
+    """Downloader middleware before the cache: a page that must not be fetched must not come from the cache either."""
 
     def __init__(self, allowed: Iterable[public_address.Network]) -> None:
         self._allowed = tuple(allowed)
@@ -119,7 +119,7 @@ class EgressCheck:
 
 
 class MetaProxy(HttpProxyMiddleware):
-    """Scrapy's own, for `meta["proxy"]` alone: proxies that the environment names are not for spiders."""
+    """Scrapy's middleware, for `meta["proxy"]` alone: the environment's proxies are not for spiders."""
 
     def __init__(self, auth_encoding: str | None = "latin-1") -> None:
         super().__init__(auth_encoding)
@@ -137,7 +137,7 @@ def is_allowed_handler(settings: BaseSettings, handler: Any) -> bool:
 
 
 def may_be_replaced(handler: Any) -> bool:
-    """Whether a crawl does the same with ours in its place: it is Scrapy's own, or there is none."""
+    """Whether our handler does the same as `handler`, because that is Scrapy's own or none."""
     kind = _loaded(handler) if handler else None
     name = kind if isinstance(kind, str) else getattr(kind, "__module__", "")
     return not handler or kind is EgressDownloadHandler or str(name).startswith("scrapy.core.downloader.handlers.")
@@ -163,7 +163,7 @@ def _loaded(handler: Any) -> Any:
 
 
 class EgressDownloadHandler(HTTP11DownloadHandler):
-    """Scrapy's own handler; says clearly what the resolver refused, checks proxies, and can be asked to let go."""
+    """Scrapy's handler that reports what the resolver refused, checks proxies, and can give up its downloads."""
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
@@ -181,7 +181,7 @@ class EgressDownloadHandler(HTTP11DownloadHandler):
             return await self.fetch(request)
 
     async def fetch(self, request: Request) -> Response:
-        """Now that it is the request's turn."""
+        """Fetch the page; to be called when it is the request's turn."""
         if self._stopping:
             raise StoppedError("the crawl was stopped")
         require_guard()
@@ -206,8 +206,8 @@ class EgressDownloadHandler(HTTP11DownloadHandler):
             task.cancel()
 
     async def _check_proxy(self, request: Request) -> None:
-        """The proxy's name is resolved, and checked, when it is connected to; but a tunnel to a literal address is
-        opened without asking the resolver. The target is the proxy's to resolve, so that is looked at here.
+        """Check a request's proxy and, since the proxy resolves it, the request's target. The name of a proxy is also
+        checked when it is connected to, but a tunnel through a literal address is opened without the resolver.
         """
         proxy = request.meta.get("proxy")
         if not proxy:
@@ -227,7 +227,7 @@ class EgressDownloadHandler(HTTP11DownloadHandler):
         try:
             await maybe_deferred_to_future(resolver.getHostByName(public_address.ascii_host(name)))
         except DNSLookupError:
-            # that we do not know the name does not mean that the proxy does not
+            # the proxy may know a name that this node cannot resolve
             if address := resolver.refused.get(public_address.ascii_host(name)):
                 raise _blocked(name, address) from None
             if public_address.is_nearby(name):
@@ -251,7 +251,7 @@ def _resolver() -> Any:
 
 
 def require_guard() -> None:
-    """Raises `EgressBlockedError` where names are not resolved by our resolver: nothing would be checked."""
+    """Raises `EgressBlockedError` if our resolver is not in use, because then nothing would be checked."""
     if not isinstance(_resolver(), EgressResolver):
         raise EgressBlockedError("the address guard of this node is not in place: nothing is fetched without it")
 

@@ -1,8 +1,7 @@
 """The only way from the browser to the network: a forward proxy that checks every address it connects to.
 
 Only the browser knows what a page loads: redirects, workers, WebSockets, prefetches. All of it has to come through
-here. Here a name is resolved once, its addresses are checked, and the connection goes to one of those that were
-checked.
+this proxy. It resolves a name once, checks its addresses, and connects to one of the checked addresses.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from gateway.contract.public_address import Network, is_allowed
 
 _HTTPS_PORT = 443
 _HTTP_PORT = 80
-#: Between the client and the proxy alone; `Connection` is written anew.
+#: Headers that are not forwarded: they concern the client and the proxy alone, or are written anew.
 _HOP_BY_HOP = frozenset({"proxy-authorization", "proxy-connection", "connection", "keep-alive", "host"})
 
 
@@ -39,7 +38,7 @@ class ProxyRequest(NamedTuple):
 
     @classmethod
     def parse(cls, head: bytes) -> Self:
-        """Raises `ValueError` for what is no such request."""
+        """The request with this head. Raises `ValueError` if it is malformed or of another kind."""
         first, *lines = head.decode("latin-1").split("\r\n")
         method, url, version = first.split(" ")
         if not version.startswith("HTTP/1."):
@@ -62,7 +61,7 @@ class ProxyRequest(NamedTuple):
         return kind.lower() == "basic" and hmac.compare_digest(given.strip().encode(), expected.encode())
 
     def head_for_site(self) -> bytes:
-        """The same request to the site itself. It is the connection's only one, unless it becomes a WebSocket's."""
+        """The head of the request to the site. The connection serves one request only, or becomes a WebSocket's."""
         upgrade = "upgrade" in self._header("connection").lower()
         host = f"[{self.host}]" if ":" in self.host else self.host
         netloc = host if self.port == _HTTP_PORT else f"{host}:{self.port}"
@@ -84,21 +83,21 @@ def _header(line: str) -> tuple[str, str]:
 
 logger = logging.getLogger(__name__)
 
-#: Of a request's head. Larger ones are nobody's honest cookies.
+#: Most bytes of a request's head; even many cookies do not need more.
 MAX_HEAD_BYTES = 64 << 10
-#: At once. Chromium opens 32 to a proxy of its own accord, and a WebSocket counts extra.
+#: Most connections at once. Chromium opens up to 32 to a proxy by itself, and WebSockets come on top.
 MAX_CONNECTIONS = 256
 HEAD_SECONDS = 30.0
 RESOLVE_SECONDS = 10.0
 CONNECT_SECONDS = 10.0
 IDLE_SECONDS = 120.0
-#: Addresses of a name that are tried.
+#: How many addresses of a name are tried.
 MAX_ADDRESSES = 4
-#: A tunnel carries many responses, which cannot be told apart.
+#: A connection carries up to this many responses of the largest size: those in a tunnel cannot be told apart.
 RESPONSES_PER_CONNECTION = 16
-#: Marks our own refusals for who reads the response.
+#: Header that marks the proxy's own refusals.
 REFUSED_HEADER = "X-Egress-Refused"
-#: Answered by the proxy itself, so that a browser can show its password once before it matters.
+#: A host for which the proxy itself answers, so that the browser can send its password before the first page.
 PRIMING_HOST = "egress.invalid"
 PRIMING_URL = f"http://{PRIMING_HOST}/"
 _REFUSALS_KEPT = 1000
@@ -106,7 +105,7 @@ _CHUNK = 64 << 10
 
 
 class EgressRefusedError(Exception):
-    """The connection is not made. The message says why, the status says it to the client."""
+    """The connection is refused. The message says why; `status` is the HTTP status for the client."""
 
     def __init__(self, status: str, reason: str) -> None:
         super().__init__(reason)
@@ -114,14 +113,14 @@ class EgressRefusedError(Exception):
 
 
 class EgressProxy:
-    """Listens on a port of loopback; a client that does not know its password gets nothing."""
+    """Listens on a port of loopback, and refuses clients without its password."""
 
     def __init__(self, allowed: Iterable[Network], max_response_bytes: int) -> None:
         self._allowed = tuple(allowed)
         self._max_bytes = max_response_bytes * RESPONSES_PER_CONNECTION
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
-        #: Every user of this machine can reach the port.
+        #: Needed because every user of this machine can reach the port.
         self.user = "crawl"
         self.password = secrets.token_urlsafe(24)
         #: Host → why it was last refused.
@@ -159,7 +158,7 @@ class EgressProxy:
             with suppress(OSError, TimeoutError):
                 await asyncio.wait_for(writer.drain(), HEAD_SECONDS)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            pass  # a connection that broke or fell asleep is the browser's to tell
+            pass  # the browser itself reports a connection that broke or was idle too long
         finally:
             writer.close()
 
@@ -202,7 +201,9 @@ class EgressProxy:
         raise EgressRefusedError("502 Bad Gateway", f"{host} did not answer: {problem}")
 
     async def _allowed_addresses(self, host: str, port: int) -> list[str]:
-        """Addresses, not the name: what is resolved a second time may be another."""
+        """The addresses of the host that may be connected to. The name itself is not used for that, because it could
+        resolve to another address the second time.
+        """
         loop = asyncio.get_running_loop()
         try:
             found = await asyncio.wait_for(loop.getaddrinfo(host, port, type=socket.SOCK_STREAM), RESOLVE_SECONDS)
@@ -230,7 +231,7 @@ class EgressProxy:
         upward: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         downward: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     ) -> None:
-        """Until either side has had enough; browsers do not close by halves."""
+        """Copy in both directions until either side closes. Browsers do not use half-closed connections."""
         async with asyncio.timeout(IDLE_SECONDS) as idle:
             pumps = [asyncio.ensure_future(self._pump(*way, idle)) for way in (upward, downward)]
             try:

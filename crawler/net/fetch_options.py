@@ -1,7 +1,7 @@
 """How a crawl's pages are fetched, as the request for the crawl says: user agent, headers, cookies, proxy, pauses.
 
-The request counts more than the spider and its project: its options are set where nobody may change them, and the
-middlewares stand after all of Scrapy's own that would fill in something else.
+The request's options overrule the spider and its project: they are set where nobody can change them, and the
+middlewares come after all those of Scrapy that would fill in something else.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def apply_fetch_options(settings: BaseSettings) -> None:
 def _scrapy_settings(options: Fetch, settings: BaseSettings) -> dict[str, Any]:
     changed: dict[str, Any] = {}
     if options.user_agent:
-        # robots.txt is asked before there is a header to look at
+        # the check of robots.txt comes before the request has this header
         changed |= {"USER_AGENT": options.user_agent, "ROBOTSTXT_USER_AGENT": options.user_agent}
     if options.obey_robots is not None:
         changed["ROBOTSTXT_OBEY"] = options.obey_robots
     if options.concurrency:
-        # `Pacing` holds it; these let as many come so far
+        # `Pacing` enforces the limit; these settings let as many requests get there
         changed |= {"CONCURRENT_REQUESTS": options.concurrency, "CONCURRENT_REQUESTS_PER_DOMAIN": options.concurrency}
     if Pauses.of(options):
         # Scrapy's own would be added to ours
@@ -60,7 +60,7 @@ def _scrapy_settings(options: Fetch, settings: BaseSettings) -> dict[str, Any]:
     if options.retry_codes is not None:
         changed["RETRY_HTTP_CODES"] = list(options.retry_codes)
         changed |= {"RETRY_ENABLED": True} if options.retry_codes else {}
-        # what is to be asked for again must not come from the cache
+        # a response that is to be retried must not come from the cache
         kept_out = {*settings.getlist("HTTPCACHE_IGNORE_HTTP_CODES"), *options.retry_codes}
         changed["HTTPCACHE_IGNORE_HTTP_CODES"] = list(kept_out)
     return changed
@@ -68,8 +68,8 @@ def _scrapy_settings(options: Fetch, settings: BaseSettings) -> dict[str, Any]:
 
 @middleware
 class FetchIdentity:
-    """Downloader middleware after Scrapy's own: the crawl's user agent, headers and cookies. The last two are taken
-    off again where a redirect, or a copy of a request, carries them elsewhere.
+    """Downloader middleware after Scrapy's own: sets the crawl's user agent, headers and cookies. Headers and cookies
+    are removed again if a redirect, or a copy of a request, takes them to another host.
     """
 
     def __init__(self, options: Fetch, scope: FetchScope) -> None:
@@ -92,7 +92,7 @@ class FetchIdentity:
         if not self._scope.holds(urlparse_cached(request)):
             self._take_off(request)
         elif request.meta.get("playwright"):
-            # the browser would take them along wherever it is redirected; it has the cookies in its own jar
+            # the browser would also send them wherever it is redirected; it has the cookies in its own jar
             self._take_off(request)
             self._tell_browser()
         else:
@@ -102,7 +102,7 @@ class FetchIdentity:
         for name, value in self._headers.items():
             request.headers[name] = value
         if self._cookies:
-            # what the site has set anew meanwhile is newer
+            # cookies that the site has set meanwhile win
             _set_cookies(request, {**self._cookies, **_cookies(request)})
 
     def _take_off(self, request: Request) -> None:
@@ -122,7 +122,7 @@ class FetchIdentity:
 
 @middleware
 class FetchProxy:
-    """Downloader middleware before the one that reads `meta["proxy"]`: every request goes by the crawl's proxy."""
+    """Downloader middleware before the one that reads `meta["proxy"]`: sends every request by the crawl's proxy."""
 
     def __init__(self, proxy: str) -> None:
         self._proxy = proxy
@@ -153,11 +153,11 @@ def _set_cookies(request: Request, cookies: dict[bytes, bytes]) -> None:
         request.headers.pop(_COOKIE, None)
 
 
-# --- where headers and cookies may go: to the hosts that the request for the crawl has named, and no further
+# --- the hosts that headers and cookies are sent to: only those that the request for the crawl names
 
 
 class FetchScope:
-    """The start URLs' hosts and their subdomains. A host that was named by `https` alone gets nothing in clear."""
+    """The start URLs' hosts and their subdomains. A host that is only named with `https` gets nothing by `http`."""
 
     def __init__(self, start_urls: Iterable[str]) -> None:
         #: Host → whether plain HTTP will do.

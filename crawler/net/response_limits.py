@@ -1,5 +1,5 @@
-"""What one response may take and hold: size, time, compression, attributes of a tag, headers. No request, spider or
-project can ask for more.
+"""Limits of one response: size, time, compression, attributes of a tag, headers. No request, spider or project can
+raise them.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from twisted.web.iweb import IResponse
 
 
-#: Of one tag. libxml2 appends each to a list that it walks from its begin: 200,000 hold it for half a minute.
+#: Most attributes of one tag. libxml2's time grows with their square: 200,000 take half a minute.
 MAX_ATTRIBUTES = 512
-#: Characters of a page that are not worth a look: as attributes of one tag they hold libxml2 for a tenth of a second.
+#: Bytes up to which a page is not checked: even if all are attributes of one tag, libxml2 takes a tenth of a second.
 _HARMLESS = 32 << 10
-#: Ways in which a body may be compressed, one inside the other. Each costs up to a page of the largest size.
+#: How many times a body can be compressed. Each time can cost as much as a page of the largest size.
 MAX_CODINGS = 3
 
 
 class UnusableResponseError(IgnoreRequest):
-    """The page was wanted, and no spider may be given it: an error, unlike what else is ignored."""
+    """The page must not be given to any spider. Unlike other ignored requests, this counts as an error."""
 
 
 @middleware
 class ResponseLimits:
-    """Downloader middleware, the last before the cache, so that what comes from there is decompressed within the
-    limits as well; the download handler asks it once more.
+    """Downloader middleware, the last before the cache, so that pages from the cache are decompressed within the
+    limits, too. The download handler applies the limits once more.
 
-    Scrapy takes `download_maxsize` and `download_timeout` from a request before it looks at any setting.
+    The limits are set in the request: Scrapy prefers its `download_maxsize` and `download_timeout` to all settings.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -73,10 +73,10 @@ class ResponseLimits:
 
 @middleware
 class AttributeLimit:
-    """Downloader middleware, right behind what decompresses. Such a page is an error for every spider.
+    """Downloader middleware, right after the decompression: a page with too many attributes in a tag is an error.
 
-    libxml2 itself says how many attributes a tag has, since nothing else reads a broken page as it does. As long as
-    it builds no tree, a thousand tags take half a millisecond.
+    libxml2 itself counts them, because nothing else reads a broken page in the same way. As long as it builds no
+    tree, a thousand tags take half a millisecond.
     """
 
     def process_response(self, request: Request, response: Response) -> Response:  # noqa: ARG002 - Scrapy's signature
@@ -93,7 +93,7 @@ class _TooManyError(Exception):
 
 
 class _Tags:
-    """What lxml calls instead of building a tree."""
+    """A parser target, which lxml calls instead of building a tree."""
 
     def start(self, _: str, attributes: dict[str, str]) -> None:
         if len(attributes) > MAX_ATTRIBUTES:
@@ -112,22 +112,22 @@ def _is_harmless(text: str) -> bool:
     except _TooManyError:
         return False
     except etree.LxmlError:
-        # nothing that could be parsed
+        # the text cannot be parsed at all
         return True
     return True
 
 
 def at_most(limit: float, value: Any) -> Any:
-    """`value` unless it is beyond the limit; Scrapy takes 0 and `None` for none at all."""
+    """`value`, or `limit` if it is larger, not a number, or 0 or `None`, which mean no limit to Scrapy."""
     try:
         return value if 0 < float(value) <= limit else limit
     except (TypeError, ValueError):
         return limit
 
 
-# --- headers of a sane size: Twisted bounds each line, not how many there are
+# --- a limit for all headers together: Twisted limits the length of each line, but not their number
 
-#: As the common browsers.
+#: As much as the common browsers accept.
 MAX_HEADER_BYTES = 256 << 10
 
 
@@ -156,7 +156,7 @@ class _Connection(HttpClientProtocol):
 
 
 class ConnectionFactory(_HTTP11ClientFactory):
-    """For the `_factory` of Twisted's `HTTPConnectionPool`."""
+    """Makes our connections; to be set as `_factory` of Twisted's `HTTPConnectionPool`."""
 
     noisy = False
 

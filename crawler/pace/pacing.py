@@ -32,25 +32,25 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How far ahead of its time a turn is reserved: enough for a busy loop to miss none, and all that a crawl which is
-#: killed can leave unused beside the one it waits for.
+#: Seconds before a turn at which the next one may be reserved. They are enough for a busy loop to miss no turn, and
+#: they limit the turns that a killed crawl leaves unused.
 AHEAD_SECONDS = 0.1
-#: How long a Redis that failed is left alone: twice as long each time, at most the second.
+#: Seconds for which a Redis that failed is not asked: doubled each time, up to the second value.
 REST_SECONDS = 1.0
 REST_SECONDS_MAX = 15.0
 
 
 class Rate(Protocol):
-    """Where turns come from."""
+    """A source of turns: each request needs one."""
 
     async def reserve(self) -> float:
-        """Take the next one; the seconds until then."""
+        """Take the next turn, and return the seconds until its time."""
 
     async def withdraw(self) -> None:
-        """Give the newest back."""
+        """Give back the turn that was taken last."""
 
     async def close(self) -> None:
-        """No more will be asked for."""
+        """Close connections; no more turns are taken."""
 
 
 class OwnRate:
@@ -72,20 +72,20 @@ class OwnRate:
 
     @property
     def left(self) -> float:
-        """Seconds until the next one that nobody has."""
+        """Seconds until the next free turn."""
         return self._next - monotonic()
 
     def follow(self, wait: float) -> None:
-        """The newest turn, `wait` seconds from now, came from elsewhere."""
+        """Note a turn that came from the shared rate and is `wait` seconds from now."""
         self._next = monotonic() + wait + self._interval
 
     async def close(self) -> None:
-        """It is only a number."""
+        """There is nothing to close."""
 
 
 class SharedRate:
-    """Turns of all crawls of a site. While Redis is away this crawl takes the whole rate for itself: it neither fails
-    nor stands still for want of an answer.
+    """Turns that all crawls of a site share through Redis. While Redis does not answer, this crawl uses the whole
+    rate alone, so that it neither fails nor waits.
     """
 
     def __init__(self, shared: SiteRateLimit, own: OwnRate, site: str) -> None:
@@ -102,7 +102,7 @@ class SharedRate:
         try:
             wait = await self._shared.reserve()
             while self._is_away and wait < self._own.left:
-                # taken already, while Redis knew nothing of it
+                # this crawl has used that turn already while Redis was away
                 wait = await self._shared.reserve()
         except _unreachable() as error:
             self._begin_rest(error)
@@ -145,19 +145,19 @@ def _unreachable() -> tuple[type[Exception], ...]:
 
 
 class Gate:
-    """Lets one request after the other through, each at its turn, in the order in which they came."""
+    """Lets requests through one after the other, in the order in which they came, each at its turn."""
 
     def __init__(self, rate: Rate) -> None:
         self._rate = rate
         self._next = asyncio.Lock()
 
     async def wait(self, sleep: Callable[[float], Awaitable[None]]) -> None:
-        """Until it is this request's turn. `sleep` may raise: the turn is then given back where that is possible."""
+        """Wait for this request's turn. If `sleep` raises, the turn is given back where that is possible."""
         async with self._next:
             at = await self._rate.reserve() + monotonic()
             early = at - AHEAD_SECONDS - monotonic()
             if early > 0:
-                # nobody behind has one yet
+                # the turn can be given back, because no later one was taken yet
                 try:
                     await sleep(early)
                 except BaseException:
@@ -170,17 +170,17 @@ class Gate:
         await self._rate.close()
 
 
-# --- when a request may go out: after the pause its host is given, when there is a place, and at the rate allowed.
+# --- when a request is sent: after the pause of its host, within the allowed concurrency, and at the allowed rate.
 #
-# A turn is taken at the last moment, between Scrapy's queues and the connection: what is answered from the cache
-# takes none, and no time-out of the page runs while it is waited for.
+# A turn is taken at the last moment, between Scrapy's queues and the connection. So pages from the cache take no
+# turn, and the page's time-out does not run during the wait.
 
-#: Within it a crawl that is asked to stop notices it, however long the pause.
+#: Seconds within which a waiting crawl notices that it is asked to stop, however long the pause.
 LOOK_SECONDS = 0.25
 
 
 class Pauses(NamedTuple):
-    """Seconds between two requests to a host, each drawn anew from between the two."""
+    """Range of the pauses (seconds) between two requests to a host; each pause is drawn at random."""
 
     shortest: float
     longest: float
@@ -197,7 +197,7 @@ class Pauses(NamedTuple):
 
 
 class _Host:
-    """One at a time waits for its pause."""
+    """A host's pause; the lock lets one request at a time wait for it."""
 
     def __init__(self) -> None:
         self.next = asyncio.Lock()
@@ -205,7 +205,7 @@ class _Host:
 
 
 class Pacing:
-    """Extension that every download handler asks; there is none in a crawl that is not held."""
+    """Extension that every download handler asks for a turn. A crawl without pauses and limits does not have it."""
 
     def __init__(self, crawler: Crawler, pauses: Pauses | None, places: int | None, gates: list[Gate]) -> None:
         self._crawler = crawler
@@ -229,7 +229,7 @@ class Pacing:
 
     @asynccontextmanager
     async def turn(self, request: Request) -> AsyncIterator[None]:
-        """Raises `StoppedError` if the crawl is closed before it comes."""
+        """Wait until the request can be sent. Raises `StoppedError` if the crawl is closed before."""
         host = self._hosts[urlparse_cached(request).hostname or ""] if self._pauses else _Host()
         async with host.next:
             await self._sleep(host.not_before - monotonic())
@@ -249,7 +249,7 @@ class Pacing:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a request waits for its time to come, and not for an answer."""
+        """Whether a request waits for its turn."""
         return self._sleepers > 0
 
     async def close(self) -> None:
@@ -273,7 +273,7 @@ class Pacing:
 
 
 def _gates(settings: BaseSettings, options: Fetch) -> list[Gate]:
-    """The crawl's own limit first: a turn of the site's is worth more."""
+    """The gates of a crawl, its own limit first, so that no turn of the site is held during that wait."""
     gates = [Gate(OwnRate(parse_rate(options.rate_limit)))] if options.rate_limit else []
     limit, site = settings.get(SITE_RATE_LIMIT), settings.get(RATE_LIMIT_SITE)
     if limit and site:
@@ -292,18 +292,18 @@ def _site_rate(site: str, rate: float, redis_url: str | None) -> Rate:
     if not extras.has("redis"):
         logger.warning("The rate limit of site %s holds for this crawl alone: the project's Python lacks redis", site)
         return own
-    # a tenth of a second that few crawls need
+    # the import takes a tenth of a second, and few crawls need it
     from gateway.stores.site_rate_limit import SiteRateLimit, site_rate_key  # noqa: PLC0415 - as above
 
     return SharedRate(SiteRateLimit.open(redis_url, site_rate_key(site), rate), own, site)
 
 
-# --- a `start()` that awaits nothing must not take the turn of all others
+# --- a `start()` that awaits nothing must not block the event loop
 
 
 class StartPace:
-    """Spider middleware nearest to the engine. While that has enough to do, or closes, it takes one request after the
-    other from `start()` without a pause: one without end would keep downloads, and the closing, from their turn.
+    """Spider middleware nearest to the engine. It lets the event loop run between requests of `start()`, and stops
+    when the spider closes. Otherwise an endless `start()` that awaits nothing would block downloads and the closing.
     """
 
     def __init__(self, crawler: Crawler) -> None:

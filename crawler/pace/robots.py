@@ -1,4 +1,4 @@
-"""robots.txt: fetched once for all requests that wait for it."""
+"""Obeys robots.txt, which is fetched once for all requests that wait for it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _SCRAPYS_ORDER = 100
 
 
 def use_robots(settings: BaseSettings) -> None:
-    """Put ours where Scrapy's is, or where a project has put that; nowhere if the project has taken it out, unless
-    the request for the crawl wants robots.txt obeyed.
+    """Put our middleware in the place of Scrapy's. If the project has removed that, ours is only added if the request
+    for the crawl wants robots.txt obeyed.
     """
     name = "DOWNLOADER_MIDDLEWARES"
     orders = [order for key, order in settings.getdict(name).items() if key in {_SCRAPYS, RobotsTxtMiddleware}]
@@ -39,9 +39,9 @@ def use_robots(settings: BaseSettings) -> None:
 
 
 class Robots(RobotsTxtMiddleware):
-    """Scrapy's own, in which the first request to wait for another's look at robots.txt takes the result away from
-    all others that wait (one `Deferred` cannot be awaited twice; https://github.com/scrapy/scrapy/pull/6802 changed
-    it): they would be let through. Older versions of Scrapy, which answer with a `Deferred`, have no such mistake.
+    """Scrapy's middleware with a fix. In Scrapy's own, the first request that waits for robots.txt takes the result
+    away from all others that wait, which are let through unchecked: one `Deferred` cannot be awaited twice (since
+    https://github.com/scrapy/scrapy/pull/6802). Older versions, which answer with a `Deferred`, do not have this bug.
     """
 
     def __init__(self, crawler: Crawler) -> None:
