@@ -1,4 +1,4 @@
-"""The browser's life: started when the first page needs it, behind the egress proxy, with a folder of its own."""
+"""Starts and ends the browser: when the first page needs it, behind the egress proxy, with a folder of its own."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: A browser that ends as often as this in one crawl will not survive the next page either.
+#: Most starts of the browser in one crawl: one that has ended so often would not survive the next page either.
 MAX_STARTS = 5
 START_SECONDS = 60.0
 _FOLDER = "dbot-"
-#: What comes below our folder, at its longest; the kernel takes 107 bytes for the path of a socket.
+#: The longest path below our folder, and the most bytes that the kernel allows for the path of a socket.
 _SOCKET = "/playwright_chromiumdev_profile-XXXXXX/SingletonSocket"
 _LONGEST_SOCKET = 107
-#: Where it is put if the usual place has too long a name.
+#: Where the folder is made if the path of the usual place is too long.
 _SHORT = "/tmp"  # noqa: S108 - mkdtemp makes a folder there that nobody else can read
-#: Nothing leaves but through the proxy: no QUIC, no UDP of WebRTC, no names looked up by the browser itself.
+#: Close all ways to the network besides the proxy: no QUIC, no UDP of WebRTC, no DNS by the browser itself.
 _CLOSED = (
     "--disable-quic",
     "--webrtc-ip-handling-policy=disable_non_proxied_udp",
@@ -47,7 +47,7 @@ _CLOSED = (
     "--disable-crash-reporter",
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
 )
-#: What a project may not say: another way out, another profile, a door for debuggers.
+#: Arguments that a project cannot set: other ways to the network, another profile, a port for debuggers.
 _REFUSED_ARGUMENTS = (
     "--proxy-",
     "--no-proxy-server",
@@ -88,8 +88,8 @@ class Chromium:
         return driver is not None and driver.is_running() and driver.status() != psutil.STATUS_ZOMBIE
 
     async def start(self) -> None:
-        """Again, too, once it is no longer alive."""
-        # Scrapyd, too, imports this file, to find the browser: it need not wait for Playwright
+        """Start the driver, or start it again after it has ended."""
+        # imported here, because Scrapyd imports this file to find the browser, and does not need Playwright
         from playwright.async_api._context_manager import PlaywrightContextManager  # noqa: PLC0415
 
         _remove_forgotten()
@@ -139,7 +139,7 @@ class Chromium:
 
     def _launch_options(self) -> dict[str, Any]:
         wanted = {name: value for name, value in self._options.items() if name not in _REFUSED_OPTIONS}
-        # one hyphen is as good as two to Chromium
+        # Chromium accepts one hyphen as well as two
         written = [f"--{argument.lstrip('-')}" for argument in wanted.pop("args", ())]
         given = [argument for argument in written if not argument.startswith(_REFUSED_ARGUMENTS)]
         return {
@@ -151,7 +151,7 @@ class Chromium:
             "proxy": {"server": self._proxy.url, "username": self._proxy.user, "password": self._proxy.password},
             # of two that contradict each other Chromium takes the last
             "args": [*given, *_CLOSED, "--proxy-bypass-list=<-loopback>"],
-            # the crawl closes it when it ends, and may take a moment for that
+            # the browser ignores these signals, because the crawl closes it at its own end, a moment later
             "handle_sigint": False,
             "handle_sigterm": False,
             "handle_sighup": False,
@@ -160,7 +160,7 @@ class Chromium:
 
 @contextmanager
 def _temporary_files_in(folder: Path) -> Iterator[None]:
-    """Profiles go where the driver's `TMPDIR` says; it takes the environment with it when it starts."""
+    """Set `TMPDIR` while the driver starts. It keeps that environment, and puts the browser's profiles there."""
     before = os.environ.get("TMPDIR")
     os.environ["TMPDIR"] = str(folder)
     try:
@@ -172,14 +172,14 @@ def _temporary_files_in(folder: Path) -> Iterator[None]:
 
 
 def _make_folder() -> Path:
-    """Below `TMPDIR`, unless Chromium would die of "Socket path too long" there."""
+    """Make the folder below `TMPDIR`, or in `/tmp` if Chromium would die there of "Socket path too long"."""
     parent, name = tempfile.gettempdir(), f"{_FOLDER}{os.getpid()}-"
     longest = os.fsencode(f"{parent}/{name}12345678{_SOCKET}")
     return Path(tempfile.mkdtemp(prefix=name, dir=parent if len(longest) <= _LONGEST_SOCKET else _SHORT))
 
 
 def _remove_forgotten() -> None:
-    """The folders of crawls that were killed."""
+    """Remove the folders of crawls that were killed."""
     for parent in {tempfile.gettempdir(), _SHORT}:
         for folder in Path(parent).glob(f"{_FOLDER}*"):
             pid = folder.name.removeprefix(_FOLDER).partition("-")[0]
@@ -190,7 +190,7 @@ def _remove_forgotten() -> None:
 # --- which Chromium renders pages on this node
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-#: Below the home folder, on Linux and on macOS.
+#: Where Playwright's Chromium is below the home folder, on Linux and on macOS.
 _PLAYWRIGHTS = (
     ".cache/ms-playwright/chromium*/chrome-*/chrome",
     "Library/Caches/ms-playwright/chromium*/chrome-*/*.app/Contents/MacOS/*",
@@ -198,9 +198,9 @@ _PLAYWRIGHTS = (
 
 
 def find_chromium(named: str | Path | None) -> Path | None:
-    """The one that is named (`CHROMIUM_PATH`), else the first on `PATH`, else Playwright's own.
+    """The Chromium that is `named` (`CHROMIUM_PATH`), else the first on `PATH`, else Playwright's own.
 
-    Where one is named nothing else is looked for: who names one does not want another.
+    If one is named, no other is searched for.
     """
     if named:
         chosen = Path(named).absolute()
@@ -214,14 +214,14 @@ def _is_program(path: Path) -> bool:
 
 
 def _playwrights_own() -> Path | None:
-    """The newest that `playwright install chromium` has put into the home folder."""
+    """The newest Chromium that `playwright install chromium` has put into the home folder."""
     found = [path for pattern in _PLAYWRIGHTS for path in Path.home().glob(pattern) if _is_program(path)]
     return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
 
 @state_change("node.browser")
 def write_browser_file(node_dir: Path, chromium: Path | None) -> None:
-    """Write down for the tailer whether this node can render pages, and what this Scrapyd understands."""
+    """Write for the tailer whether this node can render pages, and which protocols this Scrapyd understands."""
     node_dir.mkdir(parents=True, exist_ok=True)
     found = {"chromium": str(chromium) if chromium else None, "protocols": sorted(PROTOCOLS)}
     write_atomically(node_dir / BROWSER, orjson.dumps(found))

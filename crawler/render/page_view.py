@@ -1,4 +1,4 @@
-"""One page in the browser: it is given the document that Scrapy fetched, and let alone until it is ready."""
+"""One page in the browser: it gets the document that Scrapy has fetched, and is waited for until it is ready."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for what `wait_for` waits for; half of the page's time at most.
+#: Most seconds for `wait_for`; it also gets at most half of the page's time.
 WAIT_SECONDS = 30.0
 #: Seconds for the `load` event, and then for the scripts' own requests, before the page is taken as it is.
 LOAD_SECONDS = 15.0
 QUIET_SECONDS = 5.0
-#: A page is quiet when it has asked for nothing for so long (as Playwright's `networkidle`).
+#: A page is quiet after so many seconds without a request (as for Playwright's `networkidle`).
 QUIET_FOR = 0.5
-#: Seconds for what a round of scrolling may bring.
+#: Most seconds to wait for new content after a round of scrolling.
 SCROLL_SECONDS = 10.0
-#: Rounds of scrolling that bring nothing before nothing more is expected; a busy machine may miss one.
+#: After so many rounds of scrolling without new content no more is expected; one may fail on a busy machine.
 ROUNDS_IN_VAIN = 2
 POLL = 0.05
 #: Share of a page's time that is spent on waiting; what is left is for reading it.
 PATIENCE = 0.8
-#: What Scrapy's selectors may end with; a browser knows nothing of it.
+#: Ends of Scrapy's selectors that browsers do not know.
 _PSEUDO_ELEMENT = re.compile(r"::(text|attr\([^)]*\))")
-#: Never part of the document, and endless at times.
+#: Resources that are never part of the document, and can be endless.
 _NOT_LOADED = frozenset({"media", "font"})
-#: Said of how the body was sent, not of the document; or would make a file of it.
+#: Headers that are not handed to the browser: they describe the transfer, or would make it download the document.
 _NOT_THE_DOCUMENTS = frozenset({"content-encoding", "content-length", "transfer-encoding", "content-disposition"})
-# back first, as people do when nothing comes: who watches its end sees it leave, then come again
+# scrolls back first, so that a script that watches the page's end sees it leave and come back
 _SCROLL_TO_END = """async () => {
     const late = new Promise(done => setTimeout(done, 1000));
     const frame = () => Promise.race([new Promise(requestAnimationFrame), late]);
@@ -57,7 +57,7 @@ _SCROLL_TO_END = """async () => {
     await frame();
     for (const element of scrolled) element.scrollTop = element.scrollHeight;
 }"""
-# a link that no script makes more of would lead away, unless it is a script, or a place on the page, itself
+# keeps links from leading to another page, unless the link is a script or a place on this page
 _CLICK = """element => {
     const href = String(element.closest("a[href]")?.href), [path, fragment] = href.split("#");
     const stays = href.startsWith("javascript:") || (fragment !== undefined && path === document.URL.split("#")[0]);
@@ -67,7 +67,7 @@ _CLICK = """element => {
     window.removeEventListener("click", stay);
 }"""
 _EXTENT = """() => document.getElementsByTagName("*").length"""
-# links are relative to where scripts may have moved the address bar; who reads the response does not know that
+# adds a base element if scripts have changed the page's URL, because links are relative to that URL
 _KEEP_BASE = """url => {
     if (document.URL.split("#")[0] !== url && document.head && !document.querySelector("base"))
         document.head.prepend(Object.assign(document.createElement("base"), {href: document.URL}));
@@ -80,14 +80,14 @@ class RenderError(Exception):
 
 
 class ViewLimits(NamedTuple):
-    """What one page may take."""
+    """Limits of one page."""
 
     seconds: float
     max_bytes: int
 
 
 class PageView:
-    """What happens on one page. It is asked for once, and its later moves to other documents are only noted."""
+    """Controls one page. Its document is served once; later navigations to other documents are only noted."""
 
     def __init__(
         self, document: Response, instructions: Instructions, limits: ViewLimits, stats: StatsCollector
@@ -100,15 +100,15 @@ class PageView:
         self._served = False
         self._under_way = 0
         self._quiet_since = monotonic()
-        #: Bytes as scripts see them, and as they came; of what becomes a blob only the latter are known.
+        #: Bytes decoded, and as they were received; for blobs only the latter are known.
         self._decoded = 0
         self._encoded = 0
         self._cdp: CDPSession | None = None
-        #: Where a script, or a refresh, would have taken the page.
+        #: URL to which a script, or a refresh, would have taken the page.
         self.moved_to: str | None = None
 
     async def prepare(self, page: Page, _: ScrapyRequest) -> None:
-        """A `playwright_page_init_callback`."""
+        """Set up a new page, as its `playwright_page_init_callback`."""
         self._until = monotonic() + self._limits.seconds * PATIENCE
         for event in ("requestfinished", "requestfailed"):
             page.on(event, self._ended)
@@ -120,7 +120,7 @@ class PageView:
         await page.route("**", self._route)
 
     async def settle(self, page: Page) -> None:
-        """Wait until the page has what was asked for. It is taken as it is when it takes too long."""
+        """Wait until the page has what was asked for. If that takes too long, the page is taken as it is."""
         if not self._served:
             raise RenderError("the page was not shown")
         if self._instructions.wait_for:
@@ -171,11 +171,11 @@ class PageView:
         css, count = self._instructions.enough or ("", 0)
         with suppress(PlaywrightError):
             return bool(css) and await page.locator(_browsers(css)).count() >= count
-        # a selector that only Scrapy knows
+        # reached if only Scrapy knows the selector
         return False
 
     async def _click(self, page: Page, css: str) -> None:
-        # by script: what lies over it, as cookie banners do, is no reason to wait
+        # by script, so that an element over it, such as a cookie banner, does not matter
         with suppress(PlaywrightError):
             for found in (await page.query_selector_all(_browsers(css)))[:1]:
                 await found.evaluate(_CLICK)
@@ -190,7 +190,7 @@ class PageView:
         return bool(await page.evaluate(_EXTENT) > before)
 
     def _left(self, most: float) -> float:
-        """Milliseconds to wait at most; at least one, as 0 is for ever."""
+        """Most milliseconds to wait. At least one, because 0 means for ever."""
         return max(1.0, 1000 * min(most, self._until - monotonic()))
 
     def _began(self, _: Request) -> None:
@@ -218,7 +218,7 @@ class PageView:
                 await self._cdp.send("Page.stopLoading")
 
     async def _route(self, route: Route, request: Request) -> None:
-        # the page may be gone by the time it is answered
+        # the page may be closed before the answer
         with suppress(PlaywrightError):
             await self._answer(route, request)
 
@@ -242,7 +242,7 @@ class PageView:
 
 
 def _browsers(css: str) -> str:
-    """A selector as Playwright takes it."""
+    """Scrapy's selector in Playwright's form."""
     return "css=" + _PSEUDO_ELEMENT.sub("", css)
 
 

@@ -1,4 +1,4 @@
-"""scrapy-playwright's download handler, with what it leaves to luck: time limits, forgotten pages, a dead browser."""
+"""scrapy-playwright's download handler, with handling of time limits, forgotten pages and a dead browser."""
 
 from __future__ import annotations
 
@@ -33,21 +33,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Key of a request's meta whose page is a `PageView`.
+#: Key of a request's meta with its `PageView`.
 VIEW = "render_view"
 CLOSE_SECONDS = 2.0
-#: Seconds in which a browser that runs opens a page. It never does if the process that was to show it has just died.
+#: Most seconds for opening a page in a running browser. It never opens if its process has just died.
 OPEN_SECONDS = 15.0
 LAST_WORDS_SECONDS = 1.0
 _ENDED = "the browser has ended"
-#: Before Scrapy 2.14 it is given the spider, and answers with a `Deferred`.
+#: Before Scrapy 2.14 the handler gets the spider, and answers with a `Deferred`.
 _IS_COROUTINE = asyncio.iscoroutinefunction(ScrapyPlaywrightDownloadHandler.download_request)
-#: UDP knows no proxy. The switch that forbids it to WebRTC has changed its name once, and no crawl needs WebRTC.
+#: Disables WebRTC, whose UDP would bypass the proxy. The browser's switch for that has changed its name before, and
+#: no crawl needs WebRTC.
 _NO_PEERS = "delete globalThis.RTCPeerConnection; delete globalThis.webkitRTCPeerConnection;"
 
 
 class NoPageError(RenderError):
-    """There is no browser that would open a page; a new driver may start one."""
+    """No browser opens a page; a new driver may be able to start one."""
 
 
 class _BrowserEndedError(RenderError):
@@ -56,9 +57,8 @@ class _BrowserEndedError(RenderError):
 
 
 class _Visit:
-    """One request's stay in the browser, which ends when its time is over, or its page or browser is gone.
-
-    If a page crashes, Playwright may wait for ever for what it was doing with it.
+    """The handling of one request in the browser. It is ended when its time is over, or its page or browser is gone,
+    because Playwright may wait for ever for a page that has crashed.
     """
 
     def __init__(self, limit: asyncio.Timeout, seconds: float) -> None:
@@ -73,7 +73,7 @@ class _Visit:
         self._end_in(self._seconds)
 
     def end_soon(self, why: str) -> None:
-        """Mostly Playwright will tell by itself what it was doing."""
+        """End the visit after a moment, in which Playwright itself mostly reports a more precise error."""
         self.why = why
         self._end_in(LAST_WORDS_SECONDS)
 
@@ -83,7 +83,7 @@ class _Visit:
 
 
 class PlaywrightHandler(ScrapyPlaywrightDownloadHandler):
-    """One for the whole crawl, whatever the scheme; it is given the requests with `meta["playwright"]`."""
+    """The crawl's only handler for requests with `meta["playwright"]`, for all schemes."""
 
     def __init__(self, crawler: Crawler, chromium: Chromium, page_seconds: float) -> None:
         super().__init__(crawler)
@@ -94,7 +94,7 @@ class PlaywrightHandler(ScrapyPlaywrightDownloadHandler):
         self._context_options = {
             "user_agent": crawler.settings.get("USER_AGENT"),
             "service_workers": "block",
-            # of a page that we render there is nothing to keep; a project may know what to do with its own
+            # pages that we render need no downloads; a project's own pages may
             "accept_downloads": not crawler.settings.getbool(RENDER_PAGES),
         }
         self._contexts: list[BrowserContextWrapper] = []
@@ -103,7 +103,7 @@ class PlaywrightHandler(ScrapyPlaywrightDownloadHandler):
         self._closing = False
 
     async def download_request(self, request: Request) -> Response:
-        """Raises `RenderError`, and what Playwright raises."""
+        """Fetch a page in the browser. Raises `RenderError`, and what Playwright raises."""
         kept = False
         visit: _Visit | None = None
         try:
@@ -137,7 +137,7 @@ class PlaywrightHandler(ScrapyPlaywrightDownloadHandler):
     async def _create_browser_context(
         self, name: str, context_kwargs: dict[str, Any] | None, spider: Spider | None = None
     ) -> BrowserContextWrapper:
-        """With our user agent; the project's other wishes are honoured, but for a proxy of its own."""
+        """Make a browser context with our user agent, and with the project's options except a proxy."""
         wanted = {key: value for key, value in (context_kwargs or {}).items() if key != "proxy"}
         options = {**self._context_options, **wanted, **context_options(self._crawler.settings)}
         wrapper = await super()._create_browser_context(name, options, spider)
@@ -162,8 +162,8 @@ class PlaywrightHandler(ScrapyPlaywrightDownloadHandler):
         return page
 
     async def _open(self, request: Request, spider: Spider) -> Page:
-        """Raises `_BrowserEndedError` and `TimeoutError`, too: Playwright may wait for ever for a page of a browser,
-        or of one of its processes, that has ended.
+        """Open a page. Raises what Playwright raises, and `_BrowserEndedError` and `TimeoutError`: Playwright may
+        wait for ever if the browser, or one of its processes, has ended.
         """
         opening = asyncio.ensure_future(super()._create_page(request, spider))
         self._openings.add(opening)
@@ -180,12 +180,12 @@ class PlaywrightHandler(ScrapyPlaywrightDownloadHandler):
         return page
 
     async def _until_the_dead_are_gone(self) -> None:
-        """A browser that has just ended takes a moment to be forgotten; a page of it is nobody's fault."""
+        """Wait a moment until the handler has noticed that its browser has ended, so that the page can be retried."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._gone(), CLOSE_SECONDS)
 
     async def _gone(self) -> None:
-        # that it has ended is known a little later than what came of it
+        # the browser's end becomes known a little later than its consequences
         await asyncio.sleep(0.05)
         while hasattr(self, "browser") and not self.browser.is_connected():  # noqa: ASYNC110 - theirs
             await asyncio.sleep(0.02)
@@ -207,13 +207,13 @@ class PlaywrightHandler(ScrapyPlaywrightDownloadHandler):
         await super()._browser_disconnected_callback()
         contexts, self._contexts = self._contexts, []
         for wrapper in contexts:
-            # who waits for a page of it would wait for ever
+            # otherwise those who wait for a page of this context would wait for ever
             for _ in range(self.config.max_pages_per_context):
                 wrapper.semaphore.release()
 
 
 async def _prime(wrapper: BrowserContextWrapper) -> None:
-    """Let the browser learn the proxy's password: WebSockets do not ask for one."""
+    """Open a page through the proxy, so that the browser learns its password: for WebSockets it does not ask."""
     page = await wrapper.context.new_page()
     try:
         await page.goto(PRIMING_URL)
@@ -227,20 +227,20 @@ async def close_page(page: Page) -> None:
             await asyncio.wait_for(page.close(), CLOSE_SECONDS)
 
 
-# --- how the browser appears, as the request for the crawl wants it
+# --- the browser's user agent and cookies, as the request for the crawl says
 #
-# Its own jar keeps the cookies where they belong, also when it is redirected. There is no such place for headers: it
-# would take them along to any host, so those go with the documents that Scrapy fetches and with nothing else.
+# The browser's cookie jar sends cookies to their own hosts only, even after a redirect. It has nothing like it for
+# headers and would send them to any host, so these are only sent with the documents that Scrapy fetches.
 
 
 def context_options(settings: BaseSettings) -> dict[str, Any]:
-    """Options of a browser context that nobody else may choose."""
+    """Options of a browser context that projects cannot change."""
     options: Fetch | None = settings.get(FETCH_OPTIONS)
     return {"user_agent": options.user_agent} if options and options.user_agent else {}
 
 
 def context_cookies(settings: BaseSettings) -> list[Any]:
-    """As Playwright's `add_cookies` takes them."""
+    """The crawl's cookies in the form of Playwright's `add_cookies`."""
     options: Fetch | None = settings.get(FETCH_OPTIONS)
     if options is None:
         return []
@@ -253,7 +253,9 @@ def context_cookies(settings: BaseSettings) -> list[Any]:
 
 
 def _places(scope: FetchScope, name: str) -> Iterator[dict[str, Any]]:
-    """Browsers take none whose name says more than its place: one refusal, and the page would not be opened."""
+    """The places for which a cookie is set. They fit the prefix of its name (`__Host-`, `__Secure-`): if the browser
+    refused one cookie, no page would be opened.
+    """
     for host, named_in_clear in scope.hosts.items():
         in_clear = named_in_clear and not name.lower().startswith(("__host-", "__secure-"))
         # an address has no subdomains

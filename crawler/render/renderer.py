@@ -1,4 +1,4 @@
-"""The crawl's one browser: an extension that others ask for a page, which starts it with the first and ends it."""
+"""The crawl's only browser: an extension that renders pages for others. It starts the browser with the first page."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Pages of ours that are open at once; each has a process of its own.
+#: Most pages of our spiders that are open at once; each has a process of its own.
 PAGES_AT_ONCE = 4
-#: Seconds beyond a page's own in which the browser starts and the page opens.
+#: Seconds for starting the browser and opening the page, in addition to the page's own time.
 OPENING_SECONDS = 60.0
 CLOSE_SECONDS = 5.0
 
@@ -66,7 +66,9 @@ class Renderer:
     async def render(
         self, request: Request, document: TextResponse, instructions: Instructions
     ) -> tuple[TextResponse, str | None]:
-        """The page as its scripts left it, and where they would have moved to. Raises `RenderError`."""
+        """The page after its scripts have run, and the URL to which they would have moved, if any. Raises
+        `RenderError`.
+        """
         view = PageView(document, instructions, self._limits, self._crawler.stats)
         meta = {
             "playwright": True,
@@ -88,7 +90,7 @@ class Renderer:
         return document.replace(body=body, encoding="utf-8", flags=[*document.flags, "rendered"]), view.moved_to
 
     async def fetch(self, request: Request) -> Response:
-        """What scrapy-playwright makes of a request with `meta["playwright"]`."""
+        """Fetch a request with `meta["playwright"]` through scrapy-playwright."""
         if self._stopping:
             raise StoppedError("the crawl was stopped")
         task = asyncio.current_task()
@@ -142,7 +144,7 @@ class Renderer:
         self._crawler.stats.set_value("render/refused", self._proxy.refusals)
 
     async def close(self) -> None:
-        """What does not end by itself ends with the crawl's process."""
+        """Close browser and proxy. What does not close in time ends with the crawl's process."""
         self._stopping = True
         if self._handler:
             with suppress(PlaywrightError, TimeoutError):
@@ -160,10 +162,10 @@ _OK = range(200, 300)
 
 
 class RenderPages(BaseRedirectMiddleware):
-    """Nearer to the spider than redirects, retries and decompression: what it renders is a whole, good page.
+    """Downloader middleware after redirects, retries and decompression, so that it only renders complete pages.
 
-    The document itself is fetched by Scrapy, so robots.txt, the HTTP cache, limits and retries are what they are for
-    any page. Where a script moves on to another document, that is a redirect like any other.
+    Scrapy fetches the document itself, so robots.txt, the HTTP cache, limits and retries apply as to any page. If a
+    script moves to another document, that is treated as a redirect.
     """
 
     _renderer: Renderer
@@ -193,7 +195,7 @@ class RenderPages(BaseRedirectMiddleware):
 
 
 def _is_whole(response: Response) -> bool:
-    """One of another type has had no body fetched; an error's page is not worth the browser's time."""
+    """Whether the response is worth rendering: it is no error, and its body was fetched (of files it is not)."""
     return response.status in _OK and "download_stopped" not in response.flags
 
 

@@ -1,6 +1,6 @@
-"""What spiders say of pages to render, and what the add-on then puts in.
+"""How spiders ask for rendered pages, and what the add-on adds to a crawl for that.
 
-Every spider imports it, so it imports nothing of a browser.
+Every spider imports this module, so it imports nothing of a browser.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
 
 
-#: Key of a request's meta whose page is to be rendered; its value is an `Instructions`.
+#: Key in the meta of a request whose page is to be rendered; the value is an `Instructions`.
 RENDER = "render"
 
 
@@ -26,11 +26,11 @@ class Instructions(NamedTuple):
 
     #: CSS selector of an element to wait for.
     wait_for: str | None = None
-    #: How often to scroll to its end; less often if nothing more comes.
+    #: How often to scroll to the page's end; less often if nothing more is loaded.
     scroll: int = 0
-    #: CSS selector of what to click on each time before it is scrolled, if it is there.
+    #: CSS selector of an element to click on before each scrolling, if it is there.
     click: str | None = None
-    #: CSS selector and how many elements of it are enough: nothing more is asked for then.
+    #: CSS selector and a number: scrolling ends once so many elements match.
     enough: tuple[str, int] | None = None
 
 
@@ -42,7 +42,7 @@ def render_meta(
     click: str | None = None,
     enough: tuple[str, int] | None = None,
 ) -> dict[str, Any]:
-    """The meta of a request for a page."""
+    """The meta with which a request's page is rendered; empty without `render`."""
     return {RENDER: Instructions(wait_for, scroll, click, enough)} if render else {}
 
 
@@ -52,22 +52,22 @@ logger = logging.getLogger(__name__)
 
 _FORCED = "cmdline"
 _PLAYWRIGHTS = "scrapy_playwright.handler.ScrapyPlaywrightDownloadHandler"
-#: Each would lead past the browser that is found here, or past the proxy in front of it.
+#: Other values of these settings would bypass the node's browser or its proxy.
 _LOCKED = {
     "PLAYWRIGHT_CDP_URL": None,
     "PLAYWRIGHT_CONNECT_URL": None,
     "PLAYWRIGHT_BROWSER_PROVIDER": None,
     "PLAYWRIGHT_BROWSER_TYPE": "chromium",
 }
-#: The document is Scrapy's own; what it loads is asked for as the browser does.
+#: Keeps scrapy-playwright from changing the headers of the requests that the browser makes for a page.
 _OWN = {"PLAYWRIGHT_PROCESS_REQUEST_HEADERS": None}
 
 
 def use_browser(settings: BaseSettings) -> None:
-    """Put in what a crawl of ours takes that renders pages."""
+    """Add what a crawl of our own project needs to render pages."""
     if settings.getbool(RENDER_PAGES):
         settings.setdict(_OWN, priority=_FORCED)
-        # we say in a line what went wrong with a page
+        # our own log has one line about what went wrong with a page
         logging.getLogger("scrapy-playwright").setLevel(logging.ERROR)
         settings.set_in_component_priority_dict(
             "DOWNLOADER_MIDDLEWARES", load_object("crawler.render.renderer.RenderPages"), 540

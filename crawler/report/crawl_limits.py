@@ -1,4 +1,4 @@
-"""What one crawl may have: pages, items, bytes of log. Never one page or item more, however many are in flight."""
+"""Limits of one crawl: pages, items, bytes of log. They are exact, however many requests are in flight."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 
 def is_page(request: Request) -> bool:
-    """Not robots.txt and not an image of a media pipeline: those are fetched by components, for themselves."""
+    """Whether a page is requested, and not robots.txt or a file of a media pipeline, which components fetch."""
     return request.callback is not NO_CALLBACK
 
 
 def is_new_page(request: Request) -> bool:
-    """Neither the next hop of a redirect nor a retry of what was counted before."""
+    """Whether a page is requested for the first time, and not by a redirect or a retry."""
     meta = request.meta
     return is_page(request) and not meta.get("redirect_times") and not meta.get("retry_times")
 
 
-# Counts the pages that a crawl asks for, from wherever they are then answered (a site, or the cache)
+# counts the pages that a crawl asks for, whether the site or the cache answers
 @middleware
 class PageCount:
     """Downloader middleware, behind those that drop requests and before the cache that answers them."""
@@ -57,9 +57,9 @@ class PageCount:
 
 # --- `max_pages`: never one page more, however many are in flight
 
-#: Scrapy's own name for this ending, so that it is understood wherever Scrapy's is.
+#: Scrapy's own finish reason for a page limit, which other tools know.
 REASON = "closespider_pagecount"
-#: Between two looks at whether the pages that were counted are done.
+#: Seconds between two checks whether the pages that were counted are done.
 LOOK_SECONDS = 0.5
 
 
@@ -69,11 +69,11 @@ class PageLimitError(IgnoreRequest):
 
 @middleware
 class PageLimit:
-    """Downloader middleware, after robots.txt: what that forbids is not fetched and costs nothing.
+    """Downloader middleware after robots.txt: pages that this forbids are not counted.
 
-    Once the limit is reached everything new is dropped and the spider ends when it is idle, so retries and
-    redirects of the pages that were counted still come to their end; Scrapy's own `CLOSESPIDER_PAGECOUNT` would
-    cut those short and lets through what is in flight.
+    Once the limit is reached, new pages are dropped and the spider is closed when it is idle. So retries and
+    redirects of pages that were counted are still completed. Scrapy's own `CLOSESPIDER_PAGECOUNT` cuts them short,
+    and lets requests in flight exceed the limit.
     """
 
     def __init__(self, crawler: Crawler, limit: int) -> None:
@@ -92,7 +92,7 @@ class PageLimit:
         return self
 
     def asked_before(self, pages: int) -> None:
-        """Count pages that an attempt before has asked for."""
+        """Count pages that an earlier attempt has asked for."""
         self._asked_for += pages
 
     def request_scheduled(self, request: Request, spider: Spider) -> None:  # noqa: ARG002 - Scrapy's signature
@@ -117,7 +117,9 @@ class PageLimit:
         raise PageLimitError(f"the limit of {self._limit} pages is reached")
 
     def _end_when_done(self) -> None:
-        """A spider whose `start()` goes on for ever is never idle."""
+        """Close the spider once all counted pages are done, for the case that an endless `start()` keeps it from
+        being idle.
+        """
         engine, closing = self._crawler.engine, self._crawler.get_extension(Closing)
         slot = engine_slot(self._crawler)
         if engine is None or slot is None or engine.scraper.slot is None or closing is None:
@@ -128,11 +130,12 @@ class PageLimit:
             closing.close(REASON)
 
 
-# `max_items`: the spider is asked for nothing more once the crawl has had them
+# `max_items`: the spider's output is cut off once the crawl has as many items
 @middleware
 class ItemLimit:
-    """Spider middleware nearest to the engine. `Report` counts the items, spools none beyond the limit and closes the
-    spider; but a callback that yields for ever would keep the loop, and with it the closing, from its turn.
+    """Spider middleware nearest to the engine: ends the output of callbacks at the limit. `ProgressReport` counts the
+    items, writes none beyond the limit and closes the spider, but a callback that yields for ever would block the
+    event loop, and with it the closing.
     """
 
     def __init__(self, report: ProgressReport) -> None:
@@ -164,19 +167,19 @@ class ItemLimit:
             yield one
 
 
-# --- the log: beyond its limit there is nothing but how the crawl ends. The launcher stops those who print instead.
+# --- the log: beyond its limit it only gets how the crawl ends. The launcher stops crawls that print more.
 
 logger = logging.getLogger(__name__)
 
-#: Bytes below the limit that are kept for the end of the crawl, but no more than this share of it.
+#: Bytes of the limit that are reserved for the end of the crawl, and the largest share of the limit that they take.
 RESERVE = 512 << 10
 RESERVE_SHARE = 0.25
-#: Who tells how a crawl ends.
+#: Loggers that say how a crawl ends.
 _EPILOGUE = frozenset({"scrapy.core.engine", "scrapy.statscollectors", __name__})
 
 
 class LogLimit:
-    """Extension that bounds Scrapy's log handler. It asks the file for its size, since not all of it is logged."""
+    """Extension that limits Scrapy's log handler. It checks the file's size, because prints go there as well."""
 
     def __init__(self, limit: int) -> None:
         reserve = min(RESERVE, int(limit * RESERVE_SHARE))
@@ -189,7 +192,7 @@ class LogLimit:
         if not limit or not crawler.settings.get(ATTEMPT_DIR):
             raise NotConfigured
         self = cls(limit)
-        # not before: Scrapy makes a new handler once the extensions are there
+        # not earlier, because Scrapy makes a new handler after the extensions
         crawler.signals.connect(self.spider_opened, signals.spider_opened)
         return self
 
@@ -217,7 +220,7 @@ class _Filter(logging.Filter):
 
 
 class _Cut(logging.Formatter):
-    """The formatter it is given, but no record is longer than `longest` characters, and none raises."""
+    """Formats as `inner` does, but cuts records at `longest` characters and never raises."""
 
     def __init__(self, inner: logging.Formatter, longest: int) -> None:
         super().__init__()
@@ -227,7 +230,7 @@ class _Cut(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         try:
             text = self._inner.format(record)
-        except Exception as error:  # noqa: BLE001 - an item that cannot be shown must not end what logs it
+        except Exception as error:  # noqa: BLE001 - an item that cannot be formatted must not end the code that logs it
             hidden = logging.makeLogRecord({**vars(record), "args": None, "exc_info": None, "exc_text": None})
             hidden.msg = f"({type(error).__name__}: this message cannot be shown)"
             text = self._inner.format(hidden)

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 _CLIENT_ERROR = 400
 _TOO_MANY_REQUESTS = 429
 _SERVER_ERROR = 500
-#: `IgnoreRequest` mostly says that nobody wanted the page (robots.txt, off site, a limit). Scrapy has these words
-#: alone for one that was wanted and could not be had: a redirect loop, a body that explodes when decompressed.
+#: Most `IgnoreRequest`s say that the page was not wanted (robots.txt, off site, a limit). Those that begin with these
+#: words say that it could not be fetched: a redirect loop, a body that explodes when decompressed.
 _GIVEN_UP = ("max redirections reached", "Ignored response")
 _WANTS_LOGIN = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
-#: What failed on the way to the site, with its code; the first that fits.
+#: Exceptions of downloads with their codes; the first that fits counts.
 _CODES: tuple[tuple[type[Exception], Reason], ...] = (
     (EgressBlockedError, Reason.ADDRESS_FORBIDDEN),
     (HandlerRefusedError, Reason.HANDLER_REFUSED),
@@ -49,34 +49,34 @@ _CODES: tuple[tuple[type[Exception], Reason], ...] = (
     (OSError, Reason.SITE_UNREACHABLE),
     (IgnoreRequest, Reason.PAGE_REFUSED),
 )
-#: Where a project's code has raised something, in words; without an entry the words say it themselves.
+#: Words before the message of an exception that say where a project's code has raised it.
 _WHERE = {Reason.PIPELINE_FAILED: "in an item pipeline: ", Reason.SPIDER_FAILED: "in the spider: "}
-#: What the next attempt would meet again.
+#: Failures that the next attempt would have again.
 _PERMANENT = frozenset(
     {
         *(Reason.ADDRESS_FORBIDDEN, Reason.SITE_REFUSES, Reason.PAGE_MISSING, Reason.URL_UNSUPPORTED),
         *(Reason.ARGUMENTS_WRONG, Reason.VARIABLE_MISSING, Reason.HANDLER_REFUSED),
     }
 )
-#: Where the exception's own text says nothing (Twisted's lists of failures), or nothing without the class.
+#: Words for exceptions whose own text says nothing (Twisted's lists of failures), or nothing without the class.
 _WORDS: dict[type[Exception], str] = {
     CannotResolveHostError: "the host name could not be resolved",
     DownloadConnectionRefusedError: "the connection was refused",
     DownloadFailedError: "the connection broke before the response was complete",
     ResponseDataLossError: "the response ended before it was complete",
 }
-#: What the code itself, or what it was given, is to blame for; and the modules whose classes these have to be.
+#: Exceptions that are caused by the code or its arguments, and the modules in which their classes must be defined.
 _OF_THE_CODE = (
     *(AssertionError, AttributeError, LookupError, ModuleNotFoundError, NameError, NotImplementedError),
     *(SyntaxError, TypeError, ValueError),
 )
 _WITHOUT_NETWORK = frozenset({"builtins", "pydantic_core"})
-#: Exceptions that follow from one another; a chain that a project ties itself may be a ring.
+#: Most exceptions of a chain that are looked at: a chain that a project links itself can be a ring.
 _LONGEST_CHAIN = 20
 
 
 def text_of(value: object) -> str:
-    """As `str` of what a project has made, whose `__str__` may raise anything; empty then."""
+    """`str(value)`, or an empty text if that raises: a project's own `__str__` may raise anything."""
     try:
         return str(value)
     except Exception:  # noqa: BLE001 - as said above
@@ -84,7 +84,7 @@ def text_of(value: object) -> str:
 
 
 def exception_reason(error: BaseException | None, request: Request | None = None) -> str:
-    """`request`: the one that has ended with it, where there is one."""
+    """The error in words. `request` is the one that has ended with it, if there is one."""
     if (proxy := _proxy_host(request)) and isinstance(error, CannotResolveHostError):
         return f"the host name of the proxy {proxy} could not be resolved"
     if proxy and isinstance(error, DownloadConnectionRefusedError):
@@ -93,7 +93,7 @@ def exception_reason(error: BaseException | None, request: Request | None = None
         if isinstance(error, kind):
             return words
     if isinstance(error, DownloadCancelledError):
-        # Scrapy says how large only when the server said so beforehand
+        # Scrapy only says how large the page is if the server has announced it
         said = text_of(error).partition(" in request ")[0]
         return f"{_too_large(request)}: {said}" if said else _too_large(request)
     text = text_of(error)
@@ -110,7 +110,7 @@ def _too_large(request: Request | None) -> str:
 
 
 def _proxy_host(request: Request | None) -> str | None:
-    """Of the proxy that the request goes through; never its login."""
+    """The host name of the request's proxy, without its login."""
     proxy = request.meta.get("proxy") if request else None
     try:
         return urlsplit(add_http_if_no_scheme(proxy)).hostname if isinstance(proxy, str) else None
@@ -119,7 +119,7 @@ def _proxy_host(request: Request | None) -> str | None:
 
 
 def first_error(error: BaseException) -> BaseException:
-    """What came first: while Scrapy cleans up after an exception it may meet the next one, and raises that one."""
+    """The first exception of a chain: when Scrapy cleans up after one, it may meet another, and raises that."""
     for _ in range(_LONGEST_CHAIN):
         if not isinstance(error.__context__, Exception) or error.__cause__ or not _is_scrapys(error):
             break
@@ -133,8 +133,8 @@ def _is_scrapys(error: BaseException) -> bool:
 
 
 def is_permanent(error: BaseException) -> bool:
-    """Whether code that nobody has given a page would raise it again. Not what a library raises, or the system, nor
-    what follows from that: a store that cannot be reached now may be there for the next attempt.
+    """Whether code that has not fetched anything would raise the error again. Errors of libraries or the system, and
+    those that follow from them, are not permanent: a store that cannot be reached now may answer the next attempt.
     """
     for _ in range(_LONGEST_CHAIN):
         if not _is_of_the_code(error):
@@ -149,12 +149,12 @@ def is_permanent(error: BaseException) -> bool:
 def _is_of_the_code(error: BaseException) -> bool:
     if isinstance(error, HandlerRefusedError):
         return True
-    # subclasses of these are what libraries make of a bad answer, such as `JSONDecodeError`
+    # subclasses from other modules are not counted: libraries raise them for bad answers (`JSONDecodeError`)
     return isinstance(error, _OF_THE_CODE) and type(error).__module__.partition(".")[0] in _WITHOUT_NETWORK
 
 
 def missing_variable(error: BaseException) -> str | None:
-    """The name that `os.environ` was asked for in vain, if that is the error."""
+    """The name of the variable, if the error says that `os.environ` lacks it."""
     if not isinstance(error, KeyError) or not (error.args and isinstance(error.args[0], str)):
         return None
     codes = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
@@ -162,7 +162,7 @@ def missing_variable(error: BaseException) -> str | None:
 
 
 def failure_facts(reason: str, code: Reason, error: BaseException | None = None) -> dict[str, str]:
-    """`ERROR_FACTS` but for the URL. `error`: what was raised, if anything was."""
+    """The `ERROR_FACTS` of a failure without the URL. `error` is what was raised, if anything was."""
     facts = {"reason": reason, "code": code.value}
     if code in _PERMANENT or (code is Reason.NOT_IMPORTABLE and not _may_be_the_nodes(error)):
         facts["permanent"] = "yes"
@@ -170,22 +170,22 @@ def failure_facts(reason: str, code: Reason, error: BaseException | None = None)
 
 
 def raised_facts(error: BaseException | None, where: Reason) -> dict[str, str]:
-    """The same of what a project's code has raised. `where` is its code if the exception says no more."""
+    """The same for an exception of a project's code. `where` is the code if the exception has no better one."""
     return failure_facts(f"{_WHERE.get(where, '')}{exception_reason(error)}", _raised_code(error, where), error)
 
 
 def status_facts(status: int) -> dict[str, str]:
-    """The same of a page that was answered so, and counts as failed."""
+    """The same for a page that counts as failed because of its status."""
     return failure_facts(status_reason(status), _status_code(status))
 
 
 def _may_be_the_nodes(error: BaseException | None) -> bool:
-    """Not every `ImportError` is the code's: one node alone may lack a library of the system."""
+    """Whether an `ImportError` may be due to the node, which may lack a library of the system."""
     return type(error) is ImportError and not text_of(error).startswith("cannot import name")
 
 
 def download_code(error: BaseException | None, request: Request | None = None) -> Reason:
-    """Of what a request has ended with."""
+    """The code for the error with which a request has ended."""
     if _proxy_host(request) and isinstance(error, CannotResolveHostError | DownloadConnectionRefusedError):
         return Reason.PROXY_UNREACHABLE
     return next((code for kind, code in _CODES if isinstance(error, kind)), Reason.REQUESTS_FAILED)
@@ -218,12 +218,12 @@ def status_reason(status: int) -> str:
 
 
 def is_error_status(status: int) -> bool:
-    """Being sent away, or a broken server. Any other status, a 404 too, is an answer."""
+    """Whether a status is an error: too many requests, or a broken server. All others, even a 404, are answers."""
     return status == _TOO_MANY_REQUESTS or status >= _SERVER_ERROR
 
 
 def is_refusal(status: int) -> bool:
-    """An answer that says that there is no such page, or not for us."""
+    """Whether a status is an answer that the page does not exist, or is not for us."""
     return status >= _CLIENT_ERROR and not is_error_status(status)
 
 

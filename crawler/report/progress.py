@@ -1,5 +1,5 @@
-"""How the crawl is doing and how it ended: the progress file each second, each item when it is found, the report at
-the very end.
+"""Writes how a crawl is going and how it ended: the progress file each second, each item when it is found, and the
+report at the end.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Errors kept in the report; the log has them all.
+#: How many errors the report has; the log has them all.
 ERRORS_KEPT = 10
-#: Characters of why an item could not be written.
+#: Most characters of the reason why an item could not be written.
 LONGEST_REASON = 500
 PROGRESS_SECONDS = 1.0
-#: Scrapy's own name for this ending, so that it is understood wherever Scrapy's is.
+#: Scrapy's own finish reason for an item limit, which other tools know.
 ITEM_LIMIT = "closespider_itemcount"
 
 
@@ -72,7 +72,7 @@ def report_breakdown(crawler: Crawler, error: BaseException) -> None:
 
 
 class ProgressReport:
-    """Extension that counts, spools items and writes the attempt's progress and report."""
+    """Extension that counts pages, items and errors, and writes the attempt's items, progress and report."""
 
     def __init__(self, crawler: Crawler) -> None:
         folder = crawler.settings.get(ATTEMPT_DIR)
@@ -82,11 +82,11 @@ class ProgressReport:
         self._folder = Path(folder)
         self._spool = ItemSpool(self._folder / outbox.ITEMS)
         self._progress = _Counts()
-        #: Items so far of each request; those of `start()` under the crawler.
+        #: Number of items of each request so far; the crawler is the key for those of `start()`.
         self._numbers: WeakKeyDictionary[object, int] = WeakKeyDictionary()
-        #: What is counted already of requests that are not done: whether asked for, completed, refused; errors.
+        #: What is counted in `_progress` for each request that is not done, in the order of `_COUNTERS`.
         self._of: WeakKeyDictionary[Request, list[int]] = WeakKeyDictionary()
-        #: What is left if the process dies now: all that came of requests that are done.
+        #: The counts of requests that are done, which stay if the process dies now.
         self.committed = _Counts()
         self._give: Callable[[bytes], bool] = self._give_at_once
         self._errors: list[dict[str, str]] = []
@@ -94,7 +94,7 @@ class ProgressReport:
         self._refusals: list[dict[str, str]] = []
         self._start_error: BaseException | None = None
         self._finish_reason = "finished"
-        #: The disk was in the way; it may have been the last ones, when the spider was closed already.
+        #: Whether items could not be written because of the disk, maybe after the spider was closed.
         self._items_lost = False
         self._stopped_early = False
         self._published = _Counts()
@@ -136,7 +136,7 @@ class ProgressReport:
             self._count(request, what, 1)
 
     def failed(self, url: str, facts: dict[str, str], request: Request | None = None) -> None:
-        """`facts`: see `failure_facts`."""
+        """Count a failure. `facts` are those of `failure_facts`."""
         self._count(request, _ERRORS, 1)
         if len(self._errors) < ERRORS_KEPT:
             self._errors.append({"url": url, **facts})
@@ -150,12 +150,12 @@ class ProgressReport:
             self._of.setdefault(request, [0] * len(_COUNTERS))[what] += change
 
     def commit(self, request: Request) -> None:
-        """The request is done: what was counted of it stays, whatever happens to the process."""
+        """Commit what was counted for the request, because it is done."""
         for what, change in enumerate(self._of.pop(request, ())):
             _add(self.committed, what, change)
 
     def facts(self, new_items: int) -> dict[str, Any]:
-        """For `restore`, in an attempt that goes on from here with so many more items."""
+        """The committed counts for `restore` in a later attempt, which will have `new_items` more items."""
         progress = self.committed
         counts = [getattr(progress, name) for name in _COUNTERS]
         items = progress.items_count + new_items
@@ -184,7 +184,7 @@ class ProgressReport:
         return self._progress.items_count
 
     def has_all_items(self) -> bool:
-        """Whether there are as many items as there may be."""
+        """Whether the limit of items is reached."""
         return 0 < self._max_items <= self._progress.items_count
 
     def item_scraped(self, item: object, response: Response | None) -> None:
@@ -211,7 +211,7 @@ class ProgressReport:
         self._give = give
 
     def note_frontier(self, *, is_kept: bool) -> None:
-        """Say whether another attempt could go on where this one is."""
+        """Note whether another attempt could continue this one."""
         self._progress.can_go_on = is_kept
 
     def _give_at_once(self, line: bytes) -> bool:
@@ -220,11 +220,11 @@ class ProgressReport:
 
     @property
     def items_end(self) -> int:
-        """Bytes of items that are written."""
+        """Length of the file of items in bytes."""
         return self._spool.end
 
     def write_items(self, lines: Sequence[bytes]) -> bool:
-        """Whether that was possible; the crawl is closed if it was not."""
+        """Write items. If that fails, close the crawl and return false."""
         try:
             self._spool.append(b"".join(lines))
         except OSError as error:
@@ -239,11 +239,11 @@ class ProgressReport:
         self.failed(_url(response), facts, getattr(response, "request", None))
 
     def start_error(self, error: BaseException | None) -> None:
-        """`start()` has raised it."""
+        """Note what `start()` has raised."""
         if error is None or error is self._start_error:
             return
         self._start_error = error
-        # what was fetched, or asked for, may have been the reason
+        # after the first request, a page may have caused the error, so that it need not be permanent
         at_once = not self._progress.requested_pages
         facts = _facts(error, "start", Reason.SPIDER_FAILED, may_last=at_once)
         # not among what is committed: the next attempt calls `start()` again
@@ -254,7 +254,7 @@ class ProgressReport:
         self._stop_if_hopeless()
 
     def broke_down(self, error: BaseException) -> None:
-        """The crawl has ended with it. Writes the report, which there may be already: as of a crawl that ended."""
+        """Write the report of a crawl that has broken down with this error, in the place of an earlier report."""
         self._finish_reason = outbox.BROKE_DOWN
         self._count(None, _ERRORS, 1)
         facts = _facts(error, "breakdown", Reason.BROKE_DOWN, may_last=True)
@@ -267,14 +267,14 @@ class ProgressReport:
             return
         request = getattr(response, "request", None)
         if request is not None and self._of.get(request, _NOTHING)[_COMPLETED]:
-            # fetched, and of no use: it counts once, as what failed
+            # the page was fetched but its callback failed: it counts only once, as failed
             self._count(request, _COMPLETED, -1)
             self._forget_refusal(request, response)
         self.failed(_url(response), raised_facts(failure.value, Reason.SPIDER_FAILED), request)
 
     def spider_closed(self, reason: str) -> None:
         if reason == outbox.INTERRUPTED and not was_told_to_stop():
-            # no fault of the node's: what ends itself would do so in each attempt
+            # not interrupted by the node: the crawl has ended itself, and would do so in each attempt
             reason = outbox.STOPPED_ITSELF
         self._finish_reason = outbox.ITEMS_LOST if self._items_lost else reason
         self._count_refusals()
@@ -283,7 +283,7 @@ class ProgressReport:
         self._write_report()
 
     def engine_stopped(self) -> None:
-        # again: only now do the stats hold what other extensions wrote when the spider closed
+        # once more, because only now the stats have what other extensions wrote when the spider closed
         self._write_report()
         self._spool.close()
 
@@ -293,17 +293,17 @@ class ProgressReport:
         return [name for name in self._filled if _is_filled(fields.get(name))]
 
     def _count_fields_before(self) -> None:
-        """Those of the items that an attempt before has found."""
+        """Count the expected fields in the items that an earlier attempt has found."""
         if self._filled:
             with os.fdopen(outbox.open_file(self._folder / outbox.ITEMS), "rb") as lines:
                 for line in lines:
-                    # what could be written is not always read again, such as numbers of thousands of digits
+                    # not all that could be written can be read again, for example numbers of thousands of digits
                     with suppress(ValueError, RecursionError):
                         for name in self._filled_in(json.loads(line)):
                             self._filled[name] += 1
 
     def _stop_if_hopeless(self) -> None:
-        """End the crawl early if it has broken what is expected of it, and is to end then."""
+        """End the crawl early if the request wants that and the crawl cannot meet what is expected of it."""
         if self._stopped_early or self._expect.stop_early_after is None:
             return
         if broken := early_breaches(self._expect, self._tally()):
@@ -322,8 +322,8 @@ class ProgressReport:
                 self._refusals.remove(_refusal(response))
 
     def _count_refusals(self) -> None:
-        """A 404 on the way is a finding. Where no page at all was answered otherwise, not one start URL could be
-        had: then each is a failure.
+        """Count refused pages as failures if all pages were refused, because then no start URL could be fetched.
+        Otherwise a 404 is a finding.
         """
         progress = self._progress
         if progress.refused_pages and progress.refused_pages == progress.completed_pages:
@@ -335,7 +335,9 @@ class ProgressReport:
     def _item_refused(
         self, number: int, response: Response | None, request: Request | None, error: Exception
     ) -> None:
-        """JSON cannot say what is in it. `number` counts the items of its request, as the pipelines were done."""
+        """Report an item that cannot be written as JSON. `number` counts the items of its request, in the order in
+        which they came out of the pipelines.
+        """
         spider = getattr(self._crawler.spider, "name", "")
         reason = exception_reason(error)[:LONGEST_REASON]
         what = f"item {number} of {spider}.{_giver(response, request)} could not be written: {reason}"
@@ -345,7 +347,7 @@ class ProgressReport:
     def _items_not_written(self, error: OSError) -> None:
         self.failed("", failure_facts(f"the item could not be written: {error}", Reason.DISK_FULL))
         logger.error("Items could not be written: %s", error)
-        # all else that it found would be lost as well
+        # all further items would be lost as well
         self._items_lost = True
         self._close(outbox.ITEMS_LOST)
 
@@ -382,7 +384,7 @@ class ProgressReport:
         self._write(outbox.PROGRESS, extras.dumps(progress))
         data = extras.dumps(report)
         if len(data) > outbox.MAX_RECORD:
-            # nobody would read it
+            # a larger report is not read by anybody
             data = extras.dumps({**report, "stats": {"discoverybot/stats_left_out": len(stats)}})
         self._write(outbox.REPORT, data)
 
@@ -395,7 +397,7 @@ class ProgressReport:
 
 @middleware
 class StartErrors:
-    """Spider middleware nearest to the engine: tells the report what `start()` raises. Older engines log it only."""
+    """Spider middleware nearest to the engine: tells the report what `start()` raises. Older Scrapys only log it."""
 
     def __init__(self, report: ProgressReport) -> None:
         self._report = report
@@ -429,7 +431,7 @@ class StartErrors:
 
 @dataclass
 class _Counts:
-    """`progress.json`, the contract's `Progress`, and what the report needs beside it."""
+    """The counts of `progress.json` (`Progress` of the contract), and others that the report needs."""
 
     requested_pages: int = 0
     completed_pages: int = 0
@@ -451,7 +453,7 @@ class _Counts:
 
 _CLASSES = ("answered_2xx", "answered_3xx", "answered_4xx", "answered_5xx")
 _SHOWN = ("requested_pages", "completed_pages", "items_count", "errors_count", *_CLASSES, "pages_per_s", "can_go_on")
-# in this order since the first version that has kept them for a later attempt: new ones come last
+# frontier files have the counters in this order, so new ones must come last
 _COUNTERS = ("requested_pages", "completed_pages", "errors_count", "refused_pages", *_CLASSES)
 _REQUESTED, _COMPLETED, _ERRORS, _REFUSED = range(4)
 _ANSWERED = {2: 4, 3: 5, 4: 6, 5: 7}
@@ -474,12 +476,12 @@ def _refusal(response: Response) -> dict[str, str]:
 
 
 def _url(response: Response | None) -> str:
-    # what an errback gives has a failure in its place
+    # for items of an errback, `response` is a failure
     return getattr(response, "url", "") or getattr(getattr(response, "request", None), "url", "")
 
 
 def _facts(error: BaseException, kind: outbox.ErrorKind, where: Reason, *, may_last: bool) -> dict[str, str]:
-    """Of an error that belongs to no request: `ERROR_FACTS`."""
+    """The `ERROR_FACTS` of an error that belongs to no request."""
     facts = {"url": "", **raised_facts(error, where), "kind": kind}
     if may_last and is_permanent(error):
         facts["permanent"] = "yes"
@@ -489,7 +491,7 @@ def _facts(error: BaseException, kind: outbox.ErrorKind, where: Reason, *, may_l
 
 
 def _stats(crawler: Crawler) -> dict[str, Any]:
-    """Of a crawler that was never set up, none."""
+    """The crawler's stats; empty for a crawler that was never set up."""
     try:
         stats = crawler.stats
     except RuntimeError:
@@ -506,15 +508,15 @@ def _giver(response: Any, request: Request | None) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can say; stats may hold anything a spider puts there."""
+    """A stat as a JSON value: a spider can put anything into the stats."""
     if isinstance(value, datetime):
         return to_iso(value)
     return outbox.whole_text(value if isinstance(value, str | int | float | bool | None) else text_of(value))
 
 
-# --- spools: files of JSON objects, one a line, in the file as soon as it is given
+# --- spools: files of JSON objects, one a line, each written at once
 
-#: Bytes set aside while the disk has room, so that a crawl that fills it can still say so in its report.
+#: Bytes that are reserved while the disk has room, so that a crawl that fills the disk can still write its report.
 RESERVE_BYTES = 64 << 10
 RESERVE = ".reserve"
 
@@ -527,14 +529,14 @@ class Spool:
         self.find_end()
 
     def find_end(self) -> None:
-        #: Bytes that are written.
+        #: Length of the file in bytes.
         self.end = os.fstat(self._file).st_size
 
     def append(self, lines: bytes) -> None:
         try:
             outbox.write_all(self._file, lines)
         except OSError:
-            # half a line would swallow the next one; what is there is whole
+            # half a line is removed: the next line would be appended to it
             os.ftruncate(self._file, self.end)
             raise
         self.end += len(lines)
@@ -544,7 +546,7 @@ class Spool:
 
 
 class ItemSpool(Spool):
-    """Gives its reserve of disk space back once the disk is full."""
+    """A spool with a reserve of disk space, which it gives back once the disk is full."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -565,10 +567,10 @@ class ItemSpool(Spool):
 
 
 def encode(item: object) -> bytes:
-    """Compact JSON on one line. Raises `TypeError` for what is no item in Scrapy's sense, and what `extras.dumps` and
-    the item's own methods raise.
+    """The item as compact JSON on one line. Raises `TypeError` if it is no item in Scrapy's sense, and what
+    `extras.dumps` and the item's own methods raise.
     """
-    # what is a dict needs no copy: `_jsonable` is asked for what else is in it
+    # a dict need not be copied: `_jsonable` converts other items inside it
     return extras.dumps(item if type(item) is dict else ItemAdapter(item).asdict(), _jsonable)
 
 

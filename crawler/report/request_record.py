@@ -1,4 +1,4 @@
-"""The record of a crawl's requests: one line for each, once nothing more is tried for it."""
+"""The record of a crawl's requests: one line for each, once its retries and redirects are over."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Characters of a URL, and of a reason, that are kept.
+#: Most characters of a URL, and of a reason, that are recorded.
 LONGEST_URL = 2000
 LONGEST_REASON = 500
-#: In a request's `meta`: the page that led to it. It stays with retries, redirects and attempts that go on.
+#: Key in a request's `meta` with the URL of the page that led to it. Retries, redirects and later attempts keep it.
 PARENT = "discoverybot_parent"
-#: The stat that says how many requests had no place in the record.
+#: The stat with the number of requests that the record has no room for.
 LEFT_OUT = "discoverybot/requests_left_out"
-#: Requests of which nothing is to be said: they were not sent, or the crawl did not wait for them.
+#: Requests with these errors are not recorded: they were not sent, or the crawl did not wait for them.
 _NOT_ASKED = (PageLimitError, StoppedError)
-#: `user:password@` of a URL, and whatever looks like it in a text.
+#: `user:password@` in a URL, and all that looks like it in a text.
 _LOGIN = re.compile(r"(?<=://)[^/?#\s]*@")
 _LOGIN_IN_TEXT = re.compile(r"[^/\s]+@")
 
 
 class RequestRecord:
-    """Extension that writes `requests.jsonl`. What a line says, `gateway/requests/store.py` reads (`_KNOWN`)."""
+    """Extension that writes `requests.jsonl`. `gateway/requests/store.py` reads its fields (`_KNOWN`)."""
 
     def __init__(self, folder: Path, most: int, most_bytes: int) -> None:
-        """`most` lines, and as many bytes until the last one begins."""
+        """Record at most `most` lines; none begins after `most_bytes` bytes."""
         attempt = outbox.AttemptId.parse(folder.name)
         self._path = folder / outbox.REQUESTS
         self._attempt = attempt.attempt if attempt else 1
         self._most, self._most_bytes = most, most_bytes
         self._spool = Spool(self._path)
         self._give: Callable[[Request, bytes], None] = self._give_at_once
-        #: Number and bytes of the lines that are written, or wait to be.
+        #: Number and bytes of the lines that are written, or wait to be written.
         self._count = self._bytes = 0
-        #: Requests that had no place.
+        #: Number of requests that the record has no room for.
         self.left_out = 0
         self._stats: Any = None
 
@@ -74,8 +74,8 @@ class RequestRecord:
         return self
 
     def note(self, request: Request, result: Response | Request | Failure, sent_at: float | None) -> None:
-        """How the request ended; another request as its result says that it goes on. `sent_at` (monotonic) is absent
-        for one that was not sent.
+        """Record how the request ended. If its result is another request (a retry, a redirect), it has not ended yet.
+        `sent_at` (monotonic) is `None` if it was not sent.
         """
         if isinstance(result, Request) or (isinstance(result, Failure) and isinstance(result.value, _NOT_ASKED)):
             return
@@ -88,8 +88,8 @@ class RequestRecord:
         self._give(request, line)
 
     def keep_with(self, give: Callable[[Request, bytes], None], left_out: int) -> None:
-        """Have `give` decide when a line is written, by `write`. What is in the file already, of an attempt before,
-        counts, and so do the requests that it has left out.
+        """Have `give` decide when a line is written, by `write`. Lines in the file from an earlier attempt count, and
+        so do the requests that this has left out.
         """
         self._spool.find_end()
         self._bytes, self._count = self._spool.end, _count_lines(self._path)
@@ -98,12 +98,12 @@ class RequestRecord:
 
     @property
     def end(self) -> int:
-        """Bytes that are written."""
+        """Length of the file in bytes."""
         return self._spool.end
 
     @state_change("spider.record_requests")
     def write(self, lines: Sequence[bytes]) -> bool:
-        """Whether that was possible. A full disk costs the record its rest, and the crawl nothing."""
+        """Write lines; return whether that worked. If it fails (a full disk), only the record ends, not the crawl."""
         try:
             if self._most:
                 self._spool.append(b"".join(lines))
@@ -127,7 +127,7 @@ class RequestRecord:
         self.left_out += 1
 
     def _facts(self, request: Request, result: Response | Failure, sent_at: float | None) -> dict[str, Any]:
-        """Without those that say nothing. This is done for each request, so it does no more than it has to."""
+        """The fields of a line that are not empty. This is called for each request, so it has to be quick."""
         meta = request.meta
         url = _first_url(request, meta)
         facts: dict[str, Any] = {"url": _kept(url), "at": int(time.time() * 1000), "attempt": self._attempt}
@@ -171,7 +171,7 @@ def _add_failure(facts: dict[str, Any], failure: Failure, request: Request) -> N
 
 
 def _kept(url: str) -> str:
-    """As much of it as is kept, and no login."""
+    """The URL as it is recorded: shortened, and without a login."""
     if "@" in url:
         url = _LOGIN.sub("", url)
     whole: str = outbox.whole_text(url[:LONGEST_URL])

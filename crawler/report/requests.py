@@ -1,4 +1,4 @@
-"""What is seen of each request: how it ended, after all middlewares have had their say; and that the crawl lives."""
+"""Observes each request: how it ended after all middlewares, and as a sign that the crawl is alive."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ResultT = TypeVar("ResultT", bound=Response | Request | Failure)
 
 
 class CountingDownloader(Downloader):
-    """Scrapy's downloader; counts in the report what became of each page."""
+    """Scrapy's downloader, which also counts in the report how each page ended."""
 
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
@@ -65,7 +65,7 @@ class CountingDownloader(Downloader):
         return outcome
 
     def _download(self, slot: Slot, request: Request, *spider: Spider) -> Any:
-        """Now it has its turn: the time that it waited is not the site's."""
+        """Note the time now that the request has its turn, because its wait before is not due to the site."""
         if self._record:
             self._sent[request] = monotonic()
         return super()._download(slot, request, *spider)
@@ -89,21 +89,21 @@ class CountingDownloader(Downloader):
             reason = exception_reason(result.value, request)
             report.failed(request.url, failure_facts(reason, download_code(result.value, request)), request)
             if isinstance(result.value, IgnoreRequest):
-                # of these alone Scrapy says nothing in the log
+                # Scrapy does not log these
                 logger.error("Gave up %s: %s", request.url, reason)
         return result
 
 
-# --- signs of life for those who watch from outside: a log may be silent while the crawl does very much
+# --- signs of life for those who watch from outside: the log of a busy crawl can be silent
 
-#: Seconds between two signs at most, and how many there are at least in the time without any that is allowed.
+#: Most seconds between two signs, and the least number of signs within the time limit for a stall.
 EVERY = 1.0
 SIGNS = 10
 
 
 class Activity:
-    """Extension that touches the attempt's `active` while requests go out, are answered or wait for their turn, and
-    while there are items. One that is blocked touches nothing.
+    """Extension that touches the attempt's file `active` while requests are sent, answered or wait for their turn,
+    and while items are found. A crawl that is blocked does not touch it.
     """
 
     def __init__(self, crawler: Crawler, folder: Path, every: float) -> None:
@@ -126,7 +126,7 @@ class Activity:
         return self
 
     def note(self) -> None:
-        """Something has happened. Called for each request, so it does nothing but remember."""
+        """Note that something has happened. It is called for each request, so it only sets a flag."""
         self._happened = True
 
     def spider_opened(self) -> None:
