@@ -1,7 +1,6 @@
 """The one Scrapy add-on that turns any project into a DiscoveryBot project.
 
-Scrapy makes it by itself, so it is a composition root: it reads the node's rules and hands them on as Scrapy's
-settings.
+Scrapy creates it, so it is a composition root: it reads the node's rules and hands them on as Scrapy settings.
 """
 
 from __future__ import annotations
@@ -45,15 +44,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Add-ons rank below a project's own settings; what nobody may change ranks as the command line does.
+#: Priorities: add-ons rank below a project's own settings; what nobody may change ranks as the command line does.
 _FORCED = "cmdline"
 _DEFAULT = "addon"
-#: As the common browsers.
+#: As many as the common browsers follow.
 MAX_REDIRECTS = 20
 _NETWORK_SCHEMES = ("http", "https")
 _CLOSED_SCHEMES = ("file", "ftp", "s3")
-#: Attributes are counted where pages are decompressed; the proxies at the place of Scrapy's own; the last three right
-#: before the cache.
+#: Attributes are counted right after pages are decompressed, the proxies are at the place of Scrapy's own, and the
+#: last three come right before the cache.
 _DOWNLOADER_MIDDLEWARES = {
     PageLimit: 110,
     PageCount: 120,
@@ -72,13 +71,13 @@ _LOCKED_OUT = (
 
 
 class DiscoveryBot:
-    """Puts in the report, the progress and the items of an attempt, its limits, the HTTP cache and the egress rule;
-    closes what would lead past them.
+    """Adds to Scrapy what makes the report, progress and items of an attempt, its limits, the HTTP cache and the
+    egress rule, and closes all ways around them.
     """
 
     @classmethod
     def update_pre_crawler_settings(cls, settings: BaseSettings) -> None:
-        """What Scrapy reads before there is a crawler: resolver, reactor, logging."""
+        """Set what Scrapy reads before there is a crawler: resolver, reactor, logging."""
         node = node_rules()
         # Scrapy has no setting for the zone of its log's times
         logging.Formatter.converter = time.gmtime
@@ -89,7 +88,7 @@ class DiscoveryBot:
             _set(settings, _FORCED, {"LOG_FILE": None, "LOG_ENABLED": True})
 
     def update_settings(self, settings: BaseSettings) -> None:
-        """Everything else, and once more what a spider may have changed while it was built."""
+        """Set everything else, and once more what the spider may have changed while it was built."""
         node = node_rules()
         _set(settings, _FORCED, _unchangeable(node))
         _lock_out(settings)
@@ -127,7 +126,7 @@ def _unchangeable(node: NodeRules) -> dict[str, Any]:
         RESOLVER_SETTING: EgressResolver,
         setting_names.EGRESS_ALLOWED_NETWORKS: node.crawl_allow_networks,
         setting_names.ALLOWED_HANDLERS: node.crawl_allow_handlers,
-        # it would take the environment's proxies; ours takes those of requests
+        # Scrapy's would use the environment's proxies; ours uses only those that requests name
         "HTTPPROXY_ENABLED": False,
         "DOWNLOADER": CountingDownloader,
         "DOWNLOAD_WARNSIZE": 0,
@@ -144,9 +143,9 @@ def _unchangeable(node: NodeRules) -> dict[str, Any]:
 
 
 def _limit(settings: BaseSettings, node: NodeRules) -> None:
-    """Hold what a project may choose for itself to what the node allows."""
+    """Limit the values that a project can choose itself to what the node allows."""
     if not settings.getpriority("DOWNLOAD_MAXSIZE"):
-        # Scrapy's own default, a GiB, is nobody's choice
+        # Scrapy's own default is a GiB, and the project has not chosen it
         settings.set("DOWNLOAD_MAXSIZE", node.crawl_page_bytes, priority=_DEFAULT)
     for name, limit in (
         ("DOWNLOAD_MAXSIZE", node.crawl_max_page_bytes),
@@ -159,21 +158,22 @@ def _limit(settings: BaseSettings, node: NodeRules) -> None:
 
 def _lock_out(settings: BaseSettings) -> None:
     if settings.getdict("EXTENSIONS"):
-        # by any of the names that the project knows them by
+        # under each of the names that the project may have used
         for path in _LOCKED_OUT:
             with suppress(ImportError):  # an older Scrapy has not all of them
                 settings.set_in_component_priority_dict("EXTENSIONS", load_object(path), None)
     else:
-        # what is off among the defaults is not imported: these would take a quarter of a second
+        # Scrapy does not import defaults that are off; importing these would take a quarter of a second
         defaults = {**settings.getdict("EXTENSIONS_BASE"), **dict.fromkeys(_LOCKED_OUT)}
         settings.set("EXTENSIONS_BASE", defaults, priority=_FORCED)
 
 
 def _close_schemes(settings: BaseSettings) -> None:
-    """Leave http and https, through our own handler: any other might ask a resolver of its own. Handlers that the
-    operator allows stay.
+    """Allow http and https only, through our own handler: any other might use a resolver of its own. Handlers that
+    the operator allows stay.
 
-    Raises `HandlerRefusedError`: a project that goes through a service of its own would ask the sites themselves.
+    Raises `HandlerRefusedError` for a handler that cannot be replaced: a project that fetches through a service of
+    its own would fetch from the sites themselves.
     """
     handlers: dict[str, Any] = settings.getdict("DOWNLOAD_HANDLERS")
     for scheme in _CLOSED_SCHEMES:
@@ -193,8 +193,8 @@ def _close_schemes(settings: BaseSettings) -> None:
 
 
 def _use_cache(settings: BaseSettings, node: NodeRules) -> None:
-    """The node's cache in the place of the project's, if the project asks for one. It is not put into others: what a
-    page says may be old then, or a form's token be used up.
+    """Use the node's cache instead of the project's, if the project asks for one. Other projects get no cache,
+    because a cached page can be out of date, or have a form's token that was used already.
     """
     if not settings.getbool("HTTPCACHE_ENABLED"):
         return
@@ -208,16 +208,16 @@ def _use_cache(settings: BaseSettings, node: NodeRules) -> None:
         }
         _set(settings, _FORCED, cache)
     elif settings.getbool(setting_names.HTTPCACHE_REFRESH) or settings["HTTPCACHE_STORAGE"] == _CACHE_STORAGE:
-        # a cache that the project brought knows no way to be renewed, and ours is nothing without a Redis
+        # a project's own cache cannot be told to renew its pages, and ours does not work without a Redis
         settings.set("HTTPCACHE_ENABLED", value=False, priority=_FORCED)
 
 
 def _keep_frontier(settings: BaseSettings, node: NodeRules) -> None:
-    """A scheduler that a project brings keeps its requests elsewhere, or in an order of its own."""
+    """Use our scheduler, which keeps a frontier, unless the project has one of its own."""
     if node.crawl_frontier and load_object(settings["SCHEDULER"]) is Scheduler:
         _set(settings, _FORCED, {"SCHEDULER": ResumableScheduler, setting_names.MAX_UNDONE: node.crawl_max_undone})
         if follows_requests(settings):
             settings.set_in_component_priority_dict("SPIDER_MIDDLEWARES", StartOutput, 0)
             return
-    # the frontier knows by itself which page led to a request, and a middleware is asked for all that a page gives
+    # only without a frontier, which knows itself which page led to a request: a middleware would cost time
     settings.set_in_component_priority_dict("SPIDER_MIDDLEWARES", ParentNote, 0)

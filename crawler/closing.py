@@ -1,4 +1,4 @@
-"""Ending a crawl in time, though pages are still being fetched and callbacks wait for something."""
+"""Ends a crawl in time, even if pages are still being fetched and callbacks wait for something."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Shares of the grace after which responses under way are given up, and then all else that the crawl waits for; the
-#: rest is for pipelines, feeds and the report.
+#: Shares of the grace after which downloads, and then callbacks and items in pipelines, are given up. The rest of the
+#: grace is for feeds and the report.
 PATIENCE = 0.5
 PATIENCE_WITH_CALLBACKS = 0.75
 
@@ -29,12 +29,12 @@ _signals: list[int] = []
 
 
 def told_to_stop(signum: int) -> None:
-    """Takes no lock: a handler calls it."""
+    """Note a signal to end. Signal handlers call this, so it takes no lock."""
     _signals.append(signum)
 
 
 def was_told_to_stop() -> bool:
-    """Whether its node, or who stops it there, wants this process to end: it has but one crawl."""
+    """Whether this process, which has only one crawl, was told by a signal to end."""
     return bool(_signals)
 
 
@@ -56,7 +56,7 @@ class Closing:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the crawl ends by itself, at a limit, and is not interrupted."""
+        """Whether the crawl ends because of `close`, that is at a limit, and was not interrupted."""
         return self._begun is not None
 
     def close(self, reason: str) -> None:
@@ -67,25 +67,25 @@ class Closing:
 
 
 def is_closing(crawler: Crawler) -> bool:
-    """Whether the spider is being closed: what has not been asked for yet need not be."""
+    """Whether the spider is being closed, so that no new request needs to be sent."""
     slot = engine_slot(crawler)
     return slot is not None and slot.closing is not None
 
 
 def hurry(crawlers: Iterable[Crawler], grace: float) -> None:
-    """See to it that a closing which begins now comes to its end within the grace. To be called in the loop."""
+    """Make a closing that begins now end within the grace (seconds). To be called in the event loop."""
     loop = asyncio.get_running_loop()
     for share, give_up in ((PATIENCE, give_up_downloads), (PATIENCE_WITH_CALLBACKS, give_up_callbacks)):
         loop.call_later(grace * share, _each, crawlers, give_up)
 
 
 def _each(crawlers: Iterable[Crawler], give_up: Callable[[Crawler], None]) -> None:
-    for crawler in tuple(crawlers):  # one that comes to its end is taken out
+    for crawler in tuple(crawlers):  # a copy, because crawlers that end are removed from the set
         give_up(crawler)
 
 
 def give_up_downloads(crawler: Crawler) -> None:
-    """Let go of what is being downloaded, and of what waits for its turn."""
+    """Give up requests that are being downloaded, and those that wait for their turn."""
     downloader = crawler.engine.downloader if crawler.engine else None
     if downloader is None:
         return
@@ -95,7 +95,7 @@ def give_up_downloads(crawler: Crawler) -> None:
         if hasattr(component, "let_go"):
             component.let_go()
     for slot in list(downloader.slots.values()):
-        # each of a site's requests would wait for the delay before it learns that it is not sent
+        # otherwise each request of a site would wait for the delay before it is given up
         slot.close()
         slot.delay = 0
         slot.concurrency = max(slot.concurrency, len(slot.queue) + len(slot.transferring))
@@ -103,8 +103,8 @@ def give_up_downloads(crawler: Crawler) -> None:
 
 
 def give_up_callbacks(crawler: Crawler) -> None:
-    """Have the engine forget the callbacks, and items in pipelines, for which it still waits, so that all that comes
-    at the end of a crawl comes.
+    """Have the engine forget the callbacks, and items in pipelines, for which it still waits, so that the rest of the
+    closing takes place.
     """
     slot = engine_slot(crawler)
     if crawler.engine is None or slot is None or slot.closing is None:
@@ -123,14 +123,14 @@ def _empty_scraper(scraper: Any) -> None:
     slot.queue.clear()
     slot.active, slot.itemproc_size = _Forgotten(), 0
     slot.closing.callback(scraper.crawler.spider)
-    scraper._check_if_closing = _nothing  # noqa: SLF001 - what ends now after all must not close it again
+    scraper._check_if_closing = _nothing  # noqa: SLF001 - a callback that ends late must not close it again
 
 
 def _nothing(*_: Any) -> None:
-    """There is nothing left to do."""
+    """Do nothing."""
 
 
 class _Forgotten(set[Any]):
-    """A set from which anything may be removed, whether or not it is there."""
+    """A set from which elements can be removed even if they are not in it."""
 
     remove = set.discard

@@ -1,7 +1,7 @@
-"""Packages that a crawl can do without: what makes JSON quicker, and what reaches Redis.
+"""Optional packages of a crawl: for quicker JSON, and for Redis.
 
-The node's own Python has them. In a project's own they may be missing, or be of a version that is too old: then a
-crawl goes on without what they give, and says so.
+The node's own Python has them. In a project's own Python they can be missing or too old. Then a crawl works without
+what they give, and logs it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from uuid import UUID
 
 logger = logging.getLogger(__name__)
 
-#: Each package, the first version (major, minor) that will do, and what a crawl is without it.
+#: Each package with the oldest version (major, minor) that can be used, and what a crawl lacks without it.
 _WANTED: dict[str, tuple[tuple[int, int], str]] = {
     "orjson": ((3, 6), "JSON takes longer"),
     "redis": ((5, 0), "no HTTP cache, and a site's rate limit holds for this crawl alone"),
@@ -32,12 +32,12 @@ _WANTED: dict[str, tuple[tuple[int, int], str]] = {
 
 @cache
 def has(*packages: str) -> bool:
-    """Whether all of them can be used here."""
+    """Whether all these packages can be used here."""
     return all(_installed(package) >= _WANTED[package][0] for package in packages)
 
 
 def tell_what_is_missing() -> None:
-    """One line of log, if there is something to tell."""
+    """Log which packages are missing or too old, if any."""
     missing = [f"{package} ({without})" for package, (_, without) in _WANTED.items() if not has(package)]
     if missing:
         logger.info("Missing in this project's Python, or too old: %s", ", ".join(missing))
@@ -56,11 +56,11 @@ Default = Callable[[Any], Any]
 
 
 def dumps(value: Any, default: Default | None = None) -> bytes:
-    """`default` answers for what is not JSON's. Raises `TypeError`; `ValueError` and `RecursionError` for what is in
-    itself, too deep or too long a number; and what `default` raises.
+    """`value` as JSON; `default` converts objects that JSON does not know. Raises `TypeError`, `ValueError` or
+    `RecursionError` for what contains itself, is too deep or is too long a number, and what `default` raises.
     """
     if _orjson is not None:
-        # times are written in one way, whether or not orjson knows their zone
+        # times are left to `default`, so that they look the same whether or not orjson knows their zone
         options = _orjson.OPT_NON_STR_KEYS | _orjson.OPT_PASSTHROUGH_DATETIME
         # integers beyond 64 bits and lone surrogates are JSON, but not orjson's
         with suppress(TypeError):
@@ -69,7 +69,7 @@ def dumps(value: Any, default: Default | None = None) -> bytes:
 
 
 def loads(data: bytes | str) -> Any:
-    """Raises `ValueError`."""
+    """The value of a JSON text. Raises `ValueError`."""
     return json.loads(data) if _orjson is None else _orjson.loads(data)
 
 
@@ -82,7 +82,7 @@ def _dumps_plainly(value: Any, default: Default | None) -> bytes:
 
 
 def _plain(value: Any, default: Default | None) -> Any:
-    """As orjson takes it: NaN is null, keys may be of other types, times, enumerations and dataclasses are known."""
+    """`value` in the types of `json`, converted as orjson does: NaN is null, and keys need not be strings."""
     if value is None or isinstance(value, bool | str | int):
         return value.value if isinstance(value, Enum) else value
     if isinstance(value, float):

@@ -1,4 +1,6 @@
-"""Pages that the same user's crawls fetched a moment ago, in a Redis of their own. Never in the way of a crawl."""
+"""The HTTP cache: pages that the same user's crawls fetched lately, in a Redis of their own. If it fails, crawls go
+on without it.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: The reactor waits for the answer, so a cache slower than this is worse than none.
+#: Most seconds for an answer of Redis. The reactor waits for it, so a slower cache is worse than none.
 ANSWER_SECONDS = 0.5
-#: How long a Redis that failed is left alone: twice as long each time, at most a minute.
+#: Seconds for which a Redis that failed is not asked; doubled each time, up to a minute.
 PAUSE_SECONDS = 5.0
 PAUSE_SECONDS_MAX = 60.0
-#: Larger pages cost Redis more than they save.
+#: Largest page that is stored: larger ones cost Redis more than they save.
 MAX_BODY_BYTES = 5 << 20
 _WORTH_COMPRESSING = 512
 _VERSION = 1
@@ -41,8 +43,9 @@ _NOT_WHOLE = frozenset({"download_stopped", "partial", "dataloss"})
 
 
 def cache_key(user_id: str, request: Request, fingerprint: bytes) -> str:
-    """Fingerprints know nothing of cookies and logins, so users never share, nor do two logins of one user. Cookies
-    that a site has set are left out: they differ from crawl to crawl, and then no page would be found again.
+    """The key of a page in Redis. It has the user and the login, because fingerprints ignore cookies and logins, and
+    neither users nor logins share pages. Cookies that a site has set are left out: they differ from crawl to crawl,
+    so that no page would be found again.
     """
     given = [request.headers.getlist("Authorization"), request.cookies] if _has_login(request) else None
     login = f":{sha256(repr(given).encode()).hexdigest()[:32]}" if given else ""
@@ -54,8 +57,8 @@ def _has_login(request: Request) -> bool:
 
 
 class CachePolicy(DummyPolicy):
-    """Keeps whole answers to GET; not what a server said in distress, nor what it asked not to keep. Where we know no
-    user (in a plain Scrapyd job, say), it keeps nothing that was shown for a cookie or login.
+    """Keeps complete responses to GET, unless they are errors or the server asked not to keep them. Without a known
+    user, as in a plain Scrapyd job, it keeps no page that was fetched with a cookie or login.
     """
 
     def __init__(self, settings: BaseSettings) -> None:
@@ -78,7 +81,7 @@ class CachePolicy(DummyPolicy):
 
 
 class RedisCacheStorage:
-    """Scrapy's cache storage over Redis, which also forgets what is older than the TTL."""
+    """Scrapy's cache storage in Redis, which also removes what is older than the TTL."""
 
     def __init__(self, settings: BaseSettings) -> None:
         self._redis = Redis.from_url(
@@ -109,7 +112,7 @@ class RedisCacheStorage:
             return unpack(packed, self._largest) if isinstance(packed, bytes) else None
         except RedisError as error:
             self._pause.begin(error)
-        except Exception as error:  # noqa: BLE001 - anything else that is stored there is not a page
+        except Exception as error:  # noqa: BLE001 - the entry is not a page
             logger.warning("An entry of the HTTP cache is unreadable: %s", error)
         return None
 
@@ -129,7 +132,7 @@ class RedisCacheStorage:
 
 
 class _Pause:
-    """A dead Redis costs its time-out once in a while, not once a page."""
+    """Time in which a Redis that failed is not asked, so that its time-out is not waited for at every page."""
 
     def __init__(self) -> None:
         self._until = 0.0
@@ -148,7 +151,7 @@ class _Pause:
 
 
 def pack(response: Response) -> bytes:
-    """A line of JSON (all but the body), then the body, by zstd (level 1) where that makes it smaller."""
+    """The response as bytes: a line of JSON, then the body, compressed with zstd (level 1) if that is smaller."""
     body, compressed = response.body, False
     if len(body) > _WORTH_COMPRESSING:
         smaller = zstandard.ZstdCompressor(level=1).compress(body)
@@ -175,7 +178,7 @@ def unpack(packed: bytes, largest: int) -> Response | None:
     if head["version"] != _VERSION:
         return None
     if head["compressed"]:
-        # the head of the frame says how large it becomes; `max_output_size` is ignored where it does
+        # checked here, because zstd ignores `max_output_size` if the frame says how large its content is
         if not 0 <= zstandard.frame_content_size(body) <= largest:
             raise ValueError("a page of this size was never stored")
         body = zstandard.ZstdDecompressor().decompress(body)

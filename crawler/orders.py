@@ -1,8 +1,8 @@
 """What a crawl is to do, as its own process reads it: the attempt's spec, and what its node decides for every crawl.
 
-Both were checked where they were made: the spec when it was submitted and once more by Scrapyd, the node's settings
-when Scrapyd started. A spider's process may run in its project's own Python, which has nothing that could check them
-again.
+Both were checked before: the spec when it was submitted and once more by Scrapyd, the node's settings when Scrapyd
+started. They are not checked here, because a spider's process may run in its project's own Python, which lacks
+pydantic.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ OrderT = TypeVar("OrderT")
 
 
 def _known(cls: type[OrderT], values: Mapping[str, Any]) -> OrderT:
-    """One of `cls` from those values that it has a place for: others are for newer versions, or for others."""
+    """A `cls` with those of the values that are its fields. Others are for newer versions, or for other readers."""
     names = {one.name for one in dataclasses.fields(cls)}  # type: ignore[arg-type]  # only dataclasses come here
     return cls(**{name: value for name, value in values.items() if name in names})
 
 
-# --- the spec of an attempt. `gateway/contract/crawl.py` says what each field is, and what it may hold
+# --- the spec of an attempt; `gateway/contract/crawl.py` describes its fields
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Fetch:
 
     @property
     def variant(self) -> str:
-        """Digest of the options that may change what a site answers, or which answers are kept; empty without any."""
+        """Digest of the options that can change what a site answers, or what is cached; empty without any."""
         options = {
             **({"headers": self.headers} if self.headers else {}),
             **({"cookies": self.cookies} if self.cookies else {}),
@@ -95,7 +95,7 @@ class AttemptOrder:
 
     @property
     def scrapyds_id(self) -> str:
-        """Of the attempt, by which Scrapyd knows it."""
+        """The id by which Scrapyd knows the attempt."""
         return str(AttemptId(self.job_id, self.attempt))
 
     @classmethod
@@ -122,7 +122,7 @@ NODE_RULES = "DISCOVERYBOT_NODE"
 
 @dataclass(frozen=True)
 class NodeRules:
-    """The settings of a node that count in a crawl, by their names in `NodeSettings`."""
+    """The settings of a node that matter in a crawl, by their names in `NodeSettings`."""
 
     log_level: str
     crawl_allow_networks: list[str]
@@ -142,12 +142,12 @@ class NodeRules:
     http_cache_ttl: int
     #: Whether every project has a user of its own.
     alone: bool
-    #: A Scrapyd of 0.2.0 that still runs says nothing of it: it did not tell it from the most.
+    #: Has a default for a Scrapyd of release 0.2.0 that still runs: it has only `crawl_max_page_bytes`.
     crawl_page_bytes: int = 32 << 20
 
     @classmethod
     def of(cls, settings: Any) -> Self:
-        """From `NodeSettings`, which this module does not know."""
+        """The rules from `NodeSettings`, a class that this module does not import."""
         names = [one.name for one in dataclasses.fields(cls) if one.name != "alone"]
         rules = {name: getattr(settings, name) for name in names}
         for name in ("crawl_allow_networks", "crawl_allow_handlers"):
@@ -160,7 +160,7 @@ class NodeRules:
 
 
 def node_rules() -> NodeRules:
-    """Those of the node that this process runs on; by the environment's own settings where no node has started it."""
+    """The rules of the node that has started this process, or those of the environment's settings if none has."""
     if text := os.environ.get(NODE_RULES):
         return _known(NodeRules, json.loads(text))
     from gateway.settings import NodeSettings  # noqa: PLC0415 - only in the node's own Python, as `scrapy crawl seo`

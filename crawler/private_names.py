@@ -1,7 +1,7 @@
-"""Names of Scrapy's and Twisted's that are not public, and that crawls need all the same.
+"""Private names of Scrapy and Twisted that crawls need.
 
-Any release may change them. A project whose Scrapy lacks one is refused when it is deployed, in one line, instead of
-each of its crawls when it comes to the place.
+Any release may change them. A project whose Scrapy lacks one is refused with a clear message when it is deployed.
+Otherwise each of its crawls would fail where the name is used.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def refuse_without_private_names() -> None:
 
 
 def _attributes(cls: type[Any]) -> set[str]:
-    """Those that its code names: some are there only once an object is made."""
+    """The attributes of a class, and the names in its constructors, because some attributes are set there."""
     known: set[str] = set()
     for one in cls.__mro__:
         known.update(vars(one))

@@ -1,4 +1,4 @@
-"""Projects that somebody else wrote: what they may not decide while they run on a node. Everything else they may."""
+"""Which settings projects cannot decide while they run on a node. They decide everything else."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _FORCED = "cmdline"
-#: Schemes whose handlers talk to nobody (`data:`), or are ours.
+#: Schemes that need no check here: `data` connects to nothing, and the add-on sets the handlers of the others.
 _KNOWN_SCHEMES = frozenset({"http", "https", "data", "file", "ftp", "s3"})
-#: Settings of a project that have no effect here. Another add-on's business, most of them.
+#: Settings of a project that have no effect on a node. The add-on in `crawler.addon` sets most of them.
 OVERRULED = frozenset(
     {
         *(
@@ -43,8 +43,8 @@ OVERRULED = frozenset(
 
 
 class ProjectGuard:
-    """Add-on, put in by the runner between a project's own and DiscoveryBot's: keeps the log and the loop as the node
-    needs them. Most projects set none of it.
+    """Add-on that the runner puts between a project's own and DiscoveryBot's. It keeps log and event loop as the node
+    needs them, against settings of the project. Most projects have no such settings.
     """
 
     @classmethod
@@ -59,7 +59,7 @@ class ProjectGuard:
 
 
 def choices(settings: BaseSettings) -> dict[str, Any]:
-    """What a project has decided of that which it cannot."""
+    """The project's own values of settings that it cannot decide."""
     return {name: settings[name] for name in OVERRULED if settings.getpriority(name)}
 
 
@@ -73,7 +73,7 @@ def _hold(settings: BaseSettings) -> None:
         if settings.getpriority("LOG_LEVEL"):
             _force(settings, "LOG_LEVEL", _talkative(settings["LOG_LEVEL"], settings[NODE_LOG_LEVEL]))
         _force(settings, "LOG_INSTALL_ROOT_HANDLER", True)  # noqa: FBT003 - a setting's value
-        # what a killed attempt left in it would end the next one at once, with nothing
+        # what a killed attempt has left there would end the next one at once, without any item
         _force(settings, "JOBDIR", None)
 
 
@@ -87,7 +87,7 @@ def _talkative(level: Any, node_level: str) -> str | int:
 
 
 def _close_schemes(settings: BaseSettings) -> None:
-    """Nothing is known of how a handler for another scheme connects."""
+    """Remove handlers for unknown schemes, because their connections cannot be checked."""
     handlers = settings.getdict("DOWNLOAD_HANDLERS")
     others = [scheme for scheme, handler in handlers.items() if handler and scheme not in _KNOWN_SCHEMES]
     for scheme in sorted(scheme for scheme in others if not is_allowed_handler(settings, handlers[scheme])):
@@ -96,9 +96,9 @@ def _close_schemes(settings: BaseSettings) -> None:
     settings.set("DOWNLOAD_HANDLERS", handlers, priority=_FORCED)
 
 
-# --- files that a project writes: those on the node's disk lie in the attempt's folder, where it works
+# --- files that a project writes on the node's disk: they belong into the attempt's folder, where the spider works
 
-#: Where Scrapy's pipelines put files if the project does not say: Scrapy would not run the pipelines at all.
+#: Default folders of Scrapy's pipelines for files; without a folder Scrapy would not run them at all.
 _STORES = {"FILES_STORE": "files", "IMAGES_STORE": "images"}
 
 
@@ -131,16 +131,16 @@ def _force(settings: BaseSettings, name: str, value: Any) -> None:
     settings.set(name, value, priority=_FORCED)
 
 
-# --- a project's settings as this node runs it: with our add-ons in, wherever and however it sets its own
+# --- a project's settings with our add-ons, wherever and however the project sets its own
 
-#: After all of the project's, in this order: the last one has the last word.
+#: They come after the project's add-ons, in this order; the last one overrules the others.
 OUR_ADDONS = ("crawler.project_guard.ProjectGuard", "crawler.addon.DiscoveryBot")
 _FIRST_ORDER = 500
 
 
 class ProjectSettings(Settings):
-    """Our add-ons come after all of `ADDONS`, be it set by the project, a spider's `custom_settings` or `-s`; and
-    nothing ranks above the command line, which is where our add-ons set what nobody may change.
+    """Settings in which our add-ons come after all others, whether `ADDONS` is set by the project, a spider's
+    `custom_settings` or `-s`. Nothing ranks above the command line, so that nobody overrules our add-ons.
     """
 
     def set(self, name: str, value: Any, priority: int | str = "project") -> None:

@@ -1,7 +1,7 @@
-"""Every version of Scrapy that a project may pin, 2.11 to today's, as the rest of the crawler knows it: the newest.
+"""Makes every Scrapy that a project may pin, from 2.11 on, look like the newest to the rest of the crawler.
 
-What has moved or is new is taken from here. Methods that an older class lacks are added to it, and nothing that it
-has is changed; mypy checks against the newest version alone.
+Names that have moved or are new are imported from here. Methods that an older class lacks are added to it; nothing
+that it has is changed. mypy checks against the newest version alone.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 VERSION: tuple[int, ...] = tuple(int(part) for part in scrapy.__version__.split(".")[:2])
 OLDEST = (2, 11)
-#: Since then our requests' fate can be followed as the frontier file wants it.
+#: Since this version requests can be followed as the frontier needs it.
 HAS_FRONTIER = VERSION >= (2, 14)
-#: Since then Scrapy hands no spider to components' methods, and download handlers are coroutines.
+#: Since this version Scrapy hands no spider to methods of components, and download handlers are coroutines.
 _WITHOUT_SPIDER = VERSION >= (2, 14)
 HAS_ASYNC_ROBOTS = _WITHOUT_SPIDER
-#: What our part of a crawl is written for; before 2.13 it is not the default.
+#: The reactor for which our part of a crawl is written; before 2.13 it is not Scrapy's default.
 ASYNCIO_REACTOR = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
-#: The setting that decides who resolves names. With the other one there would be no egress rule.
+#: The setting with the resolver's class in this version. Under the other name our resolver would have no effect.
 RESOLVER_SETTING = "TWISTED_DNS_RESOLVER" if hasattr(default_settings, "TWISTED_DNS_RESOLVER") else "DNS_RESOLVER"
 
 
@@ -81,7 +81,7 @@ else:
     class AsyncCrawlerProcess(CrawlerProcess):
         def __init__(self, settings):
             prepare_process(settings)
-            # the first crawler would do it, were it not made by us
+            # Scrapy does this for the first crawler that it makes itself, but ours are made by us
             install_reactor(ASYNCIO_REACTOR)
             super().__init__(settings)
 
@@ -89,7 +89,7 @@ else:
             return _Ending(super().crawl(*args, **kwargs))
 
     class _Ending:
-        """As much of a task as is asked of one."""
+        """The part of a task's interface that is used here."""
 
         def __init__(self, deferred):
             self._deferred = deferred
@@ -132,7 +132,7 @@ except ImportError:
 
 
 def load_pre_crawler_settings(settings: BaseSettings) -> None:
-    """What add-ons set before there is a crawler."""
+    """Have add-ons set what must be set before there is a crawler."""
     if hasattr(AddonManager, "load_pre_crawler_settings"):
         AddonManager.load_pre_crawler_settings(settings)
     else:
@@ -140,7 +140,7 @@ def load_pre_crawler_settings(settings: BaseSettings) -> None:
 
 
 def prepare_process(settings: BaseSettings) -> None:
-    """The same for a process of Scrapy's that is to be made, where that does not do it by itself (before 2.13)."""
+    """The same for a new process of Scrapy before 2.13, which does not do it by itself."""
     if hasattr(AddonManager, "load_pre_crawler_settings"):
         return
     addons = settings.getdict("ADDONS")
@@ -151,7 +151,7 @@ def prepare_process(settings: BaseSettings) -> None:
 
 
 def own_start(spider: type[Spider]) -> Any:
-    """The method in which a spider says itself where it starts; `None` if it has none."""
+    """The spider's own start method, `start` or `start_requests`; `None` if it has none."""
     for name in ("start", "start_requests"):
         own = getattr(spider, name, None)
         if own is not None and own is not getattr(Spider, name, None):
@@ -160,19 +160,19 @@ def own_start(spider: type[Spider]) -> Any:
 
 
 def forgets_start_requests(spider: type[Spider]) -> bool:
-    """Whether this Scrapy does not call the `start_requests()` in which the spider says where it starts."""
+    """Whether the spider has its own `start_requests()`, and this Scrapy does not call it."""
     own = own_start(spider)
     return own is not None and own is not getattr(spider, "start", None) and not hasattr(Spider, "start_requests")
 
 
 def engine_slot(crawler: Crawler) -> Any:
-    """What the engine has under way; `None` while there is nothing. There is no public way to see it."""
+    """The engine's slot, which has the requests under way; `None` before and after the crawl. It is not public."""
     engine: Any = crawler.engine
     return getattr(engine, "_slot" if VERSION >= (2, 13) else "slot", None)
 
 
 def process_queue(crawler: Crawler, slot: Any) -> None:
-    """Have the downloader look at what waits in one of its slots. There is no public way to do it."""
+    """Have the downloader process the waiting requests of one of its slots. There is no public way to do it."""
     downloader: Any = crawler.engine.downloader if crawler.engine else None
     downloader._process_queue(*(() if _WITHOUT_SPIDER else (crawler.spider,)), slot)  # noqa: SLF001 - as said above
 
@@ -187,7 +187,7 @@ _OF_MIDDLEWARES = (
 
 
 def middleware(cls: ClassT) -> ClassT:
-    """For middlewares whose methods take no spider, as Scrapy wants them since 2.14: an older one hands it over."""
+    """Adapt a middleware whose methods take no spider, as in Scrapy 2.14, to an older Scrapy, which passes one."""
     if not _WITHOUT_SPIDER:
         for name in _OF_MIDDLEWARES:
             if method := vars(cls).get(name):
@@ -234,7 +234,7 @@ else:
     from scrapy.core.downloader.handlers.http11 import HTTP11DownloadHandler as _OldHandler
 
     class HTTP11DownloadHandler(_OldHandler):
-        """A download handler is given the spider, and answers with a `Deferred`; ours are coroutines without one."""
+        """Adapts our handlers, coroutines without a spider, to older Scrapys: they pass one and want a `Deferred`."""
 
         def __init__(self, crawler):
             super().__init__(crawler.settings, crawler)
@@ -276,7 +276,7 @@ def _component(manager: Any, cls: type) -> Any:
 
 
 def _set_in_component_priority_dict(settings: Any, name: str, cls: type, priority: int | None) -> None:
-    """The component at this place, by whichever of its names a project has it."""
+    """Give the component this priority, and remove it under all other names that a project may have used."""
     given = settings.getdict(name)
     kept = {key: place for key, place in given.items() if _loaded(key) is not cls}
     settings.set(name, {**kept, cls: priority}, priority=max(settings.getpriority(name) or 0, 20))

@@ -1,16 +1,16 @@
-"""Scrapy settings of our own: what the runner and the add-on hand to the components that the add-on puts in."""
+"""Our own Scrapy settings, by which the runner and the add-on hand values to the components of the add-on."""
 
 from __future__ import annotations
 
-#: The attempt's folder; without it there is nobody to report to.
+#: The attempt's folder; without it the crawl writes no report.
 ATTEMPT_DIR = "ATTEMPT_DIR"
 #: How many requests may be under way whose output is not consumed; 0 is no limit.
 MAX_UNDONE = "MAX_UNDONE"
 #: How many pages the crawl may ask for; 0 is no limit.
 MAX_PAGES = "MAX_PAGES"
-#: How many items it may hand out; 0 is no limit.
+#: How many items the crawl may give; 0 is no limit.
 MAX_ITEMS = "MAX_ITEMS"
-#: How many requests its record holds, and about how many bytes; with 0 requests there is none.
+#: How many requests the record of requests holds, and about how many bytes; with 0 requests there is no record.
 REQUESTS_MAX_COUNT = "REQUESTS_MAX_COUNT"
 REQUESTS_MAX_BYTES = "REQUESTS_MAX_BYTES"
 #: What a good crawl finds, as the request says (`Expect`); absent where it says nothing.
@@ -18,33 +18,33 @@ EXPECT = "EXPECT"
 #: Bytes and seconds that one page may take at most; no request can ask for more.
 MAX_PAGE_BYTES = "MAX_PAGE_BYTES"
 MAX_PAGE_SECONDS = "MAX_PAGE_SECONDS"
-#: Bytes of log; 0 is no limit. And the level that the node wants to be shown at least.
+#: Most bytes of log (0 is no limit), and the level from which the node wants messages in it.
 MAX_LOG_BYTES = "MAX_LOG_BYTES"
 NODE_LOG_LEVEL = "NODE_LOG_LEVEL"
 #: Seconds between the request to stop and SIGKILL.
 STOP_GRACE = "STOP_GRACE"
 #: Seconds without a sign of life after which the crawl is stopped; 0 is no limit.
 STALL_SECONDS = "STALL_SECONDS"
-#: Names of download handlers that the node's operator allows, though their connections cannot be checked.
+#: Names of download handlers that the node's operator allows although their connections cannot be checked.
 ALLOWED_HANDLERS = "ALLOWED_HANDLERS"
-#: Networks (CIDR) that may be reached though they are not public.
+#: Networks (CIDR) that may be reached although they are not public.
 EGRESS_ALLOWED_NETWORKS = "EGRESS_ALLOWED_NETWORKS"
-#: The HTTP cache: where, for whom, and whether to renew what is there without looking at it.
+#: The HTTP cache: its Redis, whose pages it has, and whether pages are fetched anew and replaced.
 HTTPCACHE_REDIS_URL = "HTTPCACHE_REDIS_URL"
 HTTPCACHE_USER = "HTTPCACHE_USER"
 HTTPCACHE_REFRESH = "HTTPCACHE_REFRESH"
-#: How its pages are to be fetched, as the request says (`FetchOptions`); absent where it says nothing.
+#: How pages are fetched, as the request for the crawl says (`FetchOptions`); absent if it says nothing.
 FETCH_OPTIONS = "FETCH_OPTIONS"
 #: The start URLs, whose hosts alone get the headers and cookies among those options.
 FETCH_START_URLS = "FETCH_START_URLS"
 #: The site whose other crawls share the rate limit, and that limit (`30/m`).
 RATE_LIMIT_SITE = "RATE_LIMIT_SITE"
 SITE_RATE_LIMIT = "SITE_RATE_LIMIT"
-#: The Redis in which they share it; without one this crawl holds the limit by itself.
+#: The Redis in which crawls share the limit; without one this crawl keeps the limit by itself.
 RATE_LIMIT_REDIS_URL = "RATE_LIMIT_REDIS_URL"
-#: Whether the crawl renders pages at all; the add-on then puts in what that takes.
+#: Whether the crawl renders pages; the add-on then adds what is needed.
 RENDER_PAGES = "RENDER_PAGES"
-#: The Chromium for that; one is looked for if it is absent.
+#: Path of Chromium; it is searched for if this is absent.
 CHROMIUM_PATH = "CHROMIUM_PATH"
 #: The module in which the spider was when its egg was deployed; and a project's wish that all its modules are
 #: imported, because they depend on one another's side effects.

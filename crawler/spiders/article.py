@@ -13,7 +13,7 @@ from crawler.extraction.page_facts import PageFacts
 from crawler.spiders.site_spider import FilteredParams, SiteSpider
 
 Format = Literal["text", "markdown", "html"]
-#: Beyond either of these a page is left alone: trafilatura takes up to 0.1 ms an element, and cannot be interrupted.
+#: Larger pages are not searched: trafilatura takes up to 0.1 ms for an element, and cannot be interrupted.
 MAX_ELEMENTS = 20_000
 MAX_BYTES = 2_000_000
 _EXCERPT_LENGTH = 300
@@ -53,7 +53,7 @@ def _count_elements(root: Any) -> int:
 
 
 def _is_article(document: Any, response: HtmlResponse) -> bool:
-    """It says so, or has paragraphs as articles have."""
+    """Whether the page declares itself an article, or has paragraphs as articles have."""
     from trafilatura.readability_lxml import is_probably_readerable  # noqa: PLC0415 - see above
 
     declared = (document.pagetype or "").lower()
@@ -79,7 +79,7 @@ def _item(document: Any, response: HtmlResponse, words: int) -> dict[str, Any]:
 
 
 def _tags(document: Any) -> list[str]:
-    """One by one: trafilatura hands out lists of keywords as they stand in the page."""
+    """The tags one by one: trafilatura gives lists of keywords as they are written in the page."""
     written = [*(document.tags or []), *(document.categories or [])]
     tags = (tag.strip() for text in written for tag in text.split(","))
     return list(dict.fromkeys(tag for tag in tags if tag))
@@ -112,13 +112,13 @@ class ArticleSpider(SiteSpider):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._wanted = self.params.url_filter()
-        # a request for the start URLs alone has chosen them as articles
+        # with depth 0 the start URLs were chosen as articles
         self._chosen = str(kwargs.get("depth")) == "0"
 
     def parse(self, response: Response) -> Iterator[Any]:
         if not self.is_readable(response):
             return
-        # before the article: trafilatura may stumble over it, and the rest of the site would be missed
+        # links first: if trafilatura fails with this page, the rest of the site is still visited
         yield from self.walk(response, self._wanted)
         yield from self._article(response)
 

@@ -19,10 +19,10 @@ from crawler.frontier.spider_state import KeptSet
 from crawler.report.progress import encode
 from crawler.spiders.site_spider import MAY_LEAVE, FilteredParams, SiteSpider
 
-#: What the warm process imports for crawls that may need it.
+#: Modules that the warm process imports for crawls that may need them.
 PRELOAD = ("re2", "dateparser.date")
 MAX_LEVELS = 5
-#: In a request's meta: links that were followed on the way, and which page of its list it is.
+#: Keys in a request's meta: how many levels of links led to it, and which page of its list it is.
 _LEVEL = "extract_level"
 _NUMBER = "extract_page"
 
@@ -73,7 +73,7 @@ class ExtractSpider(SiteSpider):
         written = params.pagination
         self._pagination = NextLink(next=written) if isinstance(written, str) else written
         self._next = selector(self._pagination.next) if isinstance(self._pagination, NextLink) else None
-        # without a word of where to go, the start URLs are all that was asked for
+        # without depth or include, only the start URLs are wanted
         roams = kwargs.get("depth") is not None or bool(params.include)
         self._walks = roams and not self._levels and not self._pagination
         self._seen = KeptSet()
@@ -138,7 +138,7 @@ class ExtractSpider(SiteSpider):
                 yield self.page_request(url, response.meta["depth"], **meta)
 
     def _counted(self, url: str) -> str:
-        """The URL with its page number raised."""
+        """The URL with the number of the next page."""
         pages = self._pagination
         if not isinstance(pages, PageParam):
             raise TypeError
@@ -155,7 +155,7 @@ class ExtractSpider(SiteSpider):
         return list(dict.fromkeys(url for url in urls if url))
 
     def _is_new(self, item: dict[str, Any]) -> bool:
-        """Whether no page before had the same item, wherever it stood."""
+        """Whether no earlier page had the same item, apart from its URL."""
         rest = {name: value for name, value in item.items() if name != "url" or name in self.params.fields}
         digest = hashlib.blake2b(encode(rest), digest_size=16).digest()
         new = digest not in self._seen
@@ -163,7 +163,7 @@ class ExtractSpider(SiteSpider):
         return new
 
     def _tell_trouble(self, page: Page) -> None:
-        """Once a field in the log, always in the stats."""
+        """Note fields that are unread or missing in the stats, and the first unread one of each field in the log."""
         for field, count in page.unread.items():
             self.count(f"extract/unread/{field}", count)
             if field not in self._warned:
@@ -176,7 +176,7 @@ class ExtractSpider(SiteSpider):
 
 
 def _href(found: Any) -> str | None:
-    """Of a text, a link, or the first link in an element."""
+    """The URL in what a selector has found: a text, a link, or an element, whose first link is taken."""
     if isinstance(found, str):
         return found
     if not hasattr(found, "get"):

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from crawler.job_posting.posting import Posting
 
 
-#: Where the number of a result page stands in `search_url`.
+#: Placeholder for the number of a result page in `search_url`.
 PAGE = "{page}"
 MAX_RESULTS = 10_000
 MAX_RESULT_PAGES = 10_000
-#: Of a template in which two times 500 characters, each four bytes, are quoted.
+#: Enough for a template with two texts of 500 characters, each of four bytes that are quoted.
 MAX_URL = 16_000
 Words = Annotated[str, StringConstraints(max_length=500)]
 
@@ -75,7 +75,7 @@ _CONDITIONS: list[JsonValue] = [
 class JobsParams(SiteParams):
     """Parameters of `jobs`."""
 
-    # said in the schema too, so that a crawl is refused when it is submitted
+    # in the schema as well, so that a wrong crawl is already refused when it is submitted
     model_config = ConfigDict(json_schema_extra={"allOf": _CONDITIONS})
 
     search_url: Annotated[str, StringConstraints(max_length=MAX_URL)] | None = Field(
@@ -112,16 +112,16 @@ class JobsParams(SiteParams):
 
 # --- the spider
 
-#: What the warm process imports for crawls that may need it.
+#: Modules that the warm process imports for crawls that may need them.
 PRELOAD = ("dateparser.date",)
 #: Finish reason of a crawl that has all the postings that were wanted.
 REASON = "results_wanted"
 GONE = frozenset({404, 410})
-#: Times that an infinite result page is scrolled when no one says how often.
+#: Most times that an infinite result page is scrolled if the parameters do not say how often.
 MAX_SCROLLS = 100
-#: Postings' pages that may say nothing new before the rest is taken as the result pages have it.
+#: After so many postings' own pages without anything new, the other postings are read from the result pages alone.
 PAGES_IN_VAIN = 2
-#: In a request's meta: which result page it is, and the posting that waits for its own page.
+#: Keys in a request's meta: the number of the result page, and the posting that waits for its own page.
 _NUMBER = "jobs_page"
 _POSTING = "jobs_posting"
 _rel_next: Callable[[Any], Any] = etree.XPath(
@@ -140,7 +140,7 @@ class JobsSpider(SiteSpider):
     params: JobsParams
     custom_settings = {  # noqa: RUF012 - so declared by Scrapy
         **SiteSpider.custom_settings,
-        # before robots.txt of another site would be asked for
+        # before robots.txt of another site is fetched
         "DOWNLOADER_MIDDLEWARES": {"crawler.spiders.jobs.StayOnSite": 50},
     }
 
@@ -157,20 +157,20 @@ class JobsSpider(SiteSpider):
             yield self._result_page(url, 1, **{MAY_LEAVE: True})
 
     def parse(self, response: Response) -> Iterator[Any]:
-        """A result page."""
+        """Read a result page."""
         try:
             if self.is_readable(response):
                 self._read_results(response)
             else:
                 self._warn("unreadable", "%s is no result page: %d", response.url, response.status)
         except Exception:
-            # others may wait for what this page has to say
+            # postings that wait for their turn must go on
             yield from self._go_on()
             raise
         yield from self._go_on()
 
     def parse_posting(self, response: Response) -> Iterator[Any]:
-        """A posting's own page."""
+        """Read a posting's own page."""
         self._found.end_detour()
         posting: Posting | None = response.meta[_POSTING]
         if posting and self.is_readable(response):
@@ -188,7 +188,7 @@ class JobsSpider(SiteSpider):
         yield from self._go_on()
 
     def fail_posting(self, failure: Failure) -> Iterator[Any]:
-        """Its page cannot be had: what the result page said has to do."""
+        """The posting's own page cannot be fetched, so the item has what the result page says."""
         self._found.end_detour()
         meta = failure.request.meta  # type: ignore[attr-defined] # Scrapy sets it for errbacks
         if not isinstance(failure.value, PageLimitError):
@@ -199,7 +199,7 @@ class JobsSpider(SiteSpider):
         yield from self._go_on()
 
     def _read_results(self, response: HtmlResponse) -> None:
-        """What is new on a result page waits for its turn, and so does the next page, unless nothing is new."""
+        """Queue the new postings of a result page and, if there are any, the next result page."""
         page, number = Page(response), response.meta[_NUMBER]
         postings = results_of(page, self._selected)
         new = [posting for posting in postings if self._found.is_new(posting.identities())]
@@ -229,7 +229,7 @@ class JobsSpider(SiteSpider):
         params = self.params
         request = self.page_request(url, 0, **{_NUMBER: number, **meta})
         if params.pagination_type is PaginationType.INFINITE_SCROLL:
-            # with a filter nobody knows how many of them will count
+            # with a filter it is not known how many of the postings count
             counted = params.selectors.result if params.is_remote is None else None
             instructions = render_meta(
                 render=params.render,
@@ -242,13 +242,15 @@ class JobsSpider(SiteSpider):
         return request
 
     def _go_on(self) -> Iterator[Any]:
-        """Tell, or ask for, as many postings as are wanted, and for the next result page once they are too few."""
+        """Give the waiting postings, or request their own pages, up to the wanted number. If they are too few,
+        request the next result page.
+        """
         found = self._found
         while found.waiting and found.quota.has_room:
             posting, number = found.waiting.first()
             url = self._own_page(posting)
             if url and found.pages_help is None and found.quota.under_way:
-                # what the first one's page says decides
+                # wait: the first posting's own page decides whether such pages are fetched at all
                 return
             found.waiting.take()
             if url and self.frontier.ask(url):
@@ -262,7 +264,7 @@ class JobsSpider(SiteSpider):
             yield self._result_page(*found.pages.take())
 
     def _own_page(self, posting: Posting) -> str | None:
-        """Where to ask for more of it, if that makes sense."""
+        """The URL of the posting's own page, if it makes sense to fetch it."""
         url = page_url(posting.url) if posting.url else None
         wanted = self._found.pages_help is not False or (self.params.details is None and not posting.title)
         is_complete = self.params.details is None and posting.source == "json-ld" and posting.title
@@ -278,13 +280,13 @@ class JobsSpider(SiteSpider):
         posting = posting_on(Page(response), listed, self._selected)
         if self._found.pages_help is None:
             helped = posting.source == "json-ld" or posting.as_item() | {"raw": None} != before | {"raw": None}
-            # a link that leads to other postings tells nothing of what pages say
+            # a redirect may lead to other postings, so it is not counted as a page in vain
             if self._found.judge(helped, not helped and "redirect_urls" not in response.meta) is False:
                 self.logger.info("The postings' own pages say nothing that result pages do not; no more are fetched")
         return posting
 
     def _tell(self, posting: Posting, number: int) -> Iterator[dict[str, Any]]:
-        """The item, unless it was delivered before or is not wanted."""
+        """The posting's item, unless it was given before or is not wanted."""
         identities = set(posting.identities())
         if not posting.title:
             self.count("jobs/without_title")
@@ -307,13 +309,13 @@ class JobsSpider(SiteSpider):
         self.logger.warning("No postings on %s: %s", page.url, why)
 
     def _warn(self, what: str, message: str, *args: Any) -> None:
-        """Once of each kind."""
+        """Log a warning, but only the first of each kind."""
         if what not in self._warned:
             self._warned.add(what)
             self.logger.warning(message, *args)
 
 
-# --- what result pages gave, and what has become of it
+# --- the postings of result pages, and which of them were given
 
 _Identities = Iterable[tuple[str | None, ...]]
 
@@ -332,7 +334,7 @@ class FoundJobs(KeptState):
         self._in_vain = 0
 
     def is_new(self, identities: _Identities) -> bool:
-        """Whether no result page has had it so far. From now on one has."""
+        """Whether no result page has had this posting so far; it then counts as seen."""
         own = set(identities)
         new = self.seen.isdisjoint(own)
         self.seen |= own
@@ -340,7 +342,7 @@ class FoundJobs(KeptState):
         return new
 
     def begin_detour(self) -> None:
-        """A posting's own page is asked for."""
+        """Note that a posting's own page is requested."""
         self.quota.under_way += 1
         self.note("begin_detour")
 
@@ -349,7 +351,9 @@ class FoundJobs(KeptState):
         self.note("end_detour")
 
     def judge(self, helped: bool, in_vain: bool) -> bool | None:  # noqa: FBT001 - it is done again by position
-        """A posting's own page said more than the result page, or, `in_vain`, did not. Returns `pages_help`."""
+        """Note whether a posting's own page said more than the result page (`helped`), or nothing more (`in_vain`).
+        Returns `pages_help`.
+        """
         self._in_vain += in_vain
         self.pages_help = True if helped else False if self._in_vain == PAGES_IN_VAIN else None
         self.note("judge", helped, in_vain)
@@ -362,14 +366,16 @@ class FoundJobs(KeptState):
         self.note("deliver", own)
 
 
-# --- requests that may not leave their site: the spider is to know when a redirect would have them do so
+# --- requests that must not leave their site: the spider is told if a redirect leads elsewhere
 
-#: In a request's meta: where its redirects lead is asked, and the errback told.
+#: Key in the meta of a request whose redirects must stay on the site; otherwise its errback is called.
 STAYS_ON_SITE = "stays_on_site"
 
 
 class StayOnSite:
-    """Downloader middleware for a `SiteSpider`. What is refused when it is scheduled never gets to its errback."""
+    """Downloader middleware for a `SiteSpider` that refuses requests which leave the site. It is a middleware because
+    a request that is refused when it is scheduled never gets to its errback.
+    """
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
 
-#: Links of each kind that an item lists; the counts are of all.
+#: Most links of each kind that an item lists; its counts include all links.
 MAX_LINKS = 1000
 _FIRST_ERROR_STATUS = 400
 
@@ -69,7 +69,7 @@ class SeoSpider(SiteSpider):
             yield from self.audit(response)
 
     def parse_external(self, response: Response) -> Iterator[Any]:
-        """A page of another site: it works or it does not, the rest is not our business."""
+        """Note whether a page of another site works; the rest of it does not matter."""
         asked = asked_urls(response.request, response.url)
         if response.status >= _FIRST_ERROR_STATUS:
             yield from self.broken(asked, Breakage(status=response.status))
@@ -87,7 +87,7 @@ class SeoSpider(SiteSpider):
 
     def merge(self, url: str, target: str) -> None:
         if self.ledger.is_broken(target):
-            return  # fetch it again, to say it of the links that lead there by this way
+            return  # it is fetched again, so that links which lead there by this redirect are reported, too
         self.ledger.same(url, target)
         super().merge(url, target)
 
@@ -127,7 +127,7 @@ class SeoSpider(SiteSpider):
 
 
 def asked_urls(request: Request | None, url: str | None = None) -> list[str]:
-    """The page that was asked for, and all to which it then led."""
+    """The page that was asked for, and all pages to which it was redirected."""
     hops = request.meta.get("redirect_urls", []) if request else []
     last = url or (request.url if request else "")
     pages = map(page_url, [*hops, last])
@@ -145,7 +145,7 @@ def broken_link(mention: Mention, breakage: Breakage) -> dict[str, Any]:
 
 
 def answer(response: Response) -> dict[str, Any]:
-    """How the page was got; `response_time_ms` is that of the last hop, and `None` out of the cache."""
+    """How the page was fetched. `response_time_ms` is that of the last redirect, and `None` for a cached page."""
     meta = response.meta
     cached = "cached" in response.flags
     latency = None if cached else meta.get("download_latency")
@@ -171,7 +171,7 @@ def listed(internal: list[str], external: list[str]) -> dict[str, Any]:
     }
 
 
-# --- who links to what, for as long as it is not known whether it works
+# --- which pages link to which, as long as it is not known whether the links work
 
 
 class Mention(NamedTuple):
@@ -194,7 +194,7 @@ class LinkLedger(KeptState):
     def __init__(self) -> None:
         self._awaited: dict[str, list[Mention]] = {}
         self._broken: dict[str, Breakage] = {}
-        #: Links that an attempt before has reported as broken, of pages that may run again.
+        #: Links that an earlier attempt has reported as broken, on pages that may be read again.
         self._told: set[Mention] = set()
 
     def expect(self, url: str) -> None:
@@ -204,7 +204,7 @@ class LinkLedger(KeptState):
             self.note("expect", url)
 
     def mention(self, url: str, mention: Mention) -> Breakage | None:
-        """Note a link to `url`; what is wrong with it if that is known already, and was not reported."""
+        """Note a link to `url`. Returns why it is broken, if that is known already and was not reported."""
         if mention in self._told:
             self._told.discard(mention)
             return None
@@ -213,7 +213,9 @@ class LinkLedger(KeptState):
         return self._broken.get(url)
 
     def wait(self, url: str, mention: Mention) -> None:
-        """Also for a page that is about to be asked for by a request that was interrupted, and runs again."""
+        """Have the mention wait for the answer of `url`. This also works before `expect`: when a crawl is continued,
+        the request that expects the page may have been interrupted, and runs again.
+        """
         self._awaited.setdefault(url, []).append(mention)
         self.note("wait", url, mention)
 
@@ -222,14 +224,14 @@ class LinkLedger(KeptState):
             self.note("works", url)
 
     def breaks(self, url: str, breakage: Breakage) -> list[Mention]:
-        """Remember that `url` is broken; all the mentions so far."""
+        """Note that `url` is broken; return all its mentions so far."""
         mentions = self._awaited.pop(url, [])
         self._broken[url] = breakage
         self.note("broke", url, breakage, mentions)
         return mentions
 
     def broke(self, url: str, breakage: Breakage, told: list[Mention]) -> None:
-        """What `breaks` did in an attempt before. A page that was not done then will mention it once more."""
+        """Repeat what `breaks` did in an earlier attempt. Pages that were not done then will mention `url` again."""
         self._awaited.pop(url, None)
         self._broken[url] = breakage
         self._told.update(told)
@@ -238,7 +240,7 @@ class LinkLedger(KeptState):
         return url in self._broken
 
     def same(self, url: str, target: str) -> None:
-        """`url` leads to `target`, which is asked for anyway: they stand and fall together."""
+        """`url` leads to `target`, which is fetched anyway, so both work or both are broken."""
         mentions = self._awaited.pop(url, [])
         if target in self._awaited:
             self._awaited[target].extend(mentions)

@@ -1,4 +1,4 @@
-"""What our spiders have in common: checked parameters, and a walk over the pages of a site."""
+"""The base of our spiders: checked parameters, and a walk over the pages of a site."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from scrapy.http import Headers
 
 
-#: Marks requests that may leave the site: the start URLs, wherever they lead, and look-ups of links to others.
+#: Key in the meta of requests that may leave the site: start URLs, wherever they lead, and checks of external links.
 MAY_LEAVE = "may_leave_site"
 OK = range(200, 300)
 HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
@@ -68,15 +68,15 @@ class SiteSpider(Spider):
     name = ""
     Params: ClassVar[type[SiteParams]] = SiteParams
     custom_settings = {  # noqa: RUF012 - so declared by Scrapy
-        # the frontier keeps count of depths and of what was asked for
+        # our frontier itself limits the depth
         "DEPTH_LIMIT": 0,
-        # nearest first, and as they stand on the page
+        # the nearest pages first, and in the order of the links on a page
         "SCHEDULER_MEMORY_QUEUE": "scrapy.squeues.FifoMemoryQueue",
         # a 404 is a finding
         "HTTPERROR_ALLOW_ALL": True,
         # a page that refreshes to another is a page
         "METAREFRESH_ENABLED": False,
-        # as search engines do: no session, no difference between visits
+        # as for search engines: no sessions, so that visits do not differ
         "COOKIES_ENABLED": False,
     }
 
@@ -87,10 +87,10 @@ class SiteSpider(Spider):
         # Scrapyd adds arguments of its own, `_job` among them
         own = {name: value for name, value in params.items() if not name.startswith("_")}
         self.params = self.Params.model_validate(own)
-        #: The sites to which it keeps, as `site_of` names them.
+        #: The sites on which the spider stays, as `site_of` names them.
         self.sites = KeptSet()
         self.frontier = Frontier(None if depth is None else int(depth))
-        #: What a crawl that goes on has to know again.
+        #: The state that is restored when a crawl is continued.
         self.kept_state: dict[str, KeptState] = {"sites": self.sites, "frontier": self.frontier}
 
     @classmethod
@@ -119,13 +119,15 @@ class SiteSpider(Spider):
             yield self.page_request(url, 0, **{MAY_LEAVE: True})
 
     def page_request(self, url: str, depth: int, **meta: Any) -> Request:
-        # the frontier has seen to it that it is asked for once; Scrapy's filter would hash every URL again
+        # without Scrapy's filter, which would hash every URL: our frontier requests each page only once
         params = self.params
         meta |= render_meta(render=params.render, wait_for=params.wait_for, scroll=params.scroll)
         return Request(url, self.parse, errback=self.fail, dont_filter=True, meta={"depth": depth, **meta})
 
     def is_readable(self, response: Response) -> TypeGuard[HtmlResponse]:
-        """Whether it is an HTML page that was answered with 2xx. Where a start URL led belongs to the site."""
+        """Whether the response is an HTML page with a status of 2xx. The site to which a start URL was redirected is
+        added to the crawl's sites.
+        """
         self.logger.info("%d %s", response.status, response.url)
         if response.status not in OK or not isinstance(response, HtmlResponse) or not is_html(response.headers):
             return False
@@ -141,10 +143,10 @@ class SiteSpider(Spider):
                 yield from self.follow(url, depth)
 
     def fail(self, failure: Any) -> Any:
-        """There was no response. The report has the reason; a spider may want to tell more."""
+        """Called if there was no response. The report has the reason; spiders can do more."""
 
     def follow(self, url: str, depth: int) -> Iterator[Request]:
-        """The request for a page that `admits` let in, unless it has to wait for its level."""
+        """The request for a page that `admits` has accepted, unless it has to wait for its level."""
         if self.frontier.by_level:
             self.frontier.hold(url, depth)
         elif self.frontier.ask(url):
@@ -162,7 +164,7 @@ class SiteSpider(Spider):
             raise DontCloseSpider
 
     def stay_on_site(self, request: Request) -> None:
-        """Drop a redirect that leaves the site, or leads to a page that is fetched anyway."""
+        """Drop a redirect that leaves the site or leads to a page that is fetched anyway."""
         hops = request.meta.get("redirect_urls")
         if not hops or request.callback != self.parse or request.meta.get("retry_times"):
             return
@@ -184,7 +186,7 @@ class SiteSpider(Spider):
         raise IgnoreRequest(f"{url} leads to {target}, which was asked for before")
 
     def skip_body(self, headers: Headers, request: Request) -> None:
-        """Of what is no page only the status matters."""
+        """Do not download bodies of files that are no pages: only their status matters."""
         if is_page(request) and not self.wants_body(request, headers):
             raise StopDownload(fail=False)
 
@@ -193,7 +195,7 @@ class SiteSpider(Spider):
 
 
 def is_html(headers: Headers) -> bool:
-    """By its content type; without one it may be."""
+    """Whether the content type is HTML, or missing."""
     content_type = (headers.get(b"Content-Type") or b"text/html").decode("latin-1")
     return content_type.partition(";")[0].strip().lower() in HTML_TYPES
 
@@ -202,18 +204,18 @@ def is_html(headers: Headers) -> bool:
 
 
 class Frontier(KeptState):
-    """The pages of a crawl by URL (see `page_url`), each asked for once.
+    """The pages of a crawl by URL (see `page_url`), each requested once.
 
-    With a limit of depth it goes level by level. Otherwise a page that was found by a detour, because the page
-    with the shorter way to it was still on its way, would count as deeper than it is, and what lies behind it
-    would be missed: with eight requests in flight that is no rare case.
+    With a limit of depth it goes level by level. Otherwise a page could be found by a longer way while the page with
+    the shorter way is still being fetched. It would count as deeper than it is, and the pages behind it would be
+    missed. With eight requests in flight that is not rare.
     """
 
     def __init__(self, depth_limit: int | None = None) -> None:
         self._depth_limit = depth_limit
         self._asked: set[str] = set()
         self._next_level: dict[str, int] = {}
-        #: Pages that lead to others, by the first of their URLs.
+        #: Pages that were dropped because they lead to others: first URL → URL of the other page.
         self._merged: dict[str, str] = {}
 
     def ask(self, url: str) -> bool:
@@ -221,7 +223,7 @@ class Frontier(KeptState):
         if url in self._asked:
             return False
         self._asked.add(url)
-        # a redirect may lead to what the next level would have fetched
+        # a redirect may lead to a page of the next level
         self._next_level.pop(url, None)
         self.note("ask", url)
         return True
@@ -242,17 +244,19 @@ class Frontier(KeptState):
         return self._depth_limit is not None
 
     def next_level(self) -> Iterator[tuple[str, int]]:
-        """URL and depth of all that was held; nothing more is held by then."""
+        """URL and depth of all pages that were held. After that, none is held."""
         level, self._next_level = self._next_level, {}
         yield from ((url, depth) for url, depth in level.items() if self.ask(url))
 
     def merge(self, url: str, target: str) -> None:
-        """`url` leads to `target`, which is asked for anyway."""
+        """Note that `url` leads to `target`, which is fetched anyway."""
         self._merged[url] = target
         self.note("merge", url, target)
 
     def goes_round(self, target: str, asked: Container[str | None]) -> bool:
-        """Whether `target` waits for one of `asked`: of two pages that redirect to each other one must go on."""
+        """Whether `target` was dropped because it leads to one of `asked`. Then this one must not be dropped: of two
+        pages that redirect to each other, one must be fetched.
+        """
         seen: set[str] = set()
         while target in self._merged and target not in seen:
             seen.add(target)

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 PRELOAD = ("re2",)
-#: Indexes within indexes. The protocol allows none; some sites have two.
+#: Most levels of indexes within indexes. The protocol allows none; some sites have two.
 MAX_NESTING = 4
-#: Sitemaps that one robots.txt may name.
+#: Most sitemaps that are taken from one robots.txt.
 MAX_NAMED = 1000
 _SITEMAP_PATH = re.compile(r"\.(?:xml|txt)(?:\.gz)?$|sitemap[^/]*$", re.IGNORECASE)
-#: In a request's meta: how many indexes led there, and the item that waits for its page's answer.
+#: Keys in a request's meta: how many indexes led there, and the item that waits for its page's answer.
 _NESTING = "sitemap_nesting"
 _ITEM = "sitemap_item"
 
@@ -65,18 +65,18 @@ class SitemapSpider(SiteSpider):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._wanted = self.params.url_filter()
-        # apart from the pages: an index may name one by mistake
+        # separate from the pages, because an index may name a page by mistake
         self._sitemaps = KeptSet()
         self.kept_state["sitemaps"] = self._sitemaps
 
     def begin(self, url: str) -> Iterator[Request]:
-        """A sitemap, if it looks like one; otherwise a site, whose robots.txt names them."""
+        """The first request: for the URL, if it looks like a sitemap; otherwise for the site's robots.txt."""
         if _SITEMAP_PATH.search(urlsplit(url).path):
             yield from self._sitemap(url, 0)
             return
         robots = urljoin(url, "/robots.txt")
         if self.frontier.ask(robots):
-            # what it forbids is for others to read, too
+            # robots.txt is meant to be read, even if it forbids itself
             meta = {"depth": 0, "dont_obey_robotstxt": True}
             yield Request(robots, self.parse_robots, errback=self.no_robots, dont_filter=True, meta=meta)
 
@@ -109,7 +109,7 @@ class SitemapSpider(SiteSpider):
         self.logger.info("%d entries in %s", count, response.url)
 
     def parse(self, response: Response) -> Iterator[dict[str, Any]]:
-        """The answer of a page that is checked."""
+        """Give the item of a checked page, with its status."""
         hops = [*response.meta.get("redirect_urls", [])]
         item = response.meta[_ITEM]
         yield {**item, "status": response.status, "error": None, "redirected_to": response.url if hops else None}
@@ -122,7 +122,7 @@ class SitemapSpider(SiteSpider):
         return [{**item, "status": None, "error": exception_reason(failure.value, request), "redirected_to": None}]
 
     def stay_on_site(self, request: Request) -> None:
-        """Wherever a page leads, that is what it answers."""
+        """Follow all redirects, because the item says where a page leads."""
 
     def wants_body(self, request: Request, headers: Headers) -> bool:  # noqa: ARG002 - whatever they say
         return request.callback != self.parse
@@ -154,27 +154,27 @@ class SitemapSpider(SiteSpider):
         since, lastmod = self.params.since, entry.lastmod
         if not since or not lastmod:
             return True
-        # it may be as short as a year
+        # the date may be only a year or a month
         day = lastmod[: len(since)]
         return day >= since[: len(day)]
 
 
-# --- the file: XML, an index of others, plain text; gzipped or not. See sitemaps.org/protocol.html.
+# --- the file: XML, an index of sitemaps, or plain text; gzipped or not. See sitemaps.org/protocol.html.
 
 #: Bytes of a sitemap, unpacked: the protocol's own limit.
 MAX_BYTES = 50 << 20
 _GZIP = b"\x1f\x8b\x08"
 _ENTRIES = {"url": False, "sitemap": True}
-#: Alternates of one page; there are not many more languages on the web.
+#: Most alternates of one page; there are not many more languages on the web.
 _MAX_ALTERNATES = 500
 
 
 class NoSitemapError(Exception):
-    """It is something else, or cannot be unpacked."""
+    """The file is no sitemap, or cannot be unpacked."""
 
 
 class SitemapEntry(NamedTuple):
-    """A page, or another sitemap. `about` has what the file says of it, as an item will have it."""
+    """A page, or another sitemap. `about` has what the file says of it, as in the item."""
 
     url: str
     is_sitemap: bool
@@ -186,7 +186,7 @@ class SitemapEntry(NamedTuple):
 
 
 def entries(body: bytes, max_bytes: int = MAX_BYTES) -> Iterator[SitemapEntry]:
-    """One by one, so that a long one is not in memory as a tree. Raises `NoSitemapError`, at the first one."""
+    """The entries one by one, so that a long sitemap is never in memory as a tree. Raises `NoSitemapError`."""
     data = _unpacked(body, max_bytes).removeprefix(b"\xef\xbb\xbf").lstrip()
     if data.startswith(b"<"):
         yield from _xml_entries(data)
@@ -228,7 +228,7 @@ def _xml_entries(data: bytes) -> Iterator[SitemapEntry]:
 
 
 def _let_go(node: Any, root: Any) -> None:
-    """And all before it; what comes after it may have been parsed already."""
+    """Remove the node and all nodes before it from the tree. Those after it may have been parsed already."""
     node.clear()
     while node.getprevious() is not None:
         del root[0]
@@ -259,5 +259,5 @@ def _priority(text: str | None) -> float | None:
 
 
 def _name(node: Any) -> str:
-    """Without its namespace: many a sitemap has a wrong one, or none."""
+    """The name of an element without its namespace, because many sitemaps have a wrong one, or none."""
     return node.tag.rpartition("}")[2] if isinstance(node.tag, str) else ""
