@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lxml.html import HtmlElement
     from scrapy.http import HtmlResponse
 
-#: Characters of one text, and headings of one page, that are kept.
+#: Most characters of one text, and most headings of one page.
 MAX_TEXT = 500
 MAX_HEADINGS = 200
 _SPACE = re.compile(r"\s+")
@@ -39,7 +39,7 @@ _json_ld = _xpath(f"//script[{_LOWER.format('@type')}='application/ld+json']/tex
 
 
 class PageFacts:
-    """Reads one HTML page; its tree is walked by libxml2 and not by Python wherever that can be."""
+    """Reads one HTML page. Where possible, libxml2 walks the tree, because Python is slower."""
 
     def __init__(self, response: HtmlResponse) -> None:
         self._response = response
@@ -51,7 +51,7 @@ class PageFacts:
         }
 
     def links(self) -> Iterator[str]:
-        """Absolute URLs of the page's `<a href>`, in their order, as they are written."""
+        """Absolute URLs of the page's `<a href>`, in their order, otherwise as written."""
         for href in _hrefs(self.root):
             with suppress(ValueError):
                 yield urljoin(self.base, str(href).strip())
@@ -106,12 +106,12 @@ def _tree(response: HtmlResponse) -> HtmlElement:
     try:
         return response.selector.root
     except ValueError:
-        # for Scrapy no page is one whose `<base>` is no URL
+        # Scrapy fails with a page whose `<base>` is no URL
         return Selector(response.text, type="html", base_url=response.url).root
 
 
 def _base_url(url: str, written: str) -> str:
-    """What is no URL is passed over, as browsers do."""
+    """The URL to which links are relative. A `<base>` that is no URL is ignored, as browsers do."""
     try:
         return urljoin(url, written)
     except ValueError:

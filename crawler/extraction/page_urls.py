@@ -16,12 +16,13 @@ _SCHEMES = frozenset(_DEFAULT_PORTS)
 
 
 def page_url(url: str) -> str | None:
-    """`url` as the one spelling of its page: escaped as a browser would, without fragment and default port.
+    """`url` in the form that is the same for all spellings of its page: escaped as by a browser, without fragment and
+    default port.
 
-    `None` for what is no page on the web. The query stays as it is: its order may matter to the site.
+    `None` if it is no page on the web. The query stays as it is, because its order may matter to the site.
     """
     try:
-        # a browser would take a backslash for a slash and find some other page; its author meant neither
+        # backslashes are escaped: a browser would take them for slashes, and get another page
         parts = urlsplit(safe_url_string(url.strip().replace("\\", "%5C")))
         if parts.scheme not in _SCHEMES or not parts.hostname:
             return None
@@ -31,7 +32,7 @@ def page_url(url: str) -> str | None:
 
 
 def site_of(url: str) -> str:
-    """Host, and port where it is not the default one: http and https of a host are one site."""
+    """The site of a URL: its host, and its port if that is not the default. http and https are one site."""
     parts = urlsplit(url)
     return _host_and_port(parts)
 
@@ -56,12 +57,12 @@ def _host_and_port(parts: SplitResult) -> str:
 
 # --- which URLs a crawl wants, by patterns of its parameters
 
-#: Patterns of one list.
+#: Most patterns of one list.
 MAX_PATTERNS = 50
 
 
 def formatted(name: str) -> tuple[AfterValidator, object]:
-    """For `Annotated`: a text in one of the `param_formats`, checked by the model and told in its schema."""
+    """Metadata for `Annotated`: the model checks that a text has this one of `FORMATS`, and its schema says so."""
 
     def check(text: str) -> str:
         FORMATS[name](text)
@@ -76,7 +77,7 @@ Patterns = Annotated[list[Pattern], Field(max_length=MAX_PATTERNS)]
 
 
 class UrlFilter:
-    """Takes what one of `include` is found in (all, if there are none), and none of `exclude`."""
+    """Takes URLs that one of the patterns `include` matches (all if there are none), and none of `exclude`."""
 
     def __init__(self, include: Iterable[str] = (), exclude: Iterable[str] = ()) -> None:
         self._include = [compile_pattern(pattern) for pattern in include]

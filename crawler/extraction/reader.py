@@ -1,4 +1,4 @@
-"""Reads items out of a page by rules that were compiled once."""
+"""Reads items from pages by rules that are compiled only once."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Select = Callable[[Any], list[Any]]
 
 
 def selector(text: str | None) -> Select | None:
-    """Compiled CSS or XPath. Raises `ValueError`."""
+    """A function that selects by this CSS or XPath. Raises `ValueError`."""
     return _as_list(compile_selector(text)) if text else None
 
 
 def _as_list(evaluate: Callable[[Any], Any]) -> Select:
     def select(scope: Any) -> list[Any]:
-        # a text in the tree has nothing below it
+        # only elements have anything below them, not texts
         found = evaluate(scope) if hasattr(scope, "tag") else []
         return found if isinstance(found, list) else [found]
 
@@ -33,20 +33,20 @@ def _select(rule: Rule) -> Select | None:
 
 
 def rule_of(written: str | Rule) -> Rule:
-    """A selector alone is a rule for text."""
+    """The rule that was written; a selector alone stands for a rule that reads text."""
     if not isinstance(written, str):
         return written
     return FieldRule(xpath=written) if is_xpath(written) else FieldRule(css=written)
 
 
 class ObjectReader:
-    """Reads an object; `path` is before its fields' names wherever these are told."""
+    """Reads an object. `path` is put before the names of its fields in logs and stats."""
 
     def __init__(self, fields: Mapping[str, str | Rule], path: str = "") -> None:
         self._fields = {name: FieldReader(rule_of(written), f"{path}{name}") for name, written in fields.items()}
 
     def read(self, scope: Any, page: Page) -> dict[str, Any] | None:
-        """`None` where nothing at all is found, or a required field is not."""
+        """The object; `None` if nothing at all is found, or a required field is missing."""
         read = {name: field.values(scope, page) for name, field in self._fields.items()}
         missing = [self._fields[name] for name, values in read.items() if not values and self._fields[name].required]
         found = any(read.values())
@@ -70,7 +70,7 @@ class FieldReader:
         self._object = ObjectReader(inner, f"{path}.") if inner else None
 
     def values(self, scope: Any, page: Page) -> list[Any]:
-        """All that is found, or the first alone where the rule wants no list."""
+        """All values that are found, or only the first if the rule wants no list."""
         page.check_time()
         found = self._objects(scope, page) if self._object else self._texts(scope, page)
         if self._rule.many:
@@ -79,7 +79,7 @@ class FieldReader:
         return [] if first is None else [first]
 
     def value(self, values: list[Any]) -> Any:
-        """As it stands in the item."""
+        """The field's value in the item, from the `values` that were found."""
         if values:
             return values if self._rule.many else values[0]
         if self._rule.default is not None or self._object:
@@ -113,6 +113,6 @@ class FieldReader:
             if source is None:
                 continue
             for text in matches(self._pattern, source) if self._pattern else (source,):
-                # an element that is there is true, whatever it says
+                # for a boolean, the existence of an element counts, even if it has no text
                 if text.strip() or self._rule.type == "boolean":
                     yield text

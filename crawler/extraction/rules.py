@@ -1,7 +1,7 @@
 """The rules by which `extract` reads pages, as they are written in `params`.
 
-Nesting ends after three levels because each has a class of its own: so the JSON Schema says all there is to know, and
-no rule is found wrong only when the crawl runs.
+Rules can be nested in three levels, and each level has a class of its own. So the JSON Schema is complete, and a
+wrong rule is found before the crawl runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from scrapy.http import HtmlResponse
 
 
-#: Seconds for all rules of one page; looked at between values, so one expression alone may take longer.
+#: Most seconds for all rules of one page. This is checked between values, so one expression can take longer.
 MAX_SECONDS = 10.0
 
 
@@ -29,7 +29,9 @@ class SlowRulesError(Exception):
 
 
 class Page:
-    """`unread` counts, by field, the values that could not be turned into their type; `why` has one example each."""
+    """A page to read. `unread` counts, by field, values that could not be converted to their type; `why` has one
+    example of each field.
+    """
 
     def __init__(self, response: HtmlResponse, max_seconds: float = MAX_SECONDS) -> None:
         facts = PageFacts(response)
@@ -43,7 +45,7 @@ class Page:
         self._end = monotonic() + max_seconds
 
     def absolute(self, url: str) -> str:
-        """Raises `ValueError` for what cannot be part of a URL."""
+        """The absolute URL. Raises `ValueError` if `url` cannot be part of one."""
         return urljoin(self.base, url.strip())
 
     def cannot_read(self, field: str, text: str, error: Exception) -> None:
@@ -51,14 +53,14 @@ class Page:
         self.why.setdefault(field, f"{text[:100]!r}: {error}")
 
     def check_time(self) -> None:
-        """Raises `SlowRulesError`."""
+        """Raises `SlowRulesError` if the time for this page is over."""
         if monotonic() > self._end:
             raise SlowRulesError
 
 
-#: Fields of one item or object.
+#: Most fields of one item or object.
 MAX_FIELDS = 100
-#: Pages that pagination may lead to from one start.
+#: Most pages that pagination leads to from one start.
 MAX_PAGES = 10_000
 
 Kind = Literal["text", "html", "number", "integer", "boolean", "date", "url", "json"]

@@ -1,4 +1,4 @@
-"""From what a selector found to a value of the field's type: text, dates, numbers."""
+"""Converts what a selector has found to a value of the field's type: text, dates, numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lxml import etree
 from crawler.extraction.rules import Kind, Page, Rule
 
 _UNSEEN = frozenset({"script", "style", "template", "noscript", "head"})
-#: Words on both sides of these stand together; every other element begins a new one.
+#: Elements that do not separate words; every other element begins a new word.
 _INLINE = frozenset({
     "a", "abbr", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "i", "ins", "kbd",
     "label", "mark", "q", "s", "samp", "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u", "var",
@@ -28,7 +28,7 @@ def squeeze(text: str) -> str:
 
 
 def text_of(element: Any) -> str:
-    """What is seen of it, white space squeezed. Of a script it is the script."""
+    """The visible text of an element, with white space squeezed; for a script, its code."""
     if not len(element) or element.tag in _UNSEEN:
         return squeeze("".join(element.itertext()))
     return squeeze("".join(seen_parts(element, lambda tag: "" if tag in _INLINE else " ")))
@@ -37,7 +37,9 @@ def text_of(element: Any) -> str:
 def seen_parts(
     element: Any, between: Callable[[str], str], text: Callable[[str | None], str] = lambda text: text or ""
 ) -> list[str]:
-    """The texts in it that are seen, as `text` has them; at both ends of an element what its tag puts `between`."""
+    """The visible texts in an element, each converted by `text`. At both ends of an element there is what `between`
+    returns for its tag.
+    """
     parts: list[str] = []
     walk = etree.iterwalk(element, events=("start", "end", "comment", "pi"))
     for event, node in walk:
@@ -55,18 +57,18 @@ def seen_parts(
 
 # --- dates as pages write them, to ISO 8601
 
-#: Characters of a text that is taken for a date; each language is tried on it in turn.
+#: Most characters of a date. A limit is needed because the languages are tried one after the other.
 _MAX_LENGTH = 100
 _ISO = re.compile(r"\d{4}-\d\d-\d\d")
 _ISO_DATE_LENGTH = 10
-#: For pages that do not say their language. Each one costs time on whatever is no date.
+#: Languages that are tried for pages that do not say theirs. Each costs time on texts that are no dates.
 _LANGUAGES = ("en", "de", "fr", "es", "it", "pt", "nl", "pl", "ru", "sv", "tr", "cs", "ja", "zh")
-#: How much of a date the text had → how ISO 8601 writes so much.
+#: Precision of the date in the text → format of such a date in ISO 8601.
 _PRECISION = {"year": "%Y", "month": "%Y-%m"}
 
 
 def date_in(text: str, *, language: str | None = None, order: str | None = None) -> str:
-    """`2026-03-01`, `2026-03`, `2026`, or with a time `2026-03-01T12:30:00+02:00`. Raises `ValueError`.
+    """The date in `text` as `2026-03-01`, `2026-03`, `2026`, or `2026-03-01T12:30:00+02:00`. Raises `ValueError`.
 
     `order` (`DMY`, `MDY`, `YMD`) says how to read `03/04/2026`; otherwise the language does.
     """
@@ -95,7 +97,7 @@ def _spelled(text: str, language: str, order: str | None) -> str:
 
 @lru_cache(maxsize=64)
 def _parser(language: str, order: str | None) -> Any:
-    # a tenth of a second that few crawls need
+    # the import takes a tenth of a second, and few crawls need it
     from dateparser.data.languages_info import language_order  # noqa: PLC0415 - see above
     from dateparser.date import DateDataParser  # noqa: PLC0415 - see above
 
@@ -106,22 +108,22 @@ def _parser(language: str, order: str | None) -> Any:
         **({"DATE_ORDER": order} if order else {}),
     }
     languages = list(dict.fromkeys([language, "en"])) if language in language_order else list(_LANGUAGES)
-    # a date reads the same wherever it stands, whatever the page before was written in
+    # without the locales of earlier dates, so that a date is read the same on whichever page it is
     return DateDataParser(languages=languages, settings=settings, try_previous_locales=False, use_given_order=True)
 
 
 # --- numbers as people write them: `1.234,56 €`, `1,234.56`, `12 345`, `-5 %`
 
 _SIGNS = {"-": -1, "\N{MINUS SIGN}": -1}
-#: Groups digits whatever the language; `.` and `,` may group or divide.
+#: Characters that group digits in all languages; `.` and `,` can group them or begin the fraction.
 _SPACES = " \N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{THIN SPACE}'\N{RIGHT SINGLE QUOTATION MARK}"
 _NUMBER = re.compile(rf"(?P<sign>(?<!\w)[-+\N{{MINUS SIGN}}])?[$€£¥₹]?(?P<body>[.,]?\d+(?:[.,{_SPACES}]\d+)*)")
 _GROUPED_BY_SPACE = re.compile(rf"\d{{1,3}}(?:[{_SPACES}]\d{{3}}(?!\d))+(?:[.,]\d+)?|[^{_SPACES}]+")
 _SPACE = re.compile(f"[{_SPACES}]")
 _GROUP = 3
-#: Beyond it an integer does not fit into 64 bits everywhere.
+#: Most digits of an integer that always fits into 64 bits.
 _MAX_DIGITS = 18
-#: Digits beyond which it would be infinite.
+#: Most digits of a number that a float can hold.
 _LARGEST_EXPONENT = sys.float_info.max_10_exp
 #: Languages that write 1.5 as `1,5`, by the first part of their tag.
 _COMMA_LANGUAGES = frozenset(
@@ -131,12 +133,12 @@ _COMMA_LANGUAGES = frozenset(
         *("sl", "sq", "sr", "sv", "tr", "uk", "uz", "vi"),
     }
 )
-#: Where they do not.
+#: Regions of these languages that write 1.5 as `1.5`.
 _POINT_REGIONS = frozenset({"de-ch", "de-li", "it-ch", "es-mx", "es-us", "es-gt", "es-hn", "es-pa", "es-pe", "es-pr"})
 
 
 def decimal_mark(language: str | None) -> str:
-    """What stands before the fraction in a language (a tag such as `de-AT`)."""
+    """The decimal mark in a language (a tag such as `de-AT`)."""
     tag = (language or "").lower().replace("_", "-")
     return "," if tag.partition("-")[0] in _COMMA_LANGUAGES and tag not in _POINT_REGIONS else "."
 
@@ -144,8 +146,8 @@ def decimal_mark(language: str | None) -> str:
 def number_in(text: str, *, mark: str | None = None, usual_mark: str = ".", whole: bool = False) -> int | float:
     """The first number in `text`. Raises `ValueError` if there is none, or none that makes sense.
 
-    `mark` is what stands before the fraction, for sure. Without it the number itself tells; where it could be read
-    both ways (`1.234`), `usual_mark` decides, and a `whole` number has no fraction.
+    `mark` is the decimal mark, if it is known. Without it the number itself tells. If it could be read both ways
+    (`1.234`), `usual_mark` decides, and a `whole` number has no fraction.
     """
     match = _NUMBER.search(text)
     if not match:
@@ -165,7 +167,7 @@ def number_in(text: str, *, mark: str | None = None, usual_mark: str = ".", whol
 
 
 def _first_number(body: str) -> str:
-    """`body` up to where a space does not group digits but begins another number."""
+    """`body` up to the first space that does not group digits but separates numbers."""
     match = _GROUPED_BY_SPACE.match(body)
     return match[0] if match else body
 
@@ -196,9 +198,9 @@ def _ungrouped(digits: str, fraction: str) -> str:
     return first + "".join(groups) or "0"
 
 
-# --- from what a selector found to a value of the field's type
+# --- from what a selector has found to a value of the field's type
 
-#: Attributes that say it better than the text does, by the type that is wanted.
+#: Attributes that are read instead of the text if they exist, by the type of the field.
 _TELLING: dict[Kind, tuple[str, ...]] = {
     "url": ("href", "src", "action", "data-src"),
     "date": ("datetime",),
@@ -207,7 +209,7 @@ _NO = frozenset({"false", "no", "0", "off", "none", "null", "n"})
 
 
 def source_of(node: Any, rule: Rule) -> str | None:
-    """The text that a value is read from: of a node, an attribute or whatever else XPath may give."""
+    """The text from which a value is read. `node` is an element, or a text, number or boolean that XPath gives."""
     if isinstance(node, str):
         return node
     if isinstance(node, bool | int | float):
@@ -216,7 +218,7 @@ def source_of(node: Any, rule: Rule) -> str | None:
         return _attribute(node, rule.attribute)
     if rule.type == "html":
         return etree.tostring(node, encoding="unicode", method="html", with_tail=False)
-    # a <meta> has no text, and none of the types would be found in it
+    # a <meta> has no text, so its content is read
     names = (*_TELLING.get(rule.type, ()), *(("content",) if node.tag == "meta" else ()))
     attribute = next((value for name in names if (value := _attribute(node, name))), None)
     return attribute or _text(node, rule.type)
@@ -232,7 +234,7 @@ def _text(node: Any, kind: Kind) -> str:
 
 
 def matches(pattern: Any, text: str) -> Iterator[str]:
-    """The first group of each match, or the whole of it where there is no group."""
+    """The first group of each match, or the whole match if the pattern has no group."""
     for match in pattern.finditer(text):
         value = match.group(1) if pattern.groups else match.group(0)
         if value is not None:
@@ -240,7 +242,7 @@ def matches(pattern: Any, text: str) -> Iterator[str]:
 
 
 def value_of(text: str, rule: Rule, page: Page) -> Any:
-    """Raises `ValueError` where the text is not of the rule's type."""
+    """The text converted to the rule's type. Raises `ValueError` if that is not possible."""
     return _CONVERT[rule.type](text, rule, page)
 
 

@@ -1,1 +1,3 @@
-"""Job postings of all kinds of pages in one form. There is no I/O here, and no unreadable field costs a posting."""
+"""Reads job postings of all kinds of pages into one form. There is no I/O here. A field that cannot be read is left
+out; the posting stays.
+"""

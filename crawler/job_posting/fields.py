@@ -1,4 +1,4 @@
-"""Single fields of a posting: text, dates, kind of employment, place, whether it is done from anywhere."""
+"""Single fields of a posting: texts, dates, kind of employment, place, and whether the job is remote."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _BLOCKS = frozenset({
     "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "li", "main", "nav", "ol", "p", "pre", "section", "summary",
     "table", "tbody", "thead", "tr", "ul",
 })  # fmt: skip
-#: Some sites escape what they write into JSON twice.
+#: How often entities are replaced: some sites escape texts in JSON twice.
 _UNESCAPES = 2
-#: Characters that are read of a description.
+#: Most characters that are read of a description.
 MAX_TEXT_LENGTH = 200_000
 
 
@@ -37,7 +37,7 @@ def unescaped(text: str) -> str:
 
 
 def one_line(text: str) -> str | None:
-    """Of a title or a name: no entities, no tags, white space squeezed."""
+    """A title or name without entities and tags, and with white space squeezed."""
     text = unescaped(text)
     return squeeze(_TAG.sub(" ", text)) or None
 
@@ -47,7 +47,7 @@ def is_html(text: str) -> bool:
 
 
 def markup_of(text: str) -> str | None:
-    """The HTML that `text` is, escaped or not; `None` if it is plain."""
+    """`text` as HTML if it is HTML, escaped or not; `None` if it is plain text."""
     for candidate in (text, unescaped(text)):
         if is_html(candidate):
             return candidate.strip()
@@ -55,7 +55,7 @@ def markup_of(text: str) -> str | None:
 
 
 def plain_text(text: str) -> str | None:
-    """`text` (HTML, HTML that was escaped, or plain already) line by line."""
+    """`text` (HTML, escaped HTML, or plain text) as plain text with its lines."""
     text = text[:MAX_TEXT_LENGTH].replace("\0", "")
     markup = markup_of(text)
     if markup is None:
@@ -72,24 +72,24 @@ def element_text(element: Any) -> str | None:
 
 
 def lines_of(text: str) -> str | None:
-    """White space squeezed, empty lines left out."""
+    """The text's lines with white space squeezed, and without empty lines."""
     lines = (squeeze(line) for line in text.splitlines())
     return "\n".join(line for line in lines if line) or None
 
 
 def squeeze_inner(text: str | None) -> str:
-    """White space as one space each, also at both ends."""
+    """The text with each run of white space as one space, also at both ends."""
     return re.sub(r"\s+", " ", text or "")
 
 
-# --- values of JSON-LD, where anything may be one or many, a text or an object with a name
+# --- values of JSON-LD, where any value can be one or a list, a text or an object with a name
 
 _NAMES = ("@value", "name", "value", "legalName")
 MAX_NESTING = 8
 
 
 def each(value: Any, depth: int = MAX_NESTING) -> Iterator[Any]:
-    """The members of a list, or the value itself; nothing of what says nothing."""
+    """The members of a list, or the value itself, without empty values."""
     if isinstance(value, list):
         for inner in value if depth else ():
             yield from each(inner, depth - 1)
@@ -98,17 +98,17 @@ def each(value: Any, depth: int = MAX_NESTING) -> Iterator[Any]:
 
 
 def different(value: Any) -> Iterator[Any]:
-    """Those of `each` that are not the very same: one that references stand for may be there a thousand times."""
+    """The values of `each` without repetitions of the same object: references may stand for it a thousand times."""
     return iter({id(one): one for one in each(value)}.values())
 
 
 def texts(value: Any, names: tuple[str, ...] = _NAMES) -> Iterator[str]:
-    """What it says in words, on one line; of an object the first of `names` that says something."""
+    """The texts in a value, each on one line. Of an object, the first of `names` that has a text is taken."""
     yield from _texts(value, names, MAX_NESTING, set())
 
 
 def _texts(value: Any, names: tuple[str, ...], depth: int, seen: set[int]) -> Iterator[str]:
-    """`seen` need not say it again: a thousand references to one may hold a thousand to another each."""
+    """Objects in `seen` are not read again: a thousand references to one may contain a thousand to another each."""
     for one in each(value):
         if isinstance(one, str):
             if text := one_line(one):
@@ -133,19 +133,19 @@ def objects(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def types_of(node: dict[str, Any]) -> frozenset[str]:
-    """Its `@type`s in lower case, without the vocabulary's address."""
+    """The node's `@type`s in lower case, without the vocabulary's URL."""
     written = (one for one in each(node.get("@type")) if isinstance(one, str))
     return frozenset(name.replace("#", "/").rsplit("/", 1)[-1].rsplit(":", 1)[-1].strip().lower() for name in written)
 
 
-# --- when a posting was published, or ends: ISO 8601, whatever it was written as
+# --- when a posting was published, or ends, in ISO 8601
 
-#: Characters of a text that should be a date.
+#: Most characters that are read of a date.
 MAX_DATE_LENGTH = 200
 _DAY_LENGTH = len("2026-03-01")
-#: Beyond it seconds since 1970 are milliseconds.
+#: A number since 1970 counts milliseconds from here on, and seconds below.
 _MILLISECONDS_FROM = 100_000_000_000
-#: Seconds or milliseconds as a text; what is shorter, or longer, may be a date without hyphens.
+#: Seconds or milliseconds as a text; shorter or longer numbers may be dates without hyphens.
 _EPOCH = re.compile(r"[0-9]{9,13}")
 _SPAN = re.compile(
     r"(?<!\w)(\d{1,4}|an?|one)\s*\+?\s*(minutes?|mins?|m|hours?|hrs?|h|days?|d|weeks?|wks?|w|months?|mos?|mo|years?|yrs?|y)"
@@ -165,7 +165,7 @@ _LABEL = re.compile(
 
 
 def day_in(text: str, *, language: str | None = None, now: datetime | None = None) -> str | None:
-    """The day that `text` names, `3 days ago` and `30+ days ago` too; `None` if it names none, or only a month."""
+    """The day that `text` names (also `3 days ago`, `30+ days ago`); `None` if it names none, or only a month."""
     now = now or datetime.now(UTC)
     text = squeeze(text)[:MAX_DATE_LENGTH]
     if not text:
@@ -186,7 +186,7 @@ def _day_before(now: datetime, days: float) -> str | None:
 
 
 def moment_of(value: Any, language: str | None = None) -> str | None:
-    """Of a JSON-LD value: a text, or seconds or milliseconds since 1970."""
+    """The time in a JSON-LD value: a text, or seconds or milliseconds since 1970."""
     for one in each(value):
         if isinstance(one, int | float) and not isinstance(one, bool):
             return _of_epoch(one)
@@ -197,7 +197,7 @@ def moment_of(value: Any, language: str | None = None) -> str | None:
 
 
 def day_of(value: Any, language: str | None = None) -> str | None:
-    """The same, as a day."""
+    """The day in a JSON-LD value."""
     moment = moment_of(value, language)
     if moment and len(moment) >= _DAY_LENGTH:
         return moment[:_DAY_LENGTH]
@@ -206,7 +206,7 @@ def day_of(value: Any, language: str | None = None) -> str | None:
 
 
 def _days_ago(text: str, bare: str) -> float | None:
-    """`bare` is the text without what is before the date."""
+    """How many days ago `text` says; `bare` is the text without a label such as "posted on"."""
     if span := _SPAN.search(text):
         count = 1 if span[1].lower() in {"a", "an", "one"} else int(span[1])
         unit = span[2].lower()
@@ -231,7 +231,7 @@ def _of_epoch(seconds: float) -> str | None:
     return moment.isoformat()
 
 
-# --- whether a job is done from anywhere: said outright by JSON-LD, or in words
+# --- whether a job is remote, by JSON-LD's own field or by words
 
 _REMOTE = re.compile(
     r"\b(?:remote(?:ly)?|telecommut\w+|telework\w*|work(?:ing)? from (?:home|anywhere)|wfh|home[- ]?(?:based|office)"
@@ -245,13 +245,13 @@ _ON_SITE = re.compile(
     r"|(?:partly|partially|teilweise|some|occasional) (?:remote|home[- ]?office))\b",
     re.IGNORECASE,
 )
-#: Work with what is remote, and home offices that are only allowed now and then.
+#: Words about other remote things, and about a home office that is only allowed at times.
 _NOT_THE_JOB = re.compile(
     r"\bremote[- ](?:sensing|control\w*|desktop|monitoring|access|handling|pilot\w*|support|hands|areas?|site|sites"
     r"|communit\w+|locations?|diagnos\w+)\b|home[- ]?office[- ](?:m[oö]glich|option\w*|tage?)",
     re.IGNORECASE,
 )
-#: In a description only what cannot be meant otherwise counts.
+#: In a description only these unambiguous words count.
 _PLAINLY = re.compile(
     r"\b(?:(?:fully|100\s?%|completely|entirely|permanently)[ -]remote|100\s?% (?:home[- ]?office|t[eé]l[eé]travail)"
     r"|(?:this|the) (?:is an? |position is |role is |job is )(?:\w+ )?remote(?: (?:position|role|job))?)\b",
@@ -260,7 +260,7 @@ _PLAINLY = re.compile(
 
 
 def is_remote(posting: dict[str, Any]) -> bool | None:
-    """By `jobLocationType`, which sites write in many ways; `None` if it says nothing of it."""
+    """Whether the job is remote according to `jobLocationType`, which sites write in many ways; `None` if unknown."""
     types = [text.lower() for text in texts(posting.get("jobLocationType"))]
     if any("telecommut" in text for text in types):
         return True
@@ -268,7 +268,9 @@ def is_remote(posting: dict[str, Any]) -> bool | None:
 
 
 def is_remote_text(*short: str | None, description: str | None = None) -> bool | None:
-    """By texts that are about the job alone (title, place, kind), and what is plain in its description."""
+    """Whether the job is remote according to short texts about it (title, place, kind) and to unambiguous words in
+    its description; `None` if unknown.
+    """
     text = _NOT_THE_JOB.sub(" ", " | ".join(one for one in short if one))
     if _ON_SITE.search(text):
         return False
@@ -298,7 +300,7 @@ MAX_KINDS = 10
 
 
 def employment_types(value: Any) -> list[str]:
-    """Each once; of a text with several (`Full-time, Contract`) each of them."""
+    """The kinds of employment, each once. A text with several (`Full-time, Contract`) is split."""
     written = [one for text in texts(value) for one in _BETWEEN.split(_ADDRESS.sub("", text)) if one]
     return list(dict.fromkeys(_kind(one) for one in written))[:MAX_KINDS]
 
@@ -311,7 +313,7 @@ def _kind(text: str) -> str:
 
 # --- where a job is, by JSON-LD
 
-#: Places that are told of one posting; some list every branch of the company.
+#: Most places of one posting; some postings list every branch of the company.
 MAX_PLACES = 20
 _PARTS = {
     "street": "streetAddress",
@@ -324,7 +326,7 @@ _SHOWN = ("city", "region", "country")
 
 
 def location_of(posting: dict[str, Any]) -> Location | None:
-    """Of its `jobLocation`; where it has none, of where applicants may live."""
+    """The place in the posting's `jobLocation`, or else where applicants may live."""
     places = list(islice(filter(None, map(_place, different(posting.get("jobLocation")))), MAX_PLACES))
     if not places:
         names = dict.fromkeys(texts(posting.get("applicantLocationRequirements")))

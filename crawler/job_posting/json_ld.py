@@ -1,4 +1,4 @@
-"""Postings in JSON-LD: the scripts of a page, what they say of postings, a `JobPosting` as a posting."""
+"""Postings in JSON-LD: reads the scripts of a page, finds the postings in them, and converts each `JobPosting`."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from crawler.job_posting import fields
 from crawler.job_posting.posting import Posting, web_url
 from crawler.job_posting.salary import salary_of
 
-#: Characters of a broken script that is mended; a whole one may have any number.
+#: Most characters of a broken script that is mended; a valid one may be longer.
 MAX_BROKEN = 500_000
 MAX_OBJECTS = 1000
 _TYPE = "application/ld+json"
 _scripts: Callable[[Any], Any] = etree.XPath(
     "//script[contains(translate(@type, 'APLICTONDJS', 'aplictondjs'), 'ld+json')]"
 )
-#: What hides a script from browsers of old, or from XML. Both are only looked for where they would be.
+#: Marks that hide a script from old browsers or from XML. They are only looked for at its beginning and end.
 _OPENING = re.compile(r"<!--|(?://|/\*)?\s{0,9}<!\[CDATA\[\s{0,9}(?:\*/)?")
 _CLOSING = re.compile(r"(?:-->|(?://|/\*)?\s{0,9}\]\]>\s{0,9}(?:\*/)?)$")
 _LONGEST_CLOSING = 40
-#: What XML, and so lxml, has no character for.
+#: Characters that XML, and so lxml, does not allow.
 _NOT_TEXT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _BAD_ESCAPE = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})(.)', re.DOTALL)
 _TRAILING_COMMA = re.compile(r",(?=\s*[}\]])")
@@ -37,13 +37,13 @@ _BETWEEN = re.compile(r"[\s,;\x00]*")
 
 
 def json_ld(root: Any) -> Iterator[Any]:
-    """What the scripts of a page hold, each an object as a rule."""
+    """The JSON values in the scripts of a page, mostly objects."""
     for script in _scripts(root):
         yield from script_objects("".join(script.itertext()))
 
 
 def script_objects(text: str) -> list[Any]:
-    """The objects in one script; what cannot be mended counts as none."""
+    """The objects in one script; those that cannot be mended are left out."""
     for mend in (_as_it_is, *(_MENDS if len(text) <= MAX_BROKEN else ())):
         found = _read(mend(text))
         if found is not None:
@@ -65,7 +65,7 @@ def _as_it_is(text: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """Without what surrounds the JSON, or was mixed into it on its way into the page."""
+    """The JSON without what surrounds it, and without common mistakes such as trailing commas."""
     bare = _as_it_is(text).strip()
     opening = _OPENING.match(bare)
     closing = _CLOSING.search(bare, max(0, len(bare) - _LONGEST_CLOSING))
@@ -81,7 +81,7 @@ _MENDS: tuple[Callable[[str], str], ...] = (_clean, _without_entities)
 
 
 def _one_by_one(text: str) -> Iterator[Any]:
-    """Of several objects in a row, or one that is followed by something else, those that are whole."""
+    """The complete objects in a text with several objects in a row, or with something else after them."""
     decoder, at = json.JSONDecoder(strict=False), 0
     for _ in range(MAX_OBJECTS):
         between = _BETWEEN.match(text, at)
@@ -95,10 +95,10 @@ def _one_by_one(text: str) -> Iterator[Any]:
 
 
 def _import_extractor() -> Any:
-    """Import extruct's reader of JSON-LD alone.
+    """Import only extruct's reader of JSON-LD.
 
-    Its package imports those of all other syntaxes, with rdflib, html5lib and BeautifulSoup: 14 MB and 0.3 s, where
-    this takes 4 ms.
+    The package itself imports the readers of all other syntaxes, with rdflib, html5lib and BeautifulSoup. That takes
+    14 MB and 0.3 s; this takes 4 ms.
     """
     spec = None if "extruct" in sys.modules else find_spec("extruct")
     if spec is None or spec.submodule_search_locations is None:
@@ -109,7 +109,7 @@ def _import_extractor() -> Any:
     try:
         return importlib.import_module("extruct.jsonld").JsonLdExtractor()
     finally:
-        # whoever imports it wants all of it
+        # others that import extruct later must get the whole package
         for name in [name for name in sys.modules if name.partition(".")[0] == "extruct"]:
             del sys.modules[name]
 
@@ -120,24 +120,24 @@ _extractor = _import_extractor()
 # --- what the JSON-LD of a page says of postings: the postings themselves, and links to them
 
 _POSTING = "jobposting"
-#: Not a `BreadcrumbList`, which has entries, too.
+#: The type of lists. A `BreadcrumbList` has entries as well, but is not meant.
 _LIST = "itemlist"
 _ENTRIES = frozenset({"listitem", _POSTING})
-#: Levels of a document that are looked into.
+#: How many levels of a document are searched.
 MAX_DEPTH = 30
 
 
 class JobNode(NamedTuple):
     """A `JobPosting`."""
 
-    #: As it stands in the page.
+    #: The object as written in the page.
     written: dict[str, Any]
-    #: With what it refers to in place of the references.
+    #: The object with references replaced by the objects that they refer to.
     whole: dict[str, Any]
 
 
 class Graph:
-    """The objects of a page, with those that are only referred to (`{"@id": …}`) where they are meant."""
+    """The objects of a page. It replaces references (`{"@id": …}`) by the objects that they refer to."""
 
     def __init__(self, documents: list[Any]) -> None:
         self._nodes = [node for document in documents for node in _nodes(document, MAX_DEPTH)]
@@ -149,7 +149,7 @@ class Graph:
                 self._by_id.setdefault(name, node)
 
     def postings(self) -> list[JobNode]:
-        """Each `JobPosting`, wherever it stands, once."""
+        """Each `JobPosting` on any level, once."""
         found = {
             id(node): node
             for node in self._nodes
@@ -158,7 +158,7 @@ class Graph:
         return [JobNode(node, self._resolved(node, 2)) for node in found.values()]
 
     def links(self) -> list[str]:
-        """URLs in an `ItemList`, which is how search engines want lists of postings told."""
+        """The URLs in `ItemList`s, the form of lists of postings that search engines ask for."""
         entries = (
             one
             for node in self._nodes
@@ -169,7 +169,9 @@ class Graph:
         return list(dict.fromkeys(url for url in found if url))
 
     def _resolved(self, node: dict[str, Any], depth: int) -> dict[str, Any]:
-        """Two levels are enough: a posting's organisation, its place and the place's address."""
+        """`node` with its references replaced, down to `depth` levels. Two are enough: a posting's organisation, its
+        place and the place's address.
+        """
         return {name: self._meant(value, depth) for name, value in node.items()} if depth else node
 
     def _meant(self, value: Any, depth: int) -> Any:
@@ -180,7 +182,7 @@ class Graph:
         name = value.get("@id")
         if len(value) > 1 or not isinstance(name, str) or name not in self._by_id:
             return self._resolved(value, depth - 1)
-        # once each: a page might refer to one a thousand times
+        # each is resolved once, because a page might refer to it a thousand times
         if (name, depth) not in self._meanings:
             self._meanings[name, depth] = self._resolved(self._by_id[name], depth - 1)
         return self._meanings[name, depth]
@@ -196,7 +198,7 @@ def _nodes(value: Any, depth: int) -> Iterator[dict[str, Any]]:
 
 
 def _linked_urls(entry: Any) -> Iterator[str]:
-    """Of an entry of a list: a URL, or an object that has one, or that is about one."""
+    """The URLs in an entry of a list: a URL, or an object with a URL or with an `item` that has one."""
     if isinstance(entry, str):
         yield entry
     elif isinstance(entry, dict):
@@ -210,7 +212,9 @@ def _linked_urls(entry: Any) -> Iterator[str]:
 
 # --- a schema.org `JobPosting` as a posting
 def posting_of(job: JobNode, base: str, language: str | None = None) -> Posting:
-    """`base` is what relative URLs are relative to; `language` the page's, for dates that are spelled out."""
+    """The posting of a `JobPosting`. Relative URLs are relative to `base`; `language` is the page's, for dates that
+    are spelled out.
+    """
     node = job.whole
     location = fields.location_of(node)
     title = fields.text_of(node.get("title")) or fields.text_of(node.get("name"))

@@ -1,4 +1,4 @@
-"""What result pages and the postings' own pages say, put together."""
+"""Reads postings from result pages and from their own pages, and merges both."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from crawler.job_posting.salary import salary_of_text
 
 logger = logging.getLogger(__name__)
 
-#: Rows of a page that may be one posting, advertised by another title.
+#: Most rows of a page with different titles that can be the same posting: it may be advertised by another title.
 MAX_ROWS = 2
 
 
 def results_of(page: Page, selected: SelectedPostings) -> list[Posting]:
-    """The postings of a result page, by JSON-LD; by selectors where they find more, as some pages carry that of one
-    advertised posting alone.
+    """The postings of a result page, read from JSON-LD, or by selectors if these find more: some pages have JSON-LD
+    of only one advertised posting.
     """
     graph = Graph(list(json_ld(page.root)))
     postings = _postings(graph, page)
@@ -42,22 +42,22 @@ def results_of(page: Page, selected: SelectedPostings) -> list[Posting]:
 
 
 def posting_on(page: Page, listed: Posting, selected: SelectedPostings) -> Posting:
-    """What its own page says of a posting, and for the rest what the result page did."""
+    """The posting as its own page describes it, completed with what the result page says."""
     every = _postings(Graph(list(json_ld(page.root))), page)
     posting = _own(every, page, listed)
     if posting is None and _leads_elsewhere(page, listed) and (every or selected.results(page.root)):
-        # it is gone, and others are shown instead
+        # the posting is gone, and the site shows others instead
         return listed
     if posting is None:
         posting = listed
         own = selected.read(page.root, page.base, page.language)
         posting.fill_from(own)
         if not listed.raw:
-            # of a list of links nothing but the link was known
+            # it came from a list of links, so only its link was known
             posting.source = own.source
         posting.raw = {**own.raw, **posting.raw}
     else:
-        # what JSON-LD calls its URL is the company's at times; this page is the posting's for sure
+        # the URL in JSON-LD is sometimes the company's, but this page certainly is the posting's
         posting.url = page.url
         posting.fill_from(listed)
     return posting
@@ -71,7 +71,9 @@ def _listed(page: Page, found: Iterable[Any], selected: SelectedPostings) -> Ite
 
 
 def _read_each(page: Page, found: Iterable[Any], read: Callable[[Any], Posting]) -> Iterator[Posting]:
-    """What goes wrong with one costs no other, unless it takes too long."""
+    """Read one posting after the other. An error in one does not affect others, but reading ends if it takes too
+    long.
+    """
     for one in found:
         try:
             page.check_time()
@@ -91,7 +93,7 @@ def _postings(graph: Graph, page: Page) -> list[Posting]:
 
 
 def _without_shared_urls(postings: list[Posting], *, most: int) -> list[Posting]:
-    """A URL that more than `most` different postings give is not theirs."""
+    """Remove URLs that more than `most` different postings have, because they cannot be the postings' own."""
     titles: dict[str | None, set[str]] = defaultdict(set)
     for posting in postings:
         if posting.title:
@@ -111,7 +113,7 @@ def _told_better(listed: Posting, by_url: Mapping[str, Posting]) -> Posting:
 
 
 def _own(every: list[Posting], page: Page, listed: Posting) -> Posting | None:
-    """Of several (some pages have similar ones, too) the one that the page is about."""
+    """The posting that the page is about, among several: some pages also show similar ones."""
     first_is_own = len(every) == 1 or not _leads_elsewhere(page, listed)
     for is_own in (
         lambda one: one.url in {page.url, listed.url},
@@ -125,20 +127,20 @@ def _own(every: list[Posting], page: Page, listed: Posting) -> Posting | None:
 
 
 def _leads_elsewhere(page: Page, listed: Posting) -> bool:
-    """Whether its link was redirected."""
+    """Whether the posting's link was redirected to another page."""
     return page_url(listed.url or "") != page_url(page.url)
 
 
 # --- postings that a site's selectors find, for sites without JSON-LD
 
-#: Of these fields nothing but their text is wanted.
+#: Fields that are read as plain text.
 _TEXTS = ("title", "company", "location", "salary")
 _HEADINGS = selector("h1, h2, h3, h4, h5")
 _LINKS = selector("a[href]")
 
 
 class SelectedPostings:
-    """`selectors` by field, as in `SiteSelectors`. Raises `ValueError` for one that does not compile."""
+    """Reads postings by `selectors` (by field, as in `SiteSelectors`). Raises `ValueError` if one is not valid."""
 
     def __init__(self, selectors: Mapping[str, str | None]) -> None:
         self._select: dict[str, Select] = {
@@ -158,7 +160,7 @@ class SelectedPostings:
         return next((url for found in self._found("next", root) if (url := _href(found))), None)
 
     def read(self, scope: Any, base: str, language: str | None = None) -> Posting:
-        """What is known of the posting from `scope`: a result, or the posting's own page."""
+        """The posting as read from `scope`: a result, or the posting's own page."""
         texts = {name: self._text(name, scope) for name in _TEXTS}
         posted = next((text for found in self._found("posted", scope) if (text := _time(found))), None)
         described = next(iter(self._found("description", scope)), None)
@@ -179,7 +181,7 @@ class SelectedPostings:
         )
 
     def read_result(self, result: Any, base: str, language: str | None = None) -> Posting:
-        """The same of an element of a list, whose heading or link is its title where no selector says."""
+        """The posting as read from a result. Without a selector for the title, its heading or link is the title."""
         posting = self.read(result, base, language)
         if not posting.title and "title" not in self._select:
             posting.title = _title(result)
@@ -193,7 +195,9 @@ class SelectedPostings:
         return next((text for found in self._found(name, scope) if (text := _value_of(found))), None)
 
     def _url(self, scope: Any) -> str | None:
-        """By its selector; without one the title's link, else the first one, around the result or in it."""
+        """The posting's URL by its selector. Without a selector it is the link of the title, or else the first link
+        in the result or around it.
+        """
         if "url" in self._select:
             return next((url for found in self._found("url", scope) if (url := _href(found))), None)
         if "result" in self._select and scope.tag == "html":
@@ -227,7 +231,9 @@ def _markup(found: Any) -> str | None:
 
 
 def _href(found: Any) -> str | None:
-    """Of a text, a link, the first link in an element, or the link that it is in, if it leads anywhere."""
+    """The URL of what was found: a text, a link, or an element in which or around which there is a link. Links that
+    lead nowhere are passed over.
+    """
     if isinstance(found, str):
         return found.strip() or None
     links = [found, *(_LINKS(found) if _LINKS else ()), *found.iterancestors("a")]

@@ -1,4 +1,4 @@
-"""A job posting in the form that items have, from JSON-LD and from selectors alike."""
+"""A job posting in the form of items, for postings from JSON-LD and from selectors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Source = Literal["json-ld", "selectors"]
 
 
 class Location(TypedDict):
-    """`text` is all that is said of it; of several places the parts are those of the first."""
+    """The place of a job. `text` has all places; the other fields are those of the first."""
 
     text: str | None
     street: str | None
@@ -24,7 +24,7 @@ class Location(TypedDict):
 
 
 class Salary(TypedDict):
-    """`text` as it was written, where it was a text. One amount is both `min` and `max`."""
+    """A salary. `text` is the original text, if there was one. A single amount is both `min` and `max`."""
 
     min: int | float | None
     max: int | float | None
@@ -36,7 +36,7 @@ class Salary(TypedDict):
 
 @dataclass(slots=True)
 class Posting:
-    """`None` and empty lists stand for what is not known."""
+    """A job posting. `None` and empty lists stand for unknown values."""
 
     source: Source
     title: str | None = None
@@ -52,14 +52,14 @@ class Posting:
     url: str | None = None
     description: str | None = None
     description_html: str | None = None
-    #: By which the site tells its postings apart.
+    #: The identifier that the site gives to the posting.
     identifier: str | None = None
     #: What it was read from: the JSON-LD object, or the selected texts.
     raw: dict[str, Any] = field(default_factory=dict)
 
     def as_item(self) -> dict[str, Any]:
         raw = self.raw
-        # JSON from a page may be as large as the page: no copy of that
+        # `asdict` would copy `raw`, which can be as large as the page
         self.raw = {}
         try:
             return {**asdict(self), "raw": raw}
@@ -67,10 +67,10 @@ class Posting:
             self.raw = raw
 
     def identities(self) -> Iterator[tuple[str | None, ...]]:
-        """Two postings are the same if they have one of these in common.
+        """Keys of the posting: two postings with one of them in common are the same.
 
-        An identifier alone will not do: some sites put their own number, or the company's name, into each of theirs.
-        Nor does a URL that two postings with different identifiers share.
+        An identifier alone is not enough, because some sites use the same number, or the company's name, for all
+        their postings. Nor is a URL, which postings with different identifiers can share.
         """
         place = self.location["text"] if self.location else None
         if self.identifier:
@@ -78,11 +78,11 @@ class Posting:
         if self.url:
             yield ("url", self.url, self.identifier)
         if not (self.identifier or self.url):
-            # by its hash: a crawl keeps them all
+            # the description's hash, because a crawl keeps all identities in memory
             yield ("text", self.company, self.title, place, self.posted, str(hash(self.description)))
 
     def fill_from(self, other: Posting) -> None:
-        """Take over what is known of it elsewhere and not here."""
+        """Fill fields that are unknown here with those of `other`."""
         for name in _FILLED:
             if getattr(self, name) in (None, []):
                 setattr(self, name, getattr(other, name))
@@ -95,7 +95,7 @@ _FILLED = (
 
 
 def location_of_text(text: str | None) -> Location | None:
-    """Which of its words is the city nobody can say for sure."""
+    """A location with this text only, because it is uncertain which of the words is the city."""
     if not text:
         return None
     return Location(text=text, street=None, city=None, region=None, postal_code=None, country=None)
@@ -107,21 +107,22 @@ _NOWHERE = re.compile(r"#?$|(?!https?:)[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
 
 def leads_nowhere(written: str) -> bool:
-    """As `#` and `javascript:void(0)` do, which stand for what only scripts know."""
+    """Whether a link leads to no page, such as `#` and `javascript:void(0)`, whose targets only scripts know."""
     return _NOWHERE.match(written.strip()) is not None
 
 
 def web_url(base: str, written: str) -> str | None:
-    """`written`, which may be relative to `base`; `None` of what leads nowhere, or cannot be part of a URL."""
+    """The absolute URL of `written`, which may be relative to `base`; `None` if it leads nowhere or is not valid."""
     try:
         return None if leads_nowhere(written) else urljoin(base, written.strip())
     except ValueError:
         return None
 
 
-# How many postings are still wanted, so that none is fetched beyond
 class Quota:
-    """`under_way` counts the postings whose pages have been asked for; they may be delivered or not."""
+    """Counts how many postings are still wanted, so that no more pages than needed are fetched. `under_way` counts
+    the postings whose pages were requested; not all of them need to be delivered.
+    """
 
     def __init__(self, wanted: int | None) -> None:
         self._wanted = wanted

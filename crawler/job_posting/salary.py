@@ -1,4 +1,4 @@
-"""Salaries: as people write them, and in JSON-LD."""
+"""Reads salaries from texts and from JSON-LD."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ _WORDS_OF = {
     "RON": ("LEI",),
     "USD": ("DOLLAR", "DOLLARS"),
     "ZAR": ("R",),
-    # which crown only the country tells
+    # only the country tells which crown is meant
     "": ("KR",),
 }
 _SYMBOLS = {symbol: code for code, symbols in _SYMBOLS_OF.items() for symbol in symbols}
 _CURRENCY_WORDS = {word: code for code, words in _WORDS_OF.items() for word in words}
-#: What a symbol means where more than one country uses it, by the country that the posting is for.
+#: The currency of a symbol that several countries use, by the country of the posting.
 _AT_HOME = {
     "$": {"CA": "CAD", "AU": "AUD", "NZ": "NZD", "SG": "SGD", "HK": "HKD", "MX": "MXN", "TW": "TWD", "CL": "CLP"},
     "¥": {"CN": "CNY"},
@@ -84,7 +84,7 @@ _named = "|".join(
     sorted([*_CURRENCY_CODES, *(word for word in _CURRENCY_WORDS if word not in {"R", "FR"})], key=len, reverse=True)
 )
 _marked = "|".join(re.escape(symbol) for symbol in sorted(_SYMBOLS, key=len, reverse=True))
-#: Source of an expression (to be used without regard to case) for what names a currency beside an amount.
+#: Regular expressions (for use with `IGNORECASE`) for the name of a currency before and after an amount.
 BEFORE = rf"(?:{_marked}|(?<![^\W\d_])(?:(?:{_named}|Fr)\b\.?|R(?=\s?\d)))"
 AFTER = rf"(?:{_marked}|(?:{_named}|Fr)(?![^\W\d_])\.?)"
 
@@ -100,7 +100,7 @@ def currency_of(name: str | None, country: str | None = None) -> str | None:
 
 # --- what a salary is for: an hour, a day, a week, a month or a year
 
-#: Characters of a text that should be a unit.
+#: Most characters that are read of a unit.
 MAX_PERIOD_LENGTH = 100
 _UNITS: dict[Period, str] = {
     "hour": r"hours?|hrs?|h|stunden?|std|heure|hora|ora|uur|timme|time|godz\w*",
@@ -119,7 +119,7 @@ _PERIOD_WORDS: dict[Period, str] = {
     ),
 }
 _PER = r"(?:/\s?|(?<!\w)(?:(?:per|an?|each|pro|je|im|par|por|al|la|le|na|i)\s+|(?:all|l)['’]\s?))"
-#: Where words do not end with spaces.
+#: Units in languages that do not separate words by spaces.
 _UNSPACED: dict[Period, str] = {
     "hour": "時給|/\\s?(?:小时|時間)",
     "day": "日給|日当|/\\s?[日天]",
@@ -136,7 +136,7 @@ _PATTERNS: dict[Period, re.Pattern[str]] = {
 _BARE: dict[Period, re.Pattern[str]] = {
     period: re.compile(rf"\s*(?:{unit})(?![^\W\d_])", re.IGNORECASE) for period, unit in _UNITS.items()
 }
-#: UN/CEFACT codes, ISO 8601 durations and what else is put into `unitText`.
+#: UN/CEFACT codes, ISO 8601 durations and other texts that sites write into `unitText`.
 _CODES_OF: dict[Period, tuple[str, ...]] = {
     "hour": ("HUR", "PT1H"),
     "day": ("DAY", "P1D"),
@@ -148,7 +148,7 @@ _PERIOD_CODES = {code: period for period, codes in _CODES_OF.items() for code in
 
 
 def period_of(unit: str | None) -> Period | None:
-    """Of a unit by itself: `HOUR`, `per month`, `ANN`, `jährlich`."""
+    """The period of a unit that stands alone: `HOUR`, `per month`, `ANN`, `jährlich`."""
     written = (unit or "")[:MAX_PERIOD_LENGTH].strip().replace("_", " ")
     known = _PERIOD_CODES.get(written.upper())
     return (
@@ -157,13 +157,13 @@ def period_of(unit: str | None) -> Period | None:
 
 
 def period_in(text: str, after: int = 0) -> Period | None:
-    """The first that `text` names: after an amount that ends at `after`, or else before it."""
+    """The first period that `text` names after an amount that ends at `after`, or else before it."""
     bare = _bare(text, after) if after else None
     return bare or _first(text[after:]) or (_first(text[:after]) if after else None)
 
 
 def _bare(text: str, at: int) -> Period | None:
-    """The unit that follows an amount by itself; what has two letters (`an`) may be anything."""
+    """The unit that follows an amount directly. Those of one or two letters (`an`) are ambiguous and do not count."""
     found = ((name, pattern.match(text, at)) for name, pattern in _BARE.items())
     return next((name for name, match in found if match and len(match[0].strip()) > len("an")), None)
 
@@ -175,7 +175,7 @@ def _first(text: str) -> Period | None:
 
 # --- salaries as people write them: `€45,000 – €60,000 a year`, `$30/hr`, `bis zu 60k`
 
-#: Characters of a text that should be a salary.
+#: Most characters that are read of a salary.
 MAX_SALARY_LENGTH = 500
 _SPACES = " \N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{THIN SPACE}'\N{RIGHT SINGLE QUOTATION MARK}"
 _SCALES_OF = {
@@ -210,16 +210,16 @@ _AT_LEAST = re.compile(
     re.IGNORECASE,
 )
 _AND_MORE = re.compile(r"\s*(?:\+|and (?:up|above)|or more)(?!\s*\d)", re.IGNORECASE)
-#: What has numbers but is no salary, whatever it stands beside.
+#: Texts with numbers that are never salaries.
 _NO_AMOUNT = re.compile(r"401\s?\(?k\)?|\d+(?:[.,]\d+)?\s?%|\b24/7\b", re.IGNORECASE)
-#: Follows numbers of other things, where no currency does.
+#: A number without a currency is no salary if one of these follows it.
 _OTHER_UNIT = re.compile(
     r"\s*(?:hours|hrs|std\b|stunden|days|tage|weeks|wochen|months|monate|years|yrs|jahre|heures|jours|semaines|h\b)",
     re.IGNORECASE,
 )
-#: Beyond it a number without currency, scale or period is taken for money, in what should be a salary.
+#: In a text about a salary, a number from here on is an amount even without currency, scale or period.
 _TELLS_ITSELF = 1000
-#: What is larger is no amount of money, whatever the currency.
+#: Larger numbers are no amounts of money in any currency.
 MAX_AMOUNT = 1e15
 
 
@@ -232,7 +232,7 @@ class Amount(NamedTuple):
 
 
 def salary_of_text(text: str, country: str | None = None) -> Salary | None:
-    """What `text` says; with no amounts where it has none ("competitive"). `None` of an empty one."""
+    """The salary in `text`, without amounts if it names none ("competitive"); `None` for an empty text."""
     text = squeeze(text)[:MAX_SALARY_LENGTH]
     if not text:
         return None
@@ -293,7 +293,7 @@ def _written_amount(match: re.Match[str]) -> Amount | None:
 
 
 def _value(number: str) -> float:
-    """Three digits after a mark are thousands, in whatever language: nobody pays a thousandth."""
+    """The value of a number. Three digits after a mark are thousands, because salaries have no thousandths."""
     grouped = _GROUPED.fullmatch(number)
     return number_in(number, whole=bool(grouped))
 
@@ -303,7 +303,7 @@ def _joined(text: str, low: Amount, high: Amount) -> bool:
 
 
 def _in_one_scale(low: Amount, high: Amount) -> list[Amount]:
-    """`50-60k` is from 50 thousand."""
+    """The bounds of a range, with a scale that only the second has applied to both: `50-60k` begins at 50,000."""
     if high.scale and not low.scale and low.value < _TELLS_ITSELF:
         low = low._replace(value=low.value * _SCALES[high.scale])
     return [low, high]
@@ -318,7 +318,7 @@ def _bounds(text: str, amount: Amount) -> tuple[float | None, float | None]:
     return amount.value, amount.value
 
 
-# --- salaries in JSON-LD: `baseSalary` as schema.org wants it, and as sites write it
+# --- salaries in JSON-LD: `baseSalary` as schema.org defines it, and as sites write it
 
 _LOWEST = ("minValue", "minPrice", "percentile10", "percentile25")
 _HIGHEST = ("maxValue", "maxPrice", "percentile90", "percentile75")
@@ -329,7 +329,7 @@ MAX_NESTING = 5
 
 
 def salary_of(posting: dict[str, Any], country: str | None = None) -> Salary | None:
-    """Of a `JobPosting`; the first of several that names an amount."""
+    """The salary of a `JobPosting`; of several, the first that names an amount."""
     overall = text_of(posting.get("salaryCurrency"))
     read = [
         salary
@@ -372,8 +372,8 @@ def _salary(value: Any, overall: str | None, country: str | None) -> Salary | No
 
 
 def _levels(value: Any, depth: int, seen: set[int]) -> Iterator[dict[str, Any]]:
-    """An object and those that its `value`s are: `MonetaryAmount`, `QuantitativeValue`, some wrap one more. Each
-    once, however many references there are to it.
+    """An object and the objects nested in its values (`MonetaryAmount`, `QuantitativeValue`, sometimes one more).
+    Each is given once, however many references to it there are.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         yield {"value": value}
@@ -393,7 +393,7 @@ def _stated_amount(levels: list[dict[str, Any]], names: tuple[str, ...]) -> int 
 
 
 def _exact(levels: list[dict[str, Any]]) -> tuple[int | float | None, int | float | None]:
-    """One amount as both bounds; a list of two is a range."""
+    """The bounds of the exact amounts: one amount is both bounds, a list of two is a range."""
     for level in levels:
         values = [number for name in _EXACT for one in each(level.get(name)) if (number := _number(one))]
         if values:
@@ -402,11 +402,11 @@ def _exact(levels: list[dict[str, Any]]) -> tuple[int | float | None, int | floa
 
 
 def _number(value: Any) -> int | float | None:
-    """Of a number, or a text that is one amount. Zero is what forms write where nothing was filled in."""
+    """The amount in a number, or in a text with one amount. Zero does not count: forms write it for empty fields."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
-        # a page may say NaN, or Infinity
+        # the comparison also excludes NaN and Infinity, which a page may contain
         return plain_number(value) if 0 < value < MAX_AMOUNT else None
     read = salary_of_text(value) if isinstance(value, str) else None
     if not read or read["min"] != read["max"] or read["min"] is None:
@@ -415,7 +415,7 @@ def _number(value: Any) -> int | float | None:
 
 
 def _bare_number(text: str) -> int | float | None:
-    """`18`, which a text about a salary would not be believed to be one."""
+    """The amount in a text such as `18`, which `salary_of_text` does not take for a salary."""
     try:
         value = float(text)
     except ValueError:
@@ -431,6 +431,6 @@ def _text(levels: list[dict[str, Any]], names: tuple[str, ...]) -> str | None:
 
 
 def _written(levels: list[dict[str, Any]]) -> str | None:
-    """A text that stands where a number should, if it is more than one."""
+    """The first text in the place of an amount that is more than a number."""
     texts = (one for level in levels for name in _EXACT for one in each(level.get(name)) if isinstance(one, str))
     return next((text for text in texts if _number(text) is None), None)
