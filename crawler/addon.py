@@ -1,6 +1,7 @@
 """The one Scrapy add-on that turns any project into a DiscoveryBot project.
 
-Scrapy creates it, so it is a composition root: it reads the node's rules and hands them on as Scrapy settings.
+Scrapy makes it by itself, so it is a composition root: it reads the node's rules and hands them on as Scrapy's
+settings.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ _DEFAULT = "addon"
 MAX_REDIRECTS = 20
 _NETWORK_SCHEMES = ("http", "https")
 _CLOSED_SCHEMES = ("file", "ftp", "s3")
-#: Attributes are counted right after pages are decompressed, the proxies are at the place of Scrapy's own, and the
-#: last three come right before the cache.
+#: Attributes are counted where pages are decompressed; the proxies at the place of Scrapy's own; the last three right
+#: before the cache.
 _DOWNLOADER_MIDDLEWARES = {
     PageLimit: 110,
     PageCount: 120,
@@ -71,8 +72,8 @@ _LOCKED_OUT = (
 
 
 class DiscoveryBot:
-    """Adds to Scrapy what makes the report, progress and items of an attempt, its limits, the HTTP cache and the
-    egress rule, and closes all ways around them.
+    """Puts in the report, the progress and the items of an attempt, its limits, the HTTP cache and the egress rule;
+    closes what would lead past them.
     """
 
     @classmethod
@@ -169,11 +170,10 @@ def _lock_out(settings: BaseSettings) -> None:
 
 
 def _close_schemes(settings: BaseSettings) -> None:
-    """Allow http and https only, through our own handler: any other might use a resolver of its own. Handlers that
-    the operator allows stay.
+    """Leave http and https, through our own handler: any other might ask a resolver of its own. Handlers that the
+    operator allows stay.
 
-    Raises `HandlerRefusedError` for a handler that cannot be replaced: a project that fetches through a service of
-    its own would fetch from the sites themselves.
+    Raises `HandlerRefusedError`: a project that goes through a service of its own would ask the sites themselves.
     """
     handlers: dict[str, Any] = settings.getdict("DOWNLOAD_HANDLERS")
     for scheme in _CLOSED_SCHEMES:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: Shares of the grace after which downloads, and then callbacks and items in pipelines, are given up. The rest of the
-#: grace is for feeds and the report.
+#: grace is for closing pipelines and feeds, and for the report.
 PATIENCE = 0.5
 PATIENCE_WITH_CALLBACKS = 0.75
 
@@ -56,7 +56,7 @@ class Closing:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the crawl ends because of `close`, that is at a limit, and was not interrupted."""
+        """Whether the crawl ends by itself, at a limit, and is not interrupted."""
         return self._begun is not None
 
     def close(self, reason: str) -> None:
@@ -73,7 +73,7 @@ def is_closing(crawler: Crawler) -> bool:
 
 
 def hurry(crawlers: Iterable[Crawler], grace: float) -> None:
-    """Make a closing that begins now end within the grace (seconds). To be called in the event loop."""
+    """See to it that a closing which begins now comes to its end within the grace. To be called in the loop."""
     loop = asyncio.get_running_loop()
     for share, give_up in ((PATIENCE, give_up_downloads), (PATIENCE_WITH_CALLBACKS, give_up_callbacks)):
         loop.call_later(grace * share, _each, crawlers, give_up)
@@ -95,7 +95,7 @@ def give_up_downloads(crawler: Crawler) -> None:
         if hasattr(component, "let_go"):
             component.let_go()
     for slot in list(downloader.slots.values()):
-        # otherwise each request of a site would wait for the delay before it is given up
+        # each of a site's requests would wait for the delay before it learns that it is not sent
         slot.close()
         slot.delay = 0
         slot.concurrency = max(slot.concurrency, len(slot.queue) + len(slot.transferring))
@@ -103,8 +103,8 @@ def give_up_downloads(crawler: Crawler) -> None:
 
 
 def give_up_callbacks(crawler: Crawler) -> None:
-    """Have the engine forget the callbacks, and items in pipelines, for which it still waits, so that the rest of the
-    closing takes place.
+    """Have the engine forget the callbacks, and items in pipelines, for which it still waits, so that all that comes
+    at the end of a crawl comes.
     """
     slot = engine_slot(crawler)
     if crawler.engine is None or slot is None or slot.closing is None:
@@ -123,7 +123,7 @@ def _empty_scraper(scraper: Any) -> None:
     slot.queue.clear()
     slot.active, slot.itemproc_size = _Forgotten(), 0
     slot.closing.callback(scraper.crawler.spider)
-    scraper._check_if_closing = _nothing  # noqa: SLF001 - a callback that ends late must not close it again
+    scraper._check_if_closing = _nothing  # noqa: SLF001 - what ends now after all must not close it again
 
 
 def _nothing(*_: Any) -> None:

@@ -22,7 +22,7 @@ from uuid import UUID
 
 logger = logging.getLogger(__name__)
 
-#: Each package with the oldest version (major, minor) that can be used, and what a crawl lacks without it.
+#: Each package, the first version (major, minor) that will do, and what a crawl is without it.
 _WANTED: dict[str, tuple[tuple[int, int], str]] = {
     "orjson": ((3, 6), "JSON takes longer"),
     "redis": ((5, 0), "no HTTP cache, and a site's rate limit holds for this crawl alone"),
@@ -32,7 +32,7 @@ _WANTED: dict[str, tuple[tuple[int, int], str]] = {
 
 @cache
 def has(*packages: str) -> bool:
-    """Whether all these packages can be used here."""
+    """Whether all of them can be used here."""
     return all(_installed(package) >= _WANTED[package][0] for package in packages)
 
 
@@ -60,7 +60,7 @@ def dumps(value: Any, default: Default | None = None) -> bytes:
     `RecursionError` for what contains itself, is too deep or is too long a number, and what `default` raises.
     """
     if _orjson is not None:
-        # times are left to `default`, so that they look the same whether or not orjson knows their zone
+        # times are written in one way, whether or not orjson knows their zone
         options = _orjson.OPT_NON_STR_KEYS | _orjson.OPT_PASSTHROUGH_DATETIME
         # integers beyond 64 bits and lone surrogates are JSON, but not orjson's
         with suppress(TypeError):

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Most seconds for an answer of Redis. The reactor waits for it, so a slower cache is worse than none.
+#: The reactor waits for the answer, so a cache slower than this is worse than none.
 ANSWER_SECONDS = 0.5
 #: Seconds for which a Redis that failed is not asked; doubled each time, up to a minute.
 PAUSE_SECONDS = 5.0
 PAUSE_SECONDS_MAX = 60.0
-#: Largest page that is stored: larger ones cost Redis more than they save.
+#: Larger pages cost Redis more than they save.
 MAX_BODY_BYTES = 5 << 20
 _WORTH_COMPRESSING = 512
 _VERSION = 1
@@ -81,7 +81,7 @@ class CachePolicy(DummyPolicy):
 
 
 class RedisCacheStorage:
-    """Scrapy's cache storage in Redis, which also removes what is older than the TTL."""
+    """Scrapy's cache storage over Redis, which also forgets what is older than the TTL."""
 
     def __init__(self, settings: BaseSettings) -> None:
         self._redis = Redis.from_url(
@@ -112,7 +112,7 @@ class RedisCacheStorage:
             return unpack(packed, self._largest) if isinstance(packed, bytes) else None
         except RedisError as error:
             self._pause.begin(error)
-        except Exception as error:  # noqa: BLE001 - the entry is not a page
+        except Exception as error:  # noqa: BLE001 - anything else that is stored there is not a page
             logger.warning("An entry of the HTTP cache is unreadable: %s", error)
         return None
 

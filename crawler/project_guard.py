@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 _FORCED = "cmdline"
 #: Schemes that need no check here: `data` connects to nothing, and the add-on sets the handlers of the others.
 _KNOWN_SCHEMES = frozenset({"http", "https", "data", "file", "ftp", "s3"})
-#: Settings of a project that have no effect on a node. The add-on in `crawler.addon` sets most of them.
+#: Settings of a project that have no effect here. Another add-on's business, most of them.
 OVERRULED = frozenset(
     {
         *(
@@ -73,7 +73,7 @@ def _hold(settings: BaseSettings) -> None:
         if settings.getpriority("LOG_LEVEL"):
             _force(settings, "LOG_LEVEL", _talkative(settings["LOG_LEVEL"], settings[NODE_LOG_LEVEL]))
         _force(settings, "LOG_INSTALL_ROOT_HANDLER", True)  # noqa: FBT003 - a setting's value
-        # what a killed attempt has left there would end the next one at once, without any item
+        # what a killed attempt left in it would end the next one at once, with nothing
         _force(settings, "JOBDIR", None)
 
 
@@ -131,9 +131,9 @@ def _force(settings: BaseSettings, name: str, value: Any) -> None:
     settings.set(name, value, priority=_FORCED)
 
 
-# --- a project's settings with our add-ons, wherever and however the project sets its own
+# --- a project's settings as this node runs it: with our add-ons in, wherever and however it sets its own
 
-#: They come after the project's add-ons, in this order; the last one overrules the others.
+#: After all of the project's, in this order: the last one has the last word.
 OUR_ADDONS = ("crawler.project_guard.ProjectGuard", "crawler.addon.DiscoveryBot")
 _FIRST_ORDER = 500
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 VERSION: tuple[int, ...] = tuple(int(part) for part in scrapy.__version__.split(".")[:2])
 OLDEST = (2, 11)
-#: Since this version requests can be followed as the frontier needs it.
+#: Since then our requests' fate can be followed as the frontier file wants it.
 HAS_FRONTIER = VERSION >= (2, 14)
-#: Since this version Scrapy hands no spider to methods of components, and download handlers are coroutines.
+#: Since then Scrapy hands no spider to components' methods, and download handlers are coroutines.
 _WITHOUT_SPIDER = VERSION >= (2, 14)
 HAS_ASYNC_ROBOTS = _WITHOUT_SPIDER
 #: The reactor for which our part of a crawl is written; before 2.13 it is not Scrapy's default.
@@ -172,7 +172,7 @@ def engine_slot(crawler: Crawler) -> Any:
 
 
 def process_queue(crawler: Crawler, slot: Any) -> None:
-    """Have the downloader process the waiting requests of one of its slots. There is no public way to do it."""
+    """Have the downloader look at what waits in one of its slots. There is no public way to do it."""
     downloader: Any = crawler.engine.downloader if crawler.engine else None
     downloader._process_queue(*(() if _WITHOUT_SPIDER else (crawler.spider,)), slot)  # noqa: SLF001 - as said above
 

@@ -40,11 +40,11 @@ FETCH_START_URLS = "FETCH_START_URLS"
 #: The site whose other crawls share the rate limit, and that limit (`30/m`).
 RATE_LIMIT_SITE = "RATE_LIMIT_SITE"
 SITE_RATE_LIMIT = "SITE_RATE_LIMIT"
-#: The Redis in which crawls share the limit; without one this crawl keeps the limit by itself.
+#: The Redis in which they share it; without one this crawl holds the limit by itself.
 RATE_LIMIT_REDIS_URL = "RATE_LIMIT_REDIS_URL"
-#: Whether the crawl renders pages; the add-on then adds what is needed.
+#: Whether the crawl renders pages at all; the add-on then puts in what that takes.
 RENDER_PAGES = "RENDER_PAGES"
-#: Path of Chromium; it is searched for if this is absent.
+#: The Chromium for that; one is looked for if it is absent.
 CHROMIUM_PATH = "CHROMIUM_PATH"
 #: The module in which the spider was when its egg was deployed; and a project's wish that all its modules are
 #: imported, because they depend on one another's side effects.

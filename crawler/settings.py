@@ -1,4 +1,4 @@
-"""Scrapy settings of our own project. The add-on sets what every project on a node must have."""
+"""Scrapy settings of our own project. What every project on a node must have is the add-on's business."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lxml.html import HtmlElement
     from scrapy.http import HtmlResponse
 
-#: Most characters of one text, and most headings of one page.
+#: Characters of one text, and headings of one page, that are kept.
 MAX_TEXT = 500
 MAX_HEADINGS = 200
 _SPACE = re.compile(r"\s+")
@@ -51,7 +51,7 @@ class PageFacts:
         }
 
     def links(self) -> Iterator[str]:
-        """Absolute URLs of the page's `<a href>`, in their order, otherwise as written."""
+        """Absolute URLs of the page's `<a href>`, in their order, as they are written."""
         for href in _hrefs(self.root):
             with suppress(ValueError):
                 yield urljoin(self.base, str(href).strip())
@@ -106,7 +106,7 @@ def _tree(response: HtmlResponse) -> HtmlElement:
     try:
         return response.selector.root
     except ValueError:
-        # Scrapy fails with a page whose `<base>` is no URL
+        # for Scrapy no page is one whose `<base>` is no URL
         return Selector(response.text, type="html", base_url=response.url).root
 
 

@@ -57,7 +57,7 @@ def _host_and_port(parts: SplitResult) -> str:
 
 # --- which URLs a crawl wants, by patterns of its parameters
 
-#: Most patterns of one list.
+#: Patterns of one list.
 MAX_PATTERNS = 50
 
 
@@ -77,7 +77,7 @@ Patterns = Annotated[list[Pattern], Field(max_length=MAX_PATTERNS)]
 
 
 class UrlFilter:
-    """Takes URLs that one of the patterns `include` matches (all if there are none), and none of `exclude`."""
+    """Takes what one of `include` is found in (all, if there are none), and none of `exclude`."""
 
     def __init__(self, include: Iterable[str] = (), exclude: Iterable[str] = ()) -> None:
         self._include = [compile_pattern(pattern) for pattern in include]

@@ -1,4 +1,4 @@
-"""Reads items from pages by rules that are compiled only once."""
+"""Reads items out of a page by rules that were compiled once."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ObjectReader:
         self._fields = {name: FieldReader(rule_of(written), f"{path}{name}") for name, written in fields.items()}
 
     def read(self, scope: Any, page: Page) -> dict[str, Any] | None:
-        """The object; `None` if nothing at all is found, or a required field is missing."""
+        """`None` where nothing at all is found, or a required field is not."""
         read = {name: field.values(scope, page) for name, field in self._fields.items()}
         missing = [self._fields[name] for name, values in read.items() if not values and self._fields[name].required]
         found = any(read.values())
@@ -70,7 +70,7 @@ class FieldReader:
         self._object = ObjectReader(inner, f"{path}.") if inner else None
 
     def values(self, scope: Any, page: Page) -> list[Any]:
-        """All values that are found, or only the first if the rule wants no list."""
+        """All that is found, or the first alone where the rule wants no list."""
         page.check_time()
         found = self._objects(scope, page) if self._object else self._texts(scope, page)
         if self._rule.many:

@@ -1,4 +1,4 @@
-"""Converts what a selector has found to a value of the field's type: text, dates, numbers."""
+"""From what a selector found to a value of the field's type: text, dates, numbers."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _spelled(text: str, language: str, order: str | None) -> str:
 
 @lru_cache(maxsize=64)
 def _parser(language: str, order: str | None) -> Any:
-    # the import takes a tenth of a second, and few crawls need it
+    # a tenth of a second that few crawls need
     from dateparser.data.languages_info import language_order  # noqa: PLC0415 - see above
     from dateparser.date import DateDataParser  # noqa: PLC0415 - see above
 
@@ -167,7 +167,7 @@ def number_in(text: str, *, mark: str | None = None, usual_mark: str = ".", whol
 
 
 def _first_number(body: str) -> str:
-    """`body` up to the first space that does not group digits but separates numbers."""
+    """`body` up to where a space does not group digits but begins another number."""
     match = _GROUPED_BY_SPACE.match(body)
     return match[0] if match else body
 

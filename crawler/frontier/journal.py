@@ -212,9 +212,7 @@ def frame(head: dict[str, Any], blobs: Iterable[bytes], seal: FrontierSeal = OPE
 
 
 def frames(file: IO[bytes], seal: FrontierSeal = OPEN) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """Head and blobs of each frame, up to the first that is incomplete or damaged. Raises `ValueError` for a frame
-    that cannot be read.
-    """
+    """Head and blobs of each whole frame, up to the first that is not. Raises `ValueError` for what is none."""
     while len(start := file.read(_HEAD.size)) == _HEAD.size:
         size, checksum = _HEAD.unpack(start)
         if size > _LONGEST_FRAME or len(body := file.read(size)) < size or zlib.crc32(body) != checksum:

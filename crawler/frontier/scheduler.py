@@ -135,15 +135,13 @@ _current: ContextVar[FrontierEntry | None] = ContextVar("request_whose_output_is
 
 
 def follows_requests(settings: BaseSettings) -> bool:
-    """Whether a crawl with this scheduler and these settings keeps a frontier, unless the disk fails."""
+    """Whether a crawl with this scheduler and these settings has a frontier, unless the disk is in its way."""
     is_scrapys = load_object(settings["DUPEFILTER_CLASS"]) is RFPDupeFilter
     return HAS_FRONTIER and is_scrapys and not settings.get("JOBDIR")
 
 
 class ResumableScheduler(Scheduler):
-    """Scrapy's scheduler with a frontier file. Without an attempt's folder, with `JOBDIR`, or with a duplicate filter
-    that is not Scrapy's, it works as Scrapy's.
-    """
+    """Without an attempt's folder, with `JOBDIR`, or with a duplicate filter that is not Scrapy's, it is Scrapy's."""
 
     crawler: Crawler
 
@@ -192,7 +190,7 @@ class ResumableScheduler(Scheduler):
             return f"what {type(self.df).__name__} knows cannot be kept (DUPEFILTER_CLASS)"
         return None
 
-    # --- what an earlier attempt has left
+    # --- what an attempt before has left
 
     def _begin(self, spider: Spider) -> None:
         before = attempt_to_continue(self._folder)
@@ -312,7 +310,7 @@ class ResumableScheduler(Scheduler):
 
         def handle(result: Any, request: Request) -> Any:
             if self._is_interrupted(result):
-                # the crawl did not wait for it; the attempt that goes on will fetch it again
+                # the crawl did not wait for it: an attempt that goes on will ask again
                 return None
             entry = self._in_flight.get(request)
             if entry and isinstance(result, Response):
@@ -468,7 +466,7 @@ class ResumableScheduler(Scheduler):
         return super().close(reason)
 
     def give(self, line: bytes) -> bool:
-        """Take an item, as a line of `items.jsonl`. False if an earlier attempt has given it. Raises `OSError`."""
+        """An item, as a line of `items.jsonl`. False if an attempt before has given it. Raises `OSError`."""
         entry = self._parent()
         if self._file is None or (entry is None and (self._start_done or _current.get())):
             self._write([], lines=[line])
@@ -498,7 +496,7 @@ class ResumableScheduler(Scheduler):
             entry.records.append(line)
 
     def _note(self, part: str, method: str, args: tuple[Any, ...]) -> None:
-        """Note a change of the spider's own state."""
+        """A change of the spider's own state."""
         parent = self._parent()
         state = parent.state if parent else self._start_state if self._batch is None else self._batch_state
         state.append((part, method, args))
@@ -521,7 +519,7 @@ class ResumableScheduler(Scheduler):
 
     def _finish(self, handled: Any, request: Request, entry: FrontierEntry) -> Any:
         if self._has_let_go and self._may_go_on():
-            # the attempt that goes on will fetch it again
+            # an attempt that goes on will ask again
             return handled
         self._in_flight.pop(request, None)
         self._report.commit(request)

@@ -25,7 +25,7 @@ _variables: dict[str, str] = {}
 
 
 def seal_with(variables: Mapping[str, str]) -> None:
-    """Set the variables of the crawl that this process runs."""
+    """Those of the crawl that this process runs."""
     _variables.update(variables)
 
 
@@ -61,5 +61,5 @@ class FrontierSeal:
         raise ValueError("the variables of the crawl have changed since, and it is sealed with them")
 
 
-#: The seal of a crawl without variables.
+#: For a crawl without variables.
 OPEN = FrontierSeal("", {})

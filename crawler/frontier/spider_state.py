@@ -1,4 +1,4 @@
-"""State of a spider that is kept when its crawl is continued, such as what it has seen and what it waits for."""
+"""State of a spider that has to go on with its crawl: what it has seen, what it waits for."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Note = Callable[[str, str, tuple[Any, ...]], None]
 
 
 class KeptState:
-    """A part of a spider's state whose changes are kept together with the request whose callback made them.
+    """A part of a spider's state whose changes are kept with the request that they came of.
 
     A spider names its parts in `kept_state`, a dictionary. A method that changes a part calls `note` with its own
-    name and the arguments for a repetition.
+    name and what it takes to do it again.
     """
 
     _part = ""

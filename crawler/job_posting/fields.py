@@ -1,4 +1,4 @@
-"""Single fields of a posting: texts, dates, kind of employment, place, and whether the job is remote."""
+"""Single fields of a posting: text, dates, kind of employment, place, whether it is done from anywhere."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _BLOCKS = frozenset({
     "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "li", "main", "nav", "ol", "p", "pre", "section", "summary",
     "table", "tbody", "thead", "tr", "ul",
 })  # fmt: skip
-#: How often entities are replaced: some sites escape texts in JSON twice.
+#: Some sites escape what they write into JSON twice.
 _UNESCAPES = 2
-#: Most characters that are read of a description.
+#: Characters that are read of a description.
 MAX_TEXT_LENGTH = 200_000
 
 
@@ -165,7 +165,7 @@ _LABEL = re.compile(
 
 
 def day_in(text: str, *, language: str | None = None, now: datetime | None = None) -> str | None:
-    """The day that `text` names (also `3 days ago`, `30+ days ago`); `None` if it names none, or only a month."""
+    """The day that `text` names, `3 days ago` and `30+ days ago` too; `None` if it names none, or only a month."""
     now = now or datetime.now(UTC)
     text = squeeze(text)[:MAX_DATE_LENGTH]
     if not text:

@@ -182,7 +182,7 @@ class Graph:
         name = value.get("@id")
         if len(value) > 1 or not isinstance(name, str) or name not in self._by_id:
             return self._resolved(value, depth - 1)
-        # each is resolved once, because a page might refer to it a thousand times
+        # once each: a page might refer to one a thousand times
         if (name, depth) not in self._meanings:
             self._meanings[name, depth] = self._resolved(self._by_id[name], depth - 1)
         return self._meanings[name, depth]

@@ -46,7 +46,7 @@ def posting_on(page: Page, listed: Posting, selected: SelectedPostings) -> Posti
     every = _postings(Graph(list(json_ld(page.root))), page)
     posting = _own(every, page, listed)
     if posting is None and _leads_elsewhere(page, listed) and (every or selected.results(page.root)):
-        # the posting is gone, and the site shows others instead
+        # it is gone, and others are shown instead
         return listed
     if posting is None:
         posting = listed

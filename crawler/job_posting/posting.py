@@ -1,4 +1,4 @@
-"""A job posting in the form of items, for postings from JSON-LD and from selectors."""
+"""A job posting in the form that items have, from JSON-LD and from selectors alike."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ _PATTERNS: dict[Period, re.Pattern[str]] = {
 _BARE: dict[Period, re.Pattern[str]] = {
     period: re.compile(rf"\s*(?:{unit})(?![^\W\d_])", re.IGNORECASE) for period, unit in _UNITS.items()
 }
-#: UN/CEFACT codes, ISO 8601 durations and other texts that sites write into `unitText`.
+#: UN/CEFACT codes, ISO 8601 durations and what else is put into `unitText`.
 _CODES_OF: dict[Period, tuple[str, ...]] = {
     "hour": ("HUR", "PT1H"),
     "day": ("DAY", "P1D"),
@@ -157,7 +157,7 @@ def period_of(unit: str | None) -> Period | None:
 
 
 def period_in(text: str, after: int = 0) -> Period | None:
-    """The first period that `text` names after an amount that ends at `after`, or else before it."""
+    """The first that `text` names: after an amount that ends at `after`, or else before it."""
     bare = _bare(text, after) if after else None
     return bare or _first(text[after:]) or (_first(text[:after]) if after else None)
 
@@ -318,7 +318,7 @@ def _bounds(text: str, amount: Amount) -> tuple[float | None, float | None]:
     return amount.value, amount.value
 
 
-# --- salaries in JSON-LD: `baseSalary` as schema.org defines it, and as sites write it
+# --- salaries in JSON-LD: `baseSalary` as schema.org wants it, and as sites write it
 
 _LOWEST = ("minValue", "minPrice", "percentile10", "percentile25")
 _HIGHEST = ("maxValue", "maxPrice", "percentile90", "percentile75")
@@ -393,7 +393,7 @@ def _stated_amount(levels: list[dict[str, Any]], names: tuple[str, ...]) -> int 
 
 
 def _exact(levels: list[dict[str, Any]]) -> tuple[int | float | None, int | float | None]:
-    """The bounds of the exact amounts: one amount is both bounds, a list of two is a range."""
+    """One amount as both bounds; a list of two is a range."""
     for level in levels:
         values = [number for name in _EXACT for one in each(level.get(name)) if (number := _number(one))]
         if values:

@@ -120,7 +120,7 @@ class EgressProxy:
         self._max_bytes = max_response_bytes * RESPONSES_PER_CONNECTION
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
-        #: Needed because every user of this machine can reach the port.
+        #: Every user of this machine can reach the port.
         self.user = "crawl"
         self.password = secrets.token_urlsafe(24)
         #: Host → why it was last refused.

@@ -68,8 +68,8 @@ def _scrapy_settings(options: Fetch, settings: BaseSettings) -> dict[str, Any]:
 
 @middleware
 class FetchIdentity:
-    """Downloader middleware after Scrapy's own: sets the crawl's user agent, headers and cookies. Headers and cookies
-    are removed again if a redirect, or a copy of a request, takes them to another host.
+    """Downloader middleware after Scrapy's own: the crawl's user agent, headers and cookies. The last two are taken
+    off again where a redirect, or a copy of a request, carries them elsewhere.
     """
 
     def __init__(self, options: Fetch, scope: FetchScope) -> None:
@@ -92,7 +92,7 @@ class FetchIdentity:
         if not self._scope.holds(urlparse_cached(request)):
             self._take_off(request)
         elif request.meta.get("playwright"):
-            # the browser would also send them wherever it is redirected; it has the cookies in its own jar
+            # the browser would take them along wherever it is redirected; it has the cookies in its own jar
             self._take_off(request)
             self._tell_browser()
         else:
@@ -102,7 +102,7 @@ class FetchIdentity:
         for name, value in self._headers.items():
             request.headers[name] = value
         if self._cookies:
-            # cookies that the site has set meanwhile win
+            # what the site has set anew meanwhile is newer
             _set_cookies(request, {**self._cookies, **_cookies(request)})
 
     def _take_off(self, request: Request) -> None:
@@ -122,7 +122,7 @@ class FetchIdentity:
 
 @middleware
 class FetchProxy:
-    """Downloader middleware before the one that reads `meta["proxy"]`: sends every request by the crawl's proxy."""
+    """Downloader middleware before the one that reads `meta["proxy"]`: every request goes by the crawl's proxy."""
 
     def __init__(self, proxy: str) -> None:
         self._proxy = proxy
@@ -157,7 +157,7 @@ def _set_cookies(request: Request, cookies: dict[bytes, bytes]) -> None:
 
 
 class FetchScope:
-    """The start URLs' hosts and their subdomains. A host that is only named with `https` gets nothing by `http`."""
+    """The start URLs' hosts and their subdomains. A host that was named by `https` alone gets nothing in clear."""
 
     def __init__(self, start_urls: Iterable[str]) -> None:
         #: Host → whether plain HTTP will do.

@@ -110,7 +110,7 @@ class Account:
         process_tree.kill_rest(pid, folder)
 
     def weigh(self, limit: int, family: list[process_tree.MemoryShare]) -> Deferred[bool]:
-        """Whether these processes together hold more bytes of memory than `limit`."""
+        """Whether these processes hold more bytes than `limit`."""
         return deferToThread(process_tree.use_more_than, limit, family)
 
     def find_leader(self, folder: Path) -> int | None:
@@ -262,13 +262,13 @@ class KeptAccount(Account):
         because those who watch the outbox would not notice what happens in a renamed folder.
         """
         if is_there(folder) and folder.lstat().st_uid != os.geteuid():
-            return  # a folder of protocol 2
+            return  # of protocol 2
         self._ask("make_folder", path=str(folder), ours=True)
         for name in (STATE, FILES):
             if not is_there(folder / name):
                 _give(self._make_work(), folder / name)
         for name in (ITEMS, REQUESTS):
-            # the file's group is that of the project's user, who can write to it but neither remove nor replace it
+            # its group is the user's own: they can write to it, and neither remove nor replace it
             (folder / name).touch()
             (folder / name).chmod(0o660)
         reserve_room(folder)
@@ -354,7 +354,7 @@ class Accounts:
 
     @state_change("node.give_user")
     def _user(self, project: str) -> int:
-        """The project's user. Nodes that share a volume share the list, so a user is one project's in all folders."""
+        """Nodes that share a volume share this, too: a user is one project's in all their folders."""
         folder = self._settings.nodes_dir or self._settings.node_dir
         with os.fdopen(open_lock(folder / _LOCK), "wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from scrapy import Spider
 
-# under the name of the module that the process runs
+# by the name of what the process runs
 logger = logging.getLogger("crawler.node.runner")
 
 
@@ -30,7 +30,7 @@ class _Taken(NamedTuple):
     """The arguments that a constructor takes, including those of base classes to which it passes the rest."""
 
     by_name: frozenset[str]
-    #: Whether all these constructors take any other name, too.
+    #: Whether all of them take any other name, too.
     takes_any: bool
 
     def takes(self, name: str) -> bool:

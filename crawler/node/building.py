@@ -168,7 +168,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _is_known_index(line: str, plan: BuildPlan) -> bool:
-    """Whether the line only names an index that the node uses anyway."""
+    """Whether it only names an index that the node uses anyway."""
     index = _INDEX.fullmatch(line)
     known = {url.rstrip("/") for url in (plan.index_url, *plan.extra_index_urls)}
     return index is not None and index["url"].rstrip("/") in known
@@ -365,7 +365,7 @@ _FOR = "for-"
 
 
 def build(plan: BuildPlan, log: Log) -> Path:
-    """Build or find the virtual environment. Raises `EggError` if the requirements cannot be met, and `OSError`."""
+    """The virtual environment. Raises `EggError` for requirements that cannot be met, and `OSError`."""
     lines, said = read_requirements(plan.requirements, plan), conditions_of(plan.requirements)
     lines = _raised(_with_renderer(_without_others(lines, log), log), log)
     if (python := choose(said, plan.pythons, plan.folder)) is None:
@@ -408,7 +408,7 @@ def _build(plan: BuildPlan, lines: list[str], said: Conditions, uv: Uv) -> Path:
     content = plan.folder / _digest([*sorted(resolved.splitlines()), *added, *hashes], plan, uv.python)
     with _alone(content):
         if not has_python(content / _VENV):
-            remove_tree(content)  # its Python is gone
+            remove_tree(content)  # of a Python that is gone
             (work / "new").mkdir()
             (work / "resolved.txt").write_text(resolved)
             (work / "added.txt").write_text("\n".join(added))
@@ -419,7 +419,7 @@ def _build(plan: BuildPlan, lines: list[str], said: Conditions, uv: Uv) -> Path:
 
 
 def _resolved(plan: BuildPlan, lines: list[str], said: Conditions, uv: Uv) -> tuple[Way, str]:
-    """The first way in which the requirements can be met, and the resulting lock. Raises `EggError`."""
+    """The first way in which they can be met, and the lock that it makes. Raises `EggError`."""
     *better, last = _ways(lines, said, plan)
     for way in better:
         try:
@@ -525,15 +525,15 @@ def _make_read_only(venv: Path) -> int:
     return size
 
 
-# --- uv: run with limits, and without the machine's own configuration
+# --- uv: under limits, with nothing of the machine's configuration
 
-#: Most bytes of memory, and of one file: the largest wheels have a library of a gigabyte.
+#: Bytes of memory, and of one file: the largest wheels have a library of a gigabyte.
 _MEMORY, _FILE = 4 << 30, 2 << 30
 #: Seconds between two looks at the clock and the disk.
 _LOOK = 0.5
 #: Most characters of a problem's text, and of the log that is kept.
 _MOST_TOLD, _MOST_LOG = 2000, 256 << 10
-#: Bytes above which the cache is emptied.
+#: Bytes of the cache, above which it is emptied.
 _MOST_CACHE = 4 << 30
 CACHE, _CACHE_LOCK = ".cache", ".cache.lock"
 #: How uv says that the disk is full: as the system does.
@@ -566,7 +566,7 @@ class Log:
 
 
 class Uv:
-    """Runs uv. `work` is an empty folder for the files that it writes."""
+    """`work` is an empty folder for what it writes."""
 
     def __init__(self, plan: BuildPlan, work: Path, log: Log, python: Python | None = None) -> None:
         self.plan = plan
@@ -658,7 +658,7 @@ class Uv:
         return f"{said}: ask for that Python (requires-python in pyproject.toml), or for a later release"
 
     def _newest_with_wheel(self, requirement: str, before: int) -> int | None:
-        """The minor version of the newest Python 3 for which the index has a wheel; it is below `before`."""
+        """The minor version of the newest Python 3 for which the index has one."""
         quick = ["pip", "compile", "--quiet", "--no-deps", "--no-header", "--no-config", "--no-build"]
         source = [option for option in self._source() if option != "--no-build"]
         for minor in range(before - 1, _OLDEST_ASKED - 1, -1):
@@ -808,7 +808,7 @@ class _Watch:
 
 def _limit() -> None:
     for limit, most in ((resource.RLIMIT_DATA, _MEMORY), (resource.RLIMIT_FSIZE, _FILE), (resource.RLIMIT_CORE, 0)):
-        with suppress(ValueError, OSError):  # the limit is lower already, or the system lacks it
+        with suppress(ValueError, OSError):  # there is a lower one, or the system knows none
             resource.setrlimit(limit, (most, most))
 
 
@@ -846,7 +846,7 @@ def _clear_cache(folder: Path) -> None:
 
 # --- the process
 
-#: The code that says why this node cannot build, by the number of the error.
+#: Why this node cannot, by the number of the error.
 _UNFIT = {
     errno.ENOSPC: Reason.DISK_FULL,
     errno.EHOSTUNREACH: Reason.INDEX_UNREACHABLE,

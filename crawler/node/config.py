@@ -19,7 +19,7 @@ from gateway.settings import NodeSettings, ScrapydSettings
 
 
 class NodeConfigError(ConfigError):
-    """The node cannot start with this configuration; Scrapyd prints the message and ends."""
+    """The node cannot start like this; Scrapyd prints the message and ends."""
 
 
 class NodeConfig(Config):
@@ -53,9 +53,9 @@ class NodeConfig(Config):
         self.cp.set(self.SECTION, option, str(value).replace("%", "%%"))  # ConfigParser interpolates
 
 
-# --- what a spider's process is given: it runs other people's code, so it gets listed variables, not Scrapyd's own
+# --- what a spider's process is given: it runs other people's code, so it gets a list, not Scrapyd's environment
 
-#: Python, the C library and OpenSSL need these; none of them is a secret.
+#: Needed by Python, the C library and OpenSSL, and no secret of anybody.
 _SYSTEM = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "VIRTUAL_ENV"})
 _SYSTEM_PREFIXES = ("LC_", "PYTHON", "SSL_CERT_")
 _OURS = frozenset(name.upper() for name in NodeSettings.model_fields) | {"DISCOVERYBOT_CRASH_PLAN"}
@@ -75,7 +75,7 @@ class NodeEnvironment(Environment):
         url = config.settings.http_cache_redis_url
         cache = {"HTTP_CACHE_REDIS_URL": url} if url else {}
         rules = {NODE_RULES: NodeRules.of(config.settings).to_json()}
-        # prints must reach the log when they happen, not when the process ends: it may be killed
+        # prints must reach the log when they happen, not when the process ends, if it ends of itself at all
         super().__init__(config, initenv={**allowed(), **cache, **rules, "PYTHONUNBUFFERED": "1"})
 
     def for_project(self, project: str, version: str | None = None) -> dict[str, str]:

@@ -27,13 +27,13 @@ from gateway.crash_points import state_change
 _INCOMING = ".incoming-"
 #: Suffix of the file beside an egg that lists its spiders.
 _LISTING = ".spiders.json"
-#: Characters that are replaced. Scrapyd replaces dots as well, and then takes 1_9 for newer than 1_10.
+#: Scrapyd replaces dots as well, and then takes 1_9 for newer than 1_10.
 _NOT_IN_A_VERSION = re.compile(r"[^A-Za-z0-9_.+-]")
 _VERSION = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]{0,99}")
 
 
 class EggMissingError(LookupError):
-    """The version that the job is to run is not on this node, or cannot be run here; `reason` says why if known."""
+    """The version that the job is to run is not on this node, or cannot be run there; `reason` as far as known."""
 
     def __init__(self, message: str, reason: Reason | None = None) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class EggStorage(FilesystemEggStorage):
     """
 
     def put(self, eggfile: BinaryIO, project: str, version: str) -> None:
-        """Store or replace the egg; if that fails, all stays as it was. Raises `OSError`."""
+        """Store the egg, or replace it, or leave all as it was. Raises `OSError`."""
         staged = self.stage(lambda file: shutil.copyfileobj(eggfile, file))
         try:
             self.put_staged(staged, project, version)

@@ -48,7 +48,7 @@ from gateway.process import CAN_MIND
 
 log = Logger()
 
-#: Seconds before a new zygote is started after one that died without having forked; doubled each time.
+#: Seconds before a zygote is started that follows one which died without having forked; doubled each time.
 BACKOFF_BASE = 1.0
 BACKOFF_MAX = 60.0
 #: How many zygotes in a row have to die without having forked before that is an error: one may die by accident.
@@ -76,9 +76,9 @@ class ForkServer:
         self._runner = runner
         self._env = env
         self._renew_after = renew_after
-        #: The zygote that is asked for forks; `None` while there is none.
+        #: The one that is asked; `None` while there is none.
         self._current: ZygoteProcess | None = None
-        #: The zygote that replaces it once it is warm.
+        #: The one that will be, once it is warm.
         self._next: ZygoteProcess | None = None
         self._failures = 0
         self._restart: DelayedCall | None = None
@@ -97,7 +97,7 @@ class ForkServer:
             self._restart.cancel()
 
     def retire(self) -> None:
-        """Start no more zygotes, and let each that runs end with the last of its crawls."""
+        """Start no more, and let what there is end with the last of its crawls."""
         self.stop()
         for zygote in filter(None, (self._current, self._next)):
             zygote.retire()
@@ -110,7 +110,7 @@ class ForkServer:
     def fork(self, protocol: ProcessProtocol, start: Start) -> bool:
         """Have the crawl forked; false if there is no zygote now. Raises `OSError` if its log cannot be opened.
 
-        Even if the zygote dies, the crawl is started exactly once, or its end is reported.
+        The crawl is started once, or its end is reported, also if the zygote dies.
         """
         if self._current is None:
             return False
@@ -213,7 +213,7 @@ class WarmVenvs:
         self._servers: dict[ProjectCode, ForkServer] = {}
 
     def get(self, code: ProjectCode) -> ForkServer | None:
-        """The server for this environment if it is warm. If there is none, one is started for later crawls."""
+        """The one for this environment if it is warm. If there is none, one is started for crawls that come later."""
         if not self._most:
             return None
         server = self._servers.pop(code.base, None)
@@ -239,7 +239,7 @@ class WarmVenvs:
 
 #: Seconds that a zygote has for its imports.
 WARM_UP = 60.0
-#: Seconds between two pings to a zygote. Each has to be answered before the next.
+#: Seconds between two questions whether it is still there; each has to be answered before the next.
 PULSE = 10.0
 
 
@@ -317,7 +317,7 @@ class ZygoteProcess(Int32StringReceiver):
         self.sendString(json.dumps(request).encode())
 
     def retire(self) -> None:
-        """End once the last of its crawls has ended."""
+        """End once the last of its crawls has."""
         self._retired = True
         self._leave()
 
@@ -420,7 +420,7 @@ class ForkedListing(Protocol):
         self._timer: DelayedCall = reactor.callLater(COMMAND_TIMEOUT, self.kill, late, Reason.TIME_LIMIT)
 
     def kill(self, why: str = "stopped", reason: Reason = Reason.PROCESS_CRASHED) -> None:
-        """Kill the process, and all that it has started in its group."""
+        """End it, and what it has started in its group."""
         self._killed = self._killed or CommandError(why, reason)
         if self._pid is not None:
             with suppress(ProcessLookupError):
@@ -502,7 +502,7 @@ def read_rest(end: Protocol) -> None:
     transport.abortConnection()
 
 
-# --- one crawl that is forked from a zygote, from the moment of its request
+# --- one crawl that is forked from a zygote, from the moment at which it was asked for
 
 #: Seconds between two looks at whether a process that lost its zygote has ended.
 WATCH_INTERVAL = 0.5

@@ -36,20 +36,20 @@ from gateway.settings import NodeSettings, SettingsError
 
 #: Variable with the descriptors of COMMAND's ends of the two socket pairs.
 KEEPER = "DISCOVERYBOT_KEEPER"
-#: Most bytes of a question or an answer, and most descriptors that are sent with one.
+#: Bytes of a question or an answer, and descriptors that go with one.
 MOST = 1 << 18
 MOST_FDS = 4
 #: Users of `NODE_UIDS` cannot read what Scrapyd writes. Scrapyd's group can read what they write, to ship it.
 UMASK, THEIR_UMASK = 0o027, 0o007
 #: `PR_SET_NO_NEW_PRIVS` of Linux's prctl(2).
 _SET_NO_NEW_PRIVS = 38
-#: Exit code of a process that has weighed others, if they hold more memory than the limit.
+#: Exit code of a process that has weighed others, and found them too heavy.
 MORE = 3
 #: Folders in which every user can leave files.
 SHARED_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - only what is the user's own is removed
 #: How many threads and processes a user of `NODE_UIDS` can have for each process that its attempts can have.
 _TASKS = 16
-#: Seconds between two looks at a process that is being started.
+#: Seconds between two looks at what is just being started.
 _MOMENT = 0.0005
 #: Most seconds for looking through all that an attempt has written.
 _LONGEST = 30
@@ -265,7 +265,7 @@ class Keeper:
         that all users share.
         """
         if uid is not None and uid not in {*self._forking, *(other.uid for other in self._running.values())}:
-            with suppress(OSError):  # no process can be started now; it is tried again when the next one ends
+            with suppress(OSError):  # no room for a process; it is looked after again when the next one ends
                 self._fork(lambda: _clear(uid))
 
     def _end_strays(self) -> None:
@@ -285,7 +285,7 @@ class Keeper:
                 self._untold.popleft()
 
 
-# --- what the keeper's children do
+# --- what its children do
 
 
 class _Start(NamedTuple):
@@ -293,14 +293,14 @@ class _Start(NamedTuple):
     args: list[str]
     env: dict[str, str]
     folder: str
-    #: Descriptors by the numbers that they get in the command.
+    #: Descriptors by the numbers that they are to have.
     standard: dict[int, int]
     mark: int | None
     #: 0 is no limit.
     most_tasks: int
 
     def become(self) -> NoReturn:
-        """Become the command. Raises `OSError`."""
+        """Be the command. Raises `OSError`."""
         nowhere = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
             os.dup2(self.standard.get(number, nowhere), number)
@@ -315,7 +315,7 @@ class _Start(NamedTuple):
         os.setresuid(self.uid, self.uid, self.uid)
         os.chdir(self.folder)
         restore_signals()
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and the command would inherit that
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # which Python ignores, and so would the command
         os.execve(self.args[0], self.args, {**self.env, **mark})  # noqa: S606 - what Scrapyd would start itself
 
 

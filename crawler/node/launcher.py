@@ -1,4 +1,4 @@
-"""Scrapyd's launcher: each slot has at most one spider process, and no error keeps a slot from being freed."""
+"""Scrapyd's launcher: one slot, one spider process, and nothing that can keep a slot from being freed."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ log = Logger()
 
 
 class NodeLauncher(Launcher):
-    """Runs the platform's attempts with a mark, limits and an exit report. Any other job runs as in Scrapyd, but with
-    its output in its log, in a process group of its own, and with the allow-listed environment.
+    """Our attempts run with their mark, limits and exit report; any other job as Scrapyd would run it, but with its
+    output in its log, in a process group of its own, and with the allow-listed environment.
     """
 
     def __init__(self, config: NodeConfig, app: Any) -> None:
@@ -108,7 +108,7 @@ class NodeLauncher(Launcher):
         process.end_time = dt.datetime.now()  # noqa: DTZ005 - Scrapyd keeps local times
         try:
             self.finished.add(process)
-        except Exception:  # noqa: BLE001 - only people look at the list of finished jobs
+        except Exception:  # noqa: BLE001 - the list of finished jobs is for people to look at
             log.failure("cannot remember {job}", job=process.job)
         self._get_message(slot)
 
@@ -317,8 +317,8 @@ class PushPoller(QueuePoller):
                 log.failure("cannot poll the queue of {project}", project=project)
 
     def _drain(self, project: str, queue: Any) -> None:
-        """Hand messages to free slots. `dq.put` runs the launcher before it returns, so a message is always in the
-        queue or launched. It is lost only if Scrapyd is killed in between; then it is posted again.
+        """Hand messages to free slots. `dq.put` runs the launcher before it returns, so there is no moment at
+        which a message is neither in the queue nor launched but that of a kill; then it is posted again.
         """
         while self.dq.waiting and not self._stopped and (message := queue.pop()) is not None:
             self.dq.put(

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 #: Valid names of parameters. The gateway takes none that begins with `_`.
 _PARAMETER = re.compile(r"[^\W_][\w .:-]{0,99}")
-#: Most characters of a description.
+#: Characters of a description.
 _LONGEST_LINE = 1000
-#: Seconds after which this process ends itself. Scrapyd ends it earlier; this is for the case that it was killed.
+#: Seconds. Scrapyd gives up earlier; this is for the case that it was killed.
 _LONGEST = 90
 #: Variable with the most bytes of memory that this process can have; without it there is no limit.
 MEMORY = "DISCOVERYBOT_LISTING_MEMORY"
@@ -51,7 +51,7 @@ def list_own() -> dict[str, Any]:
 
 
 def list_egg(path: Path, project: str, version: str | None) -> dict[str, Any]:
-    """The `Listing` of an unpacked egg."""
+    """The same of an egg."""
     try:
         projects.leave_working_directory()
         projects.check_names(projects.read_egg(path))
@@ -96,7 +96,7 @@ def _without_variables(egg: str) -> type[Any]:
 
 
 def _explain(error: BaseException, egg: projects.UnpackedEgg) -> str:
-    """One line as at the end of a traceback, with the place in the egg and what to do."""
+    """One line, as a traceback's last, with the place in the egg and what to do."""
     line = " ".join(f"{type(error).__name__}: {error}".split())[:500]
     places = [(frame.filename, frame.lineno) for frame in _frames(error)]
     if isinstance(error, SyntaxError):  # its file was not run, so it is in no frame
@@ -189,7 +189,8 @@ def _wrong_version(error: ImportError, library: str, egg: projects.UnpackedEgg) 
 
 
 def spider_infos(project: str, version: str | None) -> list[dict[str, Any]]:
-    """The spiders (`SpiderInfo`) of the project on `sys.path`, loaded in the way that its settings and add-ons say.
+    """The spiders (`SpiderInfo`) of the project that is on `sys.path`, as its own settings and add-ons have them
+    loaded.
 
     Raises anything that its modules raise.
     """
@@ -297,7 +298,7 @@ def _declared_params(spider: type[Spider]) -> dict[str, Any] | None:
         schema: dict[str, Any] = json.loads(json.dumps(schema_of()))
         properties = {name: one for name, one in schema.get("properties", {}).items() if _may_be_given(name)}
         required = [name for name in schema.get("required", ()) if name in properties]
-    except Exception:  # noqa: BLE001 - building the spider will show what is wrong with them
+    except Exception:  # noqa: BLE001 - what is wrong with it shows when the spider is built
         return None
     return {**schema, "properties": properties, "required": required}
 
@@ -353,7 +354,7 @@ def _makes_start_urls(constructor: Any) -> bool:
 
 
 def _touches(function: Any, operation: str) -> bool:
-    """Whether the function reads (`LOAD_ATTR`) or sets (`STORE_ATTR`) `self.start_urls`."""
+    """Whether it reads (`LOAD_ATTR`) or sets (`STORE_ATTR`) `self.start_urls`."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return code is not None and any(
         step.opname == operation and step.argval == "start_urls" for step in dis.get_instructions(code)
@@ -386,7 +387,7 @@ def main() -> None:
     with os.fdopen(answer, "wb") as stdout:
         stdout.write(json.dumps(listing).encode())
     sys.stderr.flush()
-    os._exit(0)  # threads that the project has started would keep the process alive
+    os._exit(0)  # threads that the project has started would keep it
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """`python -m crawler.node.place COMMAND…`: become COMMAND at a free place of `NODES_DIR`, as a node of its own.
 
-So any number of equal containers on one volume are different nodes (`docker compose up --scale scrapyd=3`). When a
-node is gone, the next one that starts takes over its place, its name and all that was not shipped yet.
+So any number of equal containers on one volume are different nodes (`docker compose up --scale scrapyd=3`). A place,
+its name and all that was not shipped yet go to the next node that is started once the one before is gone.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ _PROJECT_NAME = re.compile(r"\w(?:[\w .-]{0,98}[\w-])?")
 
 
 def canonical(name: str, known: Collection[str] = ()) -> str:
-    """The name under which Scrapyd keeps the project `name`; `name` itself if it is not among the `known`.
+    """The name under which Scrapyd keeps the project that `name` means; `name` itself for one it does not know.
 
-    An exact match wins, so that two projects that differ in case only can both be reached.
+    An exact match wins, so two projects that differ in case only can both be reached.
     """
     if name.lower() in _OWN_NAMES:
         return OWN_PROJECT
@@ -70,7 +70,7 @@ class UnpackedEgg(NamedTuple):
     """An unpacked egg."""
 
     path: Path
-    #: Dotted name of the settings module that its entry point names.
+    #: Dotted name of the module that its entry point names.
     settings_module: str
     #: Names of the packages and modules at its top.
     packages: frozenset[str]
@@ -86,7 +86,7 @@ def read_egg(path: Path) -> UnpackedEgg:
 
 
 def takes_our_names(path: Path) -> bool:
-    """Whether an unpacked egg has packages with names of ours. Raises `OSError`."""
+    """Whether an unpacked egg has packages that are called as ours. Raises `OSError`."""
     return not _packages(_top(path)).isdisjoint(OWN_PACKAGES)
 
 
@@ -220,10 +220,9 @@ class ProjectCode(NamedTuple):
 
 
 def activate(path: Path) -> UnpackedEgg:
-    """Make an unpacked egg this process's project. On `sys.path` it comes after all that is installed. Scrapyd keeps
-    the egg's folder as long as this process runs.
+    """Make an unpacked egg this process's project, behind all that is installed. Scrapyd keeps it meanwhile.
 
-    Scrapyd's own function would import `pkg_resources`, which takes a quarter of a second for each spider.
+    Scrapyd's own function imports `pkg_resources` for it, a quarter of a second for each spider.
     Raises `EggError`.
     """
     egg = read_egg(path)

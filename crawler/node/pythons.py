@@ -1,4 +1,4 @@
-"""Which Python a project's environment uses: the node's own where it fits, else another one on this machine."""
+"""Which Python a project's environment stands on: the node's own where it fits, else another of this machine."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _preferred(text: str) -> SpecifierSet | None:
 
 
 def refused(said: Conditions, allowed: Iterable[str], folder: Path) -> EggError:
-    """The error that says why no Python fits, and what to do about it."""
+    """Why no Python fits, and what to do about it."""
     wanted = _range(said.requires_python)
     there = [own(), *_others(allowed, folder)]
     names = ", ".join(dict.fromkeys(one.version for one in there))

@@ -1,4 +1,4 @@
-"""Twisted's reactor, typed as `Any`: Twisted declares a zope interface, whose methods mypy takes for functions."""
+"""Twisted's reactor. For mypy: it is declared as a zope interface, whose methods mypy takes for functions."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class _Module(NamedTuple):
 
 
 def _modules() -> Iterator[_Module]:
-    """All modules that can be reached from the roots, and the packages that contain them."""
+    """All that can be reached from the roots, and the packages that they are in."""
     waiting, seen = [*_ROOTS], set[str]()
     while waiting:
         name = waiting.pop()
@@ -87,7 +87,7 @@ class _Mention(NamedTuple):
     """A place in the source that names one of our modules, or something in one."""
 
     name: str
-    #: Line and column (in bytes) at which the prefix is put in.
+    #: Line and column (bytes) before which the other name's beginning is put in.
     at: tuple[int, int] | None = None
 
 

@@ -144,7 +144,7 @@ _SCRAPY_CFG = "# Here, so that a project's own .scrapy folder is made here too.\
 
 
 def crawl(spec: AttemptOrder, folder: str, log_level: str) -> int:
-    """Run the spider to its end. Returns the exit code: 1 if it could not be built or the crawl broke down."""
+    """Run the spider to its end. 1 if it could not be built or the crawl broke down."""
     if canonical(spec.project) != OWN_PROJECT:
         enter(Path(folder) / FILES)
     settings = _settings(spec, folder, log_level)
@@ -232,7 +232,7 @@ def _depth_limit(depth: int) -> int:
 
 
 def _has_model(spider: type[Spider]) -> bool:
-    """Whether the spider checks its parameters with a pydantic model, as ours do."""
+    """Whether it checks its parameters itself, as ours do."""
     params = getattr(spider, "Params", None)
     # not `issubclass`: pydantic may not be installed
     return isinstance(params, type) and hasattr(params, "model_validate")
@@ -263,7 +263,7 @@ def _arguments(spec: AttemptOrder, spider: type[Spider]) -> SpiderArguments:
 
 
 def _declared(spider: type[Spider]) -> Collection[str] | None:
-    """The names of the arguments that the spider declares with scrapy-spider-metadata; `None` if it declares none."""
+    """The names of the arguments that it declares with scrapy-spider-metadata; `None` if it declares none."""
     schema_of = getattr(spider, "get_param_schema", None)
     return schema_of().get("properties", {}) if callable(schema_of) else None
 
@@ -383,7 +383,7 @@ def import_everything(settings: BaseSettings) -> None:
 
 
 def _paths(value: Any) -> Iterator[str]:
-    """The names of classes anywhere in the settings: middlewares, pipelines, the scheduler's queues."""
+    """The names of classes anywhere in the settings: spider middlewares, pipelines, the scheduler's queues."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _paths(key)

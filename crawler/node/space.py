@@ -102,7 +102,7 @@ def remove_system_v(uid: int, before: float) -> None:
 
 
 def _system_v(kind: str, uid: int) -> list[dict[str, str]]:
-    """The user's objects of one kind, by the column names of the first line; none if the kernel lacks the kind."""
+    """Those of one kind, by the names in the first line; none where the kernel has none."""
     try:
         names, *lines = [line.split() for line in Path("/proc/sysvipc", kind).read_text().splitlines()]
     except OSError:
@@ -164,7 +164,7 @@ def _walk(top: Path, visit: _Visit) -> None:
 
 
 def _look(folder: int, visit: _Visit) -> list[str]:
-    """Visit all entries of one folder; return the names of those that are folders."""
+    """Visit all entries of one folder; which of them are folders."""
     folders: list[str] = []
     with os.scandir(folder) as entries:
         for entry in entries:

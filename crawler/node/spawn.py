@@ -1,7 +1,7 @@
 """Starting a process in a session of its own, and learning how it ended and what it used.
 
 Twisted's own `spawnProcess` can do neither `setsid` (so that a whole process group can be ended) nor `wait4` (so
-that CPU time and peak memory are known). Only its handling of SIGCHLD is used.
+that CPU time and peak memory are known). Only its look-out for SIGCHLD is used.
 """
 
 # mypy: allow-untyped-calls
@@ -76,7 +76,7 @@ class SpawnedProcess:
     def reapProcess(self) -> None:  # noqa: N802 - Twisted calls it on SIGCHLD
         try:
             pid, status, usage = os.wait4(self.pid, os.WNOHANG)
-        except ChildProcessError:  # somebody else has waited for it, so how it ended cannot be known
+        except ChildProcessError:  # somebody else has waited for it: how it ended will never be known
             pid, status, usage = self.pid, _UNKNOWN_STATUS, None
         if pid:
             unregisterReapProcessHandler(pid, self)
@@ -128,7 +128,7 @@ def spawn(
 
 
 def readable(variables: Mapping[str, str]) -> int:
-    """A descriptor from which the variables can be read as JSON. The caller closes it. Raises `OSError`."""
+    """A descriptor from which they can be read as JSON, for the caller to close. Raises `OSError`."""
     content = json.dumps(dict(variables), ensure_ascii=False).encode()
     read, write = os.pipe()
     with ExitStack() as failed:
@@ -167,9 +167,9 @@ def ended_reason(status: int) -> ProcessDone | ProcessTerminated:
     return ProcessTerminated(code, None, status) if code > 0 else ProcessTerminated(None, -code, status)
 
 
-# --- a short-lived command whose output is wanted; waiting for it does not block Scrapyd's one thread
+# --- a short-lived command whose output is wanted, without anybody waiting for it in Scrapyd's one thread
 
-#: Seconds after which a command that imports a project is considered to hang.
+#: Seconds after which a command that imports a project is taken for hanging.
 COMMAND_TIMEOUT = 60.0
 #: Most bytes that are kept of stdout (enough to list ten thousand spiders) and of stderr (the end of a traceback).
 MAX_OUTPUT = 8 << 20
@@ -237,7 +237,7 @@ class Command(ProcessProtocol):
         del self._err[:-MAX_COMPLAINT]
 
     def kill(self, why: str = "stopped", reason: Reason = Reason.PROCESS_CRASHED) -> None:
-        """Kill the command, and all that it has started if it leads a process group."""
+        """End it, and what it has started if it leads a process group."""
         self._killed = self._killed or CommandError(why, reason)
         pid: int | None = self.transport.pid  # type: ignore[union-attr]  # a process's transport, and there is one
         if pid is not None:

@@ -1,8 +1,8 @@
 """Which spiders every project on this node has, found out before anybody asks.
 
-Scrapyd runs `scrapy list` at the first `schedule.json`, and answers nothing else meanwhile. Here our own project is
-listed when Scrapyd starts, and an egg when it is deployed, each in a process of its own. A request that comes before
-the list is there waits without keeping others waiting.
+Scrapyd runs `scrapy list` when the first `schedule.json` comes, and stands still for as long as that takes. Here our
+own project is listed when Scrapyd starts, and an egg when it is deployed, each in a process of its own; a request
+in between waits without keeping others waiting.
 """
 
 # mypy: allow-untyped-calls
@@ -67,7 +67,7 @@ class Listing(BaseModel):
     """What is known of one project, or of one version of an egg. `crawler/node/listing.py` answers with it."""
 
     spiders: list[SpiderInfo] = []
-    #: Why the project cannot be run, in words and as a code.
+    #: Why it cannot be run, in words and as a code.
     problem: str | None = None
     reason: Reason | None = None
     #: The unpacked egg, and the environment with what it depends on. Scrapyd sets both, not the listing process.
@@ -143,7 +143,7 @@ class SpiderLists(Service):
         return accounts
 
     async def names(self, project: str, version: str | None) -> list[str]:
-        """The names of the project's spiders. Raises `RunnerError` where they cannot be listed."""
+        """The project's spiders. Raises `RunnerError` where they cannot be listed."""
         return [info.name for info in await self._infos(project, version)]
 
     async def has(self, project: str, version: str | None, spider: str) -> bool:
@@ -264,7 +264,7 @@ class SpiderLists(Service):
             await task.deferLater(reactor, _LOOK_AGAIN, lambda: None)
 
     def write_catalog(self) -> None:
-        """Publish what is known. Nothing is published until our own project was listed for the first time."""
+        """Publish what is known; nothing as long as our own project is being listed for the first time."""
         if self._own is not None:
             write_catalog(self._settings.node_dir, [*self._own, *self._infos_of_eggs()])
 
@@ -335,7 +335,7 @@ class SpiderLists(Service):
             except (RunnerError, NodeUnfitError) as error:
                 listing = Listing(problem=str(error), reason=reason_behind(error))
             known = self._contents.get(project, version)
-            if known is not None:  # another egg was deployed meanwhile
+            if known is not None:  # of another egg, deployed meanwhile
                 return known.spiders
             if listing.problem:
                 self._contents.problems[project, version] = listing.problem, listing.reason
@@ -516,6 +516,6 @@ def tell_deployment(node_dir: Path, project: str, version: str) -> int:
 
 
 def noted_deployments(node_dir: Path) -> int:
-    """The number of the last deployment that the tailer has reported."""
+    """The number of the last one that the tailer has reported."""
     noted = read_record(node_dir / NOTED, NotedDeployment)
     return noted.number if noted else 0

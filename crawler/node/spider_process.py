@@ -1,7 +1,7 @@
-"""A spider's process as Scrapyd sees it: how it is stopped, held to its limits, and reported.
+"""A spider's process as Scrapyd sees it: how it is stopped, held to its limits, and accounted for.
 
-The transport knows how the process was started (spawned or forked): it is any object with `pid`, `usage`,
-`signalProcess` and `kill_group`.
+How the process came to be (spawned, forked) is the transport's business: anything with `pid`, `usage`,
+`signalProcess` and `kill_group` will do.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class AttemptProcess(CrawlProcess):
     def connectionMade(self) -> None:  # noqa: N802 - Twisted's name
         super().connectionMade()
         self._limits.start(self.pid, self._folder)
-        with suppress(OSError):  # a full disk; then the process can only be found by its environment
+        with suppress(OSError):  # a full disk; then it can only be found by its environment
             self._mark.note_pid(self.pid)
 
     def stopping(self, why: str) -> None:
@@ -205,7 +205,7 @@ SPAWN_TIME = WARM_UP + 60.0
 
 
 class Orphan:
-    """An attempt's process that is not this Scrapyd's child. `deferred` fires once it is gone."""
+    """A process that is somebody else's child. `deferred` fires once it is gone."""
 
     def __init__(
         self,
@@ -231,7 +231,7 @@ class Orphan:
     def start(self) -> None:
         self._limits.start(self._pid, self._folder)
         self._watch.start(WATCH_INTERVAL, now=False)
-        if self.stopped_by is not None:  # no second SIGINT: Scrapy would drop what it is working on
+        if self.stopped_by is not None:  # a second SIGINT would make Scrapy drop what it has in hand
             reactor.callLater(self._grace, self.kill)
 
     def stop(self, why: str, signal_id: str | int = "INT") -> None:
@@ -296,7 +296,7 @@ def find_orphans(settings: NodeSettings, accounts: Accounts) -> Iterator[Orphan]
 PROCESS_INTERVAL = 1.0
 #: Seconds for which the result of one look at all processes is used.
 FRESH = 0.5
-#: Seconds between two looks at the size of the log, usually and while it grows quickly.
+#: Seconds between two looks at the size of the log; less, down to the minimum, when it grows quickly.
 LOG_INTERVAL = 0.25
 LOG_INTERVAL_MIN = 0.02
 #: Seconds between two checks that the attempt's folder exists.
@@ -316,9 +316,9 @@ LOG_SLACK = 0.25
 class AttemptLimits(NamedTuple):
     #: Seconds from now.
     timeout: float
-    #: Bytes of memory of all the attempt's processes, its browser included; 0 is no limit.
+    #: Bytes of everything that belongs to the attempt, its browser too; 0 is no limit.
     memory: int = 0
-    #: Bytes of `crawl.log`; 0 is no limit. Python's logging keeps within the limit by itself (`LogLimit`).
+    #: Bytes of `crawl.log`; 0 is no limit. What logs through Python keeps within it by itself (`LogLimit`).
     log: int = 0
     #: Seconds in which nothing happens; 0 is no limit.
     stall: float = 0

@@ -12,7 +12,7 @@ from gateway.contract.log_line import LogEntry, split_entries
 #: How often a crawl is looked at within its time limit for a stall, and the most seconds between two looks.
 LOOKS = 20
 INTERVAL_MAX = 5.0
-#: Most bytes of new log that are read. A crawl that writes more than this between two looks is at work.
+#: Bytes of new log that are read. What writes more than this between two looks does something.
 READ = 64 << 10
 #: These loggers write at regular intervals, whether or not anything happens.
 _LOG_STATS = "scrapy.extensions.logstats"
@@ -61,7 +61,7 @@ class NewLines:
         self._in_stats = False
 
     def tell(self) -> bool:
-        """Whether anything was written since the last call besides what Scrapy writes at regular intervals."""
+        """Whether more was written since the last time than what Scrapy writes by the clock."""
         before, self._size = self._size, os.fstat(self._fd).st_size
         if self._size - before > READ:
             self._in_stats = False

@@ -26,7 +26,7 @@ from gateway.crash_points import state_change
 
 #: Least size of a mark in bytes.
 _SIZE = 80
-#: Larger than any process id.
+#: Above any process id.
 _PIDS = 1 << 31
 
 
@@ -41,7 +41,7 @@ class StartedMark:
     @classmethod
     @state_change("node.mark_started")
     def make(cls, folder: Path, started_at: datetime) -> Self | None:
-        """The attempt's new mark, or `None` if it has one because it was launched before. Raises `OSError`."""
+        """The attempt's mark, or `None` if there is one: it was launched before. Raises `OSError`."""
         temporary = folder / f".{outbox.STARTED}.{uuid.uuid4().hex}"
         writer = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         mark = cls(-1, writer, started_at)
@@ -65,7 +65,7 @@ class StartedMark:
         self._write(pid)
 
     def release(self) -> None:
-        """Close the descriptors, if they are open. The lock is free once the spider's own copy is closed, too."""
+        """Let go, if that was not done. The lock is free once the spider's own copy is gone too."""
         for fd in {self.fd, self.writer} - {-1}:
             os.close(fd)
         self.fd = self.writer = -1

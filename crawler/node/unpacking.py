@@ -83,8 +83,8 @@ class Holds:
 
     @contextmanager
     def hold(self, code: ProjectCode, folder: Path | None = None) -> Iterator[None]:
-        """Keep the code from being removed within this context, and as long as the attempt in `folder` runs. Raises
-        `FileNotFoundError` if it is gone, and `OSError`.
+        """Have it kept in here, and while the attempt in `folder` runs. Raises `FileNotFoundError` if it is gone, and
+        `OSError`.
         """
         paths = [path for path in (code.egg, code.venv) if path is not None]
         for path in paths:
@@ -130,23 +130,23 @@ def _take_away(content: Path) -> Path:
 
 # --- unpacking: whole or not at all
 
-#: Limits of an egg: files and folders, bytes when unpacked, depth of folders, bytes of a name.
+#: Files and folders; bytes when unpacked; folders within one another; characters of a name.
 MOST_ENTRIES, MOST_BYTES, _DEEPEST, _LONGEST_NAME = 100_000, 1 << 30, 32, 200
 _PIECE = 1 << 18
 #: Allowed compression methods: those that Python unpacks with a bounded amount of memory.
 _METHODS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 _METADATA, _MOST_METADATA = "EGG-INFO/PKG-INFO", 1 << 20
-#: Seconds after which the remaining modules are not compiled: Python does that when they are imported.
+#: Seconds after which the rest is not compiled: Python does that when it is imported.
 _COMPILE = 30.0
 
 
 def place(egg: Path, folder: Path, *, keep_free: int = 0) -> Path:
-    """Unpack the egg below `folder`, if it is not there yet, and return its path. Raises `EggError` if it cannot be
-    unpacked, and `OSError`, also if less than `keep_free` bytes of the disk would be left.
+    """The unpacked egg, in the folder of all contents. Raises `EggError` for one that cannot be unpacked, and
+    `OSError`, also if less than `keep_free` bytes of the disk would be left.
     """
     with egg.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-        # the byte code in it fits this Python only
+        # the byte code in it is this Python's
         content = folder / f"{digest}-{sys.implementation.cache_tag}"
         if not content.exists():
             _place(file, content, keep_free)
@@ -286,10 +286,10 @@ _MEMORY, _CPU, _LONGEST = 2 << 30, 55, 90
 
 def main() -> None:
     os.umask(0o022)
-    warnings.simplefilter("ignore")  # the compiler warns about other people's code
+    warnings.simplefilter("ignore")  # the compiler's, of other people's code
     signal.alarm(_LONGEST)
     for limit, most in ((resource.RLIMIT_AS, _MEMORY), (resource.RLIMIT_CPU, _CPU), (resource.RLIMIT_CORE, 0)):
-        with suppress(ValueError, OSError):  # the limit is lower already, or the system lacks it
+        with suppress(ValueError, OSError):  # there is a lower one, or the system knows none
             resource.setrlimit(limit, (most, most))
     try:
         egg, folder, keep_free = sys.argv[1:]

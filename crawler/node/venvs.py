@@ -127,7 +127,7 @@ class Venvs:
         #: The latest build of each project and version, in the order in which they were asked for.
         self._of: dict[tuple[str, str], Build] = {}
         self._commands: set[Command] = set()
-        #: If set, no build that waits for its turn begins any more.
+        #: Then no build begins that waits for its turn.
         self._is_stopped = False
 
     def start(self) -> None:
@@ -209,7 +209,7 @@ class Venvs:
             requirements.touch(mode=0o600)  # a URL in it may have a password
             requirements.write_bytes(content)
             answer = await self._turn.run(self._run, build, requirements, fresh)
-        except RunnerError as error:  # its message is in the log already
+        except RunnerError as error:  # its words are the log
             answer = BuildAnswer(unfit="the installation was interrupted", reason=reason_behind(error))
         except (OSError, ValueError) as error:
             answer = BuildAnswer(unfit=str(error))

@@ -115,7 +115,7 @@ class Logs(website.File):
         return [name for name in super().listNames() if self.child(name).exists()]
 
     def _attempt_log(self, link: Path) -> Path | None:
-        """The log that a link of the launcher leads to; `None` for everything else, including links by others."""
+        """The log that the launcher's link leads to; `None` for everything else, links of other people included."""
         attempt = AttemptId.parse(link.stem)
         log = attempt_dir(self._outbox, attempt) / LOG if attempt else None
         return log if log and link.is_symlink() and link.readlink() == log else None
@@ -202,7 +202,7 @@ class Form:
         return self._fields[name].decode("utf-8", "replace")
 
     def read(self, request: NodeRequest, file: IO[bytes]) -> None:
-        """Write the form's file to `file`. Raises Scrapyd's error if the body is not a form, and `OSError`."""
+        """Write the form's file to `file`. Raises Scrapyd's error for what is no form, and `OSError`."""
         _, options = parse_options_header(request.form_type)
         self._file = file
         callbacks: MultipartCallbacks = {

@@ -45,7 +45,7 @@ from gateway.errors import DiscoveryBotError, InvalidRequestError
 
 log = Logger()
 
-#: Valid ids of jobs that are not the platform's. They become file names.
+#: Ids of jobs that are not ours. They become file names.
 _JOB_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
 #: Bytes of a command-line argument. Linux limits its length, and a job with a longer one would vanish.
 _MAX_ARGUMENT = 100_000
@@ -90,7 +90,7 @@ class AsyncService(webservice.WsResource):
         return NOT_DONE_YET
 
     async def _answer(self, request: NodeRequest) -> dict[str, Any]:
-        return await self.answer(request)  # in a coroutine, because Scrapyd's `param` raises before there is one
+        return await self.answer(request)  # what Scrapyd's `param` raises, it raises before there is a coroutine
 
     def _failed(self, failure: Failure) -> dict[str, Any]:
         problem = failure.value
@@ -518,7 +518,7 @@ class Intake:
 
 @state_change("node.write_spec")
 def _write_spec(folder: Path, spec: NodeSpec, account: Account) -> None:
-    if folder.is_symlink():  # the crawl of an earlier attempt has put it there
+    if folder.is_symlink():  # an earlier attempt of the job has put it there
         folder.unlink()
     account.make_folder(folder)
     # the spec has secrets; if the project has a user of its own, the folder itself is closed to others

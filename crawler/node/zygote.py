@@ -55,7 +55,7 @@ class SpiderZygote:
     def __init__(self, channel: ForkChannel, main: Callable[[], object]) -> None:
         self._channel = channel
         self._main = main
-        #: Ids of requests, by the process id of the minder that was forked for each (`gateway.process`).
+        #: Ids of requests, by the process id of what minds its process (`gateway.process`).
         self._children: dict[int, int] = {}
         self._woken, self._wake = os.pipe()
 
@@ -136,7 +136,7 @@ def execute() -> None:
     """Become the command that this process was forked for."""
     if mark := os.environ.get("DISCOVERYBOT_MARK_FD"):
         os.set_inheritable(int(mark), True)  # noqa: FBT003 - takes no keyword
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and the command would inherit that
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # which Python ignores, and so would the command
     os.execve(sys.orig_argv[0], sys.orig_argv, os.environ)  # noqa: S606 - a command of the launcher's
 
 
@@ -189,7 +189,7 @@ def _list(request: ForkRequest, channel: ForkChannel, main: Callable[[], object]
 
 
 def _detach(request: ForkRequest, channel: ForkChannel) -> None:
-    """Give the forked process a session, descriptors, an environment and signals of its own."""
+    """A session, descriptors, an environment and signals of its own."""
     os.setsid()
     channel.forget()
     redirect(request.output_fd)

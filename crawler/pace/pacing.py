@@ -292,13 +292,13 @@ def _site_rate(site: str, rate: float, redis_url: str | None) -> Rate:
     if not extras.has("redis"):
         logger.warning("The rate limit of site %s holds for this crawl alone: the project's Python lacks redis", site)
         return own
-    # the import takes a tenth of a second, and few crawls need it
+    # a tenth of a second that few crawls need
     from gateway.stores.site_rate_limit import SiteRateLimit, site_rate_key  # noqa: PLC0415 - as above
 
     return SharedRate(SiteRateLimit.open(redis_url, site_rate_key(site), rate), own, site)
 
 
-# --- a `start()` that awaits nothing must not block the event loop
+# --- a `start()` that awaits nothing must not take the turn of all others
 
 
 class StartPace:

@@ -1,4 +1,4 @@
-"""Obeys robots.txt, which is fetched once for all requests that wait for it."""
+"""robots.txt: fetched once for all requests that wait for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts and ends the browser: when the first page needs it, behind the egress proxy, with a folder of its own."""
+"""The browser's life: started when the first page needs it, behind the egress proxy, with a folder of its own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SOCKET = "/playwright_chromiumdev_profile-XXXXXX/SingletonSocket"
 _LONGEST_SOCKET = 107
 #: Where the folder is made if the path of the usual place is too long.
 _SHORT = "/tmp"  # noqa: S108 - mkdtemp makes a folder there that nobody else can read
-#: Close all ways to the network besides the proxy: no QUIC, no UDP of WebRTC, no DNS by the browser itself.
+#: Nothing leaves but through the proxy: no QUIC, no UDP of WebRTC, no names looked up by the browser itself.
 _CLOSED = (
     "--disable-quic",
     "--webrtc-ip-handling-policy=disable_non_proxied_udp",
@@ -139,7 +139,7 @@ class Chromium:
 
     def _launch_options(self) -> dict[str, Any]:
         wanted = {name: value for name, value in self._options.items() if name not in _REFUSED_OPTIONS}
-        # Chromium accepts one hyphen as well as two
+        # one hyphen is as good as two to Chromium
         written = [f"--{argument.lstrip('-')}" for argument in wanted.pop("args", ())]
         given = [argument for argument in written if not argument.startswith(_REFUSED_ARGUMENTS)]
         return {
@@ -179,7 +179,7 @@ def _make_folder() -> Path:
 
 
 def _remove_forgotten() -> None:
-    """Remove the folders of crawls that were killed."""
+    """The folders of crawls that were killed."""
     for parent in {tempfile.gettempdir(), _SHORT}:
         for folder in Path(parent).glob(f"{_FOLDER}*"):
             pid = folder.name.removeprefix(_FOLDER).partition("-")[0]
@@ -190,7 +190,7 @@ def _remove_forgotten() -> None:
 # --- which Chromium renders pages on this node
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-#: Where Playwright's Chromium is below the home folder, on Linux and on macOS.
+#: Below the home folder, on Linux and on macOS.
 _PLAYWRIGHTS = (
     ".cache/ms-playwright/chromium*/chrome-*/chrome",
     "Library/Caches/ms-playwright/chromium*/chrome-*/*.app/Contents/MacOS/*",
@@ -214,14 +214,14 @@ def _is_program(path: Path) -> bool:
 
 
 def _playwrights_own() -> Path | None:
-    """The newest Chromium that `playwright install chromium` has put into the home folder."""
+    """The newest that `playwright install chromium` has put into the home folder."""
     found = [path for pattern in _PLAYWRIGHTS for path in Path.home().glob(pattern) if _is_program(path)]
     return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
 
 @state_change("node.browser")
 def write_browser_file(node_dir: Path, chromium: Path | None) -> None:
-    """Write for the tailer whether this node can render pages, and which protocols this Scrapyd understands."""
+    """Write down for the tailer whether this node can render pages, and what this Scrapyd understands."""
     node_dir.mkdir(parents=True, exist_ok=True)
     found = {"chromium": str(chromium) if chromium else None, "protocols": sorted(PROTOCOLS)}
     write_atomically(node_dir / BROWSER, orjson.dumps(found))

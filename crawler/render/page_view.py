@@ -1,4 +1,4 @@
-"""One page in the browser: it gets the document that Scrapy has fetched, and is waited for until it is ready."""
+"""One page in the browser: it is given the document that Scrapy fetched, and let alone until it is ready."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class PageView:
         await page.route("**", self._route)
 
     async def settle(self, page: Page) -> None:
-        """Wait until the page has what was asked for. If that takes too long, the page is taken as it is."""
+        """Wait until the page has what was asked for. It is taken as it is when it takes too long."""
         if not self._served:
             raise RenderError("the page was not shown")
         if self._instructions.wait_for:

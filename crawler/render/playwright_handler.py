@@ -1,4 +1,4 @@
-"""scrapy-playwright's download handler, with handling of time limits, forgotten pages and a dead browser."""
+"""scrapy-playwright's download handler, with what it leaves to luck: time limits, forgotten pages, a dead browser."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Key of a request's meta with its `PageView`.
+#: Key of a request's meta whose page is a `PageView`.
 VIEW = "render_view"
 CLOSE_SECONDS = 2.0
 #: Most seconds for opening a page in a running browser. It never opens if its process has just died.
 OPEN_SECONDS = 15.0
 LAST_WORDS_SECONDS = 1.0
 _ENDED = "the browser has ended"
-#: Before Scrapy 2.14 the handler gets the spider, and answers with a `Deferred`.
+#: Before Scrapy 2.14 it is given the spider, and answers with a `Deferred`.
 _IS_COROUTINE = asyncio.iscoroutinefunction(ScrapyPlaywrightDownloadHandler.download_request)
 #: Disables WebRTC, whose UDP would bypass the proxy. The browser's switch for that has changed its name before, and
 #: no crawl needs WebRTC.

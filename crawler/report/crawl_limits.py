@@ -92,7 +92,7 @@ class PageLimit:
         return self
 
     def asked_before(self, pages: int) -> None:
-        """Count pages that an earlier attempt has asked for."""
+        """Count pages that an attempt before has asked for."""
         self._asked_for += pages
 
     def request_scheduled(self, request: Request, spider: Spider) -> None:  # noqa: ARG002 - Scrapy's signature
@@ -192,7 +192,7 @@ class LogLimit:
         if not limit or not crawler.settings.get(ATTEMPT_DIR):
             raise NotConfigured
         self = cls(limit)
-        # not earlier, because Scrapy makes a new handler after the extensions
+        # not before: Scrapy makes a new handler once the extensions are there
         crawler.signals.connect(self.spider_opened, signals.spider_opened)
         return self
 
@@ -230,7 +230,7 @@ class _Cut(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         try:
             text = self._inner.format(record)
-        except Exception as error:  # noqa: BLE001 - an item that cannot be formatted must not end the code that logs it
+        except Exception as error:  # noqa: BLE001 - an item that cannot be shown must not end what logs it
             hidden = logging.makeLogRecord({**vars(record), "args": None, "exc_info": None, "exc_text": None})
             hidden.msg = f"({type(error).__name__}: this message cannot be shown)"
             text = self._inner.format(hidden)

@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How many errors the report has; the log has them all.
+#: Errors kept in the report; the log has them all.
 ERRORS_KEPT = 10
-#: Most characters of the reason why an item could not be written.
+#: Characters of why an item could not be written.
 LONGEST_REASON = 500
 PROGRESS_SECONDS = 1.0
 #: Scrapy's own finish reason for an item limit, which other tools know.
@@ -283,7 +283,7 @@ class ProgressReport:
         self._write_report()
 
     def engine_stopped(self) -> None:
-        # once more, because only now the stats have what other extensions wrote when the spider closed
+        # again: only now do the stats hold what other extensions wrote when the spider closed
         self._write_report()
         self._spool.close()
 
@@ -293,7 +293,7 @@ class ProgressReport:
         return [name for name in self._filled if _is_filled(fields.get(name))]
 
     def _count_fields_before(self) -> None:
-        """Count the expected fields in the items that an earlier attempt has found."""
+        """Those of the items that an attempt before has found."""
         if self._filled:
             with os.fdopen(outbox.open_file(self._folder / outbox.ITEMS), "rb") as lines:
                 for line in lines:
@@ -347,7 +347,7 @@ class ProgressReport:
     def _items_not_written(self, error: OSError) -> None:
         self.failed("", failure_facts(f"the item could not be written: {error}", Reason.DISK_FULL))
         logger.error("Items could not be written: %s", error)
-        # all further items would be lost as well
+        # all else that it found would be lost as well
         self._items_lost = True
         self._close(outbox.ITEMS_LOST)
 
@@ -546,7 +546,7 @@ class Spool:
 
 
 class ItemSpool(Spool):
-    """A spool with a reserve of disk space, which it gives back once the disk is full."""
+    """Gives its reserve of disk space back once the disk is full."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -567,10 +567,10 @@ class ItemSpool(Spool):
 
 
 def encode(item: object) -> bytes:
-    """The item as compact JSON on one line. Raises `TypeError` if it is no item in Scrapy's sense, and what
-    `extras.dumps` and the item's own methods raise.
+    """Compact JSON on one line. Raises `TypeError` for what is no item in Scrapy's sense, and what `extras.dumps` and
+    the item's own methods raise.
     """
-    # a dict need not be copied: `_jsonable` converts other items inside it
+    # what is a dict needs no copy: `_jsonable` is asked for what else is in it
     return extras.dumps(item if type(item) is dict else ItemAdapter(item).asdict(), _jsonable)
 
 

@@ -1,4 +1,4 @@
-"""The record of a crawl's requests: one line for each, once its retries and redirects are over."""
+"""The record of a crawl's requests: one line for each, once nothing more is tried for it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from crawler.extraction.page_facts import PageFacts
 from crawler.spiders.site_spider import FilteredParams, SiteSpider
 
 Format = Literal["text", "markdown", "html"]
-#: Larger pages are not searched: trafilatura takes up to 0.1 ms for an element, and cannot be interrupted.
+#: Beyond either of these a page is left alone: trafilatura takes up to 0.1 ms an element, and cannot be interrupted.
 MAX_ELEMENTS = 20_000
 MAX_BYTES = 2_000_000
 _EXCERPT_LENGTH = 300
@@ -79,7 +79,7 @@ def _item(document: Any, response: HtmlResponse, words: int) -> dict[str, Any]:
 
 
 def _tags(document: Any) -> list[str]:
-    """The tags one by one: trafilatura gives lists of keywords as they are written in the page."""
+    """One by one: trafilatura hands out lists of keywords as they stand in the page."""
     written = [*(document.tags or []), *(document.categories or [])]
     tags = (tag.strip() for text in written for tag in text.split(","))
     return list(dict.fromkeys(tag for tag in tags if tag))

@@ -140,7 +140,7 @@ class JobsSpider(SiteSpider):
     params: JobsParams
     custom_settings = {  # noqa: RUF012 - so declared by Scrapy
         **SiteSpider.custom_settings,
-        # before robots.txt of another site is fetched
+        # before robots.txt of another site would be asked for
         "DOWNLOADER_MIDDLEWARES": {"crawler.spiders.jobs.StayOnSite": 50},
     }
 
@@ -170,7 +170,7 @@ class JobsSpider(SiteSpider):
         yield from self._go_on()
 
     def parse_posting(self, response: Response) -> Iterator[Any]:
-        """Read a posting's own page."""
+        """A posting's own page."""
         self._found.end_detour()
         posting: Posting | None = response.meta[_POSTING]
         if posting and self.is_readable(response):
@@ -286,7 +286,7 @@ class JobsSpider(SiteSpider):
         return posting
 
     def _tell(self, posting: Posting, number: int) -> Iterator[dict[str, Any]]:
-        """The posting's item, unless it was given before or is not wanted."""
+        """The item, unless it was delivered before or is not wanted."""
         identities = set(posting.identities())
         if not posting.title:
             self.count("jobs/without_title")

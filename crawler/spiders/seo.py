@@ -127,7 +127,7 @@ class SeoSpider(SiteSpider):
 
 
 def asked_urls(request: Request | None, url: str | None = None) -> list[str]:
-    """The page that was asked for, and all pages to which it was redirected."""
+    """The page that was asked for, and all to which it then led."""
     hops = request.meta.get("redirect_urls", []) if request else []
     last = url or (request.url if request else "")
     pages = map(page_url, [*hops, last])
@@ -204,7 +204,7 @@ class LinkLedger(KeptState):
             self.note("expect", url)
 
     def mention(self, url: str, mention: Mention) -> Breakage | None:
-        """Note a link to `url`. Returns why it is broken, if that is known already and was not reported."""
+        """Note a link to `url`; what is wrong with it if that is known already, and was not reported."""
         if mention in self._told:
             self._told.discard(mention)
             return None
@@ -224,7 +224,7 @@ class LinkLedger(KeptState):
             self.note("works", url)
 
     def breaks(self, url: str, breakage: Breakage) -> list[Mention]:
-        """Note that `url` is broken; return all its mentions so far."""
+        """Remember that `url` is broken; all the mentions so far."""
         mentions = self._awaited.pop(url, [])
         self._broken[url] = breakage
         self.note("broke", url, breakage, mentions)

@@ -87,7 +87,7 @@ class SiteSpider(Spider):
         # Scrapyd adds arguments of its own, `_job` among them
         own = {name: value for name, value in params.items() if not name.startswith("_")}
         self.params = self.Params.model_validate(own)
-        #: The sites on which the spider stays, as `site_of` names them.
+        #: The sites to which it keeps, as `site_of` names them.
         self.sites = KeptSet()
         self.frontier = Frontier(None if depth is None else int(depth))
         #: The state that is restored when a crawl is continued.
@@ -146,7 +146,7 @@ class SiteSpider(Spider):
         """Called if there was no response. The report has the reason; spiders can do more."""
 
     def follow(self, url: str, depth: int) -> Iterator[Request]:
-        """The request for a page that `admits` has accepted, unless it has to wait for its level."""
+        """The request for a page that `admits` let in, unless it has to wait for its level."""
         if self.frontier.by_level:
             self.frontier.hold(url, depth)
         elif self.frontier.ask(url):
@@ -164,7 +164,7 @@ class SiteSpider(Spider):
             raise DontCloseSpider
 
     def stay_on_site(self, request: Request) -> None:
-        """Drop a redirect that leaves the site or leads to a page that is fetched anyway."""
+        """Drop a redirect that leaves the site, or leads to a page that is fetched anyway."""
         hops = request.meta.get("redirect_urls")
         if not hops or request.callback != self.parse or request.meta.get("retry_times"):
             return
@@ -249,7 +249,7 @@ class Frontier(KeptState):
         yield from ((url, depth) for url, depth in level.items() if self.ask(url))
 
     def merge(self, url: str, target: str) -> None:
-        """Note that `url` leads to `target`, which is fetched anyway."""
+        """`url` leads to `target`, which is asked for anyway."""
         self._merged[url] = target
         self.note("merge", url, target)
 

@@ -159,7 +159,7 @@ class SitemapSpider(SiteSpider):
         return day >= since[: len(day)]
 
 
-# --- the file: XML, an index of sitemaps, or plain text; gzipped or not. See sitemaps.org/protocol.html.
+# --- the file: XML, an index of others, plain text; gzipped or not. See sitemaps.org/protocol.html.
 
 #: Bytes of a sitemap, unpacked: the protocol's own limit.
 MAX_BYTES = 50 << 20
@@ -186,7 +186,7 @@ class SitemapEntry(NamedTuple):
 
 
 def entries(body: bytes, max_bytes: int = MAX_BYTES) -> Iterator[SitemapEntry]:
-    """The entries one by one, so that a long sitemap is never in memory as a tree. Raises `NoSitemapError`."""
+    """One by one, so that a long one is not in memory as a tree. Raises `NoSitemapError`, at the first one."""
     data = _unpacked(body, max_bytes).removeprefix(b"\xef\xbb\xbf").lstrip()
     if data.startswith(b"<"):
         yield from _xml_entries(data)
