@@ -173,8 +173,8 @@ class SpiderLists(Service):
         self, egg: Path, project: str, version: str, *, fresh: bool = True, within: float | None = WAIT
     ) -> Listing:
         """Unpack an egg, which may not be stored yet, install what it depends on, and list its spiders. With `fresh`
-        the dependencies are installed anew. That can take `within` seconds. Raises `RunnerError` if it cannot be
-        found out, and `NodeUnfitError`.
+        newer dependencies are looked for. The installation can take `within` seconds. Raises `RunnerError` if the
+        spiders cannot be listed, and `NodeUnfitError`.
         """
         keep_free = self._settings.node_min_free_bytes
         args = [_UNPACKER, str(egg), str(self._eggs.unpacked), str(keep_free)]
