@@ -102,6 +102,8 @@ async def test_tabs_share_a_stream_and_each_hears_all_of_it(
         second = await opened(context, path, job.event_ids()[9])
         await until(lambda: second.evaluate("heard[0].greetings"), [[job.event_ids()[-1], "open"]])
         await follow(second, path)
+        # it hears what comes after its greeting
+        await until(lambda: second.evaluate("heard.map(({ greetings }) => greetings.length)"), [1, 1])
         job.write(lines(21, 40))
         await until(lambda: second.evaluate("heard.map(({ ids }) => ids)"), [job.event_ids()[20:]] * 2)
         assert "status" in await second.evaluate("heard[0].names")
