@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from datetime import datetime, timedelta
 from pathlib import Path
-from threading import Event, RLock
+from threading import Event, Lock, RLock
 from typing import Any
 
 import pytest
@@ -95,6 +95,7 @@ class Platform:
         self.database = database
         self.double = double
         self.ahead = timedelta()
+        self.comparing = Lock()
         self.woken: list[tuple[Any, ...]] = []
         self.redis: redis.Redis = connect(redis_url)
         self.jobs = JobStore(self.database, self.clock)
@@ -158,10 +159,13 @@ class Platform:
         self.dispatch.explain_hindered(Isolation("test", self.clock))
 
     def compare(self) -> None:
-        """What should run with what nodes report and with the holds, as the sweep's steps do."""
-        self.sweeper._seen_live._found = self.sweeper._seen_nodes._found = self.sweeper._seen_holds._found = None
-        for step in (self.sweeper.see_to_missing, self.sweeper.free_leaked, self.sweeper.forgive):
-            step(Isolation("test", self.clock))
+        """What should run with what nodes report and with the holds, as the sweep's steps do. As there, a step never
+        runs twice at the same time in one sweeper, which keeps what it has seen.
+        """
+        with self.comparing:
+            self.sweeper._seen_live._found = self.sweeper._seen_nodes._found = self.sweeper._seen_holds._found = None
+            for step in (self.sweeper.see_to_missing, self.sweeper.free_leaked, self.sweeper.forgive):
+                step(Isolation("test", self.clock))
 
     def clock(self) -> datetime:
         return utc_now() + self.ahead
