@@ -57,8 +57,10 @@ class Server:
 
     def counts(self) -> tuple[int, int]:
         """Connections that the server has accepted, and those of them without a request under way."""
-        idle = sum(map(len, list(BoundedProtocol.idle.values())))
-        return len(self._server.server_state.connections), idle
+        accepted = self._server.server_state.connections
+        # other servers of this process keep their idle connections in the same place
+        idle = [one for crowd in list(BoundedProtocol.idle.values()) for one in list(crowd) if one in accepted]
+        return len(accepted), len(idle)
 
     def stop(self) -> None:
         self._server.should_exit = True
