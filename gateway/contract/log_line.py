@@ -19,24 +19,27 @@ LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
 #: Level of lines before the first head: what Python prints before logging is set up is seldom good news.
 HEADLESS_LEVEL = "ERROR"
 
+_LEVEL = "|".join(LEVELS)
+# The name of a logger is a spider's name, which may have spaces and brackets: it ends where a level follows.
+_LOGGER = rf"[^\]\n]+(?:\](?! (?:{_LEVEL}): )[^\]\n]*)*"
 # The head of our format (`LOG_FORMAT` of the outbox) or of Scrapy's default, which has neither zone nor milliseconds
 # and is taken as UTC. Only ASCII digits and white space match, as in the expressions for bytes below: Unicode text
 # has more of both, and the two expressions must agree.
 _HEAD = re.compile(
     r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{3}))?(?:Z|[+-]\d\d:?\d\d)? "
-    r"\[([^\]\s]+)\] (DEBUG|INFO|WARNING|ERROR|CRITICAL): (.*)",
+    rf"\[({_LOGGER})\] ({_LEVEL}): (.*)",
     re.DOTALL | re.ASCII,
 )
 
 
 # The same in bytes, up to the message.
 _TIME = rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{3})?(?:Z|[+-]\d\d:?\d\d)? "
-_LOGGER, _LEVEL = rb"[^\]\s]+", b"|".join(name.encode() for name in LEVELS)
-_HEAD_BYTES = re.compile(rb"%b\[(%b)\] (%b): " % (_TIME, _LOGGER, _LEVEL))
+_LOGGER_BYTES, _LEVEL_BYTES = _LOGGER.encode(), _LEVEL.encode()
+_HEAD_BYTES = re.compile(rb"%b\[(%b)\] (%b): " % (_TIME, _LOGGER_BYTES, _LEVEL_BYTES))
 _HEADS = re.compile(rb"^" + _HEAD_BYTES.pattern, re.MULTILINE)
 #: A line without a head, from the newline before it on. The group is not repeated possessively, because Python before
 #: 3.11.5 has a bug there.
-_LINE_WITHOUT_HEAD = rb"\n(?!%b\[%b\] (?:%b): )[^\n]*+" % (_TIME, _LOGGER, _LEVEL)
+_LINE_WITHOUT_HEAD = rb"\n(?!%b\[%b\] (?:%b): )[^\n]*+" % (_TIME, _LOGGER_BYTES, _LEVEL_BYTES)
 _LINES_BEFORE_HEAD = re.compile(rb"(?:%b)*" % _LINE_WITHOUT_HEAD)
 _POSITION = re.compile(r"(\d{1,6})-(\d{1,15})", re.ASCII)
 
@@ -146,9 +149,9 @@ def lines_owned_by(logger: bytes | None, level: int, *, others: bool = False) ->
     after it.
     """
     levels = b"|".join(name.encode() for name, number in LEVELS.items() if number >= level)
-    owner = rb"\[%b\] (?:%b): " % (_LOGGER if logger is None else re.escape(logger), levels)
+    owner = rb"\[%b\] (?:%b): " % (_LOGGER_BYTES if logger is None else re.escape(logger), levels)
     if others:
-        owner = rb"(?!%b)\[%b\] (?:%b): " % (owner, _LOGGER, _LEVEL)
+        owner = rb"(?!%b)\[%b\] (?:%b): " % (owner, _LOGGER_BYTES, _LEVEL_BYTES)
     return re.compile(rb"\n%b%b[^\n]*+(?:%b)*" % (_TIME, owner, _LINE_WITHOUT_HEAD))
 
 

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import orjson
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.contract.log_line import MAX_LINE, LogEntry, split_entries
+from gateway.contract.log_line import LEVELS, MAX_LINE, LogEntry, lines_owned_by, split_entries, survey
 
 HEAD = b"2027-06-01T09:00:01.250Z [scrapy.core.engine] INFO: Spider opened\n"
 
@@ -28,6 +29,24 @@ def test_lines_of_a_traceback_belong_to_their_head_and_share_its_level() -> None
     assert [entry.level for entry in entries] == ["ERROR"] * 4 + ["INFO"]
     assert level == "INFO"
     assert orjson.loads(entries[1].to_json())["cont"] is True
+
+
+@pytest.mark.parametrize("spider", ["Big Shop", "shop [uk]", "shop] 2", "[shop]", "Läden"])
+def test_a_spider_may_have_any_name_and_its_errors_are_counted(spider: str) -> None:
+    failed = f"2027-06-01T09:00:02.000Z [{spider}] ERROR: no price [shop] INFO: at all\nValueError: no\n".encode()
+    log = HEAD + failed + HEAD
+    entries, _ = split_entries(log, 0)
+    assert [(one.logger, one.level, one.cont) for one in entries[1:3]] == [
+        (spider, "ERROR", False),
+        (None, "ERROR", True),
+    ]
+    assert entries[1].msg == "no price [shop] INFO: at all"
+    assert survey(log, "INFO", None).lines == {("scrapy.core.engine", "INFO"): 2, (spider, "ERROR"): 2}
+    # a search finds them by their level, and by their logger
+    for logger in (None, spider.encode()):
+        assert [len(found[0]) for found in lines_owned_by(logger, LEVELS["ERROR"]).finditer(b"\n" + log)] == [
+            len(failed)
+        ]
 
 
 def test_what_is_printed_before_logging_is_set_up_counts_as_an_error() -> None:
