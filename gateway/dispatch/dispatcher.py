@@ -16,7 +16,7 @@ import structlog
 from attrs import define, field
 from pymongo.errors import PyMongoError
 
-from gateway.clock import VERDICT_SECONDS, Clock, utc_now
+from gateway.clock import VERDICT_SECONDS, Clock, remaining, utc_now
 from gateway.contract.crawl import DEFAULT_PROJECT, SETTINGS_PROTOCOL, protocol_of
 from gateway.contract.outbox import AttemptId, StopReason
 from gateway.contract.reasons import Reason
@@ -24,7 +24,7 @@ from gateway.contract.records import NodeSpec
 from gateway.dispatch.fair_queue import FairQueue, NodeChoice, Selection, configured_projects, without_outdated
 from gateway.dispatch.loop import Loop, NodeStep, NodeTasks
 from gateway.dispatch.steps import BATCH, Isolation, Step, Steps
-from gateway.dispatch.why_jobs_wait import PASSING, why_blocked, why_waits
+from gateway.dispatch.why_jobs_wait import why_blocked, why_waits
 from gateway.errors import (
     DiscoveryBotError,
     NeverTakenError,
@@ -35,7 +35,7 @@ from gateway.errors import (
 )
 from gateway.jobs.backoff import backoff
 from gateway.jobs.completion import Completion
-from gateway.jobs.job import Assignment, Job, JobStatus, WaitingReason
+from gateway.jobs.job import Assignment, Job, JobStatus, Partition, WaitingReason
 from gateway.jobs.messages import EventPublisher, about, correlation_of, status_data
 from gateway.jobs.outcome import Outcome
 from gateway.jobs.queries import JobSweeps
@@ -77,10 +77,12 @@ log = structlog.get_logger()
 #: How many jobs are assigned at once.
 ASSIGNED = 64
 #: How many jobs one query reads: those whose node's answer is missing or whose backoff is over; running ones whose
-#: nodes are to be asked something; and waiting ones whose waiting reason is checked.
-OVERDUE, ASKED, EXPLAINED = 100, 1000, 200
-#: Seconds between two looks for waiting jobs; for overdue jobs, on a node or not; and at all waiting jobs and nodes.
-LOOK_SECONDS, OVERDUE_SECONDS, RECONCILE_SECONDS = 0.5, 1.0, 2.5
+#: nodes are to be asked something; and waiting ones whose new waiting reason is written at once.
+OVERDUE, ASKED, NOTED = 100, 1000, 500
+#: Of how many partitions one step checks why their jobs wait.
+EXPLAINED = 500
+#: Seconds between two looks for waiting jobs; for overdue jobs, on a node or not; at why jobs wait; and at all nodes.
+LOOK_SECONDS, OVERDUE_SECONDS, EXPLAIN_SECONDS, RECONCILE_SECONDS = 0.5, 1.0, 1.5, 2.5
 #: How many nodes are called at once. It is meant for all nodes, because one that answers questions can hang in posts.
 PLACES = 1024
 #: Seconds for which a step waits behind another call to its node. After that the step is given up, unsent.
@@ -147,7 +149,7 @@ class Dispatch:
     loop: Loop = field(init=False)
     tasks: NodeTasks = field(init=False)
     _steps: Steps = field(init=False)
-    #: The id of the job after which the next look at all waiting jobs continues.
+    #: The partition after which the next look at why jobs wait continues.
     _explained_to: str = field(init=False, default="")
 
     def __attrs_post_init__(self) -> None:
@@ -160,7 +162,7 @@ class Dispatch:
                 Step("running_jobs", self.see_to_running, OVERDUE_SECONDS),
                 Step("rested_nodes", self.see_to_nodes, RECONCILE_SECONDS),
                 Step("superseded_attempts", self.end_superseded, RECONCILE_SECONDS),
-                Step("hindered_jobs", self.explain_hindered, RECONCILE_SECONDS),
+                Step("waiting_jobs", self.explain_waiting, EXPLAIN_SECONDS),
             ),
             self._threads,
             self._clock,
@@ -294,14 +296,27 @@ class Dispatch:
 
     # --- why jobs wait
 
-    def explain_hindered(self, apart: Isolation) -> None:
-        """Jobs that still wait may now wait for another reason: record and publish that."""
-        if self._queue.is_empty():
+    def explain_waiting(self, apart: Isolation) -> None:
+        """Every job that waits has the reason for which it waits now; it may have had another one, or none yet.
+
+        The reason is that of its partition. So none depends on a look at the job itself, and however many jobs wait,
+        only those are read whose reason changes.
+        """
+        partitions = list(islice(self._queue.partitions(self._explained_to), EXPLAINED))
+        self._explained_to = str(partitions[-1]) if len(partitions) == EXPLAINED else ""
+        if not partitions:
             return
-        hindered = self._queue.hindered(PASSING, EXPLAINED, self._explained_to)
-        self._explained_to = hindered[-1].job_id if len(hindered) == EXPLAINED else ""
-        reasons = self._reasons(hindered)
-        apart.each(((job_id, {job_id: reason}) for job_id, reason in reasons.items()), self._note)
+        full, choice = self._fair.full(), self._choice()
+        of_nodes = {one.requirements: choice.reason(one.requirements) for one in partitions}
+        found = ((one, why_waits(one.user_id, of_nodes[one.requirements], full)) for one in partitions)
+        apart.each(((str(one), (one, reason)) for one, reason in found if reason), self._explain)
+
+    def _explain(self, waiting: tuple[Partition, WaitingReason]) -> None:
+        partition, reason = waiting
+        while found := self._queue.misinformed(partition, reason, NOTED):
+            self._note(dict.fromkeys(found, reason))
+            if len(found) < NOTED or remaining(VERDICT_SECONDS) <= 0:
+                return
 
     def _reasons(self, waiting: Sequence[Waiting], *, anew: bool = False) -> dict[str, WaitingReason]:
         """The new waiting reasons, by job id, of those jobs whose reason has changed."""

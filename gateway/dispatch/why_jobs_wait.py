@@ -12,8 +12,6 @@ from gateway.jobs.job import Requirements, WaitingReason
 from gateway.nodes.store import Node
 
 _SITE = "site:"
-#: Reasons that can change without a look at the job, such as free capacity; a backoff ends by itself.
-PASSING = tuple(one for one in WaitingReason if one not in {WaitingReason.SITE_BUSY, WaitingReason.PREVIOUS_RUN})
 
 
 def why_waits(user_id: str, of_nodes: WaitingReason | None, full: Collection[str]) -> WaitingReason | None:

@@ -244,13 +244,17 @@ class JobQueue:
             yield first.partition.requirements
             after = first.partition.requirements.end
 
-    def hindered(self, reasons: Sequence[WaitingReason], limit: int, after: str = "") -> list[Waiting]:
-        """Jobs that wait in a partition for one of these reasons, ordered by their ids, starting after `after`."""
-        found: list[Waiting] = []
-        for reason in reasons:
-            query: Document = {"waiting_reason": reason, "_id": {"$gt": after}, "lane": {"$gt": ""}}
-            found += self._waiting.many(self._jobs.find(query, _WAITS, sort=[("_id", ASCENDING)], limit=limit))
-        return sorted(found)[:limit]
+    def partitions(self, after: str = "") -> Iterator[Partition]:
+        """The partitions in which jobs wait, in the order of their names, starting after `after`."""
+        while (first := self._first(after)) is not None:
+            yield first.partition
+            after = str(first.partition)
+
+    def misinformed(self, partition: Partition, reason: WaitingReason, limit: int) -> list[str]:
+        """Jobs of the partition that have another reason to wait than this one, or none yet: their ids."""
+        others = [None, *(one for one in WaitingReason if one is not reason)]
+        query: Document = {"lane": str(partition), "waiting_reason": {"$in": others}}
+        return [one["_id"] for one in self._jobs.find(query, {"_id": 1}, limit=limit)]
 
     def waiting(self, job_ids: Sequence[str]) -> list[Waiting]:
         """Those of these jobs that wait for a slot."""

@@ -48,7 +48,8 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("scheduled_user", "status", "user_id", where={"status": "scheduled"}),
         # how many jobs of a user are paused
         _index("paused_user", "status", "user_id", where={"status": "paused"}),
-        _index("waiting_reason_id", "waiting_reason", "_id", where=_there("waiting_reason")),
+        # jobs of a partition that wait for another reason than the document says
+        _index("lane_reason", "lane", "waiting_reason", where=_there("lane")),
         _index("finished", "finished_at", sparse=True),
         _index("started", "started_at", sparse=True),
         # jobs on their way to a node

@@ -156,7 +156,7 @@ class Platform:
 
     def explain(self) -> None:
         """Why all that waits does so."""
-        self.dispatch.explain_hindered(Isolation("test", self.clock))
+        self.dispatch.explain_waiting(Isolation("test", self.clock))
 
     def compare(self) -> None:
         """What should run with what nodes report and with the holds, as the sweep's steps do. As there, a step never

@@ -355,19 +355,23 @@ def test_a_job_that_cannot_be_read_keeps_no_other_from_its_node(platform: Platfo
     assert platform.jobs.get(other.id).status is JobStatus.RUNNING
 
 
-def test_what_hinders_them_is_told_of_all_jobs_however_many_cannot_be_helped(
-    platform: Platform, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("before", [None, WaitingReason.NO_NODE, WaitingReason.BACKOFF], ids=str)
+def test_every_job_that_waits_says_why_whatever_it_said_before(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch, before: WaitingReason | None
 ) -> None:
-    monkeypatch.setattr("gateway.dispatch.dispatcher.EXPLAINED", 2)
+    """Jobs may have no reason yet: when a worker looked at them, their node was about to take them."""
+    monkeypatch.setattr("gateway.dispatch.dispatcher.NOTED", 2)
+    monkeypatch.setattr("gateway.dispatch.dispatcher.EXPLAINED", 1)
     platform.heartbeat(slots=1)
     spec = CrawlSpec(project="shop", spider="offers", start_urls=("http://shop.example/",))
-    lacking = submitted(platform, 3, spec=spec, waiting_reason=WaitingReason.NO_SUCH_PROJECT)
-    waiting = submitted(platform, 4, waiting_reason=WaitingReason.NO_NODE)
+    lacking = submitted(platform, 3, spec=spec, waiting_reason=before)
+    waiting = submitted(platform, 6, waiting_reason=before)
     assert platform.dispatch.fill() == 1
-    for _ in range(4):
+    # one run for each user's jobs with the same requirements, and one that finds no more
+    for _ in range(3):
         platform.explain()
-    told = [job for job in map(platform.jobs.get, (job.id for job in waiting)) if job.status is JobStatus.PENDING]
-    assert [job.waiting_reason for job in told] == [WaitingReason.CAPACITY] * 3
+    found = [job for job in map(platform.jobs.get, (job.id for job in waiting)) if job.status is JobStatus.PENDING]
+    assert [job.waiting_reason for job in found] == [WaitingReason.CAPACITY] * 5
     assert {platform.jobs.get(job.id).waiting_reason for job in lacking} == {WaitingReason.NO_SUCH_PROJECT}
 
 

@@ -18,7 +18,7 @@ from embedded.mongo.index import ID_INDEX, Index, IndexSpec
 from embedded.mongo.plan import QueryPlan, choose
 from gateway.clock import utc_now
 from gateway.jobs import queries
-from gateway.jobs.job import Job, JobStatus, WaitingReason
+from gateway.jobs.job import Job, JobStatus, Partition, Requirements, WaitingReason
 from gateway.jobs.queries import JobFilter, JobQueries, JobSweeps
 from gateway.jobs.queue import JobQueue
 from gateway.jobs.store import JobStore
@@ -238,3 +238,16 @@ def test_a_place_in_the_queue_is_counted_by_keys_and_reads_one_job_of_each_user(
     for counted in asked.counts:
         found = plan({"filter": counted})
         assert (found.index and found.index.spec.name, found.is_exact) == ("free_user_rank", True)
+
+
+def test_only_jobs_whose_reason_changes_are_read_of_those_that_wait(
+    database: Database[dict[str, Any]], asked: Asked
+) -> None:
+    partition = Partition(Requirements("default"), "many")
+    asked.finds.clear()
+    JobQueue(database).misinformed(partition, WaitingReason.CAPACITY, 9)
+    (found,) = map(plan, asked.finds)
+    assert found.index
+    assert (found.index.spec.name, [one.low != b"" for one in found.intervals].count(False)) == ("lane_reason", 0)
+    # one for each other reason
+    assert len(found.intervals) == len(WaitingReason)
