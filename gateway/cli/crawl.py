@@ -107,7 +107,13 @@ FORMATS = ("jsonl", "json", "csv")
     JOBS.parameter("job_id"),
     option("item_format", "jsonl, json or csv. Default: by the file's name.", "--format"),
     option("output", "Where to; `-` is stdout.", "--output", "-o", default=STDOUT, metavar="FILE"),
-    flag("escape_formulas", "In a CSV, put a ' before text that a spreadsheet would run."),
+    option(
+        "escape_formulas",
+        "In a CSV, put a ' before text that a spreadsheet would run.",
+        "--escape-formulas/--no-escape-formulas",
+        kind=bool,
+        default=True,
+    ),
     flag("as_json", "The same as --format json.", "--json"),
     URL,
 )
@@ -142,9 +148,9 @@ def check_writable(output: str) -> None:
     raise typer.BadParameter(f"{output!r}: {problem}", param_hint="--output")
 
 
-def save_items(api: Api, job_id: str, item_format: str, output: str, *, escape_formulas: bool = False) -> None:
+def save_items(api: Api, job_id: str, item_format: str, output: str, *, escape_formulas: bool = True) -> None:
     """All of them. A file is complete or not there; on a terminal control characters are made visible."""
-    query = {"format": item_format, "escape_formulas": "true" if escape_formulas else None}
+    query = {"format": item_format, "escape_formulas": None if escape_formulas else "false"}
     with api.download(f"/jobs/{job_id}/items", **query) as pieces, writing(output) as file:
         to_terminal = output == STDOUT and sys.stdout.isatty()
         for piece in _visible_lines(pieces, item_format) if to_terminal else pieces:

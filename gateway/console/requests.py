@@ -59,7 +59,7 @@ _SHOWN_WITH = {
     "reason": "failed",
     "failed": "",
 }
-_DOWNLOADS = {"jsonl": "JSON lines", "csv": "CSV"}
+_DOWNLOADS = {"JSON lines": {"format": "jsonl"}, "CSV": {"format": "csv", "bom": "true"}}
 
 
 class Choice(NamedTuple):
@@ -91,7 +91,7 @@ def requests_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
         nothing=_why_nothing(found, parts[RequestStore], is_filtered=bool(wanted)),
         is_live=found is not None and not found.settled,
         source=_address(job_id, given),
-        downloads={words: _address(job_id, {**given, "format": form}) for form, words in _DOWNLOADS.items()},
+        downloads={words: _address(job_id, {**given, **asked}) for words, asked in _DOWNLOADS.items()},
     )
 
 

@@ -118,7 +118,7 @@ def read_item(document: Document) -> Item:
 # --- items as JSON, JSON lines or CSV, encoded batch by batch so that any number of them passes through
 
 #: Text that spreadsheets take for a formula and would run. A plain number is not a formula.
-_FORMULA = re.compile(r"(?![+-]?\d+([.,]\d+)*$)[=+\-@\t\r\uff0b\uff0d\uff1d\uff20]")
+_FORMULA = re.compile(r"(?![+-]?(\d+([.,]\d+)*|[.,]\d+)([eE][+-]?\d+)?$)[=+\-@\t\r\uff0b\uff0d\uff1d\uff20]")
 
 
 class ItemFormat:
@@ -177,7 +177,8 @@ class CsvFormat(ItemFormat):
     later items cannot add columns to a header that was already sent.
 
     Nested values are JSON, `null` is empty, booleans are `true` and `false`. `escape_formulas`: text that begins like
-    a formula gets a `'` before it, which spreadsheets do not show.
+    a formula gets a `'` before it, which spreadsheets do not show. `bom`: by the mark at its beginning, spreadsheets
+    know that the text is UTF-8.
     """
 
     media_type = "text/csv; charset=utf-8"
@@ -185,8 +186,9 @@ class CsvFormat(ItemFormat):
     #: Enough to see which columns there are.
     first_batch = 100
 
-    def __init__(self, fields: Sequence[str] = (), *, escape_formulas: bool = False) -> None:
+    def __init__(self, fields: Sequence[str] = (), *, escape_formulas: bool = True, bom: bool = False) -> None:
         self._fields = fields
+        self._encoding = "utf-8-sig" if bom else "utf-8"
         self._shown = _escaped if escape_formulas else str
         self._columns = list(fields)
         self._is_begun = False
@@ -204,7 +206,9 @@ class CsvFormat(ItemFormat):
             self._is_begun = True
             writer.writerows([list(map(self._shown, self._columns))] if self._columns else [])
         writer.writerows([self._cell(row.get(column)) for column in self._columns] for row in rows)
-        return buffer.getvalue().encode("utf-8", "replace")
+        encoded = buffer.getvalue().encode(self._encoding, "replace")
+        self._encoding = "utf-8"
+        return encoded
 
     def end(self, following: str | None) -> bytes:  # noqa: ARG002 - a table has no end
         return b"" if self._is_begun else self.encode(())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated
+from urllib.parse import quote
 
 from attrs import define, field
 from fastapi import Query, Response
@@ -21,7 +23,7 @@ from gateway.web.dependencies import JobId, Parts, Router, ScheduleId
 from gateway.web.errors import Responses, problems
 from gateway.web.lasting import Download
 from gateway.web.schemas.schedule import LAST_RUN, ScheduleItemsQuery
-from gateway.web.schemas.types import ItemsQuery
+from gateway.web.schemas.types import ItemsQuery, RowsQuery
 from gateway.web.threads import Threads
 
 #: Bytes of output that a batch should have. The number of items in a batch follows from it.
@@ -114,6 +116,11 @@ def _item_at(job_id: str, cursor: str) -> str:
 
 
 router = Router()
+
+#: What some system does not take in a file's name, and what hides how a name ends.
+_UNFIT_FOR_A_FILE = re.compile(r"[^\w .-]")
+#: Most characters of a spider's name in a file's name.
+_NAME_LENGTH = 100
 
 #: The cursor of the next page, for the formats that have no place for one.
 NEXT_HEADER = "X-Next"
@@ -216,10 +223,16 @@ async def _items(parts: GatewayParts, identity: str, query: ItemsQuery, run: str
 
 def _encoder(query: ItemsQuery) -> ItemFormat:
     """Raises `InvalidRequestError`."""
-    if query.escape_formulas and query.format != "csv":
-        raise InvalidRequestError("escape_formulas", "is for format=csv: only a spreadsheet knows formulas")
-    chosen = FORMATS[query.format]
-    return CsvFormat(query.field_names, escape_formulas=True) if query.escape_formulas else chosen(query.field_names)
+    if query.format == "csv":
+        return csv_encoder(query, query.field_names)
+    for name in ("escape_formulas", "bom"):
+        if getattr(query, name):
+            raise InvalidRequestError(name, "is for format=csv: the other formats are not for spreadsheets")
+    return FORMATS[query.format](query.field_names)
+
+
+def csv_encoder(query: RowsQuery, columns: Sequence[str]) -> CsvFormat:
+    return CsvFormat(columns, escape_formulas=query.escape_formulas is not False, bom=bool(query.bom))
 
 
 def _require_same_run(job: Job | None, page_of: str, run: str | None) -> None:
@@ -231,12 +244,23 @@ def _require_same_run(job: Job | None, page_of: str, run: str | None) -> None:
 
 
 def _headers(job: Job | None, identity: str, encoder: ItemFormat) -> dict[str, str]:
-    headers = {"Content-Disposition": f'attachment; filename="{identity}.{encoder.extension}"'}
+    headers = {"Content-Disposition": attachment(job, identity, encoder.extension)}
     if job is not None and job.id != identity:
         headers[RUN_HEADER] = job.id
     if job is not None and job.items_removed_at is not None:
         headers[REMOVED_HEADER] = to_iso(job.items_removed_at)
     return headers
+
+
+def attachment(job: Job | None, identity: str, extension: str, kind: str = "") -> str:
+    """The header that names a download: `<spider>-<kind>-<day of its start>`, or its id while there is no run."""
+    parts = [identity, kind]
+    if job is not None:
+        spider = _UNFIT_FOR_A_FILE.sub("_", job.spec.spider)[:_NAME_LENGTH].strip(" ._") or job.id
+        parts = [spider, kind, f"{job.started_at or job.created_at:%Y-%m-%d}"]
+    name = "-".join(filter(None, parts)) + f".{extension}"
+    plain = name.encode("ascii", "replace").decode().replace("?", "_")
+    return f'attachment; filename="{plain}"' + ("" if plain == name else f"; filename*=UTF-8''{quote(name, safe='')}")
 
 
 def attempt_of(job: Job | None, wanted: str | None) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from attrs import define, field
 from fastapi import Query, Response
@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from gateway.access.keys import Scope
 from gateway.clock import to_iso
 from gateway.errors import InvalidRequestError
-from gateway.items.items import CsvFormat, Item, ItemFormat, JsonLinesFormat
+from gateway.items.items import Item, ItemFormat, JsonLinesFormat
 from gateway.jobs.job import Job
 from gateway.requests.store import (
     COLUMNS,
@@ -35,8 +35,8 @@ from gateway.web.container import GatewayParts
 from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.errors import Responses, problems
 from gateway.web.lasting import Download
-from gateway.web.routes.items import NEXT_HEADER, REMOVED_HEADER, SEARCHED_HEADER, attempt_of
-from gateway.web.schemas.types import QueryBoolean, QueryModel, Text, Timestamp
+from gateway.web.routes.items import NEXT_HEADER, REMOVED_HEADER, SEARCHED_HEADER, attachment, attempt_of, csv_encoder
+from gateway.web.schemas.types import QueryBoolean, RowsQuery, Text, Timestamp
 
 router = Router(tags=["jobs"])
 
@@ -51,8 +51,7 @@ _LEFT_OUT_HEADER = "X-Left-Out"
 _CURSOR = re.compile(r"(?:(-1|[0-9]{1,15})\.)?([0-9]{1,6})-([0-9]{1,15})")
 
 
-class RequestsQuery(QueryModel):
-    format: Literal["json", "jsonl", "csv"] = "json"
+class RequestsQuery(RowsQuery):
     failed: QueryBoolean | None = Field(
         default=None,
         description="Only those that failed (no answer, 429 or 5xx, after all retries), or not.",
@@ -77,10 +76,6 @@ class RequestsQuery(QueryModel):
     )
     after: Annotated[str, Field(max_length=48, pattern=f"^{_CURSOR.pattern}$")] | None = Field(
         default=None, description="The `next` (JSON) or `X-Next` (header) of the previous page."
-    )
-    escape_formulas: bool = Field(
-        default=False,
-        description="In a CSV, put a `'` before text that a spreadsheet would run (`=…`, `+…`, `-…`, `@…`).",
     )
 
     def filter(self) -> RequestFilter:
@@ -254,12 +249,12 @@ async def _download(parts: GatewayParts, job_id: str, query: RequestsQuery) -> R
 
 def _encoder(query: RequestsQuery) -> ItemFormat:
     if query.format == "csv":
-        return CsvFormat(COLUMNS, escape_formulas=query.escape_formulas)
+        return csv_encoder(query, COLUMNS)
     return JsonLinesFormat()
 
 
 def _headers(identity: str, job: Job | None, attempt: int | None, encoder: ItemFormat) -> dict[str, str]:
-    headers = {"Content-Disposition": f'attachment; filename="{identity}-requests.{encoder.extension}"'}
+    headers = {"Content-Disposition": attachment(job, identity, encoder.extension, "requests")}
     if left_out := left_out_of(job, attempt):
         headers[_LEFT_OUT_HEADER] = str(left_out)
     if job is not None and job.items_removed_at is not None:

@@ -197,8 +197,22 @@ class JobPointsQuery(JobCountQuery):
     limit: int = Field(default=1500, ge=1, le=5000, description="The most points.")
 
 
-class ItemsQuery(QueryModel):
+class RowsQuery(QueryModel):
+    """Of routes that also give their records as a table."""
+
     format: Literal["json", "jsonl", "csv"] = "json"
+    escape_formulas: QueryBoolean | None = Field(
+        default=None,
+        description="In a CSV, put a `'` before text that a spreadsheet would run (`=…`, `+…`, `-…`, `@…`), but not "
+        "before plain numbers. `false` gives the text as it was scraped.",
+    )
+    bom: QueryBoolean | None = Field(
+        default=None,
+        description="Begin a CSV with a byte order mark, by which Excel knows that it is UTF-8.",
+    )
+
+
+class ItemsQuery(RowsQuery):
     fields: Annotated[Text, Field(min_length=1, max_length=2000)] | None = Field(
         default=None,
         description="Only these fields, separated by commas; also the columns of a CSV, in this order. `seller.name` "
@@ -215,11 +229,6 @@ class ItemsQuery(QueryModel):
     )
     attempt: Annotated[str, Field(pattern="^(all|[1-9][0-9]{0,5})$")] | None = Field(
         default=None, description="`all`, or the number of an attempt; by default the attempt that counts."
-    )
-
-    escape_formulas: bool = Field(
-        default=False,
-        description="In a CSV, put a `'` before text that a spreadsheet would run (`=…`, `+…`, `-…`, `@…`).",
     )
 
     @property

@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import httpx
 import pytest
@@ -40,7 +41,8 @@ def numbers(text: str) -> list[int | None]:
 def test_all_items_of_the_attempt_that_counts_come_in_order_while_it_runs(gateway: httpx.Client, job: Job) -> None:
     response = gateway.get(f"/jobs/{job.id}/items")
     assert response.headers["content-type"] == "application/json"
-    assert response.headers["content-disposition"] == f'attachment; filename="{job.id}.json"'
+    day = f"{job.created_at:%Y-%m-%d}"
+    assert response.headers["content-disposition"] == f'attachment; filename="{job.spec.spider}-{day}.json"'
     document = response.json()
     assert [item["n"] for item in document["items"]][:COUNT] == [*range(COUNT)]
     assert len(document["items"]) == COUNT + 1
@@ -143,8 +145,26 @@ def test_of_a_job_whose_items_were_removed_it_is_told_when(gateway: httpx.Client
     assert answer.headers["X-Removed-At"] == gateway.get(f"/jobs/{job.id}").json()["items_removed_at"]
 
 
-def test_formulas_are_escaped_in_a_csv_and_nowhere_else(gateway: httpx.Client, job: Job) -> None:
-    assert gateway.get(f"/jobs/{job.id}/items?format=csv&escape_formulas=true").status_code == 200
-    refused = gateway.get(f"/jobs/{job.id}/items?escape_formulas=true")
-    assert refused.status_code == 422
-    assert refused.json()["error"]["detail"]["field"] == "escape_formulas"
+def test_a_csv_runs_no_formula_unless_its_reader_wants_the_text_as_it_is(
+    gateway: httpx.Client, database: Any
+) -> None:
+    job = make_job(
+        status=JobStatus.FINISHED,
+        attempt=1,
+        attempts={"1": Attempt(attempt=1, node="n1", dispatched_at=utc_now())},
+        spider="Läden: offers",
+        created_at=datetime(2027, 6, 1, tzinfo=UTC),
+    )
+    JobStore(database).insert(job)
+    ItemStore(database).insert([Item(job.id, 1, 10, {"name": "=1+1", "n": -5})])
+    address = f"/jobs/{job.id}/items?format=csv"
+    plain = gateway.get(address)
+    assert plain.content == b"name,n\r\n'=1+1,-5\r\n"
+    assert plain.headers["content-disposition"] == (
+        "attachment; filename=\"L_den_ offers-2027-06-01.csv\"; filename*=UTF-8''L%C3%A4den_%20offers-2027-06-01.csv"
+    )
+    assert gateway.get(f"{address}&bom=true").content == b"\xef\xbb\xbf" + plain.content
+    assert gateway.get(f"{address}&escape_formulas=false").content == b"name,n\r\n=1+1,-5\r\n"
+    for name in ("escape_formulas", "bom"):
+        refused = gateway.get(f"/jobs/{job.id}/items?{name}=true")
+        assert (refused.status_code, refused.json()["error"]["detail"]["field"]) == (422, name)

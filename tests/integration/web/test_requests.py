@@ -180,7 +180,7 @@ def test_as_json_lines_and_csv(gateway: httpx.Client, job: Job, requests: Reques
     assert len(everything) == COUNT + 1
     urls = [row["url"] for answer in (page, more) for row in csv.DictReader(io.StringIO(answer.text))]
     assert urls == [f"http://site/{100 * number + 7}" for number in range(6)]
-    assert 'filename="' in page.headers["content-disposition"]
+    assert f'filename="{job.spec.spider}-requests-' in page.headers["content-disposition"]
 
 
 def test_what_a_spider_may_have_written_is_shown_as_it_is_or_not_at_all(
@@ -199,7 +199,7 @@ def test_what_a_spider_may_have_written_is_shown_as_it_is_or_not_at_all(
         assert found.keys() == {HOSTILE, formula["url"]}
         assert {found[HOSTILE][name] for name in ("status", "ms", "at", "parent")} == {None}
         assert found[HOSTILE]["failed"] is False
-    escaped = gateway.get(f"/jobs/{job.id}/requests", params={"format": "csv", "escape_formulas": "true"})
+    escaped = gateway.get(f"/jobs/{job.id}/requests", params={"format": "csv"})
     assert "\n'=cmd" in escaped.text.replace('"', "")
 
 

@@ -12,10 +12,13 @@ import { dropdown } from "./dropdown.js";
 export function downloads(formats, address, asShown) {
   const panel = h("div", { class: "panel" });
   const menu = dropdown("download", "Download", panel);
+  // a CSV from a page is for a spreadsheet, which takes it for another encoding without the mark
+  /** @type {(format: string, query: Query) => string} */
+  const file = (format, query) => address({ ...query, format, ...(format === "csv" && { bom: "true" }) });
   /** @type {(words: string, query: Query) => HTMLElement[]} */
   const links = (words, query) => [
     h("p", { class: "muted small" }, words),
-    ...formats.map((format) => h("a", { href: address({ ...query, format }), download: true }, format.toUpperCase())),
+    ...formats.map((format) => h("a", { href: file(format, query), download: true }, format.toUpperCase())),
   ];
   menu.addEventListener("toggle", () => panel.replaceChildren(...links("All", {}), ...links("As shown", asShown())));
   return menu;

@@ -434,7 +434,9 @@ def _on_a_terminal(*arguments: str) -> str:
     return seen.decode().replace("\r\n", "\n")
 
 
-def test_formulas_are_escaped_on_request(gateway: StandIn, run: Run) -> None:
+def test_formulas_are_escaped_unless_somebody_wants_the_text_as_it_is(gateway: StandIn, run: Run) -> None:
     gateway.says(f"GET /jobs/{JOB}/items", Answer(200, b"t\r\n", content_type="text/csv"))
-    run("items", JOB, "--format", "csv", "--escape-formulas")
-    assert gateway.asked(f"/jobs/{JOB}/items")[0].query == "format=csv&escape_formulas=true"
+    for flags in ([], ["--escape-formulas"], ["--no-escape-formulas"]):
+        run("items", JOB, "--format", "csv", *flags)
+    asked = [one.query for one in gateway.asked(f"/jobs/{JOB}/items")]
+    assert asked == ["format=csv", "format=csv", "format=csv&escape_formulas=false"]

@@ -73,9 +73,9 @@ def test_a_csv_of_named_fields_has_exactly_these_columns() -> None:
     assert CsvFormat(["n"]).end(None) == b"n\r\n"
 
 
-def test_what_a_spreadsheet_would_run_is_escaped_on_request() -> None:
+def test_what_a_spreadsheet_would_run_is_escaped_and_numbers_stay_numbers() -> None:
     row = {"=h": "=cmd|' /C calc'!A0", "b": "+1-1", "c": "-2+3", "d": "@SUM(1)", "e": "\t=1", "f": "＝1", "g": ["=1"]}
-    numbers = {"n": -5, "m": "-5", "o": "+3,141.5", "p": "a=b", "q": ""}
+    numbers = {"n": -5, "m": "-5", "o": "+3,141.5", "p": "-.5e-3", "q": "a=b", "r": ""}
     for escape, mark in ((True, "'"), (False, "")):
         encoder, batch = CsvFormat(escape_formulas=escape), [item(1, {**row, **numbers})]
         encoder.begin(lambda _, batch=batch: batch)
@@ -83,4 +83,12 @@ def test_what_a_spreadsheet_would_run_is_escaped_on_request() -> None:
         head, cells = csv.reader(io.StringIO(text))
         assert head[:2] == [f"{mark}=h", "b"]
         assert cells[:6] == [mark + value for value in list(row.values())[:6]]
-        assert cells[6:] == ['["=1"]', "-5", "-5", "+3,141.5", "a=b", ""]
+        assert cells[6:] == ['["=1"]', "-5", "-5", "+3,141.5", "-.5e-3", "a=b", ""]
+    assert CsvFormat(["h"]).encode([item(1, {"h": "=1"})]) == b"h\r\n'=1\r\n"
+
+
+def test_a_csv_for_a_spreadsheet_begins_with_the_mark_that_says_utf_8() -> None:
+    encoder = CsvFormat(["n"], bom=True)
+    first, second = encoder.encode([item(1, {"n": "é"})]), encoder.encode([item(2, {"n": 2})])
+    assert (first.decode("utf-8-sig"), first[:3], second) == ("n\r\né\r\n", b"\xef\xbb\xbf", b"2\r\n")
+    assert CsvFormat(["n"], bom=True).end(None) == b"\xef\xbb\xbfn\r\n"
