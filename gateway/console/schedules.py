@@ -19,8 +19,9 @@ from gateway.console.pages import Pages, page
 from gateway.console.parameters import parameter_form
 from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.errors import InvalidRequestError
-from gateway.jobs.job import NUMBERS, Job
+from gateway.jobs.job import NUMBERS, Job, Trigger
 from gateway.jobs.queries import JobFilter, JobQueries
+from gateway.schedules.calendar import MAX_OCCURRENCES
 from gateway.schedules.next_run import parse_time_zone
 from gateway.schedules.schedule import LedgerKind
 from gateway.web.authorisation import Called, needs
@@ -138,8 +139,8 @@ class Single(NamedTuple):
 class WeekRow(NamedTuple):
     schedule: CalendarSchedule
     days: list[Day]
-    #: There are more occurrences than are known here.
-    is_cut: bool
+    #: How many runs are shown here at most, before and after now, if there are more.
+    cut_at: int | None
 
 
 @router.page("/console/schedules/week")
@@ -161,7 +162,7 @@ def week(query: Annotated[WeekQuery, Query()], request: Request, parts: Parts, c
         request,
         "schedules/week.html",
         single=_single(found, zone, dates),
-        rows=[row for row in rows if row.is_cut or any(day.runs or day.counts for day in row.days)],
+        rows=[row for row in rows if row.cut_at or any(day.runs or day.counts for day in row.days)],
         dates=dates,
         changes=[None if query.zone == OWN else _change(day, zone) for day in dates],
         today=today,
@@ -188,7 +189,11 @@ def _row(schedule: CalendarSchedule, zone: tzinfo | None, dates: Sequence[date])
     for due, run in sorted([*past, *coming], key=lambda one: one[0]):
         if (day := due.astimezone(zone).date()) in by_day:
             by_day[day].append(run)
-    return WeekRow(schedule, [_day(by_day[day]) for day in dates], schedule.past_cut or schedule.coming_cut)
+    # the days of which only some runs are known
+    first = schedule.past[-1].due.astimezone(zone).date() if schedule.past_cut else None
+    last = schedule.coming[-1].due.astimezone(zone).date() if schedule.coming_cut else None
+    days = [_day(by_day[day], is_first=day == first, is_last=day == last) for day in dates]
+    return WeekRow(schedule, days, MAX_OCCURRENCES if first or last else None)
 
 
 def _single(found: SchedulesCalendar, zone: tzinfo, dates: Sequence[date]) -> Single | None:
@@ -204,11 +209,16 @@ def _single(found: SchedulesCalendar, zone: tzinfo, dates: Sequence[date]) -> Si
     return Single(days, str(zone), found.crawls_cut) if any(by_day.values()) or found.crawls_cut else None
 
 
-def _day(runs: list[WeekRun]) -> Day:
+def _day(runs: list[WeekRun], *, is_first: bool, is_last: bool) -> Day:
+    """`is_first`, `is_last`: the day may have more past runs, or more coming ones."""
     if len(runs) <= _SHOWN:
         return Day(runs, [])
     kinds = Counter((run.status, run.word.partition(" ")[0] if run.status == "late" else run.word) for run in runs)
-    return Day([], [(status, word, number) for (status, word), number in kinds.items()])
+    counts = []
+    for (status, word), number in kinds.items():
+        is_cut = is_last if status == "scheduled" else is_first
+        counts.append((status, f"or more {word}" if is_cut else word, number))
+    return Day([], counts)
 
 
 def _past(run: PastRun, zone: tzinfo) -> WeekRun:
@@ -222,6 +232,9 @@ def _past(run: PastRun, zone: tzinfo) -> WeekRun:
     else:
         status = run.status.value if run.status else "fired"
         word = "ran" if status in {"finished", "fired"} else status
+    if run.trigger is Trigger.MANUAL:
+        reason = f"started manually{reason and '; '}{reason}"
+        word = "manual" if word == "ran" else f"{word}, manual"
     return WeekRun(_clock(run.due, zone), status, word, run.job_id, reason, "")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 
 import orjson
@@ -55,7 +56,15 @@ async def sites(
     asked = SitesQuery(**query.model_dump(exclude={"user_id"}))
     found = await list_sites(asked, parts)
     still = {one.name: await _still(one.name, parts, caller) for one in found.sites if not one.enabled}
-    return page(request, "sites/list.html", found=found, asked=query, fared=await _fared(parts, caller), still=still)
+    last = {one.name: await _last_run(one, parts, caller) for one in found.sites}
+    fared = await _fared(parts, caller)
+    return page(request, "sites/list.html", found=found, asked=query, fared=fared, still=still, last=last)
+
+
+async def _last_run(site: SiteView, parts: GatewayParts, caller: Called) -> datetime | None:
+    """When the newest run of the site began, whoever asked for it; its schedule knows of its own ones alone."""
+    newest = (await list_jobs(JobsQuery(site=site.name, limit=1), parts, caller)).jobs
+    return newest[0].started_at or newest[0].created_at if newest else site.last_run_at
 
 
 async def _still(name: str, parts: GatewayParts, caller: Called) -> int:

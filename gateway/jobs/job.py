@@ -136,7 +136,7 @@ class Occurrence(BaseModel, extra="forbid", frozen=True):
 
 
 class Trigger(StrEnum):
-    """Who asked for a run of a site."""
+    """Who asked for a run: a person, or a schedule at its time."""
 
     MANUAL = "manual"
     SCHEDULED = "scheduled"

@@ -110,13 +110,16 @@ class ScheduleEdits:
         now; `TooManyError`.
         """
         for _ in range(_MAX_ROUNDS):
-            job = job_by_hand(*self._may_run(schedule_id), self._clock())
+            schedule, order = self._may_run(schedule_id)
+            job = job_by_hand(schedule, order, self._clock())
             with self._admission.room_by_hand(job.user_id) if self._admission else nullcontext():
                 if self._occurrences.insert([job]):
                     raise errors.ConflictError("a run that another caller has just started has not ended")
             self._promotion.settle([job])
             with suppress(errors.JobNotFoundError):
-                return self._jobs.get(job.id)
+                started = self._jobs.get(job.id)
+                self._schedules.note_run(schedule, job.id, job.created_at)
+                return started
             # the schedule has changed, and the run was removed because of that
         raise errors.ConflictError("the schedule is being changed over and over; ask again")
 

@@ -106,15 +106,16 @@ class Promotion:
         return settled
 
     def note(self, jobs: Sequence[Job]) -> None:
-        """Record in targets and ledger that workers got these runs. After a crash a later tick repeats it."""
+        """Record in targets and ledger that workers got these runs. After a crash a later tick repeats it, but for
+        runs that were asked for by hand: of such a run only its entry in the ledger is then missing.
+        """
         targets = [job.target.target_id for job in jobs if job.target]
         if self._targets and targets:
             self._targets.scheduled(targets, self._clock())
-        unnoted = [job for job in jobs if not is_by_hand(job)]
-        entries = [self._entry(job.id, job.schedule_id, job.slot, Decision.RUN) for job in unnoted if job.slot]
+        entries = [self._entry(job.id, job.schedule_id, job.slot, Decision.RUN) for job in jobs if job.slot]
         if entries:
             self._ledger.record(entries)
-        if unnoted:
+        if unnoted := [job for job in jobs if not is_by_hand(job)]:
             self._occurrences.note([job.id for job in unnoted])
 
     def _round(self, held: Sequence[HeldJob], settled: Settled) -> list[HeldJob]:

@@ -137,7 +137,7 @@ def occurrence_job(
 
 def job_by_hand(schedule: Schedule, order: RunOrder, now: datetime) -> Job:
     """The job of a run that a client asks for now. It is held as if it had an occurrence, so that an earlier change
-    of the schedule also applies to it. It belongs to no occurrence, and the ledger does not contain it. If runs must
+    of the schedule also applies to it. It belongs to no occurrence, but the ledger contains it. If runs must
     not overlap, there is one such job at a time, even if several clients ask at once.
     """
     at = now if schedule.next_at != now else now - timedelta(milliseconds=1)

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from gateway.contract.reasons import Reason
-from gateway.jobs.job import CrawlOrder, StoredReason
+from gateway.jobs.job import CrawlOrder, StoredReason, Trigger, occurrence_id
 
 #: Occurrences at most this many seconds late are fired one by one. Later ones are missed; `catch_up` applies.
 GRACE_SECONDS = 5.0
@@ -89,7 +89,7 @@ class Schedule(BaseModel, extra="forbid", populate_by_name=True):
     next_run: datetime | None = None
     #: How many occurrences ran.
     runs: int = 0
-    #: When the last occurrence that ran was fired, and its job.
+    #: When the last run was fired or asked for by hand, and its job.
     last_run_at: datetime | None = None
     last_job_id: str | None = None
     #: Identity of the request. `live_key` is unique, and absent once the schedule has ended.
@@ -116,7 +116,7 @@ class LedgerKind(StrEnum):
 
 
 class LedgerEntry(BaseModel, extra="forbid", populate_by_name=True):
-    """What happened to one occurrence; `_id` in MongoDB is the id of the occurrence's job."""
+    """What happened to one occurrence, or a run that was asked for by hand; `_id` in MongoDB is the id of its job."""
 
     #: The id of the occurrence's job. The job exists only if the occurrence was fired.
     job_id: str = Field(alias="_id")
@@ -130,3 +130,9 @@ class LedgerEntry(BaseModel, extra="forbid", populate_by_name=True):
     missed: int = 0
     reason: str | None = None
     rev: int
+
+    @property
+    def trigger(self) -> Trigger:
+        # the id of a run that somebody asked for is not that of an occurrence
+        is_occurrence = self.job_id == occurrence_id(self.schedule_id, self.at)
+        return Trigger.SCHEDULED if is_occurrence else Trigger.MANUAL

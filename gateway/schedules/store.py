@@ -173,6 +173,15 @@ class ScheduleStore:
         ]
         return self._schedules.bulk_write(operations, ordered=False).matched_count == len(advances)
 
+    @state_change("schedules.note_run")
+    def note_run(self, schedule: Schedule, job_id: str, at: datetime) -> None:
+        """Note a run that was asked for by hand, unless another run was noted since the schedule was read. It is not
+        counted, because `max_runs` is about occurrences.
+        """
+        query = {"_id": schedule.id, "last_job_id": schedule.last_job_id}
+        noted = {"$set": {"last_job_id": job_id, "last_run_at": at}}
+        Repeating(self._schedules).update_one(query, noted)
+
     @state_change("schedules.uncount")
     def uncount(self, schedule_id: str, job_id: str) -> None:
         """Take back the count of an occurrence whose job was made void after the schedule had counted it."""

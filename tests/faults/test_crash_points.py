@@ -147,6 +147,7 @@ ELSEWHERE = {
     "schedules.clear": "needs a schedule: services/test_scheduling_kills.py",
     "schedules.release": "needs a schedule: services/test_scheduling_kills.py",
     "schedules.note": "needs a schedule: services/test_scheduling_kills.py",
+    "schedules.note_run": "needs a schedule: services/test_scheduling_kills.py",
     "schedules.promote_scheduled": "needs a schedule: services/test_scheduling_kills.py",
     "schedule_ledger.record": "needs a schedule: services/test_scheduling_kills.py",
     "schedule_ledger.delete": "needs a schedule: services/test_scheduling_kills.py",

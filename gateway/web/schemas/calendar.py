@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 
 from gateway.errors import InvalidRequestError
-from gateway.jobs.job import JobStatus, ListedJob
+from gateway.jobs.job import JobStatus, ListedJob, Trigger
 from gateway.schedules.calendar import MAX_DAYS, MAX_OCCURRENCES, CalendarPage, Past, Row
 from gateway.schedules.schedule import GRACE_SECONDS, LedgerKind, ScheduleState
 from gateway.schedules.store import ScheduleFilter
@@ -37,6 +37,7 @@ _EXAMPLE: JsonDict = {
             "past": [
                 {
                     "kind": "fired",
+                    "trigger": "scheduled",
                     "due": _RAN,
                     "job_id": "8a7b6c5d4e3f4a1b8c9d0e1f2a3b4c5d",
                     "status": "finished",
@@ -96,9 +97,10 @@ class CalendarQuery(QueryModel):
 
 
 class PastRun(BaseModel):
-    """What became of an occurrence."""
+    """What became of an occurrence, or a run that somebody asked for."""
 
     kind: LedgerKind
+    trigger: Trigger = Field(description="`manual`: somebody asked for the run, beside the occurrences.")
     due: Timestamp
     job_id: str | None = Field(description="The run's job; null if there was no run.")
     status: JobStatus | None = Field(description="The job's; null if there was no run, or if it was deleted.")
@@ -116,6 +118,7 @@ class PastRun(BaseModel):
         fired = entry.kind is LedgerKind.FIRED
         return cls(
             **fields,
+            trigger=entry.trigger,
             job_id=entry.job_id if fired else None,
             status=past.status,
             late=fired and entry.late_by_seconds > GRACE_SECONDS,

@@ -11,7 +11,7 @@ from pydantic.config import JsonDict
 
 from gateway.contract.crawl import CrawlSpec, Expect
 from gateway.contract.records import Progress
-from gateway.jobs.job import ASKED_FIELDS, CrawlOrder, Job, JobStatus
+from gateway.jobs.job import ASKED_FIELDS, CrawlOrder, Job, JobStatus, Trigger
 from gateway.schedules.next_run import OccurrenceTime, parse_time_zone
 from gateway.schedules.schedule import CatchUp, LedgerEntry, LedgerKind, Overlap, Schedule, ScheduleState
 from gateway.schedules.store import ScheduleFilter
@@ -62,6 +62,7 @@ _PREVIEW: JsonDict = {
 }
 _ENTRY: JsonDict = {
     "kind": "fired",
+    "trigger": "scheduled",
     "job_id": _RUN,
     "status": "finished",
     "at": _TIME,
@@ -115,7 +116,7 @@ class ScheduleSummary(BaseModel, json_schema_extra={"examples": [_SUMMARY]}):
     max_runs: int | None
     next_run: Timestamp | None = Field(description="The next run, with jitter; null unless the schedule is active.")
     runs: int = Field(description="How many of its occurrences ran.")
-    last_run_at: Timestamp | None
+    last_run_at: Timestamp | None = Field(description="When the last run began, also one that somebody asked for.")
     last_job_id: str | None
     rev: int = Field(description="The revision: it grows by 1 with each change of the schedule.")
     spider: str | None = Field(
@@ -180,9 +181,10 @@ class SchedulePreview(BaseModel, json_schema_extra={"examples": [_PREVIEW]}):
 
 
 class LedgerEntryView(BaseModel, json_schema_extra={"examples": [_ENTRY]}):
-    """The decision on one occurrence."""
+    """The decision on one occurrence, or a run that somebody asked for."""
 
     kind: LedgerKind
+    trigger: Trigger = Field(description="`manual`: somebody asked for the run, beside the occurrences.")
     job_id: str | None = Field(description="The run's job; null if there was no run.")
     status: JobStatus | None = Field(description="The job's; null if there was no run, or if it was deleted.")
     at: Timestamp
@@ -198,7 +200,8 @@ class LedgerEntryView(BaseModel, json_schema_extra={"examples": [_ENTRY]}):
     @classmethod
     def of(cls, entry: LedgerEntry, status: JobStatus | None) -> LedgerEntryView:
         fields = entry.model_dump(exclude={"schedule_id", "job_id"})
-        return cls(**fields, job_id=entry.job_id if entry.kind is LedgerKind.FIRED else None, status=status)
+        job_id = entry.job_id if entry.kind is LedgerKind.FIRED else None
+        return cls(**fields, job_id=job_id, status=status, trigger=entry.trigger)
 
 
 class ScheduleHistory(BaseModel):

@@ -12,7 +12,7 @@ from pymongo import MongoClient
 
 from gateway.contract.crawl import CrawlSpec
 from gateway.jobs.admission import Admission, Quotas, WaitingStore
-from gateway.jobs.job import CrawlOrder, Job, new_job_id, occurrence_id
+from gateway.jobs.job import CrawlOrder, Job, Trigger, new_job_id, occurrence_id
 from gateway.jobs.store import JobStore
 from gateway.schedules.edits import ScheduleEdits
 from gateway.schedules.firing import Promotion, Scheduling
@@ -131,9 +131,15 @@ class Clockwork:
         self.database["jobs"].update_one({"_id": job.id}, {"$set": {"status": "finished", "finished_at": self.now}})
 
     def book(self, schedule: Schedule) -> list[tuple[LedgerKind, datetime, int]]:
-        """The ledger, oldest first: what, which occurrence, how many more."""
+        """What the ledger has of occurrences, oldest first: what, which occurrence, how many more."""
         entries, _ = self.ledger.page(schedule.id, 1000)
-        return [(entry.kind, entry.at, entry.missed) for entry in reversed(entries)]
+        scheduled = [entry for entry in reversed(entries) if entry.trigger is Trigger.SCHEDULED]
+        return [(entry.kind, entry.at, entry.missed) for entry in scheduled]
+
+    def by_hand(self, schedule: Schedule) -> list[str]:
+        """The runs by hand that the ledger has, oldest first."""
+        entries, _ = self.ledger.page(schedule.id, 1000)
+        return [entry.job_id for entry in reversed(entries) if entry.trigger is Trigger.MANUAL]
 
 
 def crawl(number: int = 1, **fields: Any) -> CrawlOrder:

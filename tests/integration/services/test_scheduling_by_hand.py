@@ -15,7 +15,7 @@ from gateway.jobs.job import Job, JobStatus, Trigger
 from gateway.jobs.outcome import Outcome
 from gateway.schedules.occurrences import EarlierRun
 from gateway.schedules.orders import RunOrder, job_by_hand
-from gateway.schedules.schedule import LedgerKind, Overlap, Schedule
+from gateway.schedules.schedule import LedgerKind, Overlap, Schedule, ScheduleState
 
 HALF_HOUR = timedelta(minutes=30)
 FIRED = LedgerKind.FIRED
@@ -55,6 +55,24 @@ def test_a_run_beside_the_occurrences_changes_none_of_them(works: Clockwork) -> 
     assert (after.next_at, after.rev, after.runs) == (START + HOUR, 1, 0)
 
 
+def test_a_run_by_hand_is_in_the_history_of_its_schedule_and_is_its_last_run(works: Clockwork) -> None:
+    schedule = works.schedule(starts_at=START + HOUR, overlap=Overlap.ALLOW, max_runs=1)
+    job = works.edits.run_now(schedule.id)
+    after = works.schedules.get(schedule.id)
+    assert (works.by_hand(schedule), after.last_job_id, after.last_run_at) == ([job.id], job.id, works.now)
+    works.at(HOUR)
+    (fired,) = works.beat.tick().fired
+    ended = works.schedules.get(schedule.id)
+    assert (ended.runs, ended.last_job_id, ended.state) == (1, fired, ScheduleState.ENDED)
+
+
+def test_a_run_by_hand_does_not_take_the_place_of_one_that_was_noted_meanwhile(works: Clockwork) -> None:
+    before = works.schedule(overlap=Overlap.ALLOW)
+    (fired,) = works.beat.tick().fired
+    works.schedules.note_run(before, "f" * 32, works.now)
+    assert works.schedules.get(before.id).last_job_id == fired
+
+
 def test_a_run_that_is_asked_for_at_the_very_time_of_an_occurrence_is_not_that_occurrence(works: Clockwork) -> None:
     schedule = works.schedule(overlap=Overlap.ALLOW)
     job = works.edits.run_now(schedule.id)
@@ -79,7 +97,7 @@ def test_a_run_that_was_asked_for_of_a_gateway_that_died_comes_all_the_same(work
     works.occurrences.insert([job])
     works.at(timedelta(seconds=2))
     assert works.new_beat().tick().fired == [job.id]
-    assert works.book(schedule) == []
+    assert (works.book(schedule), works.by_hand(schedule)) == ([], [job.id])
 
 
 def test_it_does_not_overlap_what_must_not_be_overlapped(works: Clockwork) -> None:

@@ -20,6 +20,7 @@ POINTS = (
         "schedules.void",
     ),
     *("schedules.uncount", "schedules.remove_occurrence", "schedules.clear", "schedules.release", "schedules.note"),
+    "schedules.note_run",
     *("schedules.promote_scheduled", "schedule_ledger.record", "schedule_ledger.delete", "static_entries.claim"),
 )
 

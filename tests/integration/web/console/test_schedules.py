@@ -36,6 +36,17 @@ def test_a_week_begins_today_and_shows_schedules_without_a_name(gateway: httpx.C
     assert "every day at 09:00" in page
 
 
+def test_a_week_has_runs_by_hand_and_says_where_it_is_cut(gateway: httpx.Client, make: Make, user: str) -> None:
+    daily = make(interval="0 9 * * *", timezone="UTC", jitter=0)
+    make(interval="* * * * *", timezone="UTC", jitter=0)
+    run = gateway.post(f"/schedules/{daily['schedule_id']}/run").json()["job_id"]
+    page = read(gateway, "/console/schedules/week", zone="UTC", user_id=user)
+    assert f"/console/jobs/{run}" in page
+    assert "<span>pending, manual</span>" in page
+    assert "or more to come" in page
+    assert "shows at most 200 past and 200 coming runs" in page
+
+
 def test_a_schedule_says_how_far_its_runs_are_moved(gateway: httpx.Client, make: Make) -> None:
     for interval, jitter, words in (("every 1h", None, "up to 10 %"), ("every 2h", 0.25, "up to 25 %")):
         made = make(interval=interval, timezone=None, jitter=jitter)
