@@ -29,7 +29,7 @@ document.addEventListener("deployed", async ({ target: form, detail }) => {
 });
 
 /** @param {string} log */
-const last = (log) => log.trimEnd().split("\n").pop() || "waits for its turn";
+const last = (log) => log.trimEnd().split("\n").pop() || "queued";
 
 /**
  * Nodes that are still at it; none if nobody knows, as after a node's restart.
