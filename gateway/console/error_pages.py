@@ -15,11 +15,11 @@ from gateway.console.pages import page, sign_in_address
 #: Header fields of the refusal that do not hold for the page in its place.
 _REPLACED = frozenset({b"content-type", b"content-length", b"content-security-policy"})
 _TODO = {
-    HTTPStatus.FORBIDDEN: "Ask somebody who has a key for it, or sign in with another key.",
-    HTTPStatus.NOT_FOUND: "It may have been deleted, or the link is not complete. The lists show what is there.",
-    HTTPStatus.UNPROCESSABLE_ENTITY: "Correct the address, or begin again at the overview.",
-    HTTPStatus.TOO_MANY_REQUESTS: "Wait a moment, then load the page again.",
-    HTTPStatus.SERVICE_UNAVAILABLE: "Load the page again in a few seconds. If it stays so, see what the checks say.",
+    HTTPStatus.FORBIDDEN: "Ask an admin for access, or sign in with another key.",
+    HTTPStatus.NOT_FOUND: "It may have been deleted, or the link is incomplete.",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "Check the address, or start from the overview.",
+    HTTPStatus.TOO_MANY_REQUESTS: "Wait a moment, then reload the page.",
+    HTTPStatus.SERVICE_UNAVAILABLE: "Reload the page in a few seconds. If this persists, see the health checks.",
 }
 
 

@@ -14,10 +14,10 @@ router = Pages()
 
 #: What each scope is for, as the form says it.
 _SCOPES = {
-    Scope.READ: "see crawls, items and logs",
-    Scope.CRAWL: "also start and end crawls",
-    Scope.ADMIN: "everything, for every user",
-    Scope.METRICS: "figures only, for Prometheus",
+    Scope.READ: "view jobs, items and logs",
+    Scope.CRAWL: "read, and start and cancel crawls",
+    Scope.ADMIN: "full access, for all users",
+    Scope.METRICS: "Prometheus metrics only",
 }
 
 

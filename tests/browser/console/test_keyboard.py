@@ -38,7 +38,7 @@ async def test_the_palette_finds_jobs_spiders_sites_pages_and_actions(tab: Tab, 
     await expect(page.get_by_role("option").first).to_contain_text("Dead letters")
     await expect(page.get_by_role("option")).to_have_count(2)
     await page.keyboard.press("ArrowDown")
-    await expect(page.get_by_role("option", selected=True)).to_contain_text("all jobs for")
+    await expect(page.get_by_role("option", selected=True)).to_contain_text("All jobs matching")
     await page.keyboard.press("ArrowDown")
     await expect(page.get_by_role("option", selected=True)).to_contain_text("Dead letters")
     await page.keyboard.press("Escape")
@@ -92,7 +92,7 @@ async def test_keys_lead_everywhere_but_not_while_somebody_types(tab: Tab, axe: 
     await page.goto("/")
     # who needs the keys for something else switches them off
     await page.keyboard.press("?")
-    await page.get_by_label("Single keys do this").press("Space")
+    await page.get_by_label("Use single-key shortcuts").press("Space")
     await page.keyboard.press("Escape")
     await expect(page.locator("dialog")).to_have_count(0)
     await page.keyboard.press("n")
@@ -109,8 +109,8 @@ async def test_the_list_of_keys_says_once_what_a_key_does_here(tab: Tab, console
     await tab.page.keyboard.press("?")
     listed = tab.page.get_by_role("dialog", name="Shortcuts").locator("dl > div")
     told = [" ".join(text.split()) for text in await listed.all_inner_texts()]
-    assert {"/ Search in the log", "Ctrl F Search in the log", "Ctrl K Search, or go to a page"} <= set(told)
-    assert [one for one in told if one.startswith("/ ")] == ["/ Search in the log"]
+    assert {"/ Search the log", "Ctrl F Search the log", "Ctrl K Search or jump to a page"} <= set(told)
+    assert [one for one in told if one.startswith("/ ")] == ["/ Search the log"]
 
 
 async def test_a_phone_searches_from_the_menu(open_tab: OpenTab, console: Console) -> None:

@@ -21,14 +21,14 @@ async def test_a_key_is_made_by_keyboard_shown_once_and_revoked(open_tab: OpenTa
         await axe(tab)
         await tab.page.get_by_label("User", exact=True).fill("not a user")
         await tab.page.get_by_label("Note").fill("<b>laptop</b>")
-        await tab.page.get_by_role("button", name="Make a key").press("Enter")
+        await tab.page.get_by_role("button", name="Create key").press("Enter")
         await expect(tab.page.get_by_label("User", exact=True)).to_be_focused()
         tab.expect_complaint("422")
         await tab.page.get_by_label("User", exact=True).fill("anne")
         await tab.page.keyboard.press("Enter")
         shown = tab.page.locator("#key-text")
         await expect(shown).to_contain_text("db_")
-        await expect(tab.page.get_by_role("heading", name="The new key")).to_be_focused()
+        await expect(tab.page.get_by_role("heading", name="New key")).to_be_focused()
         key = await shown.inner_text()
         assert who(locked, key).json()["user_id"] == "anne"
         row = tab.page.get_by_role("row", name="anne")
@@ -53,5 +53,5 @@ async def test_without_keys_the_page_says_what_the_first_one_changes(
 ) -> None:
     async with open_tab(console.url) as tab:
         await tab.page.goto("/console/keys")
-        await expect(tab.page.get_by_text("From the first key on every call takes one")).to_be_visible()
+        await expect(tab.page.get_by_text("Once the first key exists")).to_be_visible()
         await axe(tab)

@@ -19,7 +19,7 @@ async def test_a_node_is_drained_by_keyboard_and_gets_work_again(
 ) -> None:
     async with open_tab(console.url) as tab:
         await tab.page.goto("/console/nodes")
-        await expect(tab.page.get_by_text("No node has registered.")).to_be_visible()
+        await expect(tab.page.get_by_text("No nodes registered")).to_be_visible()
         console.node("n1", load=Load(0.31, 0.95))
         console.node("odd " + HOSTILE.replace("/", "").replace("\x07", "")[:60])
         await tab.page.reload()
@@ -34,7 +34,7 @@ async def test_a_node_is_drained_by_keyboard_and_gets_work_again(
         await expect(row.get_by_text("it waits for a sign of life")).to_be_visible()
         console.node("n1")
         await tab.page.reload()
-        await expect(row.get_by_text("Nothing runs there any more")).to_be_visible()
+        await expect(row.get_by_text("Safe to stop.")).to_be_visible()
         await axe(tab)
         await row.get_by_role("button", name="Resume n1").press("Enter")
         await expect(row.get_by_role("button", name="Drain n1")).to_be_visible()
@@ -72,10 +72,10 @@ async def test_who_did_what_is_filtered_and_has_pages(open_tab: OpenTab, locked:
         await tab.page.get_by_role("link", name="Older").click()
         await expect(tab.page.get_by_role("row")).to_have_count(11)
         await expect(tab.page.get_by_label("User")).to_have_value("anne")
-        await tab.page.get_by_label("Within").select_option("hour")
+        await tab.page.get_by_label("Time range").select_option("hour")
         await tab.page.get_by_label("Route").fill("/nowhere")
         await tab.page.get_by_role("button", name="Filter").press("Enter")
-        await expect(tab.page.get_by_text("No call fits.")).to_be_visible()
+        await expect(tab.page.get_by_text("No matching entries")).to_be_visible()
         # nobody but an admin
         await tab.page.goto("/console/audit?user_id=anne")
         tab.expect_complaint("403")

@@ -68,8 +68,8 @@ async def test_one_signs_in_with_a_key_comes_back_and_signs_out(open_tab: OpenTa
         await tab.page.keyboard.press("Enter")
         await tab.page.wait_for_url("**/?user_id=bert")
         # an admin looks as a user, and stops
-        await expect(tab.page.get_by_text("You see what bert sees")).to_be_visible()
-        await tab.page.get_by_role("link", name="Stop").click()
+        await expect(tab.page.get_by_text("Viewing as bert")).to_be_visible()
+        await tab.page.get_by_role("link", name="Exit").click()
         await expect(tab.page.get_by_text("Signed in as anne")).to_be_visible()
         await tab.page.get_by_role("button", name="Sign out").press("Enter")
         await tab.page.wait_for_url("**/console/sign-in")

@@ -11,8 +11,8 @@ document.addEventListener("key-made", ({ detail }) => {
 byId("copy-key").addEventListener("click", async () => {
   try {
     await navigator.clipboard.writeText(byId("key-text").textContent ?? "");
-    toast("Copied.");
+    toast("Copied");
   } catch {
-    toast("The browser does not let this page copy: mark the key, and copy it.", "bad");
+    toast("The browser blocked copying. Select the key and copy it.", "bad");
   }
 });

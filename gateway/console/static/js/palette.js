@@ -48,7 +48,7 @@ function offered() {
     choice(group, (one.textContent ?? "").trim(), () => one.click(), one.dataset.key);
   const places = allWithin(document, "#menu a").slice(1);
   const buttons = allWithin(document, BUTTONS).filter((one) => !one.matches(":disabled"));
-  return [...buttons.map((one) => click("Do", one)), ...places.map((one) => click("Go to", one))];
+  return [...buttons.map((one) => click("Action", one)), ...places.map((one) => click("Go to", one))];
 }
 
 /** @type {(group: string, words: string, act: () => void, more?: string) => Choice} */
@@ -69,7 +69,7 @@ async function found(text, signal) {
   ]);
   const ofSpiders = spiders.map((one) =>
     choice(
-      "Crawl with",
+      "New crawl",
       one.name,
       goTo(link("/console/crawl", { project: one.project, spider: one.name })),
       one.project,
@@ -79,7 +79,7 @@ async function found(text, signal) {
     choice("Site", one.site_name, goTo(link(`/console/sites/${encodeURIComponent(one.site_name)}`))),
   );
   const ofSites = sites.map((one) =>
-    choice("Runs of the site", one.site_name, goTo(link("/console/jobs", { site: one.site_name }))),
+    choice("Site runs", one.site_name, goTo(link("/console/jobs", { site: one.site_name }))),
   );
   return [
     ...offered().filter(matches),
@@ -122,7 +122,7 @@ async function jobsWith(text, signal) {
     ),
   );
   if (!jobs.length && JOB_ID.test(text)) jobs.push(choice("Job", text, goTo(link(`/console/jobs/${text}`))));
-  const all = choice("Search", `all jobs for “${shown(text, 60)}”`, goTo(link("/console/jobs", { q: text })));
+  const all = choice("Search", `All jobs matching “${shown(text, 60)}”`, goTo(link("/console/jobs", { q: text })));
   return [...jobs, all];
 }
 
@@ -143,7 +143,7 @@ class Palette {
   #asking = new AbortController();
   /** @type {number | undefined} */
   #timer;
-  #list = h("ul", { role: "listbox", id: "palette-list", "aria-label": "Found" });
+  #list = h("ul", { role: "listbox", id: "palette-list", "aria-label": "Results" });
   #said = h("p", { class: "visually-hidden", role: "status" });
   #input = h("input", {
     type: "text",
@@ -161,7 +161,7 @@ class Palette {
   });
   #dialog = h(
     "dialog",
-    { class: "palette", "aria-label": "Search, or go to", onclose: () => this.#end() },
+    { class: "palette", "aria-label": "Search or jump to", onclose: () => this.#end() },
     h("div", { class: "palette-field" }, icon("search"), this.#input),
     this.#list,
     this.#said,
@@ -189,7 +189,7 @@ class Palette {
     this.#of = text;
     this.#at = 0;
     this.#list.replaceChildren(...choices.map((one, place) => row(one, place, () => this.#run(place))));
-    this.#said.textContent = choices.length === 1 ? "1 found" : `${choices.length} found`;
+    this.#said.textContent = choices.length === 1 ? "1 result" : `${choices.length} results`;
     this.#mark();
   }
 
