@@ -34,21 +34,21 @@ _ICONS = {
 def no_log(job: Job) -> str:
     """What the page says if the job's log has no lines: why that is so."""
     if job.logs_removed_at is not None:
-        return "The log was removed: it is kept for a time only (LOG_RETENTION_DAYS)."
+        return "The log was deleted by retention (LOG_RETENTION_DAYS)."
     if not job.attempts:
         return _not_begun(job)
     if not job.is_final or job.settled is False:
-        return "Nothing is logged yet."
+        return "No log yet."
     # if the end of an attempt's log is not known, the attempt might have written one
     if all(attempt.log_end == 0 for attempt in job.attempts.values()):
-        return "It has written no log."
-    return "No log was kept."
+        return "The crawl wrote no log."
+    return "No log was stored."
 
 
 def _not_begun(job: Job) -> str:
     if job.status is JobStatus.PENDING:
-        return f"Nothing is logged yet: it waits {WAITS_FOR[job.waiting_reason]}."
-    return "Nothing was logged: it never began." if job.is_final else "Nothing is logged yet: it has not begun."
+        return f"No log yet: the job is {WAITS_FOR[job.waiting_reason]}."
+    return "No log: the job never started." if job.is_final else "No log yet: the job has not started."
 
 
 class StoryEntry(NamedTuple):
@@ -85,27 +85,27 @@ def _entry(job: Job, moment: Moment, now: datetime) -> StoryEntry:
     icon = _ICONS.get(moment.kind) or str(moment.status or JobStatus.ERROR)
     lasts = moment.kind in {MomentKind.WAITING, MomentKind.PAUSED, MomentKind.STARTED}
     seconds = ((moment.until or now) - moment.at).total_seconds() if lasts else None
-    by = moment.by if moment.by != job.user_id or moment.kind is MomentKind.SUBMITTED else None
+    by = moment.by if moment.by != job.user_id or (moment.kind is MomentKind.SUBMITTED and not job.slot) else None
     return StoryEntry(moment.at, icon, _words(job, moment), seconds, by, moment.message, moment.status)
 
 
 def _words(job: Job, moment: Moment) -> str:
-    number = f"Attempt {moment.attempt}" if len(job.attempts) > 1 or job.max_retries else "The crawl"
+    number = f"Attempt {moment.attempt}" if len(job.attempts) > 1 or job.max_retries else "Crawl"
     simple = {
         MomentKind.SCHEDULED: "Scheduled for later",
-        MomentKind.DISPATCHED: f"Given to node {moment.node}",
+        MomentKind.DISPATCHED: f"Sent to node {moment.node}",
         MomentKind.STARTED: f"{number} on node {moment.node}",
         MomentKind.ATTEMPT_ENDED: f"{number} ended",
-        MomentKind.PAUSE_REQUESTED: "Pause asked for",
-        MomentKind.PAUSED: "Paused" if moment.until else "Is paused",
+        MomentKind.PAUSE_REQUESTED: "Pause requested",
+        MomentKind.PAUSED: "Paused",
         MomentKind.RESUMED: "Resumed",
-        MomentKind.CANCEL_REQUESTED: "Cancellation asked for",
+        MomentKind.CANCEL_REQUESTED: "Cancel requested",
         MomentKind.ENDED: f"Ended: {moment.status}",
     }
     if moment.kind is MomentKind.WAITING:
-        return f"{'Waited' if moment.until else 'Waits'} {WAITS_FOR[moment.reason]}"
+        return WAITS_FOR[moment.reason].capitalize()
     if moment.kind is MomentKind.SUBMITTED:
-        return "Begun by its schedule" if job.slot else "Submitted"
+        return f"Started by schedule (owner: {job.user_id})" if job.slot else "Submitted"
     return simple[moment.kind]
 
 
@@ -127,10 +127,10 @@ def parameters(spec: CrawlSpec) -> list[tuple[str, str]]:
 
 def _given(spec: CrawlSpec) -> Iterator[tuple[str, Any]]:
     yield "Parameters", spec.params
-    yield "Fetching", spec.fetch.model_dump(mode="json", exclude_defaults=True) if spec.fetch else None
-    yield "Settings", spec.settings
-    yield "Variables", sorted(spec.env)
-    yield "Expected", spec.expect.model_dump(mode="json", exclude_defaults=True) if spec.expect else None
+    yield "Fetch options", spec.fetch.model_dump(mode="json", exclude_defaults=True) if spec.fetch else None
+    yield "Scrapy settings", spec.settings
+    yield "Environment variables", sorted(spec.env)
+    yield "Expectations", spec.expect.model_dump(mode="json", exclude_defaults=True) if spec.expect else None
 
 
 def pretty(value: Any) -> str:

@@ -28,7 +28,7 @@ router = Pages()
 #: Time spans that end now, which a view can show: a saved view with a span stays up to date.
 LAST = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
 #: Why a job waits, in a few words.
-WAITING = {reason: f"waits {WAITS_FOR[reason]}" for reason in WaitingReason}
+WAITING = {reason: WAITS_FOR[reason] for reason in WaitingReason}
 #: Fields of a filter, each with the words that show it, in the order in which they are shown.
 _SAID = {
     "q": "text",
@@ -38,12 +38,12 @@ _SAID = {
     "site": "site",
     "tag": "tag",
     "schedule_id": "schedule",
-    "waiting_reason": "waits for",
-    "since": "created from",
+    "waiting_reason": "waiting reason",
+    "since": "created after",
     "until": "created before",
-    "started_since": "started from",
+    "started_since": "started after",
     "started_until": "started before",
-    "finished_since": "ended from",
+    "finished_since": "ended after",
     "finished_until": "ended before",
 }
 #: Views that the page offers. Their names mean the same as on the overview: a partial run counts as not failed.
@@ -51,9 +51,9 @@ _VIEWS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("All", {"sort": "newest"}),
     ("Running", {"status": ["running"]}),
     ("Waiting", {"status": ["pending"]}),
-    ("Not ended", {"status": sorted(LIVE_STATUSES)}),
+    ("Active", {"status": sorted(LIVE_STATUSES)}),
     ("Failed", {"status": ["error"]}),
-    ("Failed in 24 h", {"status": ["error"], "last": "24h"}),
+    ("Failed (24 h)", {"status": ["error"], "last": "24h"}),
 )
 
 

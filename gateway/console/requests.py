@@ -34,13 +34,13 @@ _CHOICES: tuple[tuple[str, dict[str, str]], ...] = (
     ("Redirected", {"redirected": "true"}),
     ("4xx", {"status": "4xx"}),
     ("5xx", {"status": "5xx"}),
-    ("From the cache", {"cached": "true"}),
+    ("Cached", {"cached": "true"}),
 )
 _COLUMNS: tuple[dict[str, Any], ...] = (
     {"name": "url", "label": "URL", "kind": "link"},
     {"name": "redirected_to", "label": "Redirected to", "kind": "link"},
     {"name": "status", "label": "Status", "kind": "code"},
-    {"name": "ms", "label": "Time", "kind": "ms", "sorts": ["-ms"]},
+    {"name": "ms", "label": "Duration", "kind": "ms", "sorts": ["-ms"]},
     {"name": "bytes", "label": "Size", "kind": "bytes", "sorts": ["-bytes"]},
     {"name": "parent", "label": "Found on", "kind": "link"},
     {"name": "reason", "label": "Failure", "kind": "text"},
@@ -48,7 +48,7 @@ _COLUMNS: tuple[dict[str, Any], ...] = (
     {"name": "cached", "label": "Cached", "kind": "yes"},
     {"name": "failed", "label": "Failed", "kind": "yes"},
     {"name": "attempt", "label": "Attempt", "kind": "some"},
-    {"name": "at", "label": "When", "kind": "time", "sorts": ["at"]},
+    {"name": "at", "label": "Time", "kind": "time", "sorts": ["at"]},
 )
 #: Columns that are shown at first only with one of the filters.
 _SHOWN_WITH = {
@@ -133,12 +133,12 @@ def _attempts(job: Job | None, current: str | None, kept: dict[str, str]) -> lis
 
 def _why_nothing(job: Job | None, requests: RequestStore, *, is_filtered: bool) -> str:
     if is_filtered and job is not None and requests.has_any(job.id):
-        return "No request is like that"
+        return "No matching requests"
     if job is None or job.status not in FINAL_STATUSES:
         runs = job is not None and job.status is JobStatus.RUNNING
-        return "No requests yet: each is here when its page has been dealt with" if runs else "No requests yet"
+        return "No requests yet. Each appears once its response has been processed." if runs else "No requests yet"
     asked = job.progress.requested_pages if job.progress else 0
-    made = f"It requested {count(asked)} {'page' if asked == 1 else 'pages'}. " if asked else ""
+    made = f"{count(asked)} {'page' if asked == 1 else 'pages'} requested. " if asked else ""
     if job.items_removed_at is not None:
-        return f"{made}The record was removed: it is kept as long as the items (ITEM_RETENTION_DAYS)"
-    return f"{made}No record of that is stored" if made else "This crawl has recorded no request"
+        return f"{made}The record was deleted by retention (ITEM_RETENTION_DAYS)"
+    return f"{made}No requests were recorded" if made else "No requests recorded"

@@ -98,29 +98,27 @@ def why_nothing(job: Job | None, what: Literal["items", "files"]) -> Nothing:
         return _nothing_yet(job, what)
     found = job.progress.items_count if job.progress and what == "items" else 0
     if job.items_removed_at is not None:
-        removed = f"The {what} were removed: they are kept for a time only"
-        words = f"{_found(found)}; none is kept any more" if found else removed
+        removed = f"The {what} were deleted by retention"
+        words = f"{_found(found)}, since deleted by retention" if found else removed
         return Nothing(f"{words} (ITEM_RETENTION_DAYS).")
     if what == "files":
-        return Nothing("This crawl has written no files.", "Files of Scrapy's pipelines and feeds would be here.")
+        return Nothing("No files", "Files that Scrapy's pipelines and feeds write appear here.")
     if found:
-        return Nothing(f"{_found(found)}; none is stored.", job.message, "Read its log", "log")
+        return Nothing(f"{_found(found)}, none stored", job.message, "View log", "log")
     failed = job.status is JobStatus.ERROR or (job.progress and job.progress.errors_count)
-    more = "Its pages may have none, or the spider looks for something that the pages do not have (any more)."
+    more = "The pages may have none, or the spider's selectors no longer match them."
     if failed:
-        return Nothing(
-            "This crawl has found no items.", job.message, "Find the first error in its log", "log", "ERROR"
-        )
-    return Nothing("This crawl has found no items.", job.message or more, "Read its log", "log")
+        return Nothing("No items found", job.message, "Go to the first error in the log", "log", "ERROR")
+    return Nothing("No items found", job.message or more, "View log", "log")
 
 
 def _found(items: int) -> str:
-    return f"It found {count(items)} {'item' if items == 1 else 'items'}"
+    return f"{count(items)} {'item' if items == 1 else 'items'} found"
 
 
 def _nothing_yet(job: Job | None, what: str) -> Nothing:
     if job is None or job.status is not JobStatus.RUNNING:
-        return Nothing(f"No {what} yet.", "The crawl waits for its turn." if job else None)
+        return Nothing(f"No {what} yet", "The crawl has not started." if job else None)
     if what == "files":
-        return Nothing("No files yet.", "They are here once the crawl has ended.")
-    return Nothing("No items yet.", "They appear here as they are scraped.", "Watch its log", "log")
+        return Nothing("No files yet", "Files appear once the crawl has ended.")
+    return Nothing("No items yet", "Items appear here as they are scraped.", "View live log", "log")

@@ -203,7 +203,7 @@ def _single(found: SchedulesCalendar, zone: tzinfo, dates: Sequence[date]) -> Si
             urls = ", ".join(crawl.start_urls)
             by_day[day].append(WeekRun(_clock(crawl.due, zone), "scheduled", crawl.spider, crawl.job_id, urls, ""))
     days = [
-        Day(runs, []) if len(runs) <= _SHOWN else Day([], [("scheduled", "to come", len(runs))])
+        Day(runs, []) if len(runs) <= _SHOWN else Day([], [("scheduled", "upcoming", len(runs))])
         for runs in by_day.values()
     ]
     return Single(days, str(zone), found.crawls_cut) if any(by_day.values()) or found.crawls_cut else None
@@ -228,7 +228,7 @@ def _past(run: PastRun, zone: tzinfo) -> WeekRun:
         reason = f"{reason}; and {run.missed} more" if run.missed else reason
     elif run.late:
         status, word = "late", f"late {duration(run.late_by_seconds)}"
-        reason = f"made up for {run.missed} more" if run.missed else reason
+        reason = f"covers {run.missed} more" if run.missed else reason
     else:
         status = run.status.value if run.status else "fired"
         word = "ran" if status in {"finished", "fired"} else status
@@ -241,7 +241,7 @@ def _past(run: PastRun, zone: tzinfo) -> WeekRun:
 def _coming(run: ComingRun, zone: tzinfo) -> WeekRun:
     moved = run.clocks_moved_minutes
     clocks = f"{'+' if moved > 0 else '-'}{duration(abs(moved) * 60)}" if moved else ""
-    return WeekRun(_clock(run.due, zone), "scheduled", "to come", None, "", clocks)
+    return WeekRun(_clock(run.due, zone), "scheduled", "upcoming", None, "", clocks)
 
 
 def _clock(moment: datetime, zone: tzinfo) -> str:

@@ -255,18 +255,18 @@ class CrawlSpec(BaseModel, frozen=True, extra="forbid"):
         ),
     ] = None
     params: Annotated[dict[str, Any], _FIRST] = Field(default_factory=dict)
-    max_pages: Annotated[int | None, _FIRST, Number("Pages at most", "Stop after this many pages.")] = None
+    max_pages: Annotated[int | None, _FIRST, Number("Max pages", "Stop after this many pages.")] = None
     max_items: Annotated[
         int | None,
         _FIRST,
-        Number("Items at most", "Stop after this many items.", about="The crawl ends after this many items."),
+        Number("Max items", "Stop after this many items.", about="The crawl ends after this many items."),
     ] = None
     #: Seconds a single attempt may take.
     timeout: Annotated[
         int,
         _FIRST,
         Number(
-            "Seconds at most",
+            "Timeout (s)",
             "Stop after this many seconds.",
             most=7 * 24 * 3600,
             about="The most seconds that one attempt may take, up to `JOB_MAX_TIMEOUT`; `JOB_TIMEOUT` by default"

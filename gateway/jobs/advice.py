@@ -47,129 +47,132 @@ class Advice(NamedTuple):
     reference: str
 
 
-_LOG = Remedy("Read the log from its first error on", Place.LOG)
-_FAILED_REQUESTS = Remedy("Look at the requests that failed", Place.REQUESTS)
-_AGAIN = Remedy("Run it again", Place.AGAIN)
-_NODES = Remedy("See how the nodes are", Place.NODES)
+_LOG = Remedy("Go to the first error in the log", Place.LOG)
+_FAILED_REQUESTS = Remedy("Review the failed requests", Place.REQUESTS)
+_AGAIN = Remedy("Edit and rerun", Place.AGAIN)
+_NODES = Remedy("Check the nodes", Place.NODES)
 _FAILED = "docs/troubleshooting.md#my-crawl-failed"
 _WAITS = "docs/troubleshooting.md#my-crawl-waits"
 
 #: The advice for a job that has ended, by its reason.
 _ENDED: dict[Reason, Advice] = {
     Reason.ADDRESS_FORBIDDEN: Advice(
-        "It was to fetch an address that is not public, and crawls may reach public ones only.",
+        "The address is not public, and crawls can reach public addresses only.",
         (
-            Remedy("If the site is yours, start the platform with its network in CRAWL_ALLOW_NETWORKS"),
-            Remedy("Otherwise mend the start URL", Place.AGAIN),
+            Remedy("If the site is yours, add its network to CRAWL_ALLOW_NETWORKS and restart the platform"),
+            Remedy("Otherwise fix the start URL", Place.AGAIN),
         ),
         "docs/reference/egress.md",
     ),
     Reason.ROBOTS_FORBIDDEN: Advice(
-        "The site's robots.txt asks not to be crawled there.",
+        "The site's robots.txt disallows crawling this URL.",
         (
-            Remedy("If you may all the same, run it again with obey_robots off", Place.AGAIN),
+            Remedy("If you have permission, rerun with obey_robots off", Place.AGAIN),
             Remedy("Otherwise choose a start URL that robots.txt allows"),
         ),
         "docs/reference/politeness.md",
     ),
     Reason.VARIABLE_MISSING: Advice(
-        "Its code reads an environment variable that nobody has set.",
+        "The code reads an environment variable that is not set.",
         (Remedy("Set the variable for the project", Place.PROJECT), _AGAIN),
         "docs/reference/environment.md",
     ),
     Reason.NOT_IMPORTABLE: Advice(
         "The spider's code cannot be imported on the node.",
         (
-            Remedy("Mend the code, or add the missing library to the project's requirements, and deploy it again"),
-            Remedy("See the project's versions and what was installed", Place.PROJECT),
+            Remedy("Fix the code, or add the missing library to the project's requirements, and redeploy"),
+            Remedy("Check the project's versions and installed packages", Place.PROJECT),
         ),
         "docs/reference/dependencies.md",
     ),
     Reason.SPIDER_MISSING: Advice(
-        "This version of the project has no spider of that name.",
-        (Remedy("See which spiders its versions have", Place.PROJECT), Remedy("Choose another one", Place.AGAIN)),
+        "This version of the project has no spider with that name.",
+        (Remedy("See which spiders each version has", Place.PROJECT), Remedy("Choose another spider", Place.AGAIN)),
         "docs/how-to/deploy-your-own-spiders.md",
     ),
     Reason.ARGUMENTS_WRONG: Advice(
-        "The spider does not take the parameters that it was given.",
-        (Remedy("Correct its parameters", Place.AGAIN), _LOG),
+        "The spider does not accept these parameters.",
+        (Remedy("Fix the parameters", Place.AGAIN), _LOG),
         "docs/reference/spiders.md",
     ),
     Reason.EXPECTATION_BROKEN: Advice(
-        "It found less than it was expected to: the site may have changed, or the selectors do not fit it.",
+        "The crawl found less than expected. The site may have changed, or the selectors may no longer match.",
         (
-            Remedy("Look at the items, and at how full their fields are", Place.ITEMS),
-            Remedy("Compare it with earlier runs", Place.RUNS),
+            Remedy("Check the items and their field coverage", Place.ITEMS),
+            Remedy("Compare with earlier runs", Place.RUNS),
         ),
         "docs/reference/outcomes.md#what-you-expect",
     ),
     Reason.BROKE_DOWN: Advice(
-        "The spider, or a component of its project (a pipeline, the scheduler), could not be opened.",
+        "The spider or a component of its project (a pipeline, the scheduler) could not start.",
         (
             _LOG,
-            Remedy("See whether the nodes can reach the store that it connects to"),
+            Remedy("Check that the nodes can reach the store it connects to"),
             _AGAIN,
         ),
         _FAILED,
     ),
     Reason.SPIDER_FAILED: Advice(
         "The spider's own code raised an exception.",
-        (_LOG, Remedy("Mend the spider, deploy it, and run it again", Place.AGAIN)),
+        (_LOG, Remedy("Fix the spider, redeploy and rerun", Place.AGAIN)),
         _FAILED,
     ),
     Reason.PIPELINE_FAILED: Advice(
         "The spider's own code raised an exception.",
-        (_LOG, Remedy("Mend the spider, deploy it, and run it again", Place.AGAIN)),
+        (_LOG, Remedy("Fix the spider, redeploy and rerun", Place.AGAIN)),
         _FAILED,
     ),
     Reason.RATE_LIMITED: Advice(
-        "The site says that it is asked too often.",
-        (Remedy("Run it again with a longer delay, or a rate limit", Place.AGAIN), _FAILED_REQUESTS),
+        "The site is rate limiting the crawl.",
+        (Remedy("Rerun with a longer delay or a rate limit", Place.AGAIN), _FAILED_REQUESTS),
         "docs/reference/politeness.md",
     ),
     Reason.SITE_REFUSES: Advice(
-        "The site refuses the crawler: it wants a login, or takes it for a robot.",
+        "The site blocks the crawler: it requires a login, or has detected a bot.",
         (
             _FAILED_REQUESTS,
-            Remedy("Ask more slowly, with other headers, or with a browser (render)", Place.AGAIN),
+            Remedy("Slow down, change the headers, or use a browser (render)", Place.AGAIN),
         ),
         "docs/how-to/crawl-javascript-pages.md",
     ),
     Reason.PAGE_MISSING: Advice(
-        "Not one of the pages that it was to begin with is there.",
-        (Remedy("Open the start URL in a browser, and correct it", Place.AGAIN), _FAILED_REQUESTS),
+        "None of the start pages exist.",
+        (Remedy("Open the start URL in a browser, and fix it", Place.AGAIN), _FAILED_REQUESTS),
         _FAILED,
     ),
     Reason.SITE_FAILED: Advice(
-        "The site's server has failed.",
-        (Remedy("Run it again when the site has recovered, perhaps more slowly", Place.AGAIN), _FAILED_REQUESTS),
+        "The site's server returned errors.",
+        (Remedy("Rerun once the site has recovered, possibly at a lower rate", Place.AGAIN), _FAILED_REQUESTS),
         "docs/reference/politeness.md",
     ),
     Reason.PROXY_UNREACHABLE: Advice(
-        "The proxy that it was to go through cannot be reached. The site was not asked.",
-        (Remedy("Mend the proxy's address, or see that it runs", Place.AGAIN), _FAILED_REQUESTS),
+        "The proxy could not be reached, so no request was sent to the site.",
+        (Remedy("Fix the proxy's address, or check that the proxy is running", Place.AGAIN), _FAILED_REQUESTS),
         _FAILED,
     ),
     Reason.SITE_UNREACHABLE: Advice(
-        "No connection to the site came about.",
-        (Remedy("Look at the start URL's host name and port", Place.AGAIN), _FAILED_REQUESTS),
+        "Could not connect to the site.",
+        (Remedy("Check the host name and port of the start URL", Place.AGAIN), _FAILED_REQUESTS),
         _FAILED,
     ),
     Reason.SITE_TIMEOUT: Advice(
         "The site did not answer in time.",
         (
-            Remedy("Run it again later, or with a longer download timeout", Place.AGAIN),
+            Remedy("Rerun later, or with a longer download timeout", Place.AGAIN),
             _FAILED_REQUESTS,
         ),
         "docs/reference/limits.md",
     ),
     Reason.TIME_LIMIT: Advice(
-        "Its time was over before it was done. What it had found until then is there.",
-        (Remedy("Give it more time, or fewer pages", Place.AGAIN), Remedy("See what took so long", Place.REQUESTS)),
+        "The crawl timed out. Everything found until then is kept.",
+        (
+            Remedy("Increase the timeout, or crawl fewer pages", Place.AGAIN),
+            Remedy("See which requests were slow", Place.REQUESTS),
+        ),
         "docs/reference/limits.md",
     ),
     Reason.MEMORY_LIMIT: Advice(
-        "It took more memory than CRAWL_MEMORY_LIMIT allows.",
+        "The crawl used more memory than CRAWL_MEMORY_LIMIT allows.",
         (
             Remedy("Crawl fewer pages at once, or keep less in the spider", Place.AGAIN),
             Remedy("Raise CRAWL_MEMORY_LIMIT on the nodes", Place.NODES),
@@ -177,54 +180,54 @@ _ENDED: dict[Reason, Advice] = {
         "docs/reference/limits.md",
     ),
     Reason.PROCESS_LIMIT: Advice(
-        "It had more processes at a time than CRAWL_MAX_PROCESSES allows.",
+        "The crawl had more processes at once than CRAWL_MAX_PROCESSES allows.",
         (
-            Remedy("See what it starts, and have it wait for their end", Place.LOG),
+            Remedy("See which processes it starts, and wait for them to end", Place.LOG),
             Remedy("Raise CRAWL_MAX_PROCESSES on the nodes", Place.NODES),
         ),
         "docs/reference/limits.md",
     ),
     Reason.LOG_LIMIT: Advice(
-        "Its log became longer than CRAWL_MAX_LOG_BYTES allows.",
+        "The log grew larger than CRAWL_MAX_LOG_BYTES allows.",
         (
-            Remedy("See what it prints so often", Place.LOG),
-            Remedy("Run it with a higher log level", Place.AGAIN),
+            Remedy("See what it logs so often", Place.LOG),
+            Remedy("Rerun with a higher log level", Place.AGAIN),
         ),
         "docs/reference/limits.md",
     ),
     Reason.ENTRY_LIMIT: Advice(
-        "It made more files and folders than CRAWL_MAX_ENTRIES allows, with caches and unfinished files.",
+        "The crawl created more files and folders than CRAWL_MAX_ENTRIES allows, caches and partial files included.",
         (
             Remedy("See what it writes", Place.LOG),
-            Remedy("Have it write fewer, or raise CRAWL_MAX_ENTRIES on the nodes", Place.NODES),
+            Remedy("Write fewer files, or raise CRAWL_MAX_ENTRIES on the nodes", Place.NODES),
         ),
         "docs/reference/files.md#how-much",
     ),
     Reason.RECORD_LIMIT: Advice(
-        "Its items, requests and frontier took more than CRAWL_MAX_RECORD_BYTES on the node.",
+        "Items, requests and frontier took more than CRAWL_MAX_RECORD_BYTES on the node.",
         (
-            Remedy("See what it finds so much of", Place.LOG),
-            Remedy("Have it find less, or raise CRAWL_MAX_RECORD_BYTES on the nodes", Place.NODES),
+            Remedy("See what it collects so much of", Place.LOG),
+            Remedy("Collect less, or raise CRAWL_MAX_RECORD_BYTES on the nodes", Place.NODES),
         ),
         "docs/reference/limits.md",
     ),
     Reason.FILE_LIMIT: Advice(
-        "Its files took more than twice FILES_MAX_BYTES on the node.",
+        "The crawl's files took more than twice FILES_MAX_BYTES on the node.",
         (
             Remedy("See what it writes", Place.LOG),
-            Remedy("Have it write less, or raise FILES_MAX_BYTES on the nodes", Place.NODES),
+            Remedy("Write less, or raise FILES_MAX_BYTES on the nodes", Place.NODES),
         ),
         "docs/reference/files.md#how-much",
     ),
     Reason.STALLED: Advice(
-        "It stood still, and was stopped: mostly a callback waits for something, or never ends.",
-        (Remedy("See what it did last", Place.LOG), _AGAIN),
+        "The crawl stalled and was stopped. Usually a callback blocks or never returns.",
+        (Remedy("See what it logged last", Place.LOG), _AGAIN),
         "docs/reference/limits.md#standing-still",
     ),
     **dict.fromkeys(
         (Reason.NOT_STARTED, Reason.NO_NODE_TOOK_IT, Reason.NODE_UNREACHABLE, Reason.NODE_REFUSES),
         Advice(
-            "The node could not begin it.",
+            "The node could not start the crawl.",
             (_NODES, _AGAIN),
             "docs/troubleshooting.md#a-node-is-resting-or-quarantined",
         ),
@@ -245,8 +248,8 @@ _ENDED: dict[Reason, Advice] = {
             Reason.STILL_INSTALLING,
         ),
         Advice(
-            "The node could not get its project ready.",
-            (Remedy("See what its version depends on", Place.PROJECT), _NODES, _AGAIN),
+            "The node could not prepare the project.",
+            (Remedy("Check the version's dependencies", Place.PROJECT), _NODES, _AGAIN),
             "docs/troubleshooting.md#deploy-is-refused",
         ),
     ),
@@ -254,125 +257,125 @@ _ENDED: dict[Reason, Advice] = {
         "The node's disk is full.", (_NODES, _AGAIN), "docs/troubleshooting.md#the-disk-is-full"
     ),
     Reason.ITEMS_UNREADABLE: Advice(
-        "The spider has put something else in the place of its items' file.",
-        (_LOG, Remedy("Have the spider leave its folder's files alone")),
+        "The spider replaced the file that holds its items.",
+        (_LOG, Remedy("Keep the spider from touching the files in its folder")),
         _FAILED,
     ),
     Reason.PROCESS_KILLED: Advice(
-        "Its process was killed from outside: the node went down, or was out of memory.",
+        "The process was killed: the node went down or ran out of memory.",
         (_NODES, _AGAIN),
         "docs/reference/outcomes.md",
     ),
     Reason.NODE_SHUT_DOWN: Advice(
-        "Its process was killed from outside: the node went down, or was out of memory.",
+        "The process was killed: the node went down or ran out of memory.",
         (_NODES, _AGAIN),
         "docs/reference/outcomes.md",
     ),
     Reason.PROCESS_CRASHED: Advice(
-        "The spider's process has crashed.", (Remedy("Read the end of its log", Place.LOG), _AGAIN), _FAILED
+        "The spider's process crashed.", (Remedy("Read the end of the log", Place.LOG), _AGAIN), _FAILED
     ),
     Reason.NOTHING_FETCHED: Advice(
-        "It ended without a single page.",
+        "The crawl ended without fetching a page.",
         (Remedy("Open the start URL in a browser", Place.AGAIN), _LOG),
         _FAILED,
     ),
-    Reason.REQUESTS_FAILED: Advice("Too many of its requests failed.", (_FAILED_REQUESTS, _LOG), _FAILED),
+    Reason.REQUESTS_FAILED: Advice("Too many requests failed.", (_FAILED_REQUESTS, _LOG), _FAILED),
     Reason.CLOSED_EARLY: Advice(
-        "The spider has closed itself before it was done.", (_LOG, _AGAIN), "docs/reference/outcomes.md"
+        "The spider closed itself before it was done.", (_LOG, _AGAIN), "docs/reference/outcomes.md"
     ),
     Reason.NO_ITEMS: Advice(
-        "It fetched pages and found nothing in them.",
+        "Pages were fetched, but no items were found.",
         (
-            Remedy("Look at a page, and at the spider's selectors", Place.REQUESTS),
-            Remedy("Say what it must find, so that the next one like this is partial", Place.AGAIN),
+            Remedy("Compare a page with the spider's selectors", Place.REQUESTS),
+            Remedy("Set expectations, so that a run like this counts as partial", Place.AGAIN),
         ),
         "docs/reference/outcomes.md#what-you-expect",
     ),
     Reason.PAGE_TOO_LARGE: Advice(
-        "A page is larger than a crawl may download.",
+        "A page exceeds the download size limit.",
         (Remedy("Raise DOWNLOAD_MAXSIZE in the crawl's settings", Place.AGAIN), _FAILED_REQUESTS),
         "docs/reference/limits.md",
     ),
     Reason.PAGE_REFUSED: Advice(
-        "The site led in a circle, or sent a page that is made to exhaust who reads it.",
+        "The site redirected in a loop, or sent a page built to exhaust its reader.",
         (_FAILED_REQUESTS, _LOG),
         _FAILED,
     ),
     Reason.URL_UNSUPPORTED: Advice(
-        "Its URLs have a scheme that is not fetched.",
-        (Remedy("Correct the start URL", Place.AGAIN), _FAILED_REQUESTS),
+        "The URLs have an unsupported scheme.",
+        (Remedy("Fix the start URL", Place.AGAIN), _FAILED_REQUESTS),
         _FAILED,
     ),
     Reason.HANDLER_REFUSED: Advice(
-        "Its project brings a download handler, past which this node could not see where requests go.",
-        (Remedy("If you trust it, name it in CRAWL_ALLOW_HANDLERS on the nodes", Place.NODES), _LOG),
+        "The project uses its own download handler, so this node could not check where requests go.",
+        (Remedy("If you trust it, add it to CRAWL_ALLOW_HANDLERS on the nodes", Place.NODES), _LOG),
         "docs/reference/egress.md",
     ),
     Reason.ITEM_REFUSED: Advice(
-        "Items that it gave could not be written as JSON.",
-        (_LOG, Remedy("Mend the spider, deploy it, and run it again", Place.AGAIN)),
+        "Some items could not be written as JSON.",
+        (_LOG, Remedy("Fix the spider, redeploy and rerun", Place.AGAIN)),
         _FAILED,
     ),
 }
-_UNKNOWN = Advice("It did not end as it should.", (_LOG, _AGAIN), _FAILED)
-#: What a job waits for, as the end of a sentence; `None`: no worker has looked at it yet.
+_UNKNOWN = Advice("The crawl did not end as expected.", (_LOG, _AGAIN), _FAILED)
+#: What a waiting job does, after "the job is"; `None`: no worker has looked at it yet.
 WAITS_FOR: dict[WaitingReason | None, str] = {
-    WaitingReason.CAPACITY: "for a free slot",
-    WaitingReason.SITE_BUSY: "for another run of its site to end",
-    WaitingReason.PREVIOUS_RUN: "for the run before it to end",
-    WaitingReason.USER_QUOTA: "for another crawl of its user to end",
-    WaitingReason.NO_NODE: "for a node that takes work",
-    WaitingReason.NO_SUCH_PROJECT: "for a node with this version of its project",
-    WaitingReason.DISK_FULL: "for room on a node's disk",
-    WaitingReason.BACKOFF: "for the time of its next try",
-    None: "for a worker to look at it",
+    WaitingReason.CAPACITY: "waiting for a free slot",
+    WaitingReason.SITE_BUSY: "waiting for another run of the site",
+    WaitingReason.PREVIOUS_RUN: "waiting for the previous run",
+    WaitingReason.USER_QUOTA: "waiting for another crawl of the user",
+    WaitingReason.NO_NODE: "waiting for an available node",
+    WaitingReason.NO_SUCH_PROJECT: "waiting for a node with this version of the project",
+    WaitingReason.DISK_FULL: "waiting for disk space on a node",
+    WaitingReason.BACKOFF: "waiting to retry",
+    None: "being queued",
 }
 _WAITING: dict[WaitingReason | None, Advice] = {
     WaitingReason.CAPACITY: Advice(
-        "Every slot that it could use is taken.",
+        "All slots it could use are taken.",
         (
-            Remedy("Wait until one of the jobs that run has ended", Place.RUNNING),
-            Remedy("See which nodes have slots", Place.NODES),
+            Remedy("Wait for a running job to end", Place.RUNNING),
+            Remedy("Check the slots of the nodes", Place.NODES),
             Remedy("Raise NODE_SLOTS, or add a node"),
         ),
         "docs/reference/queue.md",
     ),
     WaitingReason.SITE_BUSY: Advice(
-        "Another run of its site has not ended.",
-        (Remedy("See the runs of the site that are under way", Place.OF_SITE),),
+        "Another run of the site is still active.",
+        (Remedy("See the active runs of the site", Place.OF_SITE),),
         "docs/reference/sites.md",
     ),
     WaitingReason.PREVIOUS_RUN: Advice(
-        "The run before it of the same schedule has not ended.",
+        "The previous run of the schedule is still active.",
         (
-            Remedy("See the runs beside it", Place.RUNS),
-            Remedy("Let runs overlap, or be skipped, in the schedule", Place.SCHEDULE),
+            Remedy("Compare the runs", Place.RUNS),
+            Remedy("Let the schedule's runs overlap, or skip them", Place.SCHEDULE),
         ),
         "docs/reference/schedules.md",
     ),
     WaitingReason.USER_QUOTA: Advice(
-        "Its user has as many crawls running as one user may have.",
-        (Remedy("See the crawls of the user that run", Place.OF_USER), Remedy("Raise CRAWL_USER_RUNNING_MAX")),
+        "The user is at the limit of running crawls.",
+        (Remedy("See the user's running crawls", Place.OF_USER), Remedy("Raise CRAWL_USER_RUNNING_MAX")),
         "docs/reference/quotas.md",
     ),
-    WaitingReason.NO_NODE: Advice("No node takes work.", (_NODES,), "docs/troubleshooting.md#no-node-takes-work"),
+    WaitingReason.NO_NODE: Advice("No node is available.", (_NODES,), "docs/troubleshooting.md#no-node-takes-work"),
     WaitingReason.NO_SUCH_PROJECT: Advice(
-        "No node has this version of its project yet.",
+        "No node has this version of the project yet.",
         (
-            Remedy("Wait for a moment if it was just deployed", Place.PROJECT),
-            Remedy("Otherwise deploy the version again"),
+            Remedy("If it was just deployed, wait a moment", Place.PROJECT),
+            Remedy("Otherwise redeploy the version"),
         ),
         _WAITS,
     ),
     WaitingReason.DISK_FULL: Advice(
-        "The disks of the nodes that could run it are full.", (_NODES,), "docs/troubleshooting.md#the-disk-is-full"
+        "The disks of all nodes that could run it are full.", (_NODES,), "docs/troubleshooting.md#the-disk-is-full"
     ),
     WaitingReason.BACKOFF: Advice(
-        "The last try failed; the next one comes by itself.", (_LOG,), "docs/reference/outcomes.md"
+        "The last attempt failed. It is retried automatically.", (_LOG,), "docs/reference/outcomes.md"
     ),
     None: Advice(
-        "No worker has looked at it yet. That takes a second.",
-        (Remedy("If it stays so, see whether the workers are there", Place.OVERVIEW),),
+        "The job is being queued. This usually takes a second.",
+        (Remedy("If this persists, check the workers", Place.OVERVIEW),),
         _WAITS,
     ),
 }

@@ -315,7 +315,7 @@ class CrawlOrder(BaseModel, extra="forbid", frozen=True):
     max_retries: Annotated[
         int,
         Number(
-            "Retries after failures",
+            "Max retries",
             "How often it is tried again after it failed.",
             least=0,
             most=20,

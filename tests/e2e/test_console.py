@@ -29,10 +29,10 @@ def test_a_crawl_is_asked_for_in_its_form_and_its_items_are_seen(stack: Stack, s
         page.get_by_role("link", name="New crawl").first.click()
         page.get_by_label("Spider").fill("seo")
         page.get_by_label("Start URLs").fill(f"{site.url}/tree/12")
-        page.get_by_label("Pages at most").fill("9")
-        preview = page.get_by_role("region", name="What will happen")
-        expect(preview).to_contain_text("It starts at once, on")
-        page.get_by_role("button", name="Start the crawl").click()
+        page.get_by_label("Max pages").fill("9")
+        preview = page.get_by_role("region", name="Preview")
+        expect(preview).to_contain_text("Starts immediately on")
+        page.get_by_role("button", name="Start crawl").click()
         page.wait_for_url("**/console/jobs/**")
         job_id = page.url.partition("/console/jobs/")[2][:32]
         # the page follows the crawl by itself

@@ -76,7 +76,7 @@ async def test_a_search_and_columns_are_in_the_address(tab: Tab, many: Job, cons
     await put_table(tab, many)
     await expect(tab.page.get_by_role("columnheader", name="is")).to_be_visible()
     await tab.page.get_by_role("searchbox", name="Search").fill("ODD")
-    await expect(tab.page.get_by_role("status").first).to_contain_text("found in")
+    await expect(tab.page.get_by_role("status").first).to_contain_text("searched")
     assert await tab.page.get_by_role("cell", name="even").count() == 0
     columns = tab.page.get_by_text("Columns", exact=True).first
     await columns.press("Enter")

@@ -39,7 +39,7 @@ async def test_a_job_leads_to_its_log_while_it_runs_and_to_its_items_afterwards(
     running, ended = console.job(JobStatus.RUNNING), console.job(JobStatus.FINISHED)
     for job, name in ((running, "Log"), (ended, "Items")):
         await tab.page.goto(f"/console/jobs/{job.id}")
-        parts = tab.page.get_by_role("navigation", name="Parts of the job")
+        parts = tab.page.get_by_role("navigation", name="Job details")
         await expect(parts.get_by_role("link", name=name)).to_have_attribute("aria-current", "page")
 
 
@@ -56,7 +56,7 @@ async def test_a_running_job_is_watched_and_cancelled_by_keyboard(tab: Tab, cons
     await chart.press("ArrowRight")
     await page.get_by_role("button", name="Requests as a table").press("Enter")
     await expect(page.get_by_role("region", name="Requests, as a table").get_by_role("row")).to_have_count(21)
-    await expect(page.locator("#job-estimate")).to_contain_text("when its queue is empty")
+    await expect(page.locator("#job-estimate")).to_contain_text("when the queue is empty")
     await axe(tab)
     # what happens shows by itself
     figures = page.locator("#job-state .stats")
@@ -66,8 +66,8 @@ async def test_a_running_job_is_watched_and_cancelled_by_keyboard(tab: Tab, cons
     await expect(figures).to_contain_text("1,234")
     await page.get_by_role("button", name="Cancel").press("Enter")
     await page.get_by_role("dialog").get_by_role("button", name="Cancel", exact=True).last.press("Enter")
-    await expect(page.get_by_text("cancellation asked for", exact=True)).to_be_visible()
-    await expect(page.get_by_role("list", name="Time line")).to_contain_text("Cancellation asked for")
+    await expect(page.get_by_text("cancel requested", exact=True)).to_be_visible()
+    await expect(page.get_by_role("list", name="Timeline")).to_contain_text("Cancel requested")
     console.change(job, status="cancelled", finished_at=utc_now(), settled=True, message="cancelled on request")
     await expect(page.get_by_role("button", name="Delete")).to_be_visible()
     await expect(page.locator("#job-status")).to_have_text("cancelled")
@@ -84,8 +84,8 @@ async def test_a_failed_job_says_what_to_do_and_runs_again(tab: Tab, console: Co
     job = console.job(JobStatus.ERROR, reason="site_refuses", message=message, **given)
     await tab.page.goto(f"/console/jobs/{job.id}/runs")
     page = tab.page
-    advice = page.get_by_role("region", name="What to do next")
-    await expect(advice).to_contain_text("The site refuses the crawler")
+    advice = page.get_by_role("region", name="Next steps")
+    await expect(advice).to_contain_text("The site blocks the crawler")
     await expect(advice.get_by_role("link").first).to_have_attribute(
         "href", f"/console/jobs/{job.id}/requests?failed=true#tab"
     )
@@ -95,21 +95,21 @@ async def test_a_failed_job_says_what_to_do_and_runs_again(tab: Tab, console: Co
     await expect(runs).to_have_count(3)
     await expect(runs.nth(2).get_by_role("link")).to_have_attribute("href", f"/console/jobs/{before.id}/runs")
     await axe(tab)
-    again = page.get_by_role("link", name="Again with these parameters")
+    again = page.get_by_role("link", name="Edit and rerun")
     await expect(again).to_have_attribute("href", f"/console/crawl?from={job.id}")
-    await page.get_by_role("button", name="Run again").press("Enter")
+    await page.get_by_role("button", name="Retry").press("Enter")
     await page.wait_for_url(lambda url: "/console/jobs/" in url and job.id not in url)
-    await expect(page.get_by_role("link", name="the job that it runs again")).to_be_visible()
+    await expect(page.get_by_role("link", name="retry of")).to_be_visible()
 
 
 async def test_a_waiting_job_says_why_and_since_when(open_tab: OpenTab, console: Console, axe: Axe) -> None:
     job = console.job(JobStatus.PENDING, age=95, waiting_reason="no_node", history=waited(WaitingReason.NO_NODE, 90))
     async with open_tab(console.url, **PHONE) as tab:
         await tab.page.goto(f"/console/jobs/{job.id}")
-        await expect(tab.page.get_by_role("region", name="What to do next")).to_contain_text("No node takes work.")
-        await tab.page.get_by_text("Time line and curves").press("Enter")
-        line = tab.page.get_by_role("list", name="Time line")
-        await expect(line).to_contain_text("Waits for a node that takes work 1 min")
+        await expect(tab.page.get_by_role("region", name="Next steps")).to_contain_text("No node is available.")
+        await tab.page.get_by_text("Timeline and charts").press("Enter")
+        line = tab.page.get_by_role("list", name="Timeline")
+        await expect(line).to_contain_text("Waiting for an available node 1 min")
         assert await tab.page.evaluate(FITS)
         await axe(tab)
 
@@ -121,7 +121,7 @@ async def test_what_a_spider_has_named_changes_nothing_but_itself(
     async with open_tab(console.url, **PHONE) as tab:
         await tab.page.goto(f"/console/jobs/{job.id}/runs")
         await expect(tab.page.get_by_role("heading", level=1)).to_contain_text("<script>alert(1)</script>")
-        await tab.page.get_by_text("Facts and parameters").click()
+        await tab.page.get_by_text("Details and parameters").click()
         assert await tab.page.evaluate(FITS)
         await axe(tab)
 
@@ -131,5 +131,5 @@ async def test_the_advice_leads_to_the_first_error_of_the_log(tab: Tab, console:
     lines = [f"2027-06-01 09:00:01 [seo] INFO: line {number}" for number in range(300)]
     console.log(job, [*lines, "2027-06-01 09:00:02 [scrapy] ERROR: no price here", *lines])
     await tab.page.goto(f"/console/jobs/{job.id}/runs")
-    await tab.page.get_by_role("link", name="Read the log from its first error on").press("Enter")
+    await tab.page.get_by_role("link", name="Go to the first error in the log").press("Enter")
     await expect(tab.page.locator('log-view [aria-current="true"]')).to_contain_text("no price here")

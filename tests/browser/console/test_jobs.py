@@ -30,26 +30,26 @@ async def test_filters_views_and_hostile_text(tab: Tab, console: Console, axe: A
     await page.goto(f"/console/jobs?user_id={user}")
     await expect(rows(page)).to_have_count(2)
     await expect(page.get_by_text("2 jobs", exact=True)).to_be_visible()
-    await expect(page.get_by_role("img", name="Starts and durations of 2 jobs")).to_be_visible()
+    await expect(page.get_by_role("img", name="Start times and durations of 2 jobs")).to_be_visible()
     await expect(rows(page).first).to_contain_text("<script>alert(1)</script><b>bold</b>\\u202egnp.exe\\x07xxx")
     await axe(tab)
     # by keyboard alone: the address has the filter, and the field keeps the focus
     await page.get_by_label("error", exact=True).press("Space")
     await expect(rows(page)).to_have_count(1)
     await page.wait_for_url("**status=error**")
-    await page.get_by_label("Text").press_sequentially(failed.id[:6])
+    await page.get_by_label("Search", exact=True).press_sequentially(failed.id[:6])
     await page.wait_for_url(f"**q={failed.id[:6]}**")
-    await expect(page.get_by_label("Text")).to_be_focused()
+    await expect(page.get_by_label("Search", exact=True)).to_be_focused()
     await page.get_by_role("button", name="Save this view…").press("Enter")
     await page.get_by_label("Name").fill("Mine")
-    await page.get_by_label("Open the list of jobs with it").check()
+    await page.get_by_label("Use as the default view").check()
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("link", name="Mine")).to_have_attribute("aria-current", "page")
     # the list without a condition opens with the view that is to come first
     await page.goto("/console/jobs")
     await page.wait_for_url("**status=error**")
     await expect(rows(page)).to_have_count(1)
-    await page.get_by_role("button", name="Remove view").press("Enter")
+    await page.get_by_role("button", name="Delete view").press("Enter")
     await expect(page.get_by_role("link", name="Mine")).to_have_count(0)
 
 
@@ -61,7 +61,7 @@ async def test_a_filter_by_user_is_only_a_filter(tab: Tab, console: Console, axe
     await page.get_by_label("User", exact=True).fill("one")
     await expect(rows(page)).to_have_count(1)
     await expect(rows(page)).to_have_attribute("data-job", of_one.id)
-    await expect(page.get_by_text("You see what")).to_have_count(0)
+    await expect(page.get_by_text("Viewing as")).to_have_count(0)
     await axe(tab)
     # the filter that follows is not only of this user's jobs
     await page.get_by_label("User", exact=True).fill("")
@@ -73,10 +73,10 @@ async def test_a_filter_by_user_is_only_a_filter(tab: Tab, console: Console, axe
     await page.wait_for_url("**user=other*")
     await page.keyboard.press("Control+k")
     await expect(page.locator("dialog[open]")).to_be_visible()
-    await page.keyboard.type("see what other")
-    await expect(page.get_by_role("option", name="See what other sees")).to_be_visible()
+    await page.keyboard.type("view as other")
+    await expect(page.get_by_role("option", name="View as other")).to_be_visible()
     await page.keyboard.press("Enter")
-    await expect(page.get_by_text("You see what other sees.")).to_be_visible()
+    await expect(page.get_by_text("Viewing as other.")).to_be_visible()
     await expect(page.get_by_role("link", name="Nodes")).to_have_count(0)
 
 
@@ -92,7 +92,7 @@ async def test_rows_follow_their_jobs_and_new_ones_wait_until_they_are_asked_for
         console.redis.publish(job_channel(job.id), counted)
         await page.wait_for_timeout(100)
     console.change(job, status="pending", waiting_reason="no_node")
-    await expect(rows(page)).to_contain_text("waits for a node that takes work")
+    await expect(rows(page)).to_contain_text("waiting for an available node")
     console.change(job, status="partial", message="3 of 9 requests failed", finished_at=utc_now())
     await expect(rows(page).locator(".status")).to_have_text("partial")
     await expect(rows(page)).to_contain_text("3 of 9 requests failed")
@@ -116,7 +116,7 @@ async def test_all_that_match_when_they_are_counted_are_cancelled(tab: Tab, cons
     other = console.job(JobStatus.PENDING, user_id=user, spider="jobs")
     await page.goto(f"/console/jobs?user_id={user}&spider=seo")
     await page.get_by_role("button", name="Cancel…").press("Enter")
-    dialog = page.get_by_role("dialog", name="Cancel all that match")
+    dialog = page.get_by_role("dialog", name="Cancel all matching jobs")
     await expect(dialog).to_contain_text("3 jobs match: user id bulk, spider seo")
     await axe(tab)
     # one more comes before the answer, and is left alone
@@ -138,11 +138,11 @@ async def test_an_act_on_all_says_how_many_it_leaves_out_and_why(tab: Tab, conso
     console.job(JobStatus.RUNNING, user_id=user, cancel_requested_at=utc_now())
     console.job(JobStatus.FINISHED, user_id=user, settled=False)
     for statuses, act, words in (
-        ([], "Delete…", "2 of these 6 jobs can be deleted: 3 have not ended, 1 has only just ended. Filter: user id"),
-        ([], "Retry…", "3 of these 6 jobs can be run again: 3 have not ended. Filter"),
-        ([], "Cancel…", "2 of these 6 jobs can be cancelled: 3 have ended, 1 is being cancelled already. Filter"),
-        (["error", "pending"], "Delete…", "1 of these 2 jobs can be deleted: 1 has not ended. Filter"),
-        (["running"], "Retry…", "No job that matches can be run again: 2 have not ended."),
+        ([], "Delete…", "2 of 6 jobs can be deleted: 3 have not ended, 1 has just ended. Filter: user id"),
+        ([], "Retry…", "3 of 6 jobs can be retried: 3 have not ended. Filter"),
+        ([], "Cancel…", "2 of 6 jobs can be cancelled: 3 have ended, 1 is already being cancelled. Filter"),
+        (["error", "pending"], "Delete…", "1 of 2 jobs can be deleted: 1 has not ended. Filter"),
+        (["running"], "Retry…", "None of the matching jobs can be retried: 2 have not ended."),
         (["error"], "Retry…", "1 job matches: user id left-out, status error."),
     ):
         await page.goto(f"/console/jobs?user_id={user}{''.join(f'&status={one}' for one in statuses)}")
@@ -154,7 +154,7 @@ async def test_dragging_over_a_time_asks_for_the_jobs_that_started_then(tab: Tab
     user, page = "brush", tab.page
     old, new = (console.job(JobStatus.FINISHED, user_id=user, age=age) for age in (36_000, 600))
     await page.goto(f"/console/jobs?user_id={user}")
-    picture = page.get_by_role("img", name="Starts and durations of 2 jobs")
+    picture = page.get_by_role("img", name="Start times and durations of 2 jobs")
     box = await picture.bounding_box()
     assert box
     middle = box["y"] + box["height"] / 2
@@ -167,7 +167,7 @@ async def test_dragging_over_a_time_asks_for_the_jobs_that_started_then(tab: Tab
     await axe(tab)
     # two fields say the same, for those who use no mouse
     until = page.get_by_label("Started before")
-    await page.get_by_label("Started from").fill("")
+    await page.get_by_label("Started after").fill("")
     local = "([moment]) => new Date(moment - new Date().getTimezoneOffset() * 60000).toISOString().slice(0, 19)"
     await until.fill(await page.evaluate(local, [(utc_now() - timedelta(hours=2)).timestamp() * 1000]))
     await expect(rows(page)).to_have_attribute("data-job", old.id)
@@ -188,10 +188,10 @@ async def test_a_filter_is_not_lost_that_is_changed_while_a_list_is_read(tab: Ta
         await route.continue_()
 
     await page.route("**/console/jobs?*q=job*", held)
-    await page.get_by_label("Text").fill("job")
+    await page.get_by_label("Search", exact=True).fill("job")
     await asked.wait()
     async with page.expect_request("**/console/jobs?*q=wanted*"):
-        await page.get_by_label("Text").fill("wanted")
+        await page.get_by_label("Search", exact=True).fill("wanted")
         # whether it is asked for at once or waits: the answer before it comes late
         await page.wait_for_timeout(1000)
         answer.set()
@@ -229,7 +229,7 @@ async def test_on_a_phone_rows_are_cards_and_nothing_of_another_user_is_there(
         assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         await axe(tab)
         await tab.page.goto("/console/jobs?q=berts-secret")
-        await expect(tab.page.get_by_text("No job matches")).to_be_visible()
+        await expect(tab.page.get_by_text("No matching jobs")).to_be_visible()
         await tab.page.goto("/console/dead-letters")
         await expect(tab.page.get_by_text("No dead letters")).to_be_visible()
         await tab.page.goto("/console/jobs?user_id=bert")

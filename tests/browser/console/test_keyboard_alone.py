@@ -33,27 +33,25 @@ ACTS = {
     "overview": Act("/", [("link", "New crawl", "Enter")], "/console/crawl"),
     "jobs": Act("/console/jobs?status=error", [("link", "seo", "Enter")], "/console/jobs/{dead}"),
     "jobs, many": Act("/console/jobs?status=running", [("button", "Cancel…", "Enter")], "1 job"),
-    "job": Act("/console/jobs/{failed}/runs", [("button", "Run again", "Enter")], "the job that it runs again"),
+    "job": Act("/console/jobs/{failed}/runs", [("button", "Retry", "Enter")], "retry of"),
     "items": Act("/console/jobs/{done}/items", [("button", "Record 1 in full", "Enter")], "Copy as JSON"),
     "requests": Act("/console/jobs/{done}/requests", [("link", "Over 1 s", "Enter")], "slow_ms=1000"),
     "new crawl": Act(
         "/console/crawl?spider=seo",
-        [("textbox", "Start URLs", "=https://keyboard.example/"), ("button", "Start the crawl", "Enter")],
+        [("textbox", "Start URLs", "=https://keyboard.example/"), ("button", "Start crawl", "Enter")],
         "/console/jobs/",
     ),
     "schedules": Act("/console/schedules", [("button", "Pause", "Enter")], "Resume"),
-    "week": Act("/console/schedules/week", [("link", "Seven days later", "Enter")], "week="),
-    "schedule": Act("/console/schedules/{schedule}", [("link", "Change", "Enter")], "/edit"),
+    "week": Act("/console/schedules/week", [("link", "Next 7 days", "Enter")], "week="),
+    "schedule": Act("/console/schedules/{schedule}", [("link", "Edit", "Enter")], "/edit"),
     "its form": Act(
         "/console/schedules/{schedule}/edit",
         [("textbox", "Name", "=renamed"), ("button", "Save", "Enter")],
-        "The schedule was changed",
+        "Schedule saved",
     ),
     "sites": Act("/console/sites", [("link", "board", "Enter")], "/console/sites/board"),
     "projects": Act("/console/projects", [("link", "default", "Enter")], "/console/projects/default"),
-    "nodes": Act(
-        "/console/nodes", [("button", "Drain", "Enter"), ("button", "Drain", "Enter")], "It gets no new work."
-    ),
+    "nodes": Act("/console/nodes", [("button", "Drain", "Enter"), ("button", "Drain", "Enter")], "Node is draining"),
     "dead letters": Act("/console/dead-letters", [("button", "Dismiss job", "Enter")], "Dismiss"),
 }
 
@@ -115,7 +113,7 @@ async def test_operators_get_in_and_around_by_keyboard_alone(open_tab: OpenTab, 
     async with open_tab(locked.url) as tab:
         for act in (
             Act("/console/keys", [("textbox", "Key", f"={key}"), ("button", "Sign in", "Enter")], "/console/keys"),
-            Act("/console/keys", [("textbox", "User", "=carl"), ("button", "Make", "Enter")], "db_"),
+            Act("/console/keys", [("textbox", "User", "=carl"), ("button", "Create key", "Enter")], "db_"),
             Act("/console/audit", [("textbox", "User", "=root"), ("button", "Filter", "Enter")], "by=root"),
             Act("/", [("button", "Sign out", "Enter")], "/console/sign-in"),
         ):

@@ -54,7 +54,7 @@ class LogPage:
         self.page = page
         self.box = page.get_by_role("table", name="Log")
         self.hits = page.locator(".log-hits")
-        self.search = page.get_by_role("searchbox", name="Search the whole log")
+        self.search = page.get_by_role("searchbox", name="Search the log")
 
     async def open(self, job_id: str, rest: str = "") -> None:
         await self.page.goto(f"/console/jobs/{job_id}/log{rest}")
@@ -118,7 +118,7 @@ async def test_the_whole_log_is_searched_by_keyboard_alone(tab: Tab, logged: tup
     await expect(log.row("line 1")).to_be_visible()
     await tab.page.keyboard.press("/")
     await tab.page.keyboard.type("nowhere")
-    await expect(log.hits).to_have_text("Not found")
+    await expect(log.hits).to_have_text("No matches")
 
 
 #: Where the marks beside the scroll bar begin, as shares of its height, and how much of it they cover.
@@ -252,7 +252,7 @@ async def test_levels_and_loggers_are_shown_alone_counted_and_downloaded(
     await expect(log.row("ValueError: no price")).to_be_visible()
     assert "level=WARNING" in tab.page.url
     async with tab.page.expect_download() as download:
-        await tab.page.get_by_role("button", name="Download shown").click()
+        await tab.page.get_by_role("button", name="Download filtered").click()
     assert (
         await (await download.value).path()
     ).read_bytes() == ERROR + HEAD + b"[seo] WARNING: " + HOSTILE.encode() + b"\n"
@@ -269,9 +269,9 @@ async def test_a_log_without_lines_says_why_until_there_are_some(tab: Tab, conso
     log = LogPage(tab.page)
     ended = console.job()
     for changes, words in (
-        ({"attempts.1.log_end": 0}, "It has written no log."),
-        ({"attempts.1.log_end": 700}, "No log was kept."),
-        ({"logs_removed_at": ended.finished_at}, "The log was removed"),
+        ({"attempts.1.log_end": 0}, "The crawl wrote no log."),
+        ({"attempts.1.log_end": 700}, "No log was stored."),
+        ({"logs_removed_at": ended.finished_at}, "The log was deleted"),
     ):
         console.change(ended, **changes)
         await tab.page.goto(f"/console/jobs/{ended.id}/log")
@@ -281,16 +281,16 @@ async def test_a_log_without_lines_says_why_until_there_are_some(tab: Tab, conso
     play = Play(console.database, console.redis)
     play.start()
     await tab.page.goto(f"/console/jobs/{play.id}/log")
-    await expect(tab.page.get_by_text("Nothing is logged yet.")).to_be_visible()
+    await expect(tab.page.get_by_text("No log yet.")).to_be_visible()
     play.write(lines(1, 3))
     await expect(log.row("line 3")).to_be_visible()
-    await expect(tab.page.get_by_text("Nothing is logged yet.")).to_be_hidden()
+    await expect(tab.page.get_by_text("No log yet.")).to_be_hidden()
     # a filter that leaves no line says so
     await tab.page.get_by_role("button", name="Errors 0").click()
-    await expect(tab.page.get_by_text("No line is of this level and logger.")).to_be_visible()
+    await expect(tab.page.get_by_text("No lines match this level and logger.")).to_be_visible()
     play.write(ERROR)
     await expect(log.row("ValueError: no price")).to_be_visible()
-    await expect(tab.page.get_by_text("No line is of this level and logger.")).to_be_hidden()
+    await expect(tab.page.get_by_text("No lines match this level and logger.")).to_be_hidden()
 
 
 async def test_it_scrolls_to_any_place_on_a_phone(

@@ -74,7 +74,7 @@ def job_on(page: Page) -> str:
 
 
 def preview(page: Page) -> Any:
-    return page.get_by_role("region", name="What will happen")
+    return page.get_by_role("region", name="Preview")
 
 
 async def fill(page: Page, label: str, text: str) -> None:
@@ -88,7 +88,7 @@ async def test_a_crawl_is_asked_for_with_the_keyboard_alone(tab: Tab, axe: Axe, 
     await expect(page.get_by_label("Spider")).to_be_focused()
     # half a name is no mistake until its field is left
     await page.keyboard.type("articl")
-    await expect(preview(page)).to_contain_text("It would be refused")
+    await expect(preview(page)).to_contain_text("This would be refused")
     await expect(page.get_by_label("Spider")).not_to_have_attribute("aria-invalid", "true")
     await page.keyboard.press("Tab")
     await expect(page.get_by_label("Spider")).to_have_attribute("aria-invalid", "true")
@@ -107,8 +107,8 @@ async def test_a_crawl_is_asked_for_with_the_keyboard_alone(tab: Tab, axe: Axe, 
         await page.keyboard.press("Backspace")
     await page.get_by_label("words").fill("7")
     await page.get_by_label("robots").press("Space")
-    await expect(preview(page)).to_contain_text(re.compile("It starts .*on n1"))
-    await page.get_by_role("button", name="Start the crawl").press("Enter")
+    await expect(preview(page)).to_contain_text(re.compile("Starts .*on n1"))
+    await page.get_by_role("button", name="Start crawl").press("Enter")
     await page.wait_for_url(JOB_PAGE)
     job = console.jobs.get(job_on(page))
     assert (job.user_id, job.spec.start_urls) == ("operator", ("https://example.com/",))
@@ -116,10 +116,10 @@ async def test_a_crawl_is_asked_for_with_the_keyboard_alone(tab: Tab, axe: Axe, 
     assert job.spec.params == {"robots": False, "words": 7}
     await page.goto(f"/console/crawl?from={job.id}")
     await expect(page.get_by_label("words")).to_have_value("7")
-    await expect(preview(page)).to_contain_text("exists already")
+    await expect(preview(page)).to_contain_text("already exists")
     await expect(preview(page).get_by_role("link", name=job.id[:8])).to_be_visible()
-    await page.get_by_label("Crawl again").check()
-    await expect(preview(page)).to_contain_text(re.compile("It starts .*on n1"))
+    await page.get_by_label("Ignore recent identical crawl").check()
+    await expect(preview(page)).to_contain_text(re.compile("Starts .*on n1"))
     tab.complaints.clear()  # the page of a job is another chapter
 
 
@@ -127,7 +127,7 @@ async def test_it_runs_each_morning_in_paris(tab: Tab, console: Console, axe: Ax
     page = tab.page
     await page.goto("/console/crawl?spider=article")
     await fill(page, "Start URLs", "https://example.com/")
-    await page.get_by_label("Run it").select_option("daily")
+    await page.get_by_label("Run", exact=True).select_option("daily")
     await expect(page.get_by_label("Interval")).to_have_value("0 9 * * *")
     await page.get_by_label("Time zone").fill("Europe/Pari")
     await expect(preview(page)).to_contain_text("did you mean Europe/Paris?")
@@ -136,27 +136,27 @@ async def test_it_runs_each_morning_in_paris(tab: Tab, console: Console, axe: Ax
     await expect(preview(page).get_by_role("listitem").first).to_contain_text("09:00 +0")
     await page.get_by_label("Not before").fill("2127-03-29T00:00")
     await expect(preview(page)).to_contain_text("clocks go forward 1 h before this run")
-    await page.get_by_label("Name of the schedule").fill("mornings")
+    await page.get_by_label("Schedule name").fill("mornings")
     await axe(tab)
-    await page.get_by_text("Overlap, missed runs, end").click()
-    await page.get_by_label("If the run before has not ended").select_option("queue")
-    await page.get_by_label("End after so many runs").fill("7")
+    await page.get_by_text("Overlap, missed runs, end date").click()
+    await page.get_by_label("If the previous run has not ended").select_option("queue")
+    await page.get_by_label("Max runs").fill("7")
     pasted = await _pasted(page)
-    await page.get_by_label("Name of the schedule").fill("evenings")
-    await expect(preview(page)).to_contain_text("The same is scheduled already")
-    await expect(page.get_by_text("The command line has no option for: name.")).to_be_visible()
-    await page.get_by_role("button", name="Schedule the crawl").press("Enter")
+    await page.get_by_label("Schedule name").fill("evenings")
+    await expect(preview(page)).to_contain_text("An identical schedule already exists")
+    await expect(page.get_by_text("The CLI has no option for: name.")).to_be_visible()
+    await page.get_by_role("button", name="Schedule crawl").press("Enter")
     await page.wait_for_url("**/console/schedules/*")
-    await expect(page.get_by_text("this is it")).to_be_visible()
+    await expect(page.get_by_text("Showing the existing one")).to_be_visible()
     assert pasted == [page.url.rpartition("/")[2]] * 3
     made = console.schedules.get(page.url.rpartition("/")[2])
     assert (made.name, made.timing.interval, made.timing.timezone) == ("mornings", "0 9 * * *", "Europe/Paris")
     assert (made.overlap, made.max_runs) == ("queue", 7)
     await page.goto("/console/crawl?spider=article")
     await fill(page, "Start URLs", "https://example.com/another")
-    await page.get_by_label("Run it").select_option("weekdays")
-    await page.get_by_role("button", name="Schedule the crawl").press("Enter")
-    await expect(page.get_by_text("The schedule was saved.")).to_be_visible()
+    await page.get_by_label("Run", exact=True).select_option("weekdays")
+    await page.get_by_role("button", name="Schedule crawl").press("Enter")
+    await expect(page.get_by_text("Schedule created")).to_be_visible()
     tab.complaints.clear()
 
 
@@ -170,7 +170,7 @@ def _answering(body: str) -> Callable[[Route], Awaitable[None]]:
 async def test_what_is_said_before_is_one_sentence_and_says_what_is_to_be_filled_in(tab: Tab) -> None:
     page = tab.page
     given = {"accepted": True, "problems": [], "answer": {"cached": False}, "runs": [], "schedule": None, "crawl": {}}
-    for position, words in ((2, "It starts on n1, after 1 crawl that goes first."), (1, "It starts at once, on n1.")):
+    for position, words in ((2, "Starts on n1, with 1 crawl ahead in the queue."), (1, "Starts immediately on n1.")):
         place = {"node": "n1", "waiting_reason": None, "queue_position": position}
         answer = json.dumps({**given, "place": place})
         await page.route("**/crawl/preview", _answering(answer))
@@ -178,8 +178,8 @@ async def test_what_is_said_before_is_one_sentence_and_says_what_is_to_be_filled
         await expect(preview(page).locator("p")).to_have_text([words])
         await page.unroute("**/crawl/preview")
     await fill(page, "Start URLs", "https://example.com/")
-    await page.get_by_label("Run it").select_option("cron")
-    await expect(preview(page)).to_have_text(re.compile("Fill in the interval: a cron expression such as 0 9"))
+    await page.get_by_label("Run", exact=True).select_option("cron")
+    await expect(preview(page)).to_have_text(re.compile("Enter an interval: a cron expression such as 0 9"))
     await page.get_by_label("Interval").fill("0 9 * * *")
     await expect(preview(page).get_by_role("listitem")).to_have_count(10)
     await page.get_by_label("Interval").fill("")
@@ -192,7 +192,7 @@ async def test_no_name_of_a_parameter_means_anything_to_the_page(tab: Tab) -> No
     await page.goto("/console/crawl?project=sly&spider=sly")
     await page.get_by_label("constructor").fill("Ferrari")
     await page.get_by_label("shop.page").fill("7")
-    same = page.get_by_label("The same request")
+    same = page.get_by_label("Command", exact=True)
     named = '{"__proto__.headers.Authorization":"Bearer evil","constructor":"Ferrari","shop.page":"7"}'
     await expect(same).to_contain_text(named)
     await page.get_by_label("__proto__", exact=False).last.fill('{"headers": {"X": "1"}}')
@@ -209,10 +209,10 @@ async def test_the_same_request_can_be_pasted_elsewhere(tab: Tab, console: Conso
     await fill(page, "rules", '{"a": [true, null, 1.5, "\\u202e"]}')
     await page.get_by_text("Expectations, settings").click()
     await fill(page, "Tags", "it's a tag")
-    await fill(page, "Settings of Scrapy", 'DOWNLOAD_DELAY=0.5\nUSER_AGENT=it\'s "me"')
-    await expect(preview(page)).to_contain_text("It would be refused")
+    await fill(page, "Scrapy settings", 'DOWNLOAD_DELAY=0.5\nUSER_AGENT=it\'s "me"')
+    await expect(preview(page)).to_contain_text("This would be refused")
     await fill(page, "Start URLs", "https://example.com/it's?a=$HOME&b=`x`")
-    await expect(preview(page)).to_contain_text(re.compile("It starts .*on n1"))
+    await expect(preview(page)).to_contain_text(re.compile("Starts .*on n1"))
     first, *others = await _pasted(page)
     assert others == [first] * 2
     spec = console.jobs.get(first).spec
@@ -227,11 +227,11 @@ async def _pasted(page: Page) -> list[str]:
     for name, program in (
         ("curl", ["bash", "-c"]),
         ("Python", [sys.executable, "-c"]),
-        ("Command line", ["bash", "-c"]),
+        ("CLI", ["bash", "-c"]),
     ):
         await page.get_by_role("button", name=name, exact=True).click()
-        text = await page.get_by_label("The same request").inner_text()
-        answer = await _run([*program, text + (" --no-follow --json" if name == "Command line" else "")])
+        text = await page.get_by_label("Command", exact=True).inner_text()
+        answer = await _run([*program, text + (" --no-follow --json" if name == "CLI" else "")])
         ids.append(answer.get("schedule_id") or answer["job_id"])
     return ids
 
@@ -259,12 +259,14 @@ async def test_a_deployed_spider_takes_what_it_says(tab: Tab, open_tab: OpenTab,
     await page.get_by_label("Project").focus()
     await expect(page.get_by_text("Finds offers.")).to_be_visible()
     await page.get_by_label("Parameters optional").fill("category=shoes\nno value")
-    await expect(preview(page)).to_contain_text("name=value in each line")
-    await expect(page.get_by_label("The same request")).to_contain_text("Correct the field")
+    await expect(preview(page)).to_contain_text("name=value on each line")
+    await expect(page.get_by_label("Command", exact=True)).to_contain_text("Fix the invalid field")
     await page.get_by_label("Parameters optional").fill("category=shoes\nsize=42")
     await page.get_by_role("button", name="curl").press("Enter")
-    await expect(page.get_by_label("The same request")).to_contain_text('"params":{"category":"shoes","size":"42"}')
-    await expect(preview(page)).to_contain_text("waits for a node with this version")
+    await expect(page.get_by_label("Command", exact=True)).to_contain_text(
+        '"params":{"category":"shoes","size":"42"}'
+    )
+    await expect(preview(page)).to_contain_text("Waiting for a node with this version")
     # of many spiders those that fit are offered
     await page.get_by_label("Project").select_option("many")
     await page.get_by_label("Spider").fill("spider_14")
@@ -292,9 +294,9 @@ async def test_another_users_crawl_is_not_filled_in(open_tab: OpenTab, locked: C
         assert "annes.example" not in await tab.page.content()
         await tab.page.goto("/console/crawl?spider=article")
         await expect(tab.page.get_by_label("User")).to_have_count(0)
-        await expect(tab.page.get_by_label("The same request")).to_contain_text("$DISCOVERYBOT_KEY")
+        await expect(tab.page.get_by_label("Command", exact=True)).to_contain_text("$DISCOVERYBOT_KEY")
         await fill(tab.page, "Start URLs", "https://example.com/")
-        await tab.page.get_by_role("button", name="Start the crawl").press("Enter")
+        await tab.page.get_by_role("button", name="Start crawl").press("Enter")
         await tab.page.wait_for_url(JOB_PAGE)
         assert locked.jobs.get(job_on(tab.page)).user_id == "bert"
         tab.complaints.clear()

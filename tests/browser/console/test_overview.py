@@ -18,11 +18,11 @@ WEIGHT = """[...performance.getEntriesByType('navigation'), ...performance.getEn
 async def test_an_empty_platform_says_what_to_do_first(open_tab: OpenTab, console: Console, axe: Axe) -> None:
     async with open_tab(console.url) as tab:
         await tab.page.goto("/")
-        await expect(tab.page.get_by_text("No crawl yet.")).to_be_visible()
-        await expect(tab.page.get_by_role("link", name="Start one")).to_have_attribute("href", "/console/crawl")
+        await expect(tab.page.get_by_text("No crawls yet")).to_be_visible()
+        await expect(tab.page.get_by_role("link", name="Start a crawl")).to_have_attribute("href", "/console/crawl")
         # what is wrong, and what to do
         await expect(
-            tab.page.get_by_text("No node has told").or_(tab.page.get_by_text("no node")).first
+            tab.page.get_by_text("no node has published").or_(tab.page.get_by_text("no node")).first
         ).to_be_visible()
         await axe(tab)
 
@@ -42,7 +42,7 @@ async def test_figures_lead_to_their_lists_and_stay_fresh(open_tab: OpenTab, loc
             "href", "/console/jobs?status=running"
         )
         await expect(figures.get_by_role("link", name="Failed 1")).to_be_visible()
-        await expect(tab.page.get_by_text("1 job waits for another run of its site to end")).to_be_visible()
+        await expect(tab.page.get_by_text("1 job is waiting for another run of the site")).to_be_visible()
         # a partial run did not fail, and a cancelled one says nothing
         await expect(tab.page.get_by_role("row", name="board").get_by_text("67 %")).to_be_visible()
         await expect(tab.page.get_by_role("row", name="n1").get_by_text("95 %")).to_be_visible()
@@ -53,16 +53,16 @@ async def test_figures_lead_to_their_lists_and_stay_fresh(open_tab: OpenTab, loc
         link = tab.page.get_by_role("link", name="New crawl").last
         await link.focus()
         locked.change(running, status="finished")
-        await expect(tab.page.get_by_text("Nothing runs.")).to_be_visible(timeout=90_000)
+        await expect(tab.page.get_by_text("No running jobs.")).to_be_visible(timeout=90_000)
         await expect(link).to_be_focused()
         # as a user sees it
         await tab.page.goto("/?user_id=anne")
-        await expect(tab.page.get_by_text("Nothing waits.")).to_be_visible()
+        await expect(tab.page.get_by_text("No waiting jobs.")).to_be_visible()
         assert "berts-spider" not in await tab.page.content()
         await expect(tab.page.locator(".stats")).to_have_count(0)
     async with open_tab(locked.url, **PHONE) as tab:
         await tab.sign_in(locked.key("anne").token)
-        await expect(tab.page.get_by_role("heading", name="Ended")).to_be_visible()
+        await expect(tab.page.get_by_role("heading", name="Recently ended")).to_be_visible()
         assert "berts-spider" not in await tab.page.content()
         assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         await axe(tab)

@@ -66,14 +66,14 @@ async def test_the_slowest_page_is_found_by_keyboard(tab: Tab, job: Job, axe: Ax
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("link", name="Over 5 s")).to_have_attribute("aria-current", "page")
     await expect(rows(page)).to_have_count(3)
-    await page.get_by_role("searchbox", name="Search in URLs").fill("slow")
+    await page.get_by_role("searchbox", name="Search URLs").fill("slow")
     await expect(rows(page)).to_have_count(1)
     # another filter keeps what was searched for, once the page was made anew
     await page.reload()
     await expect(rows(page)).to_have_count(1)
     await page.get_by_role("link", name="Failed").click()
-    await expect(page.get_by_text("Nothing found")).to_be_visible()
-    await page.get_by_role("searchbox", name="Search in URLs").fill("")
+    await expect(page.get_by_text("None found")).to_be_visible()
+    await page.get_by_role("searchbox", name="Search URLs").fill("")
     await expect(rows(page)).to_have_count(1)
     await expect(rows(page).first).to_contain_text(REFUSED)
 
@@ -82,12 +82,12 @@ async def test_each_filter_leads_to_its_requests(tab: Tab, job: Job) -> None:
     page = tab.page
     await page.goto(f"/console/jobs/{job.id}/requests?sort=-bytes")
     await expect(rows(page).first).to_contain_text("9.0 kB")
-    for name, url in (("4xx", "/gone"), ("Redirected", "/new"), ("From the cache", "/kept")):
-        await page.get_by_role("navigation", name="Which requests").get_by_role("link", name=name).click()
+    for name, url in (("4xx", "/gone"), ("Redirected", "/new"), ("Cached", "/kept")):
+        await page.get_by_role("navigation", name="Filter").get_by_role("link", name=name).click()
         await expect(rows(page)).to_have_count(1)
         await expect(rows(page).first).to_contain_text(url)
     await page.get_by_role("link", name="5xx").click()
-    await expect(page.get_by_text("No request is like that")).to_be_visible()
+    await expect(page.get_by_text("No matching requests")).to_be_visible()
     await page.goto(f"/console/jobs/{job.id}/requests?status=tall")
     await expect(page.get_by_role("alert")).to_contain_text("status")
 
@@ -175,16 +175,16 @@ async def _more_come_by_themselves(page: Page, console: Console, job: Job) -> No
     # a slower one would push the others down: not under the mouse
     await rows(page).first.hover()
     end = console.requests(job, _of(900, 20), start=end)
-    await expect(page.get_by_role("button", name="Show what is new")).to_be_visible()
+    await expect(page.get_by_role("button", name="Show new records")).to_be_visible()
     await expect(rows(page)).to_have_count(1)
     await page.mouse.move(1, 1)
     await expect(rows(page)).to_have_count(3)
     await expect(rows(page).first).to_contain_text("900 ms")
-    await expect(page.get_by_role("button", name="Show what is new")).to_be_hidden()
+    await expect(page.get_by_role("button", name="Show new records")).to_be_hidden()
     # what came at its end is shown too, and then nobody looks any more
     console.requests(job, _of(1000), start=end)
     console.change(job, status="finished", finished_at=utc_now(), settled=True)
-    await expect(page.get_by_text("until now")).to_be_hidden()
+    await expect(page.get_by_text("New requests appear automatically")).to_be_hidden()
     await expect(rows(page)).to_have_count(4)
     await expect(page.locator("data-table[live]")).to_have_count(0)
 
@@ -196,7 +196,7 @@ async def test_nothing_says_why_and_anothers_is_not_there(
         job = console.job(JobStatus.RUNNING)
         await tab.page.goto(f"/console/jobs/{job.id}/requests")
         await expect(tab.page.get_by_text("No requests yet")).to_be_visible()
-        await expect(tab.page.get_by_text("until now")).to_be_visible()
+        await expect(tab.page.get_by_text("New requests appear automatically")).to_be_visible()
         await _more_come_by_themselves(tab.page, console, job)
     theirs = locked.job(user_id="anne")
     locked.requests(theirs, requests(1))

@@ -39,14 +39,14 @@ async def test_items_are_shown_with_how_full_their_fields_are(tab: Tab, console:
     table = tab.page.get_by_role("table", name="Items")
     await expect(table.get_by_role("link", name="https://e.example/19")).to_be_visible()
     fields = (
-        tab.page.get_by_role("table", name="How full the fields are")
-        .or_(tab.page.get_by_role("region", name="How full the fields are").get_by_role("table"))
+        tab.page.get_by_role("table", name="Field coverage")
+        .or_(tab.page.get_by_role("region", name="Field coverage").get_by_role("table"))
         .first
     )
     row = fields.get_by_role("row").filter(has=tab.page.get_by_role("rowheader", name="price"))
     await expect(row).to_contain_text("50 %")
     await expect(row).to_contain_text("100 % lower now")
-    await expect(tab.page.get_by_text("1 emptier than before")).to_be_visible()
+    await expect(tab.page.get_by_text("1 lower than before")).to_be_visible()
     await expect(fields.get_by_role("rowheader", name="seller.name")).to_be_visible()
     await axe(tab)
 
@@ -54,15 +54,15 @@ async def test_items_are_shown_with_how_full_their_fields_are(tab: Tab, console:
 async def test_an_empty_tab_says_why_and_what_to_do(tab: Tab, console: Console, axe: Axe) -> None:
     failed = console.job(JobStatus.ERROR, message="5 of 5 requests failed", progress={"items_count": 0})
     await tab.page.goto(f"/console/jobs/{failed.id}/items")
-    await expect(tab.page.get_by_text("This crawl has found no items.")).to_be_visible()
-    await expect(tab.page.get_by_role("link", name="Find the first error in its log")).to_be_visible()
+    await expect(tab.page.get_by_text("No items found")).to_be_visible()
+    await expect(tab.page.get_by_role("link", name="Go to the first error in the log")).to_be_visible()
     await expect(tab.page.locator("data-table").get_by_role("searchbox")).to_be_hidden()
     await axe(tab)
     await tab.page.goto(f"/console/jobs/{failed.id}/files")
-    await expect(tab.page.get_by_text("This crawl has written no files.")).to_be_visible()
+    await expect(tab.page.get_by_text("No files", exact=True)).to_be_visible()
     running = console.job(JobStatus.RUNNING)
     await tab.page.goto(f"/console/jobs/{running.id}/items")
-    await expect(tab.page.get_by_text("They appear here as they are scraped.")).to_be_visible()
+    await expect(tab.page.get_by_text("Items appear here as they are scraped.")).to_be_visible()
     console.results(running, [{"first": "one"}])
     await expect(tab.page.get_by_role("cell", name="one")).to_be_visible(timeout=20_000)
 
@@ -96,7 +96,7 @@ async def test_pictures_are_shown_and_other_files_are_links(tab: Tab, console: C
     await tab.page.goto(f"/console/jobs/{job.id}/files")
     picture = tab.page.get_by_role("img", name="red.png")
     await expect(picture).to_be_visible()
-    await expect(tab.page.get_by_role("link", name="no picture that a browser can show")).to_be_visible()
+    await expect(tab.page.get_by_role("link", name="cannot be shown as an image")).to_be_visible()
     assert await picture.evaluate("img => img.decode().then(() => img.naturalWidth)") == 8
     await expect(tab.page.get_by_text("it has 9 bytes; 8 are allowed")).to_be_visible()
     assert await tab.page.locator("main b, main script").count() == 0

@@ -6,15 +6,11 @@ import { count, shown } from "./text.js";
 // what is done, its past, and what it means for a job
 /** @type {Record<string, [verb: string, past: string, meaning: string]>} */
 const ACTS = {
-  cancel: ["Cancel", "cancelled", "Waiting jobs end at once, running ones are asked to stop."],
-  retry: [
-    "Retry",
-    "run again",
-    "Each ended job runs again as a new job. One that was retried this way before is left out.",
-  ],
+  cancel: ["Cancel", "cancelled", "Waiting jobs end immediately. Running jobs are asked to stop."],
+  retry: ["Retry", "retried", "Each ended job is rerun as a new job. Jobs that were already retried are skipped."],
   delete: ["Delete", "deleted", "Ended jobs are removed with their items, files and logs. This cannot be undone."],
-  requeue: ["Requeue", "requeued", "Each runs again as a new job, and leaves this list."],
-  dismiss: ["Dismiss", "dismissed", "They leave this list. The jobs, their items and logs stay."],
+  requeue: ["Requeue", "requeued", "Each job is rerun as a new job, and leaves this list."],
+  dismiss: ["Dismiss", "dismissed", "Takes the jobs off this list. The jobs, their items and logs are kept."],
 };
 
 const LIVE = ["scheduled", "pending", "running", "paused"];
@@ -22,7 +18,7 @@ const FINAL = ["finished", "partial", "error", "cancelled"];
 /** @type {[string[], string, string]} */
 const NOT_ENDED = [LIVE, "has not ended", "have not ended"];
 /** @type {[string, string]} */
-const ONLY_JUST = ["has only just ended", "have only just ended"];
+const ONLY_JUST = ["has just ended", "have just ended"];
 // which jobs an act leaves out: by their status; and the others
 /**
  * @typedef {[one: string, several: string]} Words
@@ -32,7 +28,7 @@ const ONLY_JUST = ["has only just ended", "have only just ended"];
 const LEFT_OUT = {
   cancel: [
     [FINAL, "has ended", "have ended"],
-    ["is being cancelled already", "are being cancelled already"],
+    ["is already being cancelled", "are already being cancelled"],
   ],
   retry: [NOT_ENDED, ONLY_JUST],
   delete: [NOT_ENDED, ONLY_JUST],
@@ -58,7 +54,7 @@ class Bulk {
   asOf = "";
   stopped = false;
   words = h("p", { role: "status" }, "Counting…");
-  bar = h("progress", { hidden: true, "aria-label": "Done" });
+  bar = h("progress", { hidden: true, "aria-label": "Progress" });
   list = h("ul", { hidden: true, "aria-label": "Refused jobs" });
   close = h("button", { class: "button", type: "button", onclick: () => this.end() }, "Close");
 
@@ -78,7 +74,7 @@ class Bulk {
     const kind = action === "delete" ? "danger" : "primary";
     const attributes = { class: `button ${kind}`, type: "button", hidden: true, onclick: () => this.run() };
     this.go = h("button", attributes);
-    const title = h("h2", { id: "bulk-title" }, `${this.verb} all that match`);
+    const title = h("h2", { id: "bulk-title" }, `${this.verb} all matching jobs`);
     const buttons = h("div", { class: "buttons" }, this.close, this.go);
     this.dialog = h(
       "dialog",
@@ -130,10 +126,9 @@ class Bulk {
 
   /** @type {(matched: number, left: { total?: number, why?: string }) => string} */
   offered(matched, { total, why }) {
-    if (!matched) return `No job that matches can be ${this.past}${why ? `: ${why}` : ""}.`;
-    if (!why)
-      return `${jobs(matched)} ${matched === 1 ? "matches" : "match"}: ${said(this.filter) || "all there are"}.`;
-    const some = total ? `${count(matched)} of these ${jobs(total)}` : jobs(matched);
+    if (!matched) return `None of the matching jobs can be ${this.past}${why ? `: ${why}` : ""}.`;
+    if (!why) return `${jobs(matched)} ${matched === 1 ? "matches" : "match"}: ${said(this.filter) || "no filter"}.`;
+    const some = total ? `${count(matched)} of ${jobs(total)}` : jobs(matched);
     return `${some} can be ${this.past}: ${why}.${said(this.filter) && ` Filter: ${said(this.filter)}.`}`;
   }
 
@@ -149,7 +144,7 @@ class Bulk {
     const asked = this.filter.status ?? [];
     const wanted = asked.length ? statuses.filter((one) => asked.includes(one)) : statuses;
     const all = await counted(this.filter);
-    if (!all.is_exact) return { why: `those are left out that ${byStatus[1]}` };
+    if (!all.is_exact) return { why: `those that ${byStatus[1]} are skipped` };
     const unfit = wanted.length ? (await counted({ ...this.filter, status: wanted })).count : 0;
     /** @type {[number, Words][]} */
     const groups = [
@@ -205,9 +200,9 @@ class Bulk {
 
   /** @type {(error: unknown) => void} */
   fail(error) {
-    this.words.textContent = `${this.sum()}. It stopped: ${shown(messageOf(error), 500)}`;
+    this.words.textContent = `${this.sum()}. Stopped: ${shown(messageOf(error), 500)}`;
     this.go.hidden = false;
-    this.go.textContent = "Go on";
+    this.go.textContent = "Continue";
   }
 
   sum() {

@@ -20,7 +20,7 @@ export class ColumnMenu {
     const button = (/** @type {string} */ words, /** @type {() => void} */ onclick) =>
       h("button", { class: "button small", type: "button", onclick }, words);
     const all = button("All", () => onChoose(columns.all));
-    const usual = button("Usual", () => onChoose(undefined));
+    const usual = button("Default", () => onChoose(undefined));
     const whole = h("div", { class: "row" }, all, usual);
     const panel = h("fieldset", { class: "panel" }, h("legend", {}, "Columns"), whole, this.#list);
     this.element = dropdown("filter", "Columns", panel);

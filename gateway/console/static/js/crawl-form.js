@@ -12,7 +12,7 @@ import { WhenFields } from "./when-fields.js";
 
 const PAUSE_MS = 350;
 const SPIDER = ["spider", "project", "version"];
-const UNREADABLE = "Correct the field that cannot be read: then the same request is here.";
+const UNREADABLE = "Fix the invalid field to see the command.";
 /** One that is not in the page, where the user may not crawl. */
 const form = /** @type {HTMLFormElement} */ (document.querySelector("form#crawl") ?? h("form"));
 /** @type {Set<string>} */
@@ -174,8 +174,8 @@ function search(text) {
 function goTo(answer) {
   const id = answer.schedule_id ?? answer.job_id;
   // a schedule does not say whether it is new
-  if (answer.cached ?? exists) toastAfterLoad("The same crawl was asked for before: this is it.");
-  else if (answer.schedule_id) toastAfterLoad("The schedule was saved.");
+  if (answer.cached ?? exists) toastAfterLoad("Identical crawl found. Showing the existing one.");
+  else if (answer.schedule_id) toastAfterLoad("Schedule created");
   location.assign(`/console/${answer.schedule_id ? "schedules" : "jobs"}/${encodeURIComponent(id)}`);
 }
 
@@ -220,7 +220,7 @@ function showSame(body) {
   const spelled = { curl, python, cli: (asked) => commandLine(asked).text };
   byId("same").textContent = spelled[kind]?.(request) ?? "";
   byId("same-note").hidden = !without.length;
-  byId("same-note").textContent = without.length ? `The command line has no option for: ${without.join(", ")}.` : "";
+  byId("same-note").textContent = without.length ? `The CLI has no option for: ${without.join(", ")}.` : "";
 }
 
 async function copy() {
@@ -231,6 +231,6 @@ async function copy() {
   } catch {
     // no page that came over plain http from another machine may write to the clipboard
     getSelection()?.selectAllChildren(code);
-    toast("Press Ctrl-C to copy what is marked");
+    toast("Press Ctrl+C to copy the selection");
   }
 }

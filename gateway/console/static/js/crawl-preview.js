@@ -10,7 +10,7 @@ const waits = JSON.parse(document.getElementById("crawl")?.dataset.waiting ?? "{
 const SYMBOLS = { good: "ok", warn: "info", bad: "warn" };
 
 /** @type {(found: Problem[]) => HTMLElement[]} */
-export const refusal = (found) => [verdict("bad", "It would be refused"), problems(found)];
+export const refusal = (found) => [verdict("bad", "This would be refused"), problems(found)];
 
 /** @type {(kind: keyof typeof SYMBOLS, words: string) => HTMLElement} */
 const verdict = (kind, words) =>
@@ -26,11 +26,11 @@ export function preview(seen) {
   const parts = seen.answer.cached ? existing(seen.answer) : fresh(seen);
   if (seen.runs.length)
     parts.push(
-      h("h3", {}, seen.runs.length > 1 ? `The next ${seen.runs.length} runs` : "The run"),
+      h("h3", {}, seen.runs.length > 1 ? `Next ${seen.runs.length} runs` : "Next run"),
       runs(seen.runs, zoneOf(seen)),
     );
   if (seen.schedule?.jitter && !seen.answer.cached)
-    parts.push(h("p", { class: "muted small" }, "Each run is moved a little, by the jitter."));
+    parts.push(h("p", { class: "muted small" }, "Jitter shifts each run slightly."));
   return [...parts, defaults(seen.crawl)];
 }
 
@@ -40,9 +40,9 @@ export function preview(seen) {
  * @type {(seen: Preview) => string}
  */
 export function verdictOf(seen) {
-  if (!seen.accepted) return `It would be refused: ${shown(seen.problems[0]?.message, 160)}`;
+  if (!seen.accepted) return `This would be refused: ${shown(seen.problems[0]?.message, 160)}`;
   if (seen.answer.cached)
-    return `${seen.answer.scheduled ? "This schedule" : "This crawl"} exists already, and will be shown.`;
+    return `${seen.answer.scheduled ? "This schedule" : "This crawl"} already exists and will be shown.`;
   return seen.answer.scheduled ? "" : place(seen.place);
 }
 
@@ -60,36 +60,36 @@ function existing({ job_id: id, status, cached_at: since, scheduled }) {
   const path = scheduled && ["active", "paused", "ended"].includes(status) ? "schedules" : "jobs";
   const link = h("a", { href: `/console/${path}/${encodeURIComponent(id)}` }, id.slice(0, 8));
   return [
-    verdict("warn", scheduled ? "The same is scheduled already" : "The same crawl exists already"),
+    verdict("warn", scheduled ? "An identical schedule already exists" : "An identical crawl already exists"),
     h(
       "p",
       {},
       "You will get ",
       link,
-      `, which is ${status} and was asked for `,
+      ` (${status}, created `,
       time(since),
-      ". Tick “Crawl again” for a new one.",
+      "). Check “Ignore recent identical crawl” to start a new one.",
     ),
   ];
 }
 
 /** @type {(seen: Preview) => HTMLElement[]} */
 function fresh({ answer, place: where }) {
-  if (answer.scheduled) return [verdict("good", "It will be scheduled")];
+  if (answer.scheduled) return [verdict("good", "Will be scheduled")];
   return where.waiting_reason
-    ? [verdict("warn", "It will wait for its turn"), h("p", {}, place(where))]
+    ? [verdict("warn", "Will wait in the queue"), h("p", {}, place(where))]
     : [verdict("good", place(where))];
 }
 
 /** @type {(place: Place) => string} */
 function place({ node, waiting_reason: reason, queue_position: position }) {
   const ahead = position && position > 1 ? `${position - 1} ${position === 2 ? "crawl" : "crawls"}` : "";
-  const goes = position === 2 ? "goes" : "go";
   if (!reason)
     return ahead
-      ? `It starts on ${shown(node, 60)}, after ${ahead} that ${goes} first.`
-      : `It starts at once, on ${shown(node, 60)}.`;
-  return `It ${waits[reason] ?? `waits: ${reason}`}.${ahead && ` ${ahead} ${goes} first.`}`;
+      ? `Starts on ${shown(node, 60)}, with ${ahead} ahead in the queue.`
+      : `Starts immediately on ${shown(node, 60)}.`;
+  const words = waits[reason] ?? `waiting: ${reason}`;
+  return `${words.charAt(0).toUpperCase()}${words.slice(1)}.${ahead && ` ${ahead} ahead in the queue.`}`;
 }
 
 /** @type {(seen: Preview) => string | null} */
@@ -155,15 +155,15 @@ function defaults(crawl) {
   const facts = [
     ["Project", crawl.project],
     ["Version", crawl.version],
-    ["Seconds at most", crawl.timeout],
-    ["Retries", crawl.max_retries],
-    ["Depth", crawl.depth ?? "as the spider has it"],
-    ["Pages at most", crawl.max_pages ?? "no limit"],
+    ["Timeout (s)", crawl.timeout],
+    ["Max retries", crawl.max_retries],
+    ["Depth", crawl.depth ?? "set by the spider"],
+    ["Max pages", crawl.max_pages ?? "no limit"],
   ];
   return h(
     "details",
     {},
-    h("summary", {}, "With these defaults"),
+    h("summary", {}, "Defaults"),
     h(
       "dl",
       { class: "facts" },

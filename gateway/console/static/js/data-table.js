@@ -265,7 +265,7 @@ class DataTable extends HTMLElement {
     for (;;) {
       const records = await pages.load(number);
       if (records || pages !== this.#pages || performance.now() > until) return records;
-      this.#frame.say(`Looked at ${count(pages.searched)}…`);
+      this.#frame.say(`Searched ${count(pages.searched)}…`);
     }
   }
 

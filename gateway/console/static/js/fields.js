@@ -20,7 +20,7 @@ const READERS = {
 };
 
 /** @type {Record<string, string>} */
-const NOT = { json: "JSON", pairs: "name=value in each line", texts: "name=value in each line" };
+const NOT = { json: "JSON", pairs: "name=value on each line", texts: "name=value on each line" };
 
 /** A field that cannot be read. */
 export class FieldError extends Error {

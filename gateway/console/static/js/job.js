@@ -18,10 +18,9 @@ const APART = 0.9;
 const PARTS = ["job-status", "job-actions", "job-state", "job-life", "job-wait", "tab-said", "tab-nothing"];
 /** @type {Record<string, string>} */
 const ENDS = {
-  queue: "its queue is empty",
-  max_pages: "it has as many pages as it may",
-  max_items: "it has as many items as it may",
-  timeout: "its time is over",
+  queue: "the queue is empty",
+  max_pages: "max pages is reached",
+  max_items: "max items is reached",
 };
 
 const page = byId("job-page");
@@ -52,16 +51,14 @@ function tell(estimate) {
   place.hidden = !estimate;
   if (!estimate) return;
   const left = duration((Date.parse(estimate.at) - Date.now()) / 1000);
-  const begins =
-    estimate.reckoned_by === "timeout"
-      ? "Its queue does not say when it ends: at the latest in"
-      : "At this pace it ends in about";
-  const pace = `${count(estimate.queued)} requests wait or are under way; ${count(estimate.done_per_s)} a second end, ${count(estimate.found_per_s)} are new.`;
+  const begins = estimate.reckoned_by === "timeout" ? "No estimate; times out in" : "Estimated to end in";
+  const pace = `${count(estimate.queued)} requests queued or in progress; ${count(estimate.done_per_s)}/s done, ${count(estimate.found_per_s)}/s new.`;
+  const ends = ENDS[estimate.reckoned_by];
   const moment = h("time", { datetime: estimate.at, "data-exact": true }, exact(new Date(estimate.at)));
   place.replaceChildren(
     `${begins} ${left} (`,
     moment,
-    `), when ${ENDS[estimate.reckoned_by]}. `,
+    ends ? `), when ${ends}. ` : "). ",
     h("span", { class: "muted" }, pace),
   );
 }

@@ -182,7 +182,7 @@ export class LineChart extends HTMLElement {
     this.#slider.setAttribute(
       "aria-valuetext",
       place < 0
-        ? "no values yet"
+        ? "No data yet"
         : `${clock(at[place])}: ${lines.map((line) => `${line.name} ${this.#said(line.values[place])}`).join(", ")}`,
     );
   }

@@ -100,7 +100,7 @@ function update(row, type, job) {
 /** @type {(job: JobNews, row: HTMLElement) => string} */
 function said(job, row) {
   const words = JSON.parse(row.closest("[data-waiting]")?.getAttribute("data-waiting") ?? "{}");
-  if (job.waiting_reason) return words[job.waiting_reason] ?? `waits: ${job.waiting_reason.replaceAll("_", " ")}`;
+  if (job.waiting_reason) return words[job.waiting_reason] ?? `waiting: ${job.waiting_reason.replaceAll("_", " ")}`;
   return job.message && job.status !== "finished" ? shown(job.message, 160) : "";
 }
 

@@ -20,8 +20,8 @@ const LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR"];
 const STATES = {
   connecting: "Connecting…",
   open: "Live",
-  lost: "Connection lost: trying again",
-  waiting: "Many logs are open: this one has its turn soon",
+  lost: "Disconnected, retrying",
+  waiting: "Waiting: too many logs are open",
   over: "Ended",
 };
 
@@ -44,12 +44,12 @@ export class LogBar {
     this.#firstError = button("First error", "next", on.onFirstError, { "data-key": "e" });
     this.#wrap = button("Wrap", "wrap", () => this.#toggleWrap(), { "aria-pressed": "true", "data-key": "w" });
     this.#follow = button("Follow", "down-arrow", on.onFollow, { "aria-pressed": "true", "data-key": "f" });
-    const keys = { "data-key": "/", "data-key-too": "Ctrl F", "data-key-words": "Search in the log" };
+    const keys = { "data-key": "/", "data-key-too": "Ctrl F", "data-key-words": "Search the log" };
     const find = button("Search", "search", on.onFind, { title: "Ctrl+F, or /", ...keys });
     const quiet = { class: "button small quiet" };
-    const all = { ...quiet, title: "Download the whole log" };
-    const some = { ...quiet, title: "Download the lines of this level and logger" };
-    this.#some = button("Download shown", "download", () => on.onDownload(false), some);
+    const all = { ...quiet, title: "Download the full log" };
+    const some = { ...quiet, title: "Download only the filtered lines" };
+    this.#some = button("Download filtered", "download", () => on.onDownload(false), some);
     const acts = [this.#firstError, this.#wrap, this.#follow, find];
     this.element = h(
       "div",

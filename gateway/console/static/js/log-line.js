@@ -60,7 +60,7 @@ const written = new WeakMap();
 export function drawRow(row, { link, isCurrent, text }, element) {
   if (!row) return h("div", { class: "log-row log-unread", role: "row" }, h("span", { role: "cell" }, "…"));
   if ("attempt" in row) return note(`Attempt ${row.attempt}`);
-  if ("gap" in row) return note("Older lines were removed here");
+  if ("gap" in row) return note("Older lines were removed");
   const kind = row.cont ? "cont" : row.logger ? "named" : "plain";
   const known = element && written.get(element);
   const parts = known?.kind === kind ? known : blank(kind);
@@ -176,7 +176,7 @@ export function showText(title, text) {
     "dialog",
     { class: "log-whole", "aria-label": title },
     h("div", { class: "card-head" }, h("h2", {}, title), close),
-    h("pre", { tabindex: 0, "aria-label": "The whole line" }, shown(text, Infinity)),
+    h("pre", { tabindex: 0, "aria-label": "Full line" }, shown(text, Infinity)),
   );
   close.addEventListener("click", () => dialog.close());
   dialog.addEventListener("close", () => dialog.remove());

@@ -47,8 +47,8 @@ export class LogSearch {
     this.input = h("input", {
       type: "search",
       id: "log-search",
-      "aria-label": "Search the whole log",
-      placeholder: "Search the whole log",
+      "aria-label": "Search the log",
+      placeholder: "Search the log",
       autocomplete: "off",
       spellcheck: "false",
       maxlength: 200,
@@ -175,7 +175,7 @@ export class LogSearch {
     const { lines, isWhole, current } = this.#hits ?? {};
     if (lines === undefined) this.told.textContent = "";
     else if (!isWhole) this.told.textContent = lines ? `${count(lines)} so far, searching…` : "Searching…";
-    else if (!lines) this.told.textContent = "Not found";
+    else if (!lines) this.told.textContent = "No matches";
     else this.told.textContent = `${count((current ?? 0) + 1)} of ${count(lines)}`;
     this.#on.onFound();
   }

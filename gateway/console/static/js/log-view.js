@@ -54,7 +54,7 @@ class LogView extends HTMLElement {
   });
   #box = h("div", { class: "log-box", tabindex: 0, role: "table", "aria-label": "Log" });
   #marks = new LogMarks();
-  #none = h("p", { class: "log-none", hidden: true }, "No line is of this level and logger.");
+  #none = h("p", { class: "log-none", hidden: true }, "No lines match this level and logger.");
   #news = new LogNews(() => this.#setFollowing(true));
   #view = new VirtualRows(
     this.#box,
@@ -120,7 +120,7 @@ class LogView extends HTMLElement {
       await this.#rows.load(given(filter));
     } catch (error) {
       if (filter.level || filter.logger) return this.#load({}); // of an address that somebody has typed
-      const words = `The log cannot be read: ${messageOf(error)}`;
+      const words = `Could not load the log: ${messageOf(error)}`;
       this.#box.replaceChildren(h("p", { class: "problem", role: "alert" }, words));
       return undefined;
     }

@@ -8,7 +8,7 @@ function isBroken(picture) {
 
 /** @param {HTMLImageElement} picture */
 function sayBroken(picture) {
-  picture.replaceWith(h("p", {}, "This file is no picture that a browser can show"));
+  picture.replaceWith(h("p", {}, "This file cannot be shown as an image"));
 }
 
 /** @type {(picture: HTMLImageElement, address: string) => void} */

@@ -47,7 +47,7 @@ export class Drawer {
     const copy = h("button", { class: "button small", type: "button", "aria-live": "polite" }, icon("copy"), words);
     copy.addEventListener("click", async () => {
       const done = await copied(JSON.stringify(this.#record, null, 2), this.#dialog);
-      words.data = done ? "Copied" : "Not copied: this browser forbids it";
+      words.data = done ? "Copied" : "The browser blocked copying";
       setTimeout(() => {
         words.data = "Copy as JSON";
       }, 3000);

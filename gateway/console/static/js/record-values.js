@@ -102,7 +102,7 @@ function counted(value) {
 export function tree(value, depth = 0, isTime = () => false) {
   /** @type {[name: string, value: unknown][]} */
   const entries = Array.isArray(value) ? value.map((one, place) => [String(place), one]) : Object.entries(value);
-  if (!entries.length) return h("p", { class: "muted" }, Array.isArray(value) ? "an empty list" : "an empty object");
+  if (!entries.length) return h("p", { class: "muted" }, Array.isArray(value) ? "Empty list" : "Empty object");
   const list = h("ul", { class: "tree" });
   const more = h("button", { class: "button small", type: "button" });
   let done = 0;

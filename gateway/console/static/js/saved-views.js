@@ -65,10 +65,10 @@ class SavedViews extends HTMLElement {
     const isFirst = view.name === first;
     return [
       /** @type {(words: string, act: () => void) => HTMLElement} */
-      button(isFirst ? "No longer open first" : "Open first", () =>
+      button(isFirst ? "Unset as default" : "Set as default", () =>
         this.change((kept) => (kept.first = isFirst ? null : view.name)),
       ),
-      button("Remove view", () =>
+      button("Delete view", () =>
         this.change((kept) => (kept.views = kept.views.filter((one) => one.name !== view.name))),
       ),
     ];
@@ -98,8 +98,8 @@ class SavedViews extends HTMLElement {
         { method: "dialog" },
         h("h2", { id: "view-title" }, "Save this view"),
         h("div", { class: "field" }, h("label", { for: "view-name" }, "Name"), input),
-        h("div", { class: "field tick" }, first, h("label", { for: "view-first" }, "Open the list of jobs with it")),
-        h("p", { class: "muted small" }, "It is kept in this browser. To share it, send its address."),
+        h("div", { class: "field tick" }, first, h("label", { for: "view-first" }, "Use as the default view")),
+        h("p", { class: "muted small" }, "Views are saved in this browser. To share one, copy its URL."),
         h(
           "div",
           { class: "buttons" },

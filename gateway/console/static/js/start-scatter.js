@@ -35,10 +35,10 @@ const MOST_STEPS = 8;
  */
 
 class StartScatter extends HTMLElement {
-  canvas = h("canvas", { role: "img", "aria-label": "Starts and durations of jobs" });
+  canvas = h("canvas", { role: "img", "aria-label": "Start times and durations of jobs" });
   tip = h("div", { class: "tip", hidden: true });
   shade = h("div", { class: "brush", hidden: true });
-  legend = h("figcaption", {}, "Loading starts and durations…");
+  legend = h("figcaption", {}, "Loading start times and durations…");
   /** @type {Point[]} */
   points = [];
   frame = { width: 0, height: 0 };
@@ -87,7 +87,7 @@ class StartScatter extends HTMLElement {
       this.describe(found);
       this.draw();
     } catch (error) {
-      this.legend.textContent = `Starts and durations could not be loaded: ${messageOf(error)}`;
+      this.legend.textContent = `Could not load start times and durations: ${messageOf(error)}`;
     }
   }
 
@@ -99,19 +99,15 @@ class StartScatter extends HTMLElement {
     const kind = isSample ? "a sample of " : "";
     this.canvas.setAttribute(
       "aria-label",
-      `Starts and durations of ${kind}${count(this.points.length)} jobs: ${words.join(", ")}`,
+      `Start times and durations of ${kind}${count(this.points.length)} jobs: ${words.join(", ")}`,
     );
     if (!this.points.length) {
-      this.legend.textContent = "No job that matches has started.";
+      this.legend.textContent = "No matching job has started.";
       return;
     }
     this.legend.replaceChildren(
       ...[...counts].map(([name, number]) => h("span", {}, status(name), ` ${count(number)}`)),
-      h(
-        "span",
-        {},
-        `${isSample ? "A sample. " : ""}Start and duration. Drag over a time to see the jobs that started then.`,
-      ),
+      h("span", {}, `${isSample ? "Sample. " : ""}Start time and duration. Drag to select a time range.`),
     );
   }
 
@@ -259,7 +255,7 @@ class StartScatter extends HTMLElement {
     const found = this.nearest(event);
     this.tip.hidden = !found;
     if (!found) return;
-    this.tip.textContent = `${found.status}, ran ${duration(found.seconds)}, started ${exact(new Date(found.start))}`;
+    this.tip.textContent = `${found.status}, ${duration(found.seconds)}, started ${exact(new Date(found.start))}`;
     const isRight = event.offsetX > this.frame.width / 2;
     this.tip.style.left = isRight ? "" : `${event.offsetX + 12}px`;
     this.tip.style.right = isRight ? `${this.frame.width - event.offsetX + 12}px` : "";

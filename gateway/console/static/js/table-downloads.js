@@ -20,6 +20,8 @@ export function downloads(formats, address, asShown) {
     h("p", { class: "muted small" }, words),
     ...formats.map((format) => h("a", { href: file(format, query), download: true }, format.toUpperCase())),
   ];
-  menu.addEventListener("toggle", () => panel.replaceChildren(...links("All", {}), ...links("As shown", asShown())));
+  menu.addEventListener("toggle", () =>
+    panel.replaceChildren(...links("All", {}), ...links("Current view", asShown())),
+  );
   return menu;
 }

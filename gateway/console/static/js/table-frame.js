@@ -28,7 +28,7 @@ export class TableFrame {
     this.#on = on;
     this.#earlier = hiddenButton("Earlier records", on.onEarlier);
     this.more = hiddenButton("More records", on.onMore);
-    this.news = hiddenButton("Show what is new", on.onNews);
+    this.news = hiddenButton("Show new records", on.onNews);
   }
 
   /**
@@ -79,7 +79,7 @@ export class TableFrame {
     const isSearch = searched !== undefined;
     this.#earlier.hidden = !first;
     this.more.hidden = isAll;
-    this.more.textContent = isSearch ? "Look further" : "More records";
+    this.more.textContent = isSearch ? "Keep searching" : "More records";
     this.box.hidden = !last && isAll;
     if (empty) empty.hidden = Boolean(last) || !isAll || isSearch;
     this.bar.hidden = empty !== null && !empty.hidden;

@@ -11,8 +11,7 @@ import { count } from "./text.js";
  */
 export function rangeWords({ first, last, isAll, searched }, total) {
   if (searched !== undefined) {
-    const of = isAll ? "all" : count(searched);
-    return `${last ? count(last) : "Nothing"} found in ${of} that were looked at`;
+    return `${last ? count(last) : "None"} found, ${isAll ? "all" : count(searched)} searched`;
   }
   const known = isAll ? last : Math.max(Number(total ?? 0), last);
   const all = isAll || total ? count(known) : `${count(last)} or more`;

@@ -6,7 +6,7 @@ if (mine instanceof HTMLAnchorElement && zone && zone !== "UTC") {
   const isShown = url.searchParams.get("zone") === zone;
   url.searchParams.set("zone", zone);
   mine.href = url.pathname + url.search;
-  mine.textContent = `my zone (${zone})`;
+  mine.textContent = `Mine (${zone})`;
   mine.hidden = false;
   if (isShown) {
     mine.setAttribute("aria-current", "true");

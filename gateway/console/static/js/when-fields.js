@@ -40,7 +40,7 @@ export class WhenFields extends HTMLElement {
     if (!this.isAgain || this.#fields.interval.value.trim()) return undefined;
     return {
       field: "interval",
-      message: "Fill in the interval: a cron expression such as `0 9 * * *`, which is every day at 9:00.",
+      message: "Enter an interval: a cron expression such as `0 9 * * *` (every day at 9:00).",
     };
   }
 

@@ -48,7 +48,7 @@ def test_the_list_is_that_of_the_api_and_empty_fields_of_the_form_are_nothing(
     form = {"spider": "", "q": " ", "last": "", "since": ""}
     page = read(gateway, "/console/jobs", user_id=user, **form)
     assert listed(page) == [waits.id, failed.id]
-    assert "waits for a free slot" in page
+    assert "waiting for a free slot" in page
     assert "nothing was fetched" in page
     assert filter_of(page) == {"user_id": user}
     several = read(gateway, "/console/jobs", user_id=user, status=["error", "partial"])
@@ -73,11 +73,11 @@ def test_a_word_means_the_same_jobs_on_each_page(gateway: httpx.Client, keep: Ke
     for words, statuses in (("Running", {"running"}), ("Waiting", {"pending"}), ("Failed", {"error"})):
         assert linked(overview, words) == linked(jobs, words) == statuses
     not_ended = {"scheduled", "pending", "running", "paused"}
-    assert linked(jobs, "Not ended") == not_ended
+    assert linked(jobs, "Active") == not_ended
     site = "/console/sites/words"
-    assert linked(read(gateway, site), "Those that have not ended") == not_ended
+    assert linked(read(gateway, site), "Active runs") == not_ended
     assert gateway.patch("/sites/words", json={"enabled": False}).status_code == 200
-    assert "1 job of it has not ended" in read(gateway, site)
+    assert "1 of its jobs is still active" in read(gateway, site)
 
 
 def test_the_name_of_a_user_filters_the_list_and_to_look_as_the_user_is_offered_by_name(
@@ -90,11 +90,11 @@ def test_the_name_of_a_user_filters_the_list_and_to_look_as_the_user_is_offered_
     page = read(gateway, "/console/jobs", user=user)
     assert listed(page) == [job.id]
     assert filter_of(page) == {"user_id": user}
-    assert "You see what" not in page
+    assert "Viewing as" not in page
     assert 'href="/console/nodes"' in page
     (offered,) = re.findall(r'<a [^>]*href="([^"]*)" data-offered>', page)
-    assert f"See what <bdi>{user}</bdi> sees" in page
-    assert "You see what" in read(gateway, offered)
+    assert f"View as <bdi>{user}</bdi>" in page
+    assert "Viewing as" in read(gateway, offered)
 
 
 def test_the_jobs_that_ended_last_stand_first_on_the_overview(gateway: httpx.Client, keep: Keep, user: str) -> None:
@@ -165,7 +165,7 @@ def test_pages_of_a_list_keep_its_filter(gateway: httpx.Client, keep: Keep, user
 def test_what_cannot_be_a_filter_is_said_and_lists_say_what_to_do_first(gateway: httpx.Client, user: str) -> None:
     assert "since: " in read(gateway, "/console/jobs", since="yesterday")
     assert "spidr: " in read(gateway, "/console/jobs", spidr="seo")
-    assert "No job matches" in read(gateway, "/console/jobs", user_id=user, spider="seo")
+    assert "No matching jobs" in read(gateway, "/console/jobs", user_id=user, spider="seo")
     assert "No jobs yet" in read(gateway, "/console/jobs", user_id=user)
     assert "No dead letters" in read(gateway, "/console/dead-letters", user_id=user)
 

@@ -45,7 +45,7 @@ def test_the_overview_shows_an_upgrade_that_was_left_halfway(
         page = unescape(get(gateway, "/").text)
         assert "1 worker (0.1.0)" in told["message"]
         assert f"<bdi>{told['message']}</bdi>" in page
-        assert f"To do: <bdi>{told['todo']}</bdi>" in page
+        assert f"Next step: <bdi>{told['todo']}</bdi>" in page
     finally:
         database["heartbeats"].delete_one({"_id": "worker:left:1"})
     assert "1 worker (0.1.0)" not in get(gateway, "/").text
@@ -116,7 +116,7 @@ def test_the_form_leads_to_pages_of_ours_only(url: str, given: str, leads_to: st
     assert f'data-then="goto" data-target="{leads_to}"' in unescape(text)
     # nobody is signed in here, and so nobody looks as another one
     with httpx.Client(base_url=url, trust_env=False) as stranger:
-        assert "You see what" not in stranger.get("/console/sign-in", params={"user_id": "anne"}).text
+        assert "Viewing as" not in stranger.get("/console/sign-in", params={"user_id": "anne"}).text
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_who_may_not_see_a_page_is_told_so_in_a_page(sign_in: SignIn, keys: KeyS
     assert "data-offered" in by_anne
     assert "data-offered" not in get(admin, "/console/jobs?user=root").text
     assert get(sign_in(anne).http, "/console/jobs?user=bert").status_code == 403
-    assert "You see what" not in get(sign_in(anne).http, "/?user_id=bert").text
+    assert "Viewing as" not in get(sign_in(anne).http, "/?user_id=bert").text
 
 
 def test_a_page_of_another_session_gets_nothing(sign_in: SignIn, anne: Issued) -> None:

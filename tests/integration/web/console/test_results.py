@@ -34,8 +34,8 @@ def read(gateway: httpx.Client, job: Job, tab: str) -> str:
 @pytest.mark.parametrize(
     ("is_removed", "items", "requests"),
     [
-        (True, "It found 1,680 items; none is kept any more", "It requested 56 pages. The record was removed"),
-        (False, "It found 1,680 items; none is stored", "It requested 56 pages. No record of that is stored"),
+        (True, "1,680 items found, since deleted", "56 pages requested. The record was deleted"),
+        (False, "1,680 items found, none stored", "56 pages requested. No requests were recorded"),
     ],
 )
 def test_what_was_counted_and_is_not_stored_is_said_without_wrong_advice(
@@ -44,7 +44,7 @@ def test_what_was_counted_and_is_not_stored_is_said_without_wrong_advice(
     job = keep(ended(user, is_removed=is_removed))
     said = read(gateway, job, "items")
     assert items in said
-    assert "looks for something" not in said
+    assert "no longer match" not in said
     # a filter is not to blame
     for query in ("", "?failed=true"):
         assert requests in read(gateway, job, f"requests{query}")
@@ -54,7 +54,7 @@ def test_where_nothing_was_found_and_where_a_filter_leaves_nothing_is_said_as_be
     gateway: httpx.Client, keep: Keep, user: str, database: Any
 ) -> None:
     job = keep(ended(user, is_removed=False, items=0, pages=0))
-    assert "looks for something" in read(gateway, job, "items")
-    assert "This crawl has recorded no request" in read(gateway, job, "requests?failed=true")
+    assert "no longer match" in read(gateway, job, "items")
+    assert "No requests recorded" in read(gateway, job, "requests?failed=true")
     RequestStore(database).append(RequestChunk(job.id, 1, 0, 3, b"{}\n"))
-    assert "No request is like that" in read(gateway, job, "requests?failed=true")
+    assert "No matching requests" in read(gateway, job, "requests?failed=true")

@@ -11,7 +11,7 @@ from gateway.clock import utc_now
 from gateway.console.job_view import no_log, parameters, pretty, runs, start_urls, story
 from gateway.contract.crawl import CrawlSpec, FetchOptions
 from gateway.contract.records import Progress
-from gateway.jobs.job import Attempt, JobStatus, PastStep, StepKind, WaitingReason
+from gateway.jobs.job import Attempt, JobStatus, Occurrence, PastStep, StepKind, WaitingReason
 
 NOW = utc_now()
 
@@ -37,9 +37,9 @@ def test_moments_that_belong_together_are_one_entry() -> None:
     told = [(entry.words, entry.seconds and round(entry.seconds)) for entry in story(job, NOW)]
     assert told == [
         ("Submitted", None),
-        ("Waited for a free slot", 10),
+        ("Waiting for a free slot", 10),
         ("Attempt 1 on node n1", 19),
-        ("Waited for the time of its next try", 10),
+        ("Waiting to retry", 10),
         ("Attempt 1 ended", None),
         ("Attempt 2 on node n2", 10),
         ("Ended: finished", None),
@@ -53,11 +53,20 @@ def test_what_goes_on_is_told_until_now_and_others_by_their_names() -> None:
     ]
     job = make_job(created_at=ago(10), history=history[1:])
     assert [(entry.words, round(entry.seconds or 0)) for entry in story(job, NOW)][1:] == [
-        ("Waited for a worker to look at it", 1),
-        ("Waits for a node that takes work", 9),
+        ("Being queued", 1),
+        ("Waiting for an available node", 9),
     ]
     paused = make_job(created_at=ago(10), status=JobStatus.PAUSED, history=history[:1])
-    assert (story(paused, NOW)[-1].words, story(paused, NOW)[-1].by) == ("Is paused", "bert")
+    assert (story(paused, NOW)[-1].words, story(paused, NOW)[-1].by) == ("Paused", "bert")
+
+
+def test_a_run_of_a_schedule_says_who_owns_it() -> None:
+    slot = Occurrence(rev=1, at=ago(10), due=ago(10), fired_at=ago(10))
+    begun, by_hand = (make_job(created_at=ago(10), user_id="anne", slot=one) for one in (slot, None))
+    assert [(one.words, one.by) for one in (story(begun, NOW)[0], story(by_hand, NOW)[0])] == [
+        ("Started by schedule (owner: anne)", None),
+        ("Submitted", "anne"),
+    ]
 
 
 def test_secrets_are_named_and_not_shown() -> None:
@@ -71,8 +80,8 @@ def test_secrets_are_named_and_not_shown() -> None:
     assert start_urls(spec) == [("https://***@site.example/a@b", True), ("javascript:alert(1)", False)]
     told = dict(parameters(spec))
     assert "s3cret" not in str(told)
-    assert "API_KEY" in told["Variables"]
-    assert "Authorization" in told["Fetching"]
+    assert "API_KEY" in told["Environment variables"]
+    assert "Authorization" in told["Fetch options"]
     assert "\\u202egnp" in told["Parameters"]
     assert pretty({}) == ""
 
@@ -93,8 +102,8 @@ def test_the_longest_bar_is_that_of_the_greatest_value() -> None:
 
 def test_a_job_that_no_attempt_was_made_for_says_what_it_waits_for() -> None:
     waits = make_job(status=JobStatus.PENDING, waiting_reason=WaitingReason.CAPACITY)
-    assert no_log(waits) == "Nothing is logged yet: it waits for a free slot."
-    assert "never began" in no_log(make_job(status=JobStatus.CANCELLED, finished_at=NOW))
+    assert no_log(waits) == "No log yet: the job is waiting for a free slot."
+    assert "never started" in no_log(make_job(status=JobStatus.CANCELLED, finished_at=NOW))
 
 
 def test_why_a_log_has_no_lines_is_said_as_far_as_it_is_known() -> None:
@@ -102,10 +111,10 @@ def test_why_a_log_has_no_lines_is_said_as_far_as_it_is_known() -> None:
         attempt = Attempt(attempt=1, node="n1", dispatched_at=ago(9), log_end=end)
         return no_log(make_job(status=status, attempts={"1": attempt}, **fields))
 
-    assert said(None, JobStatus.RUNNING) == "Nothing is logged yet."
+    assert said(None, JobStatus.RUNNING) == "No log yet."
     # its last lines may still be on their way
-    assert said(None, settled=False) == "Nothing is logged yet."
-    assert said(0, settled=True) == "It has written no log."
-    assert said(700, settled=True) == "No log was kept."
-    assert said(None, settled=True) == "No log was kept."
+    assert said(None, settled=False) == "No log yet."
+    assert said(0, settled=True) == "The crawl wrote no log."
+    assert said(700, settled=True) == "No log was stored."
+    assert said(None, settled=True) == "No log was stored."
     assert "LOG_RETENTION_DAYS" in said(700, settled=True, logs_removed_at=NOW)

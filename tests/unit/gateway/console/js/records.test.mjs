@@ -46,8 +46,8 @@ test("what a table says that it shows", () => {
   assert.equal(rangeWords(shown, "1200"), "1–50 of 1,200");
   assert.equal(rangeWords({ ...shown, isAll: true }, "1200"), "1–50 of 50");
   assert.equal(rangeWords({ first: 0, last: 0, isAll: true }, null), "");
-  assert.equal(rangeWords({ ...shown, searched: 900 }, null), "50 found in 900 that were looked at");
-  assert.equal(rangeWords({ first: 0, last: 0, isAll: true, searched: 9 }, null), "Nothing found in all that were looked at");
+  assert.equal(rangeWords({ ...shown, searched: 900 }, null), "50 found, 900 searched");
+  assert.equal(rangeWords({ first: 0, last: 0, isAll: true, searched: 9 }, null), "None found, all searched");
 });
 
 const curve = (at, completed) => ({
