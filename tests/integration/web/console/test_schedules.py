@@ -44,7 +44,7 @@ def test_a_week_has_runs_by_hand_and_says_where_it_is_cut(gateway: httpx.Client,
     assert f"/console/jobs/{run}" in page
     assert "<span>pending, manual</span>" in page
     assert "or more to come" in page
-    assert "shows at most 200 past and 200 coming runs" in page
+    assert "at most 200 past and 200 upcoming runs shown" in page
 
 
 def test_a_schedule_says_how_far_its_runs_are_moved(gateway: httpx.Client, make: Make) -> None:
