@@ -95,13 +95,17 @@ bench-long: $(STAMP) ## The same in full, and what takes long
 # what the pages link to, outside of docs/
 PAGES := docs deploy README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md LICENSE
 
-docs: ## Build the documentation, and fail where a link leads nowhere
+# the gateway serves it at /help, and a wheel brings it along
+SITE := gateway/console/help
+
+docs: ## Build the documentation that the gateway serves at /help, and fail where a link leads nowhere
 	@set -e; $(find-uv); \
 	rm -rf .tools/docs/pages; mkdir -p .tools/docs/pages; \
 	cp -R $(PAGES) .tools/docs/pages; cp docs/zensical.toml .tools/docs; \
 	env -u VIRTUAL_ENV UV_PROJECT_ENVIRONMENT=.tools/docs/.venv "$$uv" run --frozen --quiet --only-group docs \
 	  zensical build --strict --config-file .tools/docs/zensical.toml; \
-	echo "The first page is .tools/docs/site/index.html"
+	$(PYTHON) -c 'import shutil; shutil.make_archive("$(SITE)", "zip", ".tools/docs/site")'; \
+	echo "It is in $(SITE).zip, and its first page is .tools/docs/site/index.html"
 
 release: $(STAMP) ## Tag VERSION=… with its notes from CHANGELOG, if every place that names the version agrees
 	@exec $(BIN)/python .ci/release.py --tag $(VERSION)
@@ -116,7 +120,7 @@ screenshots: $(STAMP) ## Make the pictures of docs/console.md anew
 	@exec $(BIN)/python tests/browser/console/pictures.py
 
 clean: ## Remove what was built and installed here (your data in .discoverybot/ stays)
-	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
+	rm -rf $(SITE).zip .venv .tools .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml uv.lock

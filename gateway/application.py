@@ -17,6 +17,7 @@ from gateway import logging
 from gateway.access.keys import Scope
 from gateway.console import audit as audit_page
 from gateway.console import crawl as crawl_page
+from gateway.console import help as help_pages
 from gateway.console import job, overview, pages, results, static_files
 from gateway.console import jobs as job_lists
 from gateway.console import keys as keys_page
@@ -167,6 +168,7 @@ _ROUTERS = (
     *(health.router, metrics.router, access.session_router, access.audit_router, keys.router),
     # the console
     requests_page.router,
+    help_pages.router,
     *(static_files.router, pages.router, overview.router, job.router, job_lists.router, results.router),
     *(crawl_page.router, schedules_pages.router, sites_pages.router),
     *(projects_page.router, nodes_page.router, keys_page.router, audit_page.router),
@@ -223,6 +225,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.process_metrics = measured
+    app.state.help_archive = help_pages.ARCHIVE
     errors.install(app)
     app.router.routes.extend(_ROUTES)
     reference.mount_assets(app)

@@ -165,6 +165,12 @@ def every_words(interval: str) -> str:
     return "" if seconds % last else f"every {duration(seconds)}"
 
 
+def page_title(reference: str) -> str:
+    """`Move from scrapyd`, from `docs/how-to/move-from-scrapyd.md#in-four-steps`."""
+    name = reference.partition("#")[0].rpartition("/")[2]
+    return name.removesuffix(".md").replace("-", " ").capitalize()
+
+
 def limits(crawl: Any) -> list[tuple[str, int | None]]:
     """The limits of a crawl, each with its label; `None` for a limit that is not set."""
     return [(one.label, getattr(crawl, name)) for name, one in LIMITS.items()]
@@ -182,6 +188,7 @@ FILTERS = {
     "count": count,
     "share": share,
     "limits": limits,
+    "page_title": page_title,
     "ago": ago,
     "exact": exact,
 }

@@ -20,7 +20,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "worker-src 'self'; font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-_KEPT_FOREVER = "public, max-age=31536000, immutable"
+KEPT_FOREVER = "public, max-age=31536000, immutable"
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 
@@ -49,7 +49,7 @@ class StaticFiles:
         if name not in self._files:
             return None
         headers = {"Content-Security-Policy": POLICY, "Vary": "Accept-Encoding"}
-        headers["Cache-Control"] = _KEPT_FOREVER if version == self.version else "no-cache"
+        headers["Cache-Control"] = KEPT_FOREVER if version == self.version else "no-cache"
         data = self._files[name]
         if compressed:
             data = self._compressed(name)

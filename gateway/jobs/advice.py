@@ -43,7 +43,7 @@ class Remedy(NamedTuple):
 class Advice(NamedTuple):
     what: str
     steps: tuple[Remedy, ...]
-    #: The page of the documentation that says more.
+    #: The page of the documentation that says more. The gateway has it at `/help/` and this.
     reference: str
 
 
@@ -51,7 +51,8 @@ _LOG = Remedy("Go to the first error in the log", Place.LOG)
 _FAILED_REQUESTS = Remedy("Review the failed requests", Place.REQUESTS)
 _AGAIN = Remedy("Edit and rerun", Place.AGAIN)
 _NODES = Remedy("Check the nodes", Place.NODES)
-_FAILED = "docs/troubleshooting.md#my-crawl-failed"
+#: What the page of symptoms says of each reason.
+_FAILED = "docs/troubleshooting.md#{reason}"
 _WAITS = "docs/troubleshooting.md#my-crawl-waits"
 
 #: The advice for a job that has ended, by its reason.
@@ -317,7 +318,7 @@ _ENDED: dict[Reason, Advice] = {
         _FAILED,
     ),
 }
-_UNKNOWN = Advice("The crawl did not end as expected.", (_LOG, _AGAIN), _FAILED)
+_UNKNOWN = Advice("The crawl did not end as expected.", (_LOG, _AGAIN), "docs/troubleshooting.md#my-crawl-failed")
 #: What a waiting job does, after "the job is"; `None`: no worker has looked at it yet.
 WAITS_FOR: dict[WaitingReason | None, str] = {
     WaitingReason.CAPACITY: "waiting for a free slot",
@@ -388,4 +389,6 @@ def advice(job: Job) -> Advice | None:
     if not job.is_final or job.status is JobStatus.CANCELLED:
         return None
     found = _ENDED.get(job.reason) if job.reason else None
-    return found or (None if job.status is JobStatus.FINISHED else _UNKNOWN)
+    if found is None:
+        return None if job.status is JobStatus.FINISHED else _UNKNOWN
+    return found._replace(reference=found.reference.format(reason=job.reason))

@@ -268,10 +268,12 @@ def _is_secure(scope: Scope) -> bool:
 
 SIGN_IN_PAGE = "/console/sign-in"
 #: Paths that are the same for every caller, or that balancers and browsers ask for without a key.
-OPEN = frozenset({SIGN_IN_PAGE, "/docs", "/redoc", "/openapi.json", "/health", "/health/live"})
+OPEN = frozenset({SIGN_IN_PAGE, "/help", "/docs", "/redoc", "/openapi.json", "/health", "/health/live"})
 #: The console's files.
 STATIC = "/console/static/"
-_OPEN_FOLDERS = ("/docs/assets/", STATIC)
+#: The documentation.
+HELP = "/help/"
+_OPEN_FOLDERS = ("/docs/assets/", HELP, STATIC)
 _LOG = re.compile(r"/jobs/([0-9a-f]{32})/logs")
 _STREAM = re.compile(rf"/events|{_LOG.pattern}")
 _SIGN_IN = ("POST", "/session")

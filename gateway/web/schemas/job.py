@@ -296,7 +296,7 @@ class AdviceView(BaseModel):
 
     what: str = Field(description="What is the matter.")
     steps: list[str]
-    reference: str = Field(description="The page of the documentation that says more.")
+    reference: str = Field(description="The page of the documentation that says more; it is at `/help/{reference}`.")
 
     @classmethod
     def of(cls, found: Advice) -> AdviceView:

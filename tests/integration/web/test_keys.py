@@ -69,6 +69,9 @@ def ask(door: httpx.Client, key: object, path: str = "/jobs", **more: Any) -> ht
 def test_what_is_the_same_for_everybody_stays_open(door: httpx.Client, anne: Issued) -> None:
     for path in ("/health/live", "/docs", "/redoc", "/openapi.json", "/docs/assets/favicon.png"):
         assert door.get(path).status_code == 200
+    # it leads to the documentation, which may not be built
+    assert door.get("/help").status_code == 307
+    assert door.get("/help/").status_code in {200, 404}
     assert door.get("/health").json()["status"] == "starting"
     assert ask(door, anne.token).status_code == 200
     assert ask(door, anne.token, "/nowhere").status_code == 404

@@ -52,8 +52,11 @@ def test_each_reason_to_wait_is_explained(reason: WaitingReason | None) -> None:
 
 
 def test_the_documentation_has_what_advice_refers_to() -> None:
-    every = [*advices._ENDED.values(), *advices._WAITING.values()]
-    for reference in {one.reference for one in every}:
+    jobs = [make_job(status=JobStatus.ERROR, reason=reason) for reason in [*Reason, "of_tomorrow"]]
+    jobs += [make_job(waiting_reason=reason) for reason in [*WaitingReason, None]]
+    references = {found.reference for job in jobs if (found := advice(job))}
+    assert f"docs/troubleshooting.md#{Reason.REQUESTS_FAILED}" in references
+    for reference in references:
         path, _, anchor = reference.partition("#")
         headings = re.findall(r"^#+ (.+)$", (DOCS / path).read_text(), re.MULTILINE)
         anchors = {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}

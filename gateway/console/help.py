@@ -1,0 +1,127 @@
+"""The documentation at `/help`: the site that `make docs` builds and puts beside this module, as one ZIP file.
+
+A page's address is its path in the repository, `/help/docs/quickstart.md`, as advice names it, or that of the site,
+`/help/docs/quickstart.html`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gzip
+import hashlib
+import re
+from functools import lru_cache
+from mimetypes import guess_type
+from pathlib import Path
+from typing import NamedTuple
+from zipfile import ZipFile
+
+from fastapi import Request, Response
+from fastapi.responses import RedirectResponse
+
+from gateway.console.pages import page
+from gateway.console.static_files import KEPT_FOREVER
+from gateway.web.authentication import HELP
+from gateway.web.authorisation import for_everybody
+from gateway.web.dependencies import Router
+
+#: Where `make docs` puts the site. A gateway that runs meanwhile shows the new one at once.
+ARCHIVE = Path(__file__).with_name("help.zip")
+#: The makers of the site put a hash of its contents into the name of such a file.
+_NAMED_BY_CONTENTS = re.compile(r"assets/.+\.[0-9a-f]{8}\.min\.\w+")
+#: `type` is there where it is data, which no policy is about.
+_INLINE_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
+#: Tables align their cells by inline styles, and the search adds a style to the page.
+_POLICY = (
+    "default-src 'none'; script-src 'self'{scripts}; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; font-src 'self'; connect-src 'self'; worker-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+
+
+class SiteFile(NamedTuple):
+    data: bytes
+    #: The data in gzip's format; `None` where it would not be smaller.
+    compressed: bytes | None
+    type: str
+    tag: str
+    policy: str
+
+
+class Archive(NamedTuple):
+    path: Path
+    #: In nanoseconds since 1970, so that a new archive is not taken for the one before it.
+    changed_at: int
+
+
+def _find(path: Path, name: str) -> SiteFile | None:
+    """A file of the site; `None` if it has no such file. Raises `FileNotFoundError` if there is no archive."""
+    return _read(Archive(path, path.stat().st_mtime_ns), name)
+
+
+@lru_cache(maxsize=64)
+def _read(archive: Archive, name: str) -> SiteFile | None:
+    # opened for each file, because processes that are forked from this one would share its position
+    with ZipFile(archive.path) as site:
+        if name not in site.namelist():
+            return None
+        data = site.read(name)
+    kind = guess_type(name)[0] or "text/plain"
+    compressed = None if kind.startswith("image/") else gzip.compress(data, 5, mtime=0)
+    scripts = _INLINE_SCRIPT.findall(data) if kind == "text/html" else []
+    hashes = [base64.b64encode(hashlib.sha256(text).digest()).decode() for text in scripts]
+    policy = _POLICY.format(scripts="".join(f" 'sha256-{one}'" for one in dict.fromkeys(hashes)))
+    return SiteFile(data, compressed, kind, f'"{hashlib.sha256(data).hexdigest()[:16]}"', policy)
+
+
+def _in_site(path: str) -> str:
+    """The name in the site of what the repository has at `path`."""
+    folder, slash, name = path.rpartition("/")
+    if name in {"", "README.md"}:
+        return f"{folder}{slash}index.html"
+    return path.removesuffix(".md") + ".html" if path.endswith(".md") else path
+
+
+router = Router(include_in_schema=False)
+
+
+@router.get(HELP.rstrip("/"))
+@for_everybody
+async def help_without_slash() -> Response:
+    """The links of the first page are relative to the folder."""
+    return RedirectResponse(HELP)
+
+
+@router.get(HELP + "{path:path}")
+@for_everybody
+async def help_page(path: str, request: Request) -> Response:
+    try:
+        found = await asyncio.to_thread(_find, request.app.state.help_archive, _in_site(path))
+    except FileNotFoundError:
+        return page(request, "help.html", status_code=404, is_built=False, asked=_source(path))
+    if found is None:
+        return page(request, "help.html", status_code=404, is_built=True, asked=path)
+    return _answer(found, path, request)
+
+
+def _source(path: str) -> str:
+    """The path in the repository of the page that the site has at `path`."""
+    name = _in_site(path)
+    if name.rpartition("/")[2] == "index.html":
+        return name.removesuffix("index.html") + "README.md"
+    return name.removesuffix(".html") + ".md" if name.endswith(".html") else name
+
+
+def _answer(found: SiteFile, path: str, request: Request) -> Response:
+    headers = {
+        "Cache-Control": KEPT_FOREVER if _NAMED_BY_CONTENTS.fullmatch(path) else "no-cache",
+        "Content-Security-Policy": found.policy,
+        "ETag": found.tag,
+        "Vary": "Accept-Encoding",
+    }
+    if found.tag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    if found.compressed is not None and "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(found.compressed, media_type=found.type, headers=headers | {"Content-Encoding": "gzip"})
+    return Response(found.data, media_type=found.type, headers=headers)
