@@ -84,6 +84,8 @@ class JobFilter(NamedTuple):
     unasked: bool = False
     #: Only jobs whose end has no consequence left to carry out.
     settled: bool = False
+    #: Only jobs whose id begins so: up to `FEW`. With four digits or more there are fewer, because ids are random.
+    id_prefix: str | None = None
 
 
 class JobsPage(NamedTuple):
@@ -317,6 +319,10 @@ class JobQueries:
         """Alternative conditions to look up in an index, of which a job must meet one; and whether few jobs meet
         them. Those that the fewest jobs meet are chosen.
         """
+        if wanted.id_prefix is not None:
+            # the ids first: sorted by time, a server might read all jobs from the newest on
+            ids = self._jobs.find(_begins(wanted.id_prefix), {"_id": 1}, limit=FEW)
+            return [{"_id": {"$in": [one["_id"] for one in ids]}}], True
         equalities = _equalities(wanted)
         if len(equalities) + len(_further(wanted)) <= 1:
             return (equalities or [[{}]])[0], False
@@ -475,7 +481,13 @@ def _equalities(wanted: JobFilter) -> list[list[Document]]:
         "dead": wanted.dead or None,
     }
     one_of = [[{path: value}] for path, value in equal.items() if value is not None]
-    return [*one_of, *([[{"status": status} for status in wanted.status]] if wanted.status else [])]
+    one_of += [[{"status": status} for status in wanted.status]] if wanted.status else []
+    return [*one_of, *([[_begins(wanted.id_prefix)]] if wanted.id_prefix is not None else [])]
+
+
+def _begins(prefix: str) -> Document:
+    # `g` sorts after every hexadecimal digit
+    return {"_id": {"$gte": prefix, "$lt": f"{prefix}g"}}
 
 
 def _only_checked(leads: list[Document]) -> Document:

@@ -46,6 +46,7 @@ from gateway.web.schemas.job import (
 from gateway.web.schemas.schedule import ScheduleJobView, ScheduleStatusView
 from gateway.web.schemas.types import (
     Cursor,
+    IdPrefix,
     JobCountQuery,
     JobPointsQuery,
     JobsQuery,
@@ -376,11 +377,16 @@ class DeadLettersQuery(QueryModel):
     q: SearchText | None = Field(
         default=None, description="Only jobs with this text in the id, spider, tags, start URLs or message."
     )
+    id_prefix: IdPrefix | None = Field(
+        default=None, description="Only jobs whose id begins so; at least four digits of it."
+    )
     limit: int = Field(default=50, ge=1, le=200)
     after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
 
     def to_filter(self) -> JobFilter:
-        return JobFilter(user_id=self.user_id, spider=self.spider, q=self.q, dead=True)
+        return JobFilter(
+            user_id=self.user_id, spider=self.spider, q=self.q, id_prefix=self.id_prefix, dead=True
+        )
 
 
 class DeadLetter(BaseModel):

@@ -150,6 +150,10 @@ class QueryModel(Body):
     """Parameters of a query. Unknown ones are refused: a misspelt filter would show everything."""
 
 
+#: The beginning of an id. Shorter ones fit too many ids to be of use.
+IdPrefix = Annotated[str, Field(pattern="^[0-9a-f]{4,32}$")]
+
+
 class JobsFilter(QueryModel):
     """Which jobs: those that meet all of it."""
 
@@ -176,6 +180,9 @@ class JobsFilter(QueryModel):
     dead: QueryBoolean = Field(default=False, description="Only dead letters.")
     q: SearchText | None = Field(
         default=None, description="Only jobs with this text in the id, spider, tags, start URLs or message."
+    )
+    id_prefix: IdPrefix | None = Field(
+        default=None, description="Only jobs whose id begins so; at least four digits of it."
     )
 
     def to_filter(self) -> JobFilter:

@@ -59,6 +59,8 @@ def test_filters_are_all_to_be_met(database: Documents) -> None:
     assert found(status=(JobStatus.ERROR,)) == found(until=NOW)
     assert len(found(until=NOW)) == 1
     assert found(spider="other") == []
+    assert found(id_prefix=ours.id[:8]) == found(id_prefix=ours.id) == [ours.id]
+    assert found(id_prefix=ours.id[:8], status=(JobStatus.ERROR,)) == []
 
 
 @on_servers
