@@ -14,11 +14,12 @@ from urllib.parse import quote
 import typer
 from rich.console import RenderableType
 from rich.text import Text
-from typer.core import TyperGroup
 
-from gateway.cli.api import Api, ApiError
-from gateway.cli.options import JSON, URL, argument, taking
-from gateway.cli.terminal import Cell, Record, gateway_url, given, new_table, out, print_json, visible
+from gateway.cli.api import Api, ApiError, ExitCode
+from gateway.cli.bulk import Bulk
+from gateway.cli.help import HELP, Command, Group
+from gateway.cli.options import JSON, URL, argument, flag, taking
+from gateway.cli.terminal import Cell, Record, err, gateway_url, given, new_table, out, print_json, program, visible
 
 #: Pages of a list that are searched for an abbreviated id.
 _MOST_PAGES = 20
@@ -26,6 +27,12 @@ _MOST_PAGES = 20
 _MOST_NAMED = 10
 #: Seconds that the shell waits for completions.
 _COMPLETION_TIME = 2
+#: The parameter of lists that finds ids by their beginnings, and how many characters it takes at least.
+ID_PREFIX = "id_prefix"
+_LEAST_DIGITS = 4
+
+_ALL = flag("everything", "All of them, whatever they are.", "--all")
+YES = flag("yes", "Do it without asking.", "--yes", "-y")
 
 
 class ApiCommand(NamedTuple):
@@ -46,6 +53,12 @@ class ApiCommand(NamedTuple):
     all_pages: bool = False
     #: Taken out of the list: it has no address of its own.
     picked: bool = False
+    #: Called with the options first; raises `ApiError` for what the gateway would take.
+    before: Callable[[Api, Record], None] | None = None
+    #: It takes several ids, one after the other.
+    many: bool = False
+    #: The same for all jobs that a filter names, in place of ids.
+    bulk: Bulk | None = None
     #: Options that are ids of other resources, which may be given by their beginnings, too.
     ids: Mapping[str, Resource] = {}
 
@@ -73,8 +86,12 @@ class Resource(NamedTuple):
     digits: int = 0
     #: Whether a number identifies a record as well as an id does; it is then not the beginning of an id.
     numbered: bool = False
-    #: The list takes `q`.
-    searched: bool = False
+    #: The parameter of the list that finds the beginning of an id, if it has one.
+    searched: str = ""
+    #: What is said in place of a table without a line; `{program}` is ours, other names in braces are options.
+    empty: str = ""
+    #: Which of them an action is for, in place of ids.
+    filters: tuple[Parameter, ...] = ()
     #: Resources whose ids are accepted as well.
     others: tuple[Resource, ...] = ()
 
@@ -83,10 +100,15 @@ class Resource(NamedTuple):
         is_number = self.numbered and text.isdigit()
         if not 0 < len(text) < self.digits or is_number or not set(text) <= set("0123456789abcdef"):
             return text
+        if self.searched == ID_PREFIX and len(text) < _LEAST_DIGITS:
+            raise ApiError(f"{text!r} may begin many ids: give at least {_LEAST_DIGITS} characters of it")
         ids = (one for resource in (self, *self.others) for one in resource.ids(api, text))
         found = list(islice(dict.fromkeys(one for one in ids if one.startswith(text)), _MOST_NAMED))
         if len(found) > 1:
-            raise ApiError(f"{text!r} is the beginning of several ids: {', '.join(found)}. Give more of the id.")
+            ids_found = "".join(f"\n  {one}" for one in found)
+            raise ApiError(
+                f"{text!r} is the beginning of several ids; give more of the one that you mean:{ids_found}"
+            )
         return found[0] if found else text
 
     def ids(self, api: Api, text: str) -> Iterator[str]:
@@ -97,12 +119,13 @@ class Resource(NamedTuple):
             raise ApiError(f"there are too many {self.name} to look for {text!r}: give the id in full")
 
     def _pages(self, api: Api, text: str = "", **query: Any) -> Iterator[Record]:
-        """The list page by page; if the API can search it, only records that contain `text`."""
+        """The list page by page; if the API can search it, only records whose id begins with `text`."""
         listing = self.actions[0]
         if callable(listing.call):
             yield listing.call(**query)
             return
-        query |= {"q": text} if self.searched and text else {}
+        if self.searched and len(text) >= _LEAST_DIGITS:
+            query[self.searched] = text
         query |= {"limit": 200} if listing.all_pages or listing.has("limit") else {}
         while True:
             yield (page := api.get(listing.call.removeprefix("GET "), **query))
@@ -117,12 +140,7 @@ class Resource(NamedTuple):
 
     def complete(self, context: typer.Context, incomplete: str) -> list[str]:
         """Completions for a shell, which come from the first page alone."""
-        try:
-            page = next(self._pages(Api(gateway_url(context.params.get("url")), _COMPLETION_TIME), incomplete))
-        except ApiError:
-            return []
-        ids = (str(record[self.key]) for record in page[self.name])
-        return [one for one in ids if one.startswith(incomplete) and one == visible(one)]
+        return completions(incomplete, lambda: next(self._pages(_asked(context), incomplete))[self.name], self.key)
 
     def parameter(self, name: str = "id") -> Parameter:
         """The argument that names one of them."""
@@ -130,8 +148,24 @@ class Resource(NamedTuple):
         complete = None if callable(self.actions[0].call) else self.complete
         return argument(name, "ID" if self.digits else "NAME", about, autocompletion=complete)
 
-    def print_list(self, answer: Record, more: str = "--limit") -> None:
-        out.print(new_table(self.columns, answer[self.name], **self.cells))
+    def parameters(self, action: ApiCommand) -> list[Parameter]:
+        """The argument that names several of them, with the filters in its place."""
+        about = f"The {self.one}s' ids, or how they begin." if self.digits else f"The {self.one}s' names."
+        about += " Without one: the filters below say which." if action.bulk else ""
+        name, needed = "ID" if self.digits else "NAME", None if action.bulk else ...
+        ids = argument(
+            "ids", f"[{name}…]" if action.bulk else f"{name}…", about, kind=list[str], default=needed,
+            autocompletion=self.complete,
+        )  # fmt: skip
+        return [ids, *self.filters, _ALL, YES] if action.bulk else [ids]
+
+    def print_list(self, answer: Record, more: str = "--limit", options: Record | None = None) -> None:
+        if answer[self.name]:
+            out.print(new_table(self.columns, answer[self.name], **self.cells))
+        elif not answer.get("next"):
+            narrowed = given(**{**(options or {}), "limit": None, "project": None})
+            none = f"no {self.name} match" if narrowed else self.empty.format(program=program(), **(options or {}))
+            err.print(none.replace("_", " "), soft_wrap=True)
         if answer.get("next"):
             searched = f"searched back to {answer['searched_to']}; " if answer.get("searched_to") else ""
             out.print(f"{searched}more: {more}", style="dim", soft_wrap=True)
@@ -139,22 +173,50 @@ class Resource(NamedTuple):
 
 def group(resource: Resource) -> typer.Typer:
     """The commands of a resource."""
-    app = typer.Typer(cls=_Group, help=f"{resource.about} Without a command: list them.", add_completion=False)
+    app = typer.Typer(
+        cls=_Group,
+        help=resource.about,
+        epilog="Without a command: list.",
+        add_completion=False,
+        rich_markup_mode=None,
+    )
     for action in resource.actions:
-        app.command(action.name, help=action.about)(command(resource, action))
+        app.command(action.name, help=action.about, cls=Command)(command(resource, action))
     return app
 
 
-class _Group(TyperGroup):
+def _asked(context: typer.Context) -> Api:
+    return Api(gateway_url(context.params.get("url")), _COMPLETION_TIME)
+
+
+def completions(incomplete: str, records: Callable[[], list[Record]], key: str) -> list[str]:
+    """What a shell offers; nothing if no gateway answers."""
+    try:
+        found = dict.fromkeys(str(record[key]) for record in records())
+    except ApiError:
+        return []
+    return [one for one in found if one.startswith(incomplete) and one == visible(one)]
+
+
+def complete_spiders(context: typer.Context, incomplete: str) -> list[str]:
+    project = context.params.get("project")
+    return completions(
+        incomplete, lambda: _asked(context).get("/spiders", q=incomplete or None, project=project)["spiders"], "name"
+    )
+
+
+class _Group(Group):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         # a shell that completes must get the commands instead
-        if not ctx.resilient_parsing and (not args or (args[0].startswith("-") and args[0] != "--help")):
+        if not ctx.resilient_parsing and (not args or (args[0].startswith("-") and args[0] not in HELP)):
             args = ["list", *args]
         return super().parse_args(ctx, args)
 
 
 def command(resource: Resource, action: ApiCommand) -> Callable[..., None]:
     """The function from which typer makes a command."""
+    if action.many:
+        return _command_for_many(resource, action)
     takes_id = action.picked or "{id}" in str(action.call)
     named, where = [resource.parameter()] if takes_id else [], [] if callable(action.call) else [URL]
     ids = {**action.ids, **({"id": resource} if takes_id else {})}
@@ -164,17 +226,67 @@ def command(resource: Resource, action: ApiCommand) -> Callable[..., None]:
         api = Api(gateway_url(options.pop("url", None)))
         for name, of in ids.items():
             options[name] = options[name] and of.find(api, options[name])
+        if action.before:
+            action.before(api, options)
         answer = _answer(resource, action, api, options)
         is_list = action is resource.actions[0]
         if as_json or not (is_list or action.printed):
             print_json(answer)
             return
         if is_list:
-            resource.print_list(answer, f"--after {answer.get('next')}" if action.has("after") else "--limit")
+            more = f"--after {answer.get('next')}" if action.has("after") else "--limit"
+            resource.print_list(answer, more, options)
         if action.printed and (printed := action.printed(answer, {**options, "gateway": api})):
             out.print(printed, soft_wrap=isinstance(printed, str | Text))
 
     return run
+
+
+def _command_for_many(resource: Resource, action: ApiCommand) -> Callable[..., None]:
+    """The same for a command that takes several ids, or a filter."""
+
+    @taking(*resource.parameters(action), *action.options, JSON, URL)
+    def run(*, ids: list[str] | None, as_json: bool, url: str | None, **options: Any) -> None:
+        api = Api(gateway_url(url))
+        if action.bulk is None:
+            _each(resource, action, api, ids or [], options, as_json=as_json)
+            return
+        everything, yes = options.pop("everything"), options.pop("yes")
+        wanted = given(**{one.name: options.pop(one.name) or None for one in resource.filters})
+        if bool(ids) is bool(wanted or everything):
+            hint = "name one or more, or say by options which (--all for all of them)"
+            raise typer.BadParameter(hint, param_hint="ID" if resource.digits else "NAME")
+        for name, of in action.ids.items():
+            wanted |= {name: of.find(api, wanted[name])} if name in wanted else {}
+        if ids:
+            _each(resource, action, api, ids, options, as_json=as_json)
+        else:
+            action.bulk.act(api, wanted, yes=yes, as_json=as_json)
+
+    return run
+
+
+def _each(
+    resource: Resource, action: ApiCommand, api: Api, ids: list[str], options: Record, *, as_json: bool
+) -> None:
+    """One after the other; a failure does not keep it from the others. Raises `ApiError`, `Exit`."""
+    answers, code = list[Any](), ExitCode.OK
+    for text in dict.fromkeys(ids):
+        try:
+            one = {**options, "id": resource.find(api, text)}
+            answers.append(_answer(resource, action, api, one))
+        except ApiError as error:
+            if len(ids) == 1:
+                raise
+            err.print(Text.assemble(("error: ", "bold red"), visible(f"{text}: {error}")), soft_wrap=True)
+            code = max(code, error.exit_code)
+            continue
+        if not as_json and action.printed:
+            out.print(action.printed(answers[-1], {**one, "gateway": api}), soft_wrap=True)
+    if as_json:
+        print_json(answers[0] if len(ids) == 1 else answers)
+    if code:
+        raise typer.Exit(code)
 
 
 def _answer(resource: Resource, action: ApiCommand, api: Api, options: Record) -> Any:

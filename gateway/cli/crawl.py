@@ -22,9 +22,24 @@ from rich.console import Console
 from rich.text import Text
 
 from gateway.cli.api import Api, ApiError, ExitCode, of_status
+from gateway.cli.commands import complete_spiders
+from gateway.cli.egg import project_of_folder
 from gateway.cli.explain import summary
-from gateway.cli.options import JSON, LEVEL, TIMING, URL, argument, flag, option, read_object, taking, timing
-from gateway.cli.resources import JOBS, SCHEDULES
+from gateway.cli.options import (
+    JSON,
+    LEVEL,
+    TIMING,
+    URL,
+    argument,
+    flag,
+    one_of,
+    option,
+    read_object,
+    taking,
+    timing,
+    under,
+)
+from gateway.cli.resources import JOBS, PROJECTS, SCHEDULES
 from gateway.cli.terminal import (
     Record,
     err,
@@ -80,7 +95,7 @@ def _pairs(option: str, pairs: list[str] | None, read: Callable[[str], Any]) -> 
     """`k=v` pairs; `None` without any. Raises `ApiError`, which quotes no value: one may be secret."""
     for pair in pairs or []:
         if pair.partition("=")[0] in {"", pair}:
-            raise ApiError(f"{option}: {pair.partition('=')[0]!r} is not of the form name=value")
+            raise ApiError(f"--{option}: {pair.partition('=')[0]!r} is not of the form name=value")
     return {pair.partition("=")[0]: read(pair.partition("=")[2]) for pair in pairs} if pairs else None
 
 
@@ -101,32 +116,95 @@ def _json_or_text(value: str) -> Any:
 
 STDOUT = "-"
 FORMATS = ("jsonl", "json", "csv")
+_FORMAT = option(
+    "item_format", "jsonl, json or csv. Default: by the file's name.", "--format", metavar="FORMAT",
+    autocompletion=one_of(FORMATS),
+)  # fmt: skip
+_ESCAPE = option(
+    "escape_formulas",
+    "In a CSV, put a ' before text that a spreadsheet would run.",
+    "--escape-formulas/--no-escape-formulas",
+    kind=bool,
+    default=True,
+)
+_TEXT = option("q", "Only those with this text.", "--search")
 
 
 @taking(
     JOBS.parameter("job_id"),
-    option("item_format", "jsonl, json or csv. Default: by the file's name.", "--format"),
+    option("limit", "The first so many. Default: all.", "--limit", "-n", kind=int, min=1, max=1000),
+    option("fields", "Only these fields, in this order; a.b is the field b in a.", metavar="A,B,…"),
+    _TEXT,
+    _FORMAT,
     option("output", "Where to; `-` is stdout.", "--output", "-o", default=STDOUT, metavar="FILE"),
-    option(
-        "escape_formulas",
-        "In a CSV, put a ' before text that a spreadsheet would run.",
-        "--escape-formulas/--no-escape-formulas",
-        kind=bool,
-        default=True,
-    ),
+    _ESCAPE,
     flag("as_json", "The same as --format json.", "--json"),
     URL,
 )
-def items(
-    *, job_id: str, item_format: str | None, output: str, escape_formulas: bool, as_json: bool, url: str | None
-) -> None:
+def items(*, job_id: str, item_format: str | None, output: str, as_json: bool, url: str | None, **query: Any) -> None:
     """The items of a crawl, also while it runs."""
+    chosen = _chosen(item_format, output, as_json=as_json)
+    api = Api(gateway_url(url))
+    save_items(api, JOBS.find(api, job_id), chosen, output, **query)
+
+
+def _chosen(item_format: str | None, output: str, *, as_json: bool) -> str:
+    """The format, once it is known that something can be written there. Raises `BadParameter`."""
     chosen = item_format or ("json" if as_json else format_of(output))
     if chosen not in FORMATS:
         raise typer.BadParameter(f"{chosen!r} is not a format: choose {', '.join(FORMATS)}", param_hint="--format")
     check_writable(output)
-    api = Api(gateway_url(url))
-    save_items(api, JOBS.find(api, job_id), chosen, output, escape_formulas=escape_formulas)
+    return chosen
+
+
+# --- `discoverybot requests`: what a crawl asked for
+
+_REQUESTS = "*URL url:url, STATUS status, >MS ms, 1>BYTES bytes, 2AT at:time, *WHY why"
+_CLASSES = ("2xx", "3xx", "4xx", "5xx")
+
+
+@taking(
+    JOBS.parameter("job_id"),
+    *under(
+        "Which requests",
+        flag("failed", "Only those that failed: no answer, 429 or 5xx, after all retries."),
+        option("status", "Only with this status, 404, or of this class, 4xx.", metavar="STATUS",
+               autocompletion=one_of(_CLASSES)),
+        option("slow_ms", "Only those that took so many milliseconds or more.", "--slow", kind=int, metavar="MS"),
+        _TEXT,
+        option("sort", "at: as they came; -ms: the slowest first; -bytes: the largest.", metavar="ORDER",
+               autocompletion=one_of(("at", "-ms", "-bytes"))),
+        option("limit", "How many at most; in a file all, by default.", "--limit", "-n", kind=int, min=1, max=1000),
+    ),
+    _FORMAT,
+    option("output", "Write them to a file; `-` is stdout. Default: a table.", "--output", "-o", metavar="FILE"),
+    _ESCAPE,
+    JSON,
+    URL,
+)  # fmt: skip
+def requests(
+    *, job_id: str, item_format: str | None, output: str | None, escape_formulas: bool, as_json: bool,
+    url: str | None, failed: bool, **query: Any,
+) -> None:  # fmt: skip
+    """What a crawl asked for, with status, time and size of each answer, also while it runs."""
+    api, query = Api(gateway_url(url)), {"failed": "true" if failed else None, **query}
+    if item_format or output:
+        chosen = _chosen(item_format, output or STDOUT, as_json=as_json)
+        path = f"/jobs/{JOBS.find(api, job_id)}/requests"
+        _save(api, path, chosen, output or STDOUT, escape_formulas=escape_formulas, **query)
+        return
+    answer = api.get(f"/jobs/{JOBS.find(api, job_id)}/requests", **{**query, "limit": query["limit"] or 20})
+    if as_json:
+        print_json(answer)
+        return
+    if answer["requests"]:
+        out.print(
+            new_table(_REQUESTS, answer["requests"], why=lambda one: one["reason"] or one["redirected_to"] or "")
+        )
+    else:
+        err.print("no requests match" if given(**{**query, "sort": None, "limit": None}) else "no requests yet")
+    if answer["next"]:
+        err.print("more: --limit, or all of them with --output FILE", style="dim")
 
 
 def format_of(output: str) -> str:
@@ -148,15 +226,20 @@ def check_writable(output: str) -> None:
     raise typer.BadParameter(f"{output!r}: {problem}", param_hint="--output")
 
 
-def save_items(api: Api, job_id: str, item_format: str, output: str, *, escape_formulas: bool = True) -> None:
-    """All of them. A file is complete or not there; on a terminal control characters are made visible."""
-    query = {"format": item_format, "escape_formulas": None if escape_formulas else "false"}
-    with api.download(f"/jobs/{job_id}/items", **query) as pieces, writing(output) as file:
+def save_items(api: Api, job_id: str, item_format: str, output: str, **query: Any) -> None:
+    """All of them, or those that the query names."""
+    _save(api, f"/jobs/{job_id}/items", item_format, output, **query)
+
+
+def _save(api: Api, path: str, item_format: str, output: str, *, escape_formulas: bool = True, **query: Any) -> None:
+    """A file is complete or not there; on a terminal control characters are made visible."""
+    query |= {"format": item_format, "escape_formulas": None if escape_formulas else "false"}
+    with api.download(path, **query) as pieces, writing(output) as file:
         to_terminal = output == STDOUT and sys.stdout.isatty()
         for piece in _visible_lines(pieces, item_format) if to_terminal else pieces:
             file.write(piece)
     if output != STDOUT:
-        err.print(f"items: {output}")
+        err.print(f"{path.rpartition('/')[2]}: {output}")
 
 
 def _visible_lines(pieces: Iterable[bytes], item_format: str) -> Iterator[bytes]:
@@ -182,7 +265,7 @@ def writing(output: str) -> Iterator[BinaryIO]:
                 yield file
             unfinished.replace(target)
     except OSError as error:
-        raise ApiError(f"output: {output}: {error.strerror}") from None
+        raise ApiError(f"--output: {output}: {error.strerror}") from None
 
 
 # --- `discoverybot logs` and `schedules run`
@@ -191,19 +274,47 @@ def writing(output: str) -> Iterator[BinaryIO]:
 @taking(
     JOBS.parameter("job_id"),
     flag("follow_log", "Follow the crawl to its end.", "--follow", "-f"),
+    option("tail", "Begin at the last so many lines.", "--tail", "-n", kind=int, min=1, max=5000),
     LEVEL,
     flag("as_json", "Print each line as a JSON document.", "--json"),
     URL,
 )
-def logs(*, job_id: str, follow_log: bool, level: str | None, as_json: bool, url: str | None) -> None:
+def logs(
+    *, job_id: str, follow_log: bool, tail: int | None, level: str | None, as_json: bool, url: str | None
+) -> None:
     """The log of a crawl. With -f the exit code is that of `crawl`."""
     if as_json and follow_log:
         raise typer.BadParameter("choose one of --json and --follow", param_hint="--json")
     api = Api(gateway_url(url))
     job_id = JOBS.find(api, job_id)
     api.get(f"/jobs/{job_id}/status")  # refuses at once if there is no such job
+    after = "" if tail is None else _print_last(api, job_id, tail, level, as_json=as_json)
     if follow_log:
-        raise typer.Exit(watch(api, job_id, out, level))
+        raise typer.Exit(watch(api, job_id, out, level, after))
+    if tail is None:
+        _print_log(api, job_id, level, as_json=as_json)
+
+
+def _print_last(api: Api, job_id: str, tail: int, level: str | None, *, as_json: bool) -> str:
+    """Print the last lines of that level; returns after which event of the stream the log goes on."""
+    counted = api.get(f"/jobs/{job_id}/logs/index", level=level)
+    first = max(1, counted["lines"] - tail + 1)
+    path, query = f"/jobs/{job_id}/logs/lines", {"level": level, "limit": tail, "max_length": 1 << 20}
+    answer = api.get(path, line=first, **query)
+    lines = answer["lines"]
+    # an answer ends after some time, too
+    while answer["next"] and len(lines) < tail:
+        answer = api.get(path, **{**query, "from": answer["next"], "limit": tail - len(lines)})
+        lines += answer["lines"]
+    for line in lines:
+        shown = {name: value for name, value in line.items() if name not in {"id", "start", "length"}}
+        out.print(visible_json(json.dumps(shown)) if as_json else log_line(line), soft_wrap=True)
+    # a schedule's stream has the run in front
+    of_run = f"{answer['run']}." if answer["run"] not in {None, job_id} else ""
+    return f"{of_run}{lines[-1]['id']}" if lines else ""
+
+
+def _print_log(api: Api, job_id: str, level: str | None, *, as_json: bool) -> None:
     api.client.headers["Accept"] = "application/x-ndjson"
     torn = b""
     with api.download(f"/jobs/{job_id}/logs", level=level) as pieces:
@@ -231,33 +342,55 @@ def run(*, schedule_id: str, follow_log: bool, level: str | None, as_json: bool,
 # --- `discoverybot crawl`
 
 _DEFAULT_SPIDER = "seo"
-_WORDS = "Which spider, and where to start; a spider that has start URLs of its own needs no other."
+_WORDS = "Which spider, and where to start: example.com is https://example.com. Some spiders have start URLs."
 _TIMES = {one.name for one in TIMING}
+_FOLLOW = "Watch it to its end. Default: yes, unless it runs later."
+_ORDER = ("max_retries", "priority")
+_LIMITS = [option(name, one.option, kind=int) for name, one in NUMBERS.items() if name not in _ORDER]
+_QUEUE = [option(name, NUMBERS[name].option, kind=int) for name in _ORDER]
 _OPTIONS = (
-    argument("words", "[SPIDER] [URL…]", _WORDS, kind=list[str], default=None),
-    option("spider", "Which spider; `discoverybot spiders` lists them. Default: seo.", "--spider", "-s"),
-    *(option(name, one.option, kind=int) for name, one in NUMBERS.items()),
-    option("tags", "A tag, to find it by; repeatable.", "--tag", kind=list[str]),
-    option("min_items", "Expect this many items; with fewer it is partial.", kind=int),
-    option("expect", "All that is expected: min_items, max_error_rate, fields.", metavar="JSON|@FILE"),
-    option("project", "The spider's project. Default: the platform's own, else the only one that has it."),
-    option("version", "Its version. Default: the latest."),
-    flag("render", "Render pages in a browser, for those that need JavaScript."),
-    option("params", "The spider's parameters, all at once.", metavar="JSON|@FILE"),
-    option("pairs", "A parameter of the spider; repeatable.", "--param", "-p", kind=list[str], metavar="K=V"),
-    option("settings", "A setting of Scrapy; repeatable.", "--setting", kind=list[str], metavar="K=V"),
-    option("env", "A variable of a deployed project's spider; repeatable.", kind=list[str], metavar="K=V"),
-    option("user_id", "The user who asks. Default: the user of your key, or your login name.", "--user"),
-    option("ignore_cache", "Crawl again, without any cache.", "--ignore-cache", kind=bool),
-    *TIMING,
-    option(
-        "follow_log", "Watch it to its end. Default: yes, unless it runs later.", "--follow/--no-follow", kind=bool
+    argument("words", "[SPIDER] [URL…]", _WORDS, kind=list[str], default=None, autocompletion=complete_spiders),
+    *under(
+        "What to crawl",
+        option("spider", "Which spider. Default: seo.", "--spider", "-s", metavar="NAME",
+               autocompletion=complete_spiders),
+        option("project", "Its project. Default: that of this folder's scrapy.cfg, if it has the spider, else the "
+               "platform's own, else the only one that has it.", metavar="NAME", autocompletion=PROJECTS.complete),
+        option("version", "Its version. Default: the latest."),
+        option("pairs", "A parameter of the spider; repeatable.", "--param", "-p", kind=list[str], metavar="K=V"),
+        option("params", "All its parameters at once.", metavar="JSON|@FILE"),
+        flag("render", "Render pages in a browser, for those that need JavaScript."),
     ),
-    option("output", "Its items: .jsonl, .json, .csv; `-`: stdout.", "--output", "-o", metavar="FILE"),
-    LEVEL,
-    flag("as_json", "Print the ended job as JSON, or the receipt if it is not watched.", "--json"),
+    *under("When to stop", *_LIMITS),
+    *under(
+        "How to fetch",
+        option("headers", "A header for the start URLs' hosts; repeatable.", "--header", "-H", kind=list[str],
+               metavar="'K: V'"),
+        option("proxy", "An http proxy: http://user:password@host:8080.", metavar="URL"),
+        option("settings", "A setting of Scrapy; repeatable.", "--setting", kind=list[str], metavar="K=V"),
+        option("env", "A variable of a deployed project's spider; repeatable.", kind=list[str], metavar="K=V"),
+        option("ignore_cache", "Crawl again, without any cache.", "--ignore-cache", kind=bool),
+    ),
+    *TIMING,
+    *under(
+        "Queue and outcome",
+        *_QUEUE,
+        option("tags", "A tag, to find it by; repeatable.", "--tag", kind=list[str]),
+        option("user_id", "Who asks. Default: the user of your key, or your login name.", "--user", metavar="USER"),
+        option("min_items", "Expect this many items; with fewer it is partial.", kind=int),
+        option("expect", "All that is expected: min_items, max_error_rate, fields.", metavar="JSON|@FILE"),
+        option("webhook_url", "Call this URL at the end of each run.", "--webhook", metavar="URL"),
+    ),
+    *under(
+        "Output",
+        flag("dry_run", "Say what would happen, and ask for nothing."),
+        option("follow_log", _FOLLOW, "--follow/--no-follow", kind=bool),
+        option("output", "Its items: .jsonl, .json, .csv; `-`: stdout.", "--output", "-o", metavar="FILE"),
+        LEVEL,
+        flag("as_json", "Print the ended job as JSON, or the receipt if it is not watched.", "--json"),
+    ),
     URL,
-)
+)  # fmt: skip
 
 
 @taking(*_OPTIONS)
@@ -265,14 +398,8 @@ def crawl(
     *,
     words: list[str] | None,
     spider: str | None,
-    params: str | None,
-    pairs: list[str] | None,
-    settings: list[str] | None,
-    env: list[str] | None,
-    render: bool,
-    min_items: int | None,
-    expect: str | None,
     follow_log: bool | None,
+    dry_run: bool,
     output: str | None,
     level: str | None,
     as_json: bool,
@@ -280,20 +407,16 @@ def crawl(
     **fields: Any,
 ) -> None:
     """Crawl, with the log live. Exit code: 0 finished, 1 error, 2 refused, 3 partial, 4 cancelled, 130 Ctrl-C."""
-    name, start_urls = _spider_and_urls(spider, words or [])
-    body = timing(spider=name, start_urls=start_urls or None, **fields)
-    for_later = not body.keys().isdisjoint({"schedule_at", "interval", "ends_at", *_TIMES})
+    for_later = not timing(**{name: fields[name] for name in _TIMES}).keys().isdisjoint(_SCHEDULED)
     following = not for_later if follow_log is None else follow_log
     if as_json and output == STDOUT:
         raise typer.BadParameter("choose one of --json and --output -", param_hint="--json")
     item_format = _item_format(output, following=following)
     api = Api(gateway_url(url))
-    asked = {"project": fields["project"], "version": fields["version"], "name": name}
-    if found := gather_params(api, asked, params, pairs or [], render=render):
-        body["params"] = found
-    chosen, variables = _pairs("setting", settings, _json_or_text), _pairs("env", env, str)
-    body |= given(expect=_expected(expect, min_items), settings=chosen, env=variables)
-    receipt = api.submit(({} if api.key else {"user_id": login_name()}) | body)
+    body = _body(api, spider, words or [], **fields)
+    if dry_run:
+        raise typer.Exit(_preview(api.post("/crawl/preview", json=body), as_json=as_json))
+    receipt = api.submit(body)
     if following:
         console = err if as_json or output == STDOUT else out
         code = _followed(api, receipt, item_format, output, level, console=console)
@@ -301,6 +424,89 @@ def crawl(
             print_json(api.get(f"/jobs/{receipt['job_id']}"))
         raise typer.Exit(code)
     _print_receipt(api, receipt, as_json=as_json, scheduled=for_later and follow_log is None)
+
+
+#: The options of `TIMING` as fields of the API.
+_SCHEDULED = frozenset({"schedule_at", "interval", "ends_at", *_TIMES})
+
+
+def _body(
+    api: Api,
+    spider: str | None,
+    words: list[str],
+    *,
+    params: str | None,
+    pairs: list[str] | None,
+    settings: list[str] | None,
+    env: list[str] | None,
+    headers: list[str] | None,
+    proxy: str | None,
+    render: bool,
+    min_items: int | None,
+    expect: str | None,
+    **fields: Any,
+) -> Record:
+    """What `POST /crawl` is asked. Raises `ApiError`, `BadParameter`."""
+    fetch = given(headers=_headers(headers), proxy=proxy) or None
+    chosen, variables = _pairs("setting", settings, _json_or_text), _pairs("env", env, str)
+    expected, is_named = _expected(expect, min_items), spider is not None
+    name, start_urls = _spider_and_urls(api, spider, words)
+    if fields["project"] is None and fields["version"] is None and (is_named or name != _DEFAULT_SPIDER):
+        fields["project"] = _project_here(api, name)
+    asked = {"project": fields["project"], "version": fields["version"], "name": name}
+    found = gather_params(api, asked, params, pairs or [], render=render)
+    body = timing(spider=name, start_urls=start_urls or None, params=found or None, **fields)
+    body |= given(expect=expected, settings=chosen, env=variables, fetch=fetch)
+    return ({} if api.key else {"user_id": login_name()}) | body
+
+
+def _project_here(api: Api, spider: str) -> str | None:
+    """The project of the folder, if it is deployed and has the spider."""
+    name = project_of_folder(Path.cwd())
+    if name in {None, DEFAULT_PROJECT} or not api.get("/spiders", project=name, name=spider, limit=1)["spiders"]:
+        return None
+    err.print(Text(f"project {name}, as scrapy.cfg says; --project names another", style="dim"), soft_wrap=True)
+    return name
+
+
+def _headers(lines: list[str] | None) -> dict[str, str] | None:
+    """`Name: value` lines. Raises `ApiError`, which quotes no value: one may be secret."""
+    pairs = [line.partition(":") for line in lines or []]
+    if wrong := next((name for name, colon, _ in pairs if not (name.strip() and colon)), None):
+        raise ApiError(f"--header: {wrong!r} is not of the form 'Name: value'")
+    return {name.strip(): value.strip() for name, _, value in pairs} or None
+
+
+# --- `crawl --dry-run`
+
+
+def _preview(answer: Record, *, as_json: bool) -> ExitCode:
+    """Print what `POST /crawl` would answer. Returns the exit code."""
+    if as_json:
+        print_json(answer)
+    else:
+        for head, text in _foreseen(answer):
+            out.print(Text.assemble((f"{head:<9} ", "bold"), visible(text)), soft_wrap=True)
+        for problem in answer["problems"]:
+            err.print(Text.assemble(("refused: ", "bold red"), visible(problem["message"])), soft_wrap=True)
+    return ExitCode.OK if answer["accepted"] else ExitCode.REFUSED
+
+
+def _foreseen(answer: Record) -> Iterator[tuple[str, str]]:
+    if crawled := answer["crawl"]:
+        first, more = crawled["start_urls"][:1], len(crawled["start_urls"]) - 1
+        start = "".join(f", from {one}" for one in first) + (f" +{more}" if more > 0 else "")
+        yield "crawl", f"spider {crawled['spider']} of project {crawled['project']}{start}"
+        limits = [f"{name} {crawled[name]}" for name in NUMBERS if crawled.get(name) is not None]
+        yield "limits", ", ".join(limits)
+    if known := answer["answer"]:
+        what = f"{known['job_id']} ({known['status']}) answers" if known["cached"] else "a new one"
+        yield "answer", f"{what}: {known['reason']}"
+    if place := answer["place"]:
+        waits = f"waits ({place['waiting_reason']}), place {place['queue_position']} in the queue"
+        yield "starts", f"now, on node {place['node']}" if place["node"] else waits
+    for number, one in enumerate(answer["runs"]):
+        yield "" if number else "runs", one["local"].replace("T", " ")
 
 
 def _expected(expect: str | None, min_items: int | None) -> dict[str, Any] | None:
@@ -319,16 +525,38 @@ def _print_receipt(api: Api, receipt: dict[str, Any], *, as_json: bool, schedule
         err.print(Text(api.page(receipt["job_id"]), style="dim"), soft_wrap=True)
 
 
-def _spider_and_urls(spider: str | None, words: list[str]) -> tuple[str, list[str]]:
+def _spider_and_urls(api: Api, spider: str | None, words: list[str]) -> tuple[str, list[str]]:
     """The spider and the start URLs: the first argument might be a spider's name. Raises `BadParameter`."""
-    if spider is None and words and "://" not in words[0]:
+    if spider is None and words and _is_spider(api, words[0]):
         spider, words = words[0], words[1:]
     if spider is None and not words:
         raise typer.BadParameter("name a spider, or where to start", param_hint="[SPIDER] [URL…]")
-    if wrong := next((word for word in words if "://" not in word), None):
+    if wrong := next((word for word in words if not _ADDRESS.match(word)), None):
         hint = "" if spider else ". A spider's name comes before the URLs"
-        raise typer.BadParameter(f"{wrong!r} is no URL: it begins with https:// or http://{hint}", param_hint="URL…")
-    return spider or _DEFAULT_SPIDER, words
+        raise typer.BadParameter(f"{wrong!r} is no URL, such as https://example.com{hint}", param_hint="URL…")
+    return spider or _DEFAULT_SPIDER, [_with_scheme(word) for word in words]
+
+
+#: A URL, or one without its scheme: a host with a dot in it, or this machine.
+_ADDRESS = re.compile(
+    r"[a-z][a-z0-9+.-]*://|localhost([:/]|$)|[^/:?#@\s]+\.[^/:?#@\s]+([:/?#]|$)|\[[0-9a-f:]+\]", re.IGNORECASE
+)
+_HERE = re.compile(r"(localhost|127\.[0-9.]+|\[::1\])([:/]|$)", re.IGNORECASE)
+
+
+def _with_scheme(word: str) -> str:
+    if "://" in word:
+        return word
+    return f"{'http' if _HERE.match(word) else 'https'}://{word}"
+
+
+def _is_spider(api: Api, word: str) -> bool:
+    """Whether it names a spider: many are called like the site that they crawl, so the gateway is asked then."""
+    if not _ADDRESS.match(word):
+        return True
+    if any(sign in word for sign in ":/?#"):
+        return False
+    return bool(api.get("/spiders", name=word, limit=1)["spiders"])
 
 
 def _print_scheduled(receipt: Record) -> None:
@@ -371,12 +599,14 @@ def _saved(api: Api, job_id: str, item_format: str, output: str, code: ExitCode)
     return code
 
 
-def watch(api: Api, job_id: str, console: Console, level: str | None = None) -> ExitCode:
-    """Show the job until its end, then how it ended. Ctrl-C stops the watching, not the job."""
+def watch(api: Api, job_id: str, console: Console, level: str | None = None, after: str = "") -> ExitCode:
+    """Show the job until its end, then how it ended. Ctrl-C stops the watching, not the job. `after` is the id of an
+    event of the log's stream: those up to it are left out.
+    """
     console.print(Text.assemble("job ", (job_id, "bold")))
     console.print(Text(api.page(job_id), style="dim"), soft_wrap=True)
     try:
-        end = TerminalLog(console).show(follow(api, job_id, level=level))
+        end = TerminalLog(console).show(follow(api, job_id, level=level, after=after))
     except KeyboardInterrupt:
         err.print(f"\nStopped watching; the crawl goes on. To watch: {program()} logs -f {job_id}", soft_wrap=True)
         err.print(f"To cancel it: {program()} cancel {job_id}", soft_wrap=True)
@@ -418,7 +648,9 @@ def files(*, job_id: str, name: str | None, output: str, attempt: int | None, as
         print_json(answer)
         return
     out.print(
-        new_table("*NAME name, >BYTES size, TYPE type, ATTEMPT attempt, WRITTEN modified_at:time", answer["files"])
+        new_table(
+            "*NAME name, >BYTES size, 2*TYPE type, 1>ATTEMPT attempt, 3WRITTEN modified_at:time", answer["files"]
+        )
     )
     if answer["pending"]:
         err.print("more may come: the job has not ended, or the file store was away at its end")
@@ -428,7 +660,7 @@ def files(*, job_id: str, name: str | None, output: str, attempt: int | None, as
 
 def _fetch_file(api: Api, job_id: str, name: str, output: str, attempt: int | None) -> None:
     if output == STDOUT and sys.stdout.isatty():
-        raise ApiError("output: a terminal would obey what is in a file: name one with -o, or pipe it somewhere")
+        raise ApiError("--output: a terminal would obey what is in a file: name one with -o, or pipe it somewhere")
     check_writable(output)
     path = f"/jobs/{JOBS.find(api, job_id)}/files/{quote(name)}"
     with api.download(path, attempt=attempt) as pieces, writing(output) as file:

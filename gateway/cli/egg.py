@@ -59,6 +59,17 @@ def read_project(folder: Path, chosen: str = "default") -> ScrapyProject:
     return ScrapyProject(folder, settings, name, _of_target(config, "version"))
 
 
+def project_of_folder(folder: Path) -> str | None:
+    """The name of the project that the folder is in, as `scrapy` looks for it; `None` if it is in none."""
+    found = next((one for one in (folder, *folder.parents) if (one / "scrapy.cfg").is_file()), None)
+    if found is None:
+        return None
+    try:
+        return read_project(found, os.environ.get("SCRAPY_PROJECT") or "default").name
+    except (EggBuildError, OSError):
+        return None
+
+
 def _no_choice(path: Path, config: ConfigParser, chosen: str) -> str:
     names = config.options("settings") if config.has_section("settings") else []
     if names:

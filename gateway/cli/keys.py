@@ -54,9 +54,9 @@ KEYS = Resource(
     key="key_id",
     digits=12,
     about="Keys: who may call the gateway, and as whom.",
-    # a narrow terminal breaks the last ones into lines, so that it need not cut the others
-    columns="KEY key_id, USER user_id, SCOPES scopes, STATE state, *CREATED created_at:time, "
-    "*EXPIRES expires_at:time, *LAST USED last_used_at:time, *NOTE note",
+    columns="KEY key_id, *USER user_id, *SCOPES scopes, STATE state, 4CREATED created_at:time, "
+    "2EXPIRES expires_at:time, 3LAST USED last_used_at:time, 1*NOTE note",
+    empty="no keys: who reaches the gateway may do everything. `{program} keys create --scope admin` makes one",
     cells={"scopes": lambda key: ",".join(key["scopes"])},
     actions=(
         ApiCommand("list", _list, "All keys, the oldest first, without their secrets.", options=(_USER,)),

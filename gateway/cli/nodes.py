@@ -24,7 +24,7 @@ _TURN, _AGAIN = 20.0, 1.0
 def drain(*, name: str, wait: bool, timeout: float | None, as_json: bool, url: str | None) -> None:
     """Give a node no new work; crawls that run there go on."""
     if timeout is not None and not wait:
-        raise ApiError("timeout: there is one for --wait only")
+        raise ApiError("--timeout: there is one for --wait only")
     api, path = Api(gateway_url(url)), f"/nodes/{quote(name, safe='')}/drain"
     node: Record = _emptied(api, path, timeout) if wait else api.post(path)
     if as_json:
@@ -54,7 +54,7 @@ def _emptied(api: Api, path: str, timeout: float | None) -> Record:
             err.print(f"waits for {left}", soft_wrap=True, markup=False)
             told = left
         if time.monotonic() >= end:
-            raise ApiError(f"timeout: after {timeout:g} s it still waits for {left}", ExitCode.ERROR)
+            raise ApiError(f"--timeout: after {timeout:g} s it still waits for {left}", ExitCode.ERROR)
         if left.startswith("an answer"):
             time.sleep(_AGAIN)
 

@@ -6,9 +6,12 @@ An option is a parameter as `inspect` has it, so that commands which are made fr
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from datetime import UTC, datetime, timedelta
+from functools import wraps
 from getpass import getpass
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -20,11 +23,23 @@ from gateway.cli.api import ApiError
 from gateway.cli.terminal import Record, given
 from gateway.contract.log_line import LEVELS
 
+#: What stands for a value in the help, if the option does not say it.
+_METAVARS: dict[Any, str] = {str: "TEXT", list[str]: "TEXT", int: "N", float: "N", Path: "FILE"}
+
 
 def option(name: str, about: str, *flags: str, kind: Any = str, default: Any = None, **more: Any) -> Parameter:
     """An option. `name` is its name in the API; `flags` are `--name` unless they are given."""
+    more.setdefault("metavar", _METAVARS.get(kind))
     info = typer.Option(default, *(flags or (f"--{name.replace('_', '-')}",)), help=about, **more)
     return Parameter(name, Parameter.KEYWORD_ONLY, default=info, annotation=kind)
+
+
+def under(heading: str, *options: Parameter) -> tuple[Parameter, ...]:
+    """The same options, with a heading of their own in the help."""
+    infos = [copy(one.default) for one in options]
+    for info in infos:
+        info.rich_help_panel = heading
+    return tuple(one.replace(default=info) for one, info in zip(options, infos, strict=True))
 
 
 def argument(name: str, metavar: str, about: str, *, kind: Any = str, default: Any = ..., **more: Any) -> Parameter:
@@ -37,18 +52,60 @@ def flag(name: str, about: str, *flags: str) -> Parameter:
 
 
 def taking(*options: Parameter) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command these options, which it receives as keyword arguments."""
+    """Give a command these options, which it receives as keyword arguments. Its errors name them."""
 
     def change(command: Callable[..., None]) -> Callable[..., None]:
-        command.__signature__ = Signature(options)  # type: ignore[attr-defined]  # typer reads it
-        return command
+        @wraps(command)
+        def run(**values: Any) -> None:
+            try:
+                command(**values)
+            except ApiError as error:
+                raise _naming_options(error, options, values) from None
+
+        run.__signature__ = Signature(options)  # type: ignore[attr-defined]  # typer reads it
+        return run
 
     return change
 
 
+#: Fields of the API whose options have other names.
+_ASKED_BY = {
+    "schedule_at": ("at",), "ends_at": ("until",), "interval": ("every", "cron"), "start_urls": ("words",),
+    "spider": ("spider", "words"), "params": ("pairs", "params"), "fetch.headers": ("headers",),
+    "fetch.proxy": ("proxy",), "expect.min_items": ("min_items",),
+}  # fmt: skip
+
+
+def _naming_options(error: ApiError, options: Sequence[Parameter], values: Record) -> ApiError:
+    """The error with the option in place of the field, if it has one: `--max-pages: …` for `max_pages: …`."""
+    field = error.detail.get("field") if isinstance(error.detail, dict) else None
+    if not isinstance(field, str) or not str(error).startswith(f"{field}: "):
+        return error
+    known = {one.name: one for one in options}
+    parts = field.split(".")
+    for size in range(len(parts), 0, -1):
+        path = ".".join(parts[:size])
+        asked = [name for name in _ASKED_BY.get(path, (path,)) if name in known]
+        if asked:
+            name = next((name for name in asked if values.get(name)), asked[0])
+            # a place in a list says nothing to a person who gave the option once
+            further = " ".join((spelled(known[name]), *(part for part in parts[size:] if not part.isdigit())))
+            return ApiError(f"{further}{str(error)[len(field) :]}", error.exit_code, detail=error.detail)
+    return error
+
+
+def spelled(parameter: Parameter) -> str:
+    """`--max-pages`, or the last of what the help calls an argument: `URL…`."""
+    info = parameter.default
+    if not getattr(info, "param_decls", None):
+        return str(info.metavar).split()[-1].strip("[]…")
+    longest: str = max(info.param_decls, key=len)
+    return longest.partition("/")[0]
+
+
 def read_object(option: str, text: str) -> Record:
     """A JSON object, or `@` and the file that it is in. Raises `ApiError`."""
-    where = f"{text[1:]} " if text.startswith("@") else ""
+    option, where = f"--{option}", f"{text[1:]} " if text.startswith("@") else ""
     try:
         record = json.loads(Path(text[1:]).read_text(encoding="utf-8") if where else text)
     except OSError as error:
@@ -67,13 +124,18 @@ def read_secret(name: str) -> str:
     return sys.stdin.read().removesuffix("\n")
 
 
-URL = option("url", "The gateway. Default: DISCOVERYBOT_URL, else the stack that runs here.")
+URL = option("url", "The gateway. Default: DISCOVERYBOT_URL, else the stack that runs here.", metavar="URL")
 JSON = flag("as_json", "Print the answer of the gateway as JSON, and nothing else.", "--json")
-LIMIT = option("limit", "How many at most.", kind=int, default=20, min=1, max=200)
-AFTER = option("after", "Continue where another list ended.")
-USER = option("user_id", "Only those of this user.", "--user")
-SPIDER = option("spider", "Only those of this spider.")
-SITE = option("site", "Only those of this site.")
+LIMIT = option("limit", "How many at most.", "--limit", "-n", kind=int, default=20, min=1, max=200)
+AFTER = option("after", "Continue where another list ended.", metavar="NEXT")
+USER = option("user_id", "Only those of this user.", "--user", metavar="USER")
+SITE = option("site", "Only those of this site.", metavar="NAME")
+
+
+def one_of(values: Iterable[str]) -> Callable[[str], list[str]]:
+    """Completes these values in a shell."""
+    known = tuple(values)
+    return lambda incomplete: [one for one in known if one.startswith(incomplete)]
 
 
 def _known_level(name: str | None) -> str | None:
@@ -83,22 +145,29 @@ def _known_level(name: str | None) -> str | None:
 
 
 LEVEL = option(
-    "level", "Only lines of at least this level (DEBUG … CRITICAL).", metavar="LEVEL", callback=_known_level
-)
+    "level", "Only lines of at least this level (DEBUG … CRITICAL).", metavar="LEVEL", callback=_known_level,
+    autocompletion=one_of(LEVELS),
+)  # fmt: skip
 
 
 # --- when: options of `crawl` and `schedules edit`
 
-TIMING = (
+# fmt: off
+TIMING = under(
+    "When",
     option("at", "Run it at this time: 2027-06-01T09:00; local, or with an offset.", metavar="TIME"),
     option("every", "Run it again and again: s, m, h, d or w.", metavar="15m"),
     option("cron", "The same by five-field cron, or @daily.", metavar="'0 9 * * *'"),
-    option("timezone", "The time zone of --cron. Default: UTC."),
+    option("timezone", "The time zone of --cron. Default: UTC.", metavar="ZONE"),
     option("jitter", "Shift each run by up to this part of the gap, 0 to 0.5.", kind=float),
-    option("overlap", "If the previous run has not ended: skip, queue or allow."),
+    option(
+        "overlap", "If the previous run has not ended: skip, queue or allow.", metavar="HOW",
+        autocompletion=one_of(("skip", "queue", "allow")),
+    ),
     option("until", "No run after this time.", metavar="TIME"),
     option("max_runs", "End after so many runs.", kind=int),
 )
+# fmt: on
 
 
 def timing(
@@ -119,6 +188,21 @@ def timing(
         **others,
     }
     return given(**fields)
+
+
+_AGO = re.compile(r"([0-9]{1,6})([smhdw])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def moment(name: str, about: str) -> Parameter:
+    """An option for a time, which may be given by how long ago it was."""
+
+    def read(text: str | None) -> str | None:
+        if text and (ago := _AGO.fullmatch(text.strip())):
+            return (datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})).isoformat(timespec="milliseconds")
+        return read_time(text, f"--{name}")
+
+    return option(name, about, metavar="TIME|2h", callback=read)
 
 
 def read_time(text: str | None, option: str) -> str | None:

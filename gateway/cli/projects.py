@@ -18,11 +18,13 @@ import httpx
 from packaging.requirements import InvalidRequirement, Requirement
 
 from gateway.cli.api import Api, ApiError
+from gateway.cli.bulk import confirm
+from gateway.cli.commands import YES, complete_spiders
 from gateway.cli.egg import Built, build_egg, project_of_egg, read_project, version_of
 from gateway.cli.options import JSON, URL, argument, flag, option, taking
 from gateway.cli.requirements import EggBuildError, EggRequirements, find_requirements, read_requirements, with_needs
-from gateway.cli.resources import print_node_answers
-from gateway.cli.terminal import counted, err, gateway_url, new_table, out, print_json
+from gateway.cli.resources import PROJECTS, print_node_answers, require_project
+from gateway.cli.terminal import counted, err, gateway_url, new_table, out, print_json, program
 from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.contract.requirements import is_too_old, raised_words
 
@@ -31,10 +33,10 @@ _ANY_STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
 
 
 @taking(
-    option("project", "Only of this project."),
+    option("project", "Only of this project.", metavar="NAME", autocompletion=PROJECTS.complete),
     option("version", "Only of this version."),
     flag("every", "Earlier versions, too.", "--all"),
-    option("schema", "Print the JSON Schema of its parameters.", metavar="SPIDER"),
+    option("schema", "Print the JSON Schema of its parameters.", metavar="SPIDER", autocompletion=complete_spiders),
     JSON,
     URL,
 )
@@ -42,14 +44,19 @@ def spiders(
     *, project: str | None, version: str | None, every: bool, schema: str | None, as_json: bool, url: str | None
 ) -> None:
     """Spiders that can be run, in the latest version of each project."""
-    answer = Api(gateway_url(url)).get_all("/spiders", project=project, version=version, name=schema)
+    api = Api(gateway_url(url))
+    answer = api.get_all("/spiders", project=project, version=version, name=schema)
+    if project is not None and not answer["spiders"]:
+        require_project(api, project)
     wanted = [one for one in answer["spiders"] if every or version or one["latest"]]
     if schema:
         print_json(_schema(schema, wanted))
     elif as_json:
         print_json(answer)
+    elif not wanted:
+        err.print(f"no spiders: `{program()} deploy` deploys those of the project in this folder", soft_wrap=True)
     else:
-        columns = "PROJECT project, VERSION version, SPIDER name, *DOES does"
+        columns = "*PROJECT project, 1*VERSION version, *SPIDER name, 2*DOES does"
         out.print(new_table(columns, wanted, version=lambda one: one["version"] or "", does=_does))
 
 
@@ -70,6 +77,36 @@ def _does(spider: dict[str, Any]) -> str:
     if not spider["needs_urls"]:
         notes.append("has start URLs of its own")
     return "; ".join(notes)
+
+
+# --- `discoverybot projects delete`
+
+
+@taking(
+    PROJECTS.parameter("name"),
+    argument("version", "[VERSION]", "Only this version. Without it, all of the project.", default=None),
+    YES,
+    JSON,
+    URL,
+)
+def delete_project(*, name: str, version: str | None, yes: bool, as_json: bool, url: str | None) -> None:
+    """Delete a project: all its versions, its variables and settings; its jobs stay, and crawls that run go on."""
+    api, path = Api(gateway_url(url)), _path(name)
+    versions = [one["version"] for one in api.get(path)["versions"]] if version is None else [version]
+    if version is None and not yes:
+        confirm(f"Delete the project {name} with {counted(len(versions), 'version')}, its variables and settings?")
+    answers = [api.call("DELETE", f"{path}/{quote(one, safe='')}") for one in versions]
+    if version is None:
+        api.call("PUT", f"/projects/{quote(name, safe='')}/env", json={"variables": {}})
+        api.call("PUT", f"/projects/{quote(name, safe='')}/settings", json={"settings": {}})
+    if as_json:
+        print_json(answers)
+        return
+    for answer in answers:
+        print_node_answers(answer["nodes"])
+        out.print(f"{name} {answer['version']}: deleted")
+    if version is None:
+        out.print(f"{name}: deleted")
 
 
 # --- `discoverybot deploy`: put a Scrapy project, or an egg, on every crawl node

@@ -2,34 +2,51 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
-from inspect import Parameter
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
+import typer
 from rich.text import Text
 
-from gateway.cli.api import ApiError
-from gateway.cli.commands import ApiCommand, Resource
+from gateway.cli.api import Api, ApiError
+from gateway.cli.bulk import Bulk
+from gateway.cli.commands import ID_PREFIX, ApiCommand, Resource, complete_spiders
+from gateway.cli.egg import project_of_folder
 from gateway.cli.explain import explain
 from gateway.cli.options import (
     AFTER,
     LIMIT,
     SITE,
-    SPIDER,
     TIMING,
     USER,
     argument,
     flag,
+    moment,
+    one_of,
     option,
     read_object,
     read_secret,
-    read_time,
     timing,
+    under,
 )
-from gateway.cli.terminal import Cell, Record, counted, err, gateway_url, given, new_table, out, shown
-from gateway.cli.watching import status_text
+from gateway.cli.terminal import (
+    ID_SHOWN,
+    Cell,
+    Listing,
+    Record,
+    counted,
+    err,
+    gateway_url,
+    given,
+    listed,
+    new_table,
+    out,
+    shown,
+    took,
+)
+from gateway.cli.watching import STATUS_STYLES, status_text
 
 _Printed = Callable[[Any, Record], str]
 
@@ -54,7 +71,13 @@ def _styled(field: str, styles: dict[str, str], other: str = "") -> Cell:
 def _start(record: Record) -> str:
     """The first start URL, and how many more there are."""
     more = record["start_urls_count"] - 1
-    return " ".join(record["start_urls"][:1]) + (f" +{more}" if more > 0 else "")
+    first = " ".join(record["start_urls"][:1]).removeprefix("https://")
+    return first + (f" +{more}" if more > 0 else "")
+
+
+def _duration(job: Record) -> str:
+    """Of all attempts: from the first start to the end, or until now."""
+    return took(job["started_at"], job["finished_at"])
 
 
 _DELETED = _says("{id}: deleted")
@@ -64,12 +87,11 @@ _DELETED = _says("{id}: deleted")
 
 
 def _schedule_line(schedule: Record, _: Record) -> str:
-    return f"{schedule['schedule_id']}: {schedule['state']}, next run: {shown(schedule['next_run'])}"
+    return f"{schedule['schedule_id']}: {schedule['state']}, next run: {_next_run(schedule)}"
 
 
 def _interval(schedule: Record) -> str:
-    zone = "" if schedule["interval"].startswith("every") else schedule["timezone"]
-    return f"{schedule['interval']} {zone}".strip()
+    return f"{schedule['interval']} {_zone(schedule) or ''}".strip()
 
 
 def _work(schedule: Record) -> str:
@@ -77,14 +99,23 @@ def _work(schedule: Record) -> str:
     return str(schedule["name"] or f"{schedule['spider'] or ''} {_start(schedule) or schedule['site'] or ''}".strip())
 
 
-def _coming_runs(answer: Record, _: Record) -> Table:
+def _zone(schedule: Record) -> str | None:
+    """The time zone of cron; an interval of minutes has none."""
+    return None if schedule["interval"].startswith("every") else schedule["timezone"]
+
+
+def _next_run(schedule: Record) -> str:
+    return listed(schedule["next_run"], _zone(schedule)) if schedule["next_run"] else "-"
+
+
+def _coming_runs(answer: Record, _: Record) -> Listing:
     columns = f"{answer['timezone']} local, UTC due"
     return new_table(columns, answer["runs"], local=lambda run: run["local"].replace("T", " "))
 
 
-def _history(answer: Record, _: Record) -> Table:
+def _history(answer: Record, _: Record) -> Listing:
     kind = _styled("kind", {"fired": "green", "skipped": "yellow", "missed": "red"})
-    columns = "DUE due:time, WHAT kind, LATE late, JOB job_id, *WHY why"
+    columns = "DUE due:time, WHAT kind, 1>LATE late, JOB job_id:id, *WHY why"
     return new_table(
         columns, answer["entries"], kind=kind, late=lambda entry: f"{entry['late_by_seconds']:.1f}s", why=_why
     )
@@ -98,15 +129,25 @@ def _why(entry: Record) -> str:
 _COUNT = option("count", "How many.", "--count", "-n", kind=int, default=10, min=1, max=100)
 _CATCH_UP = option("catch_up", "How to make up for missed runs: one, none or all.")
 
+_STATES = ("active", "paused", "ended")
+_SCHEDULE_FILTERS = under(
+    "Which schedules",
+    USER,
+    option("state", "active, paused or ended.", metavar="STATE", autocompletion=one_of(_STATES)),
+    SITE,
+)
+
 SCHEDULES = Resource(
     name="schedules",
     one="schedule",
     key="schedule_id",
     digits=32,
-    searched=True,
+    searched="q",
     about="Schedules: what is run again and again.",
-    columns="SCHEDULE schedule_id, STATE state, INTERVAL interval, NEXT RUN next_run:time, RUNS runs, *WHAT what",
+    columns="SCHEDULE schedule_id:id, 1STATE state, *INTERVAL interval, NEXT RUN next_run, 2>RUNS runs, *WHAT what",
+    empty="no schedules: `{program} crawl URL --every 1h` makes one",
     cells={
+        "next_run": _next_run,
         "state": _styled("state", {"active": "green", "paused": "yellow", "ended": "dim"}),
         "interval": _interval,
         "what": _work,
@@ -116,7 +157,7 @@ SCHEDULES = Resource(
             "list",
             "GET /schedules",
             "The latest schedules, newest first.",
-            options=(USER, option("state", "active, paused or ended."), SITE, LIMIT),
+            options=(*_SCHEDULE_FILTERS, LIMIT),
         ),
         ApiCommand("show", "GET /schedules/{id}", "One schedule, as JSON."),
         ApiCommand(
@@ -127,14 +168,20 @@ SCHEDULES = Resource(
             (*TIMING, _CATCH_UP, option("name", "What it is called.")),
             timing,
         ),
-        ApiCommand("pause", "POST /schedules/{id}/pause", "Start no run until it is resumed.", _schedule_line),
-        ApiCommand("resume", "POST /schedules/{id}/resume", "Go on with its next run.", _schedule_line),
+        ApiCommand(
+            "pause", "POST /schedules/{id}/pause", "Start no run until it is resumed.", _schedule_line, many=True
+        ),
+        ApiCommand("resume", "POST /schedules/{id}/resume", "Go on with its next run.", _schedule_line, many=True),
         ApiCommand(
             "next", "GET /schedules/{id}/next", "Its coming runs, in two time zones.", _coming_runs, (_COUNT,)
         ),
         ApiCommand("history", "GET /schedules/{id}/history", "What became of its runs.", _history, (LIMIT,)),
-        ApiCommand("end", "POST /jobs/{id}/cancel", "End it for good; its history stays.", _says("{id}: ended")),
-        ApiCommand("delete", "DELETE /schedules/{id}", "Delete it with its history; its runs stay.", _DELETED),
+        ApiCommand(
+            "end", "POST /jobs/{id}/cancel", "End it for good; its history stays.", _says("{id}: ended"), many=True
+        ),
+        ApiCommand(
+            "delete", "DELETE /schedules/{id}", "Delete it with its history; its runs stay.", _DELETED, many=True
+        ),
     ),
 )
 
@@ -152,34 +199,52 @@ def _paused(answer: Record, options: Record) -> str:
     return f"{options['id']}: {asked}{answer.get('status', '')}"
 
 
-_JOB_FILTERS = (
-    option("status", "Only those in this status."),
-    SPIDER,
+_SPIDER = option("spider", "Only those of this spider.", metavar="NAME", autocompletion=complete_spiders)
+
+
+def _project_names(context: typer.Context, incomplete: str) -> list[str]:
+    return PROJECTS.complete(context, incomplete)
+
+
+_JOB_FILTERS = under(
+    "Which jobs",
+    option(
+        "status", "Only those in this status; repeatable.", kind=list[str], metavar="STATUS",
+        autocompletion=one_of(STATUS_STYLES),
+    ),
+    option("project", "Only those of this project.", metavar="NAME", autocompletion=_project_names),
+    _SPIDER,
     USER,
-    option("schedule_id", "Only runs of this schedule.", "--schedule"),
+    option("schedule_id", "Only runs of this schedule.", "--schedule", metavar="ID"),
     SITE,
     option("tag", "Only those with this tag."),
+    moment("since", "Only those asked for at this time or later; 2h: within the last two hours."),
+    moment("until", "Only those asked for before."),
     option("q", "Only with this text in id, spider, tags, URLs or message.", "--search"),
-)
+)  # fmt: skip
+
+_OF_SCHEDULE = {"schedule_id": SCHEDULES}
 
 JOBS = Resource(
     name="jobs",
     one="job",
     key="job_id",
     digits=32,
-    searched=True,
+    searched=ID_PREFIX,
+    filters=_JOB_FILTERS,
     others=(SCHEDULES,),
     about="Jobs: each is one crawl.",
-    columns="JOB job_id, STATUS status, SPIDER spider, *START start, "
-    ">PAGES completed_pages, >ITEMS items_count, >ERRORS errors_count, >AGE created_at:age",
-    cells={"status": lambda job: status_text(job["status"]), "start": _start},
+    columns="JOB job_id:id, STATUS status, 3*PROJECT project, *SPIDER spider, 5>PAGES completed_pages, "
+    "1>ITEMS items_count, 4>ERRORS errors_count, 2>DURATION duration, >AGE created_at:age, *START start",
+    empty="no jobs: `{program} crawl URL` makes one",
+    cells={"status": lambda job: status_text(job["status"]), "start": _start, "duration": _duration},
     actions=(
         ApiCommand(
             "list",
             "GET /jobs",
             "The latest jobs, newest first.",
             options=(*_JOB_FILTERS, LIMIT, AFTER),
-            ids={"schedule_id": SCHEDULES},
+            ids=_OF_SCHEDULE,
         ),
         ApiCommand("show", "GET /jobs/{id}", "How far it is, why it waits or failed, and what to do next.", explain),
         ApiCommand(
@@ -188,6 +253,9 @@ JOBS = Resource(
             "Stop a crawl: ask it to end, then kill it.",
             _cancelled,
             alone="cancel",
+            many=True,
+            ids=_OF_SCHEDULE,
+            bulk=Bulk("cancel", "Cancel {jobs}?", "cancelled, or asked to stop"),
         ),
         ApiCommand(
             "pause",
@@ -196,14 +264,39 @@ JOBS = Resource(
             _paused,
             (flag("begin_anew", "Also where it cannot go on later, and begins anew."),),
             alone="pause",
+            many=True,
         ),
         ApiCommand(
-            "resume", "POST /jobs/{id}/resume", "Go on with a paused crawl.", _says("{id}: {status}"), alone="resume"
+            "resume",
+            "POST /jobs/{id}/resume",
+            "Go on with a paused crawl.",
+            _says("{id}: {status}"),
+            alone="resume",
+            many=True,
         ),
-        ApiCommand("retry", "POST /jobs/{id}/retry", "Run an ended job again; prints the new id.", _says("{job_id}")),
-        ApiCommand("delete", "DELETE /jobs/{id}", "Delete an ended job with its items and its log.", _DELETED),
+        ApiCommand(
+            "retry",
+            "POST /jobs/{id}/retry",
+            "Run an ended job again; prints the new id.",
+            _says("{job_id}"),
+            alone="retry",
+            many=True,
+            ids=_OF_SCHEDULE,
+            bulk=Bulk("retry", "Run {jobs} again?", "run again"),
+        ),
+        ApiCommand(
+            "delete",
+            "DELETE /jobs/{id}",
+            "Delete an ended job with its items and its log.",
+            _DELETED,
+            many=True,
+            ids=_OF_SCHEDULE,
+            bulk=Bulk("delete", "Delete {jobs} with their items and logs?", "deleted"),
+        ),
     ),
 )
+
+_LETTER_FILTERS = under("Which dead letters", USER, _SPIDER)
 
 DEAD_LETTERS = Resource(
     name="dead_letters",
@@ -211,12 +304,14 @@ DEAD_LETTERS = Resource(
     one="dead letter",
     key="id",
     digits=32,
-    searched=True,
+    searched=ID_PREFIX,
+    filters=_LETTER_FILTERS,
     about="Dead letters: jobs that are out of retries.",
-    columns="JOB id, SPIDER spider, SITE site, *WHY message, >AGE created_at:age",
+    columns="JOB id:id, 2*PROJECT project, *SPIDER spider, 1*SITE site, >AGE created_at:age, *WHY message",
+    empty="no dead letters: no job is out of retries",
     actions=(
         ApiCommand(
-            "list", "GET /dead-letters", "The latest dead letters, newest first.", options=(USER, SPIDER, LIMIT)
+            "list", "GET /dead-letters", "The latest dead letters, newest first.", options=(*_LETTER_FILTERS, LIMIT)
         ),
         ApiCommand("show", "GET /jobs/{id}", "Why it failed, and what to do next.", explain),
         ApiCommand(
@@ -225,8 +320,17 @@ DEAD_LETTERS = Resource(
             "Run a dead letter again; prints the new id.",
             _says("{job_id}"),
             alone="requeue",
+            many=True,
+            bulk=Bulk("requeue", "Run {jobs} again?", "run again", {"dead": True}),
         ),
-        ApiCommand("delete", "DELETE /dead-letters/{id}", "Take it off the list; the job stays.", _DELETED),
+        ApiCommand(
+            "delete",
+            "DELETE /dead-letters/{id}",
+            "Take it off the list; the job stays.",
+            _DELETED,
+            many=True,
+            bulk=Bulk("dismiss", "Take {jobs} off the list?", "taken off the list", {"dead": True}),
+        ),
     ),
 )
 
@@ -255,7 +359,7 @@ def _site(
 def _pair(text: str) -> tuple[str, str]:
     name, equals, css = text.partition("=")
     if not (name and equals):
-        raise ApiError(f"selector: {text!r} is not of the form name=css")
+        raise ApiError(f"--selector: {text!r} is not of the form name=css")
     return name, css
 
 
@@ -284,8 +388,9 @@ SITES = Resource(
     one="site",
     key="name",
     about="Sites: where to search, how politely, how often.",
-    columns="SITE name, ENABLED enabled:yes, SPIDER spider, EVERY every, LAST RUN last_run_at:time, "
-    "NEXT RUN next_run_at:time, *SEARCH search_url",
+    columns="*SITE name, 3ENABLED enabled:yes, 1*SPIDER spider, 2EVERY every, 4LAST RUN last_run_at:time, "
+    "NEXT RUN next_run_at:time, *SEARCH search_url:url",
+    empty="no sites: `{program} sites add NAME` adds one",
     cells={"every": lambda site: f"{site['interval_minutes']}m"},
     actions=(
         ApiCommand("list", "GET /sites", "All sites, by name.", all_pages=True),
@@ -337,6 +442,11 @@ def _frequency(target: Record) -> str:
     return "as the site" if frequency is None else f"{frequency}m" if isinstance(frequency, int) else frequency
 
 
+def _next_of_target(target: Record) -> str:
+    is_cron = isinstance(target["frequency"], str)
+    return listed(target["next_run"], target["timezone"] if is_cron else None) if target["next_run"] else "-"
+
+
 _TARGET_LINE = _says_next_run("target {number} of {site}", "next_run")
 _OF_SITE = argument("site", "SITE", "The site's name.", autocompletion=SITES.complete)
 _TARGET_OPTIONS = (
@@ -356,9 +466,10 @@ TARGETS = Resource(
     digits=32,
     numbered=True,
     about="Targets: what is searched for on a site, and how often.",
-    columns="TARGET number, SITE site, *KEYWORDS keywords, *LOCATION location, *EVERY every, ENABLED enabled:yes, "
-    "*LAST SCHEDULED last_scheduled:time, *NEXT RUN next_run:time",
-    cells={"every": _frequency},
+    columns=">TARGET number, *SITE site, *KEYWORDS keywords, 3*LOCATION location, 1*EVERY every, "
+    "2ENABLED enabled:yes, 4LAST SCHEDULED last_scheduled:time, NEXT RUN next_run",
+    empty="no targets: `{program} targets add SITE -k KEYWORDS` adds one",
+    cells={"every": _frequency, "next_run": _next_of_target},
     actions=(
         ApiCommand("list", "GET /targets", "All targets, by number.", options=(SITE,), all_pages=True),
         ApiCommand("show", "GET /targets/{id}", "One target, as JSON."),
@@ -403,8 +514,9 @@ NODES = Resource(
     one="node",
     key="name",
     about="Crawl nodes.",
-    columns="NODE name, STATE state, >SLOTS slots, >FAILURES failures, >SEEN heartbeat_at:age, VERSION version, "
-    "*URL url, *WHY why",
+    columns="*NODE name, STATE state, >SLOTS slots, 1>FAILURES failures, >SEEN heartbeat_at:age, "
+    "2VERSION version, 3*URL url, *WHY why",
+    empty="no nodes: start one with `{program} up`, or invite one with `{program} nodes invite`",
     cells={
         "state": _styled("state", {"up": "green", "resting": "yellow", "draining": "yellow"}, "red"),
         "slots": lambda node: f"{node['used_slots']}/{node['max_slots']}",
@@ -464,7 +576,8 @@ PROJECTS = Resource(
     one="project",
     key="name",
     about="Deployed projects and their versions.",
-    columns="PROJECT name, LATEST latest, *VERSIONS versions",
+    columns="*PROJECT name, *LATEST latest, *VERSIONS versions",
+    empty="no projects: `{program} deploy` deploys the one in this folder",
     cells={"versions": _versions},
     actions=(
         ApiCommand("list", "GET /projects", "All deployed projects; the latest version of each has a star."),
@@ -480,7 +593,7 @@ PROJECTS = Resource(
             (_VERSION,),
         ),
         ApiCommand(
-            "delete",
+            "undeploy",
             "DELETE /projects/{id}/versions/{version}",
             "Delete a deployed version from every crawl node; crawls that run go on.",
             _undeployed,
@@ -494,12 +607,38 @@ PROJECTS = Resource(
 # --- what a project gives to its crawls
 
 
-def _variable(value: str | None = None, *, secret: bool = False) -> Record:
+def require_project(api: Api, name: str) -> None:
+    """Raise `ApiError` if there is no such project: else a misspelt one would just have no spiders."""
+    known = [project["name"] for project in api.get("/projects")["projects"]]
+    if name.lower() not in map(str.lower, known):
+        raise ApiError(f"--project: there is no project {name!r}; there is {', '.join(known) or 'none yet'}")
+
+
+def _of_folder(name: str | None) -> str:
+    """The project, by default that of scrapy.cfg. Raises `BadParameter`."""
+    if found := name or project_of_folder(Path.cwd()):
+        return found
+    raise typer.BadParameter("name one: there is no scrapy.cfg here that does", param_hint="--project")
+
+
+def _deployed(api: Api, options: Record) -> None:
+    if not options["ahead"]:
+        try:
+            require_project(api, options["project"])
+        except ApiError as error:
+            raise ApiError(f"{error}. For one that is still to be deployed: --ahead", error.exit_code) from None
+
+
+def _variable(value: str | None = None, *, secret: bool = False, ahead: bool = False) -> Record:
     """The value comes from stdin if it is not an argument, because other users of this machine can see arguments."""
+    del ahead
     return {"value": read_secret("value") if value is None else value, "secret": secret}
 
 
-_OF_PROJECT = option("project", "The project.", default=...)
+_OF_PROJECT = option(
+    "project", "The project. Default: that of this folder's scrapy.cfg.", metavar="NAME", callback=_of_folder,
+    autocompletion=PROJECTS.complete,
+)  # fmt: skip
 
 VARIABLES = Resource(
     name="variables",
@@ -507,7 +646,8 @@ VARIABLES = Resource(
     one="variable",
     key="name",
     about="Variables that a project's spiders find in their environment; secrets are written, and never shown.",
-    columns="VARIABLE name, SECRET secret:yes, CHANGED updated_at:time, *VALUE value",
+    columns="*VARIABLE name, SECRET secret:yes, 1CHANGED updated_at:time, *VALUE value",
+    empty="no variables: `{program} env set NAME VALUE --project {project}` sets one",
     cells={"value": lambda variable: "***" if variable["secret"] else variable["value"]},
     actions=(
         ApiCommand("list", "GET /projects/{project}/env", "Those of a project.", options=(_OF_PROJECT,)),
@@ -520,8 +660,10 @@ VARIABLES = Resource(
                 argument("value", "VALUE", "Its value. Default: asked for, or read from stdin.", default=None),
                 _OF_PROJECT,
                 flag("secret", "Never show it again."),
+                flag("ahead", "Also if the project is not deployed yet."),
             ),
             _variable,
+            before=_deployed,
         ),
         ApiCommand(
             "unset",
@@ -539,17 +681,20 @@ def _call(entry: Record) -> str:
     return f"{entry['count']} failed logins" if entry["count"] else call
 
 
-def _moment(name: str, about: str) -> Parameter:
-    return option(name, about, metavar="TIME", callback=lambda text: read_time(text, f"--{name}"))
+def _cut(value: str) -> str:
+    """An id as tables show it; names in full."""
+    return value[:ID_SHOWN] if _ID.fullmatch(value) else value
 
+
+_ID = re.compile("[0-9a-f]{32}")
 
 _AUDIT_FILTERS = (
     option("user_id", "Only by this user's keys.", "--user"),
     option("key_id", "Only by this key (its id).", "--key"),
     option("route", "Only this.", metavar="'/jobs/{job_id}/cancel'"),
     LIMIT,
-    _moment("since", "At or after."),
-    _moment("until", "Before."),
+    moment("since", "At or after; 2h: within the last two hours."),
+    moment("until", "Before."),
 )
 
 AUDIT = Resource(
@@ -558,10 +703,11 @@ AUDIT = Resource(
     one="entry",
     key="id",
     about="The audit trail: calls that may have changed something. Needs an admin's key.",
-    columns="AT at:time, STATUS status, USER user_id, KEY key_id, *WHAT call, *ON resources, *FROM address",
+    columns="AT at:second, STATUS status, *USER user_id, 3KEY key_id, *WHAT call, 1*ON resources, 2*FROM address",
+    empty="no entries",
     cells={
         "call": _call,
-        "resources": lambda entry: " ".join(f"{name}={value}" for name, value in entry["resources"].items()),
+        "resources": lambda entry: " ".join(f"{name}={_cut(value)}" for name, value in entry["resources"].items()),
     },
     actions=(ApiCommand("list", "GET /audit", "Who did what, newest first.", options=_AUDIT_FILTERS),),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import errno
 import json
 import os
 import re
@@ -11,12 +13,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from io import TextIOWrapper
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO, NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions
 from rich.segment import Segment
-from rich.table import Table
 from rich.text import Text
 
 from embedded.stack.state import StackState
@@ -56,11 +60,43 @@ class _Visible(Console):
 
 # names from outside are shown unchanged: `[/b]` is no markup, and `:key:` no emoji
 _console = partial(_Visible, highlight=False, markup=False, emoji=False)
-#: Columns of what is piped somewhere: tables must not lose their right half to a terminal that is not there.
-_PIPED = 200
+#: Columns of what is piped somewhere: nothing is cut there.
+_PIPED = 100_000
 
-out = _console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPED)
+
+def _is_terminal() -> bool:
+    """Whether stdout is one. It is `None` if the shell has closed it: `>&-`."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+out = _console()
 err = _console(stderr=True)
+
+#: Our own marks where the encoding of the output lacks them, each as wide as the mark.
+_PLAIN = {"…": "~", "→": ">", "✓": "+", "✗": "x", "·": "-", "─": "-", "–": "-", "—": "-"}
+
+
+def _spelled_out(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    plain = (_PLAIN.get(one) or one.encode("ascii", "backslashreplace").decode() for one in lacking)
+    return "".join(plain), error.end
+
+
+def prepare_output() -> None:
+    r"""Have stdout and stderr write `\xe9` where they would raise an error, because their encoding has no é. Fit
+    tables into `COLUMNS` if it is set, else into the terminal.
+    """
+    codecs.register_error("discoverybot", _spelled_out)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="discoverybot")
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        out.width = int(columns)
+    elif not _is_terminal():
+        out.width = _PIPED
 
 
 Record = dict[str, Any]
@@ -68,44 +104,114 @@ Record = dict[str, Any]
 Cell = Callable[[Record], Any]
 
 
-def new_table(columns: str, records: Iterable[Record], **cells: Cell) -> Table:
-    """Each record is a line. `columns` has heads and fields: `JOB job_id, *START start, >AGE created_at:age`.
+#: The characters of an id that are shown. Commands take the beginning of an id for all of it.
+ID_SHOWN = 8
+#: Columns between two columns of a table, how narrow one becomes that gives way, and the last of them for others.
+_GAP, _LEAST, _LAST = 2, 10, 12
+_COLUMN = re.compile(r"(?P<leaves>[0-9]?)(?P<form>[>*]?)(?P<head>.*) (?P<field>[^: ]+):?(?P<shape>[a-z]*)")
 
-    A `*` lets a column have several lines where the terminal is narrow, a `>` moves it to the right. A field is shown
-    as it is, as a time (`:time`) or by its age (`:age`), or by the one of `cells` that has its name.
+
+class _Column(NamedTuple):
+    head: str
+    show: Cell
+    #: `>` moves it to the right, a `*` lets it give way.
+    form: str
+    #: Where not all columns have room, the one with the highest number is left out first; 0 stays.
+    leaves: int
+
+    def line(self, text: Text, width: int) -> Text:
+        text = text.copy()
+        text.truncate(width, overflow="ellipsis")
+        text.align("right" if self.form == ">" else "left", width)
+        return text
+
+
+class Listing(NamedTuple):
+    """A table with one line for each record, however narrow it is: columns become narrower or are left out."""
+
+    columns: list[_Column]
+    rows: list[list[Text]]
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> Iterator[Text]:
+        widths = self._fitting(options.max_width)
+        for row in self.rows:
+            cells = [self.columns[place].line(row[place], width) for place, width in widths.items()]
+            line = Text(" " * _GAP, no_wrap=True, overflow="ignore").join(cells)
+            line.rstrip()
+            yield line
+
+    def _fitting(self, room: int) -> dict[int, int]:
+        """The columns that are shown, by their places, and how wide each is."""
+        widths = {place: max(row[place].cell_len for row in self.rows) for place in range(len(self.columns))}
+        while True:
+            space = room - _GAP * (len(widths) - 1)
+            fitting = self._squeezed(widths, space, _LAST)
+            leaving = max(widths, key=lambda place: (self.columns[place].leaves, place))
+            if sum(fitting.values()) <= space:
+                return fitting
+            if not self.columns[leaving].leaves:
+                return self._squeezed(widths, space, _LEAST)
+            del widths[leaving]
+
+    def _squeezed(self, widths: dict[int, int], space: int, last: int) -> dict[int, int]:
+        """The widths, made smaller until they fit, or until no column can give way any more."""
+        fitting, soft = dict(widths), [place for place in widths if self.columns[place].form == "*"]
+        least = {place: last if place == max(widths) else _LEAST for place in soft}
+        while sum(fitting.values()) > space:
+            giving = [place for place in soft if fitting[place] > least[place]]
+            if not giving:
+                break
+            fitting[max(giving, key=lambda place: fitting[place])] -= 1
+        return fitting
+
+
+def new_table(columns: str, records: Iterable[Record], **cells: Cell) -> Listing:
+    """Each record is a line. `columns` has heads and fields: `JOB job_id:id, *START start, 2>AGE created_at:age`.
+
+    A `*` lets a column be cut where the terminal is narrow, a `>` moves it to the right. Columns with a number are
+    left out where there is too little room, the highest number first. A field is shown as it is, as an id that is cut
+    (`:id`), a time (`:time`), its age (`:age`) or an address (`:url`), or by the one of `cells` that has its name.
     """
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    shows = list[Cell]()
-    for column in columns.split(", "):
-        head, _, field = column.rpartition(" ")
-        field, _, form = field.partition(":")
-        shows.append(cells.get(field) or partial(_cell, field, _FORMS.get(form, str)))
-        table.add_column(
-            head.lstrip("*>"),
-            justify="right" if head.startswith(">") else "left",
-            **({"overflow": "fold"} if head.startswith("*") else {"no_wrap": True}),
-        )
-    for record in records:
-        values = (show(record) for show in shows)
-        table.add_row(*(one if isinstance(one, Text) else Text(visible(str(one))) for one in values))
-    return table
+    made = list[_Column]()
+    for found in map(_parts_of, columns.split(", ")):
+        show = cells.get(found["field"]) or partial(_cell, found["field"], _FORMS.get(found["shape"], str))
+        made.append(_Column(found["head"], show, found["form"], int(found["leaves"] or 0)))
+    rows = [[Text(column.head, style="bold") for column in made]]
+    rows += [[_in_one_line(column.show(record)) for column in made] for record in records]
+    return Listing(made, rows)
+
+
+def _parts_of(column: str) -> re.Match[str]:
+    found = _COLUMN.fullmatch(column)
+    if found is None:
+        raise ValueError(column)
+    return found
+
+
+def _in_one_line(value: Any) -> Text:
+    return value if isinstance(value, Text) else Text(visible(str(value)).replace("\n", " ").replace("\t", " "))
 
 
 def _cell(field: str, form: Callable[[Any], str], record: Record) -> str:
-    return "-" if record[field] is None else form(record[field])
+    return "-" if record.get(field) is None else form(record[field])
 
 
 def print_json(document: Any) -> None:
     """One document, and nothing in it that a terminal obeys."""
-    out.print(visible_json(json.dumps(document, indent=2, ensure_ascii=False)), soft_wrap=True)
+    text = json.dumps(document, indent=2, ensure_ascii=not out.encoding.startswith("utf"))
+    out.print(visible_json(text), soft_wrap=True)
 
 
 def _end_without_reader(console: Console) -> None:
     """End without an error when the reader of the output has closed it: `| head` has read enough."""
-    # the buffered output must go somewhere, or the interpreter complains at its end
-    os.dup2(os.open(os.devnull, os.O_WRONLY), console.file.fileno())
+    discard(console.file)
     if not console.stderr:
         raise SystemExit(0)
+
+
+def discard(stream: IO[str]) -> None:
+    """Send what is still buffered nowhere, or the interpreter complains at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 # for every console: typer makes some of its own for the help
@@ -114,7 +220,9 @@ Console.on_broken_pipe = _end_without_reader  # type: ignore[method-assign, assi
 
 @contextmanager
 def stdout_bytes() -> Iterator[BinaryIO]:
-    """Stdout for bytes, such as those of a file or of items."""
+    """Stdout for bytes, such as those of a file or of items. Raises `OSError`."""
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, "stdout is closed")
     try:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -157,7 +265,7 @@ def gateway_url(given: str | None = None) -> str:
         stack = StackState.read(home())
         port = os.environ.get("GATEWAY_PORT") or DEFAULT_PORT
         found = stack.gateway_url if stack else f"http://127.0.0.1:{port}"
-    return found.rstrip("/")
+    return (found if "://" in found else f"http://{found}").rstrip("/")
 
 
 # --- times
@@ -182,10 +290,48 @@ def age(moment: str, now: datetime | None = None) -> str:
 
 def _span(time: timedelta) -> str:
     seconds = int(time.total_seconds())
-    for unit, letter in ((86400, "d"), (3600, "h"), (60, "m")):
+    for unit, letter in _UNITS:
         if seconds >= unit:
             return f"{seconds // unit}{letter}"
     return f"{max(seconds, 0)}s"
 
 
-_FORMS: dict[str, Callable[[Any], str]] = {"time": shown, "age": age, "yes": lambda value: "yes" if value else "no"}
+_UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
+
+
+def took(began: str | None, ended: str | None, now: datetime | None = None) -> str:
+    """`42s`, `3m 5s`, `2h 10m`, `3d 4h` between two ISO times, or up to now; a dash if it has not begun."""
+    if began is None:
+        return "-"
+    end = datetime.fromisoformat(ended) if ended else now or datetime.now(UTC)
+    seconds = max(0, int((end - datetime.fromisoformat(began)).total_seconds()))
+    for (unit, letter), (smaller, its) in pairwise((*_UNITS, (1, "s"))):
+        if seconds >= unit:
+            return f"{seconds // unit}{letter} {seconds % unit // smaller}{its}"
+    return f"{seconds}s"
+
+
+def listed(moment: str, zone: str | None = None) -> str:
+    """An ISO time in a list: `2027-06-01 09:00`, in this machine's time, or in a time zone that is then named."""
+    at = datetime.fromisoformat(moment)
+    if zone is None:
+        return at.astimezone().strftime("%Y-%m-%d %H:%M")
+    try:
+        return at.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M %Z")
+    except (ZoneInfoNotFoundError, ValueError):  # a machine that knows fewer time zones than the gateway
+        return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _address(url: str) -> str:
+    """Without `https://`, which is understood."""
+    return url.removeprefix("https://")
+
+
+_FORMS: dict[str, Callable[[Any], str]] = {
+    "id": lambda value: str(value)[:ID_SHOWN],
+    "time": listed,
+    "second": lambda value: shown(value)[:19],
+    "age": age,
+    "yes": lambda value: "yes" if value else "no",
+    "url": _address,
+}

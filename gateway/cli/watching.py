@@ -37,14 +37,16 @@ def follow(
     job_id: str,
     *,
     level: str | None = None,
+    after: str = "",
     patience: float = PATIENCE,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[Event]:
-    """Everything from the first line to `end`, no gap, no repeat: each new connection goes on after the last event.
+    """Everything from the first line, or from the event `after`, to `end`, no gap, no repeat: each new connection
+    goes on after the last event.
 
     Raises `ApiError` if the gateway refuses, or stays away for `patience` seconds.
     """
-    path, last_id, retry = f"/jobs/{job_id}/logs", "", _RETRY
+    path, last_id, retry = f"/jobs/{job_id}/logs", after, _RETRY
     heard = time.monotonic()
     while True:
         try:

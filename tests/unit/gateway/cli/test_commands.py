@@ -73,6 +73,10 @@ def test_a_crawl_asks_for_what_the_options_say(gateway: StandIn, run: Run) -> No
     ("words", "asked"),
     [
         (("--project", "quotesbot", "toscrape-css"), {"project": "quotesbot", "spider": "toscrape-css"}),
+        (("offers", "a.example/x"), {"spider": "offers", "start_urls": ["https://a.example/x"]}),
+        (("a.example", "-s", "seo"), {"spider": "seo", "start_urls": ["https://a.example"]}),
+        (("a.example", "b.example"), {"spider": "seo", "start_urls": ["https://a.example", "https://b.example"]}),
+        (("localhost:8000/x",), {"spider": "seo", "start_urls": ["http://localhost:8000/x"]}),
         (
             ("books.example.com", "https://a.example"),
             {"spider": "books.example.com", "start_urls": ["https://a.example"]},
@@ -85,6 +89,8 @@ def test_a_spider_is_named_before_the_urls_if_it_needs_any(
     gateway: StandIn, run: Run, words: tuple[str, ...], asked: dict[str, Any]
 ) -> None:
     _crawls(gateway)
+    known = {"project": "default", "name": "books.example.com", "latest": True}
+    gateway.says("GET /spiders", Answer(200, {"spiders": [known] if "books.example.com" in words else []}))
     assert run("crawl", *words, "--no-follow").returncode == 0
     assert run("crawl", *words, "--no-follow", DISCOVERYBOT_KEY="db_1_2").returncode == 0
     first, with_key = (request.body for request in gateway.asked("/crawl"))
@@ -96,8 +102,7 @@ def test_a_spider_is_named_before_the_urls_if_it_needs_any(
     ("words", "why"),
     [
         ((), "name a spider, or where to start"),
-        (("offers", "a.example"), "'a.example' is no URL"),
-        (("a.example", "-s", "seo"), "'a.example' is no URL"),
+        (("https://a.example", "offers", "-s", "seo"), "'offers' is no URL"),
         (("https://a.example", "offers"), "A spider's name comes before the URLs"),
     ],
 )
@@ -214,11 +219,29 @@ def test_one_of_a_thing_is_no_plural(gateway: StandIn, run: Run) -> None:
     assert "finished: 1 page, 1 item, 1 error\n" in run("crawl", "https://example.com").stdout
 
 
-def test_a_refusal_names_the_field(gateway: StandIn, run: Run) -> None:
-    error = {"code": "invalid_request", "message": "start_urls: is no URL", "detail": {"field": "start_urls"}}
+@pytest.mark.parametrize(
+    ("field", "options", "named"),
+    [
+        ("max_pages", ("--max-pages", "0"), "--max-pages"),
+        ("start_urls.0", (), "URL"),
+        ("interval", ("--every", "1s"), "--every"),
+        ("interval", ("--cron", "x"), "--cron"),
+        ("ends_at", (), "--until"),
+        ("params.deep", ("-p", "deep=1"), "--param deep"),
+        ("fetch.proxy", ("--proxy", "ftp://x"), "--proxy"),
+        ("fetch.headers.Host", ("--header", "Host: x"), "--header Host"),
+        ("user_id", (), "--user"),
+        ("unheard_of", (), "unheard_of"),
+    ],
+)
+def test_a_refusal_names_the_option(
+    gateway: StandIn, run: Run, field: str, options: tuple[str, ...], named: str
+) -> None:
+    error = {"code": "invalid_request", "message": f"{field}: is wrong", "detail": {"field": field}}
+    gateway.says("GET /spiders", Answer(200, {"spiders": []}))
     gateway.says("POST /crawl", Answer(422, {"error": error, "request_id": "1"}))
-    done = run("crawl", "x")
-    assert (done.returncode, done.stderr) == (2, "error: start_urls: is no URL\n")
+    done = run("crawl", "https://a.example", *options)
+    assert (done.returncode, done.stderr) == (2, f"error: {named}: is wrong\n")
 
 
 def test_a_missing_gateway_is_said_in_one_word_and_how_to_start_it(run: Run) -> None:
@@ -238,16 +261,39 @@ def test_a_lost_answer_is_asked_for_again_under_the_same_key(gateway: StandIn, r
 def test_jobs_are_listed(gateway: StandIn, run: Run) -> None:
     job = {
         "job_id": JOB, "status": "running", "spider": "seo", "start_urls": ["https://example.com"],
-        "start_urls_count": 3, "completed_pages": 12, "items_count": 11, "errors_count": 1,
-        "created_at": "2026-01-01T00:00:00.000Z",
+        "start_urls_count": 3, "completed_pages": 12, "items_count": 11, "errors_count": 1, "project": "shop",
+        "created_at": "2026-01-01T00:00:00.000Z", "started_at": "2026-01-01T00:00:01.000Z",
+        "finished_at": "2026-01-01T00:03:06.500Z",
     }  # fmt: skip
     gateway.says("GET /jobs", Answer(200, {"jobs": [job], "next": None}))
-    done = run("jobs", "--status", "running")
+    wanted = ("--status", "running", "--status", "error", "--project", "shop", "--since", "2026-01-01T00:00Z")
+    done = run("jobs", *wanted, TZ="UTC")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[1].split()[:-1] == [
-        *(JOB, "running", "seo", "https://example.com", "+2", "12", "11", "1")
-    ]
-    assert gateway.asked("/jobs")[0].query == "status=running&limit=20"
+    head, line = done.stdout.splitlines()
+    assert head == "JOB       STATUS   PROJECT  SPIDER  PAGES  ITEMS  ERRORS  DURATION   AGE  START"
+    *columns, _, start, more = line.split()
+    assert columns == [JOB[:8], "running", "shop", "seo", "12", "11", "1", "3m", "5s"]
+    assert (start, more) == ("example.com", "+2")
+    assert gateway.asked("/jobs")[0].query == (
+        "status=running&status=error&project=shop&since=2026-01-01T00%3A00%3A00%2B00%3A00&limit=20"
+    )
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_each_job_has_one_line_on_any_terminal(gateway: StandIn, run: Run, columns: int) -> None:
+    job = {
+        "job_id": JOB, "status": "cancelled", "spider": "a-rather-long-spider-name" * 4, "project": "project" * 9,
+        "start_urls": [f"https://example.com/{'very/' * 60}"], "start_urls_count": 1, "completed_pages": 123456,
+        "items_count": 123456, "errors_count": 12345, "created_at": "2026-01-01T00:00:00.000Z",
+        "started_at": "2026-01-01T00:00:01.000Z", "finished_at": "2026-01-05T01:03:06.500Z",
+    }  # fmt: skip
+    gateway.says("GET /jobs", Answer(200, {"jobs": [job] * 3, "next": None}))
+    lines = run("jobs", COLUMNS=str(columns)).stdout.splitlines()
+    assert len(lines) == 4
+    assert max(map(len, lines)) <= columns
+    assert all(line.startswith(f"{JOB[:8]}  cancelled  ") for line in lines[1:])
+    # what is piped somewhere is not cut
+    assert job["start_urls"][0].removeprefix("https://") in run("jobs", COLUMNS="").stdout
 
 
 def test_a_list_of_jobs_says_how_it_goes_on_and_how_far_a_search_came(gateway: StandIn, run: Run) -> None:
@@ -440,3 +486,99 @@ def test_formulas_are_escaped_unless_somebody_wants_the_text_as_it_is(gateway: S
         run("items", JOB, "--format", "csv", *flags)
     asked = [one.query for one in gateway.asked(f"/jobs/{JOB}/items")]
     assert asked == ["format=csv", "format=csv", "format=csv&escape_formulas=false"]
+
+
+
+# --- what a crawl would be, and parts of what it was
+
+PREVIEW = {
+    "accepted": True, "problems": [], "schedule": None, "runs": [],
+    "answer": {"cached": False, "scheduled": False, "job_id": None, "status": None, "reason": "none is the same"},
+    "place": {"node": None, "waiting_reason": "capacity", "queue_position": 3},
+    "crawl": {"spider": "seo", "project": "default", "start_urls": ["https://a.example", "x"], "max_pages": 9},
+}  # fmt: skip
+
+
+def test_a_dry_run_asks_for_nothing(gateway: StandIn, run: Run) -> None:
+    gateway.says("GET /spiders", Answer(200, {"spiders": []}))
+    gateway.says("POST /crawl/preview", Answer(200, PREVIEW))
+    done = run("crawl", "a.example", "--dry-run", "--max-pages", "9", "--user", "me", "--project", "default")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "crawl     spider seo of project default, from https://a.example +1",
+        "limits    max_pages 9",
+        "answer    a new one: none is the same",
+        "starts    waits (capacity), place 3 in the queue",
+    ]
+    body = {
+        "spider": "seo",
+        "start_urls": ["https://a.example"],
+        "max_pages": 9,
+        "user_id": "me",
+        "project": "default",
+    }
+    assert gateway.requests[-1].body == body
+    problem = {"status": 403, "code": "forbidden_address", "field": None, "message": "10.0.0.1 is not public"}
+    refusal = {"accepted": False, "problems": [problem], "answer": None, "place": None, "crawl": None, "runs": []}
+    gateway.says("POST /crawl/preview", Answer(200, refusal))
+    refused = run("crawl", "http://10.0.0.1", "--dry-run")
+    assert (refused.returncode, refused.stderr) == (2, "refused: 10.0.0.1 is not public\n")
+    assert json.loads(run("crawl", "http://10.0.0.1", "--dry-run", "--json").stdout) == refusal
+
+
+def test_a_crawl_has_headers_a_proxy_and_a_webhook(gateway: StandIn, run: Run) -> None:
+    _crawls(gateway)
+    fetch = ("--header", "Authorization: Bearer a:b", "-H", "X-Empty:", "--proxy", "http://u:p@proxy:8080")
+    run("crawl", "https://a.example", *fetch, "--webhook", "https://b.example/hook", "--no-follow")
+    body = gateway.asked("/crawl")[0].body
+    assert body["fetch"] == {
+        "headers": {"Authorization": "Bearer a:b", "X-Empty": ""},
+        "proxy": "http://u:p@proxy:8080",
+    }
+    assert body["webhook_url"] == "https://b.example/hook"
+    refused = run("crawl", "https://a.example", "--header", "secret")
+    assert refused.returncode == 2
+    assert "--header: 'secret' is not of the form 'Name: value'" in refused.stderr
+
+
+def test_some_items_and_some_of_their_fields(gateway: StandIn, run: Run) -> None:
+    gateway.says(f"GET /jobs/{JOB}/items", Answer(200, b'{"a": 1}\n'))
+    assert run("items", JOB, "--limit", "5", "--fields", "a,b.c", "--search", "x").stdout == '{"a": 1}\n'
+    assert gateway.requests[-1].query == "limit=5&fields=a%2Cb.c&q=x&format=jsonl"
+
+
+def test_the_last_lines_of_a_log(gateway: StandIn, run: Run) -> None:
+    lines = [{"id": f"1-{place}", "start": place - 9, **log(text)} for place, text in ((90, "one"), (120, "two"))]
+    gateway.says(f"GET /jobs/{JOB}/status", Answer(200, {}))
+    gateway.says(f"GET {LOGS[4:]}/index", Answer(200, {"lines": 700}))
+    first, second = ({"run": JOB, "lines": [line], "next": "1-99"} for line in lines)
+    gateway.says(f"GET {LOGS[4:]}/lines", Answer(200, first), Answer(200, {**second, "next": None}))
+    done = run("logs", JOB, "--tail", "2", "--level", "info")
+    assert [line.split()[-1] for line in done.stdout.splitlines()] == ["one", "two"], done.stderr
+    asked = [request.query for request in gateway.asked(f"{LOGS[4:]}/lines")]
+    assert asked == [
+        "line=699&level=INFO&limit=2&max_length=1048576",
+        "level=INFO&limit=1&max_length=1048576&from=1-99",
+    ]
+    gateway.says(f"GET {LOGS[4:]}/lines", Answer(200, {"run": JOB, "lines": lines, "next": None}))
+    gateway.says(LOGS, stream(("log", "1-150", log("three")), ("end", "1-160", END)))
+    followed = run("logs", JOB, "-f", "-n", "2")
+    assert (followed.returncode, "three" in followed.stdout) == (0, True)
+    assert gateway.asked(LOGS[4:])[0].headers["last-event-id"] == "1-120"
+
+
+def test_requests_are_a_table_or_a_file(gateway: StandIn, run: Run, tmp_path: Path) -> None:
+    one = {
+        "url": "https://a.example/x", "status": 503, "ms": 1834, "bytes": 12, "at": "2027-06-01T09:00:00.000Z",
+        "reason": "503 after 3 tries", "redirected_to": None,
+    }  # fmt: skip
+    page = {"requests": [one], "next": "1-2", "left_out": 0, "removed_at": None}
+    gateway.says(f"GET /jobs/{JOB}/requests", Answer(200, page))
+    done = run("requests", JOB, "--failed", "--status", "5xx", "--slow", "100", "--sort=-ms", TZ="UTC")
+    assert done.stdout.splitlines()[1] == "a.example/x  503     1834     12  2027-06-01 09:00  503 after 3 tries"
+    assert gateway.requests[-1].query == "failed=true&status=5xx&slow_ms=100&sort=-ms&limit=20"
+    assert json.loads(run("requests", JOB, "--json").stdout) == page
+    gateway.says(f"GET /jobs/{JOB}/requests", Answer(200, b"url\r\n", content_type="text/csv"))
+    assert run("requests", JOB, "-o", "x.csv").returncode == 0
+    assert (tmp_path / "x.csv").read_bytes() == b"url\r\n"
+    assert gateway.requests[-1].query == "format=csv"

@@ -15,7 +15,7 @@ from unit.gateway.cli.test_nodes import UP
 from unit.gateway.cli.test_schedules import SCHEDULE
 from unit.gateway.cli.test_sites import SITE, TARGET
 
-OTHER = f"5f{JOB[2:][::-1]}"
+OTHER = f"5f0c{JOB[4:][::-1]}"
 SUMMARY: dict[str, Any] = {
     "job_id": JOB,
     "status": "running",
@@ -25,9 +25,23 @@ SUMMARY: dict[str, Any] = {
     "completed_pages": 12,
     "items_count": 11,
     "errors_count": 1,
+    "project": "default",
+    "created_at": "2026-01-01T00:00:00.000Z",
+    "started_at": None,
+    "finished_at": None,
+}
+SPIDER = {
+    "project": "shop", "version": "1.9", "latest": True, "name": "offers", "description": "Offers.",
+    "allowed_domains": [], "own_start": False, "needs_urls": True, "params_schema": None,
+}  # fmt: skip
+LETTER = {
+    "id": JOB,
+    "project": "default",
+    "spider": "seo",
+    "site": None,
+    "message": None,
     "created_at": "2026-01-01T00:00:00.000Z",
 }
-LETTER = {"id": JOB, "spider": "seo", "site": None, "message": None, "created_at": "2026-01-01T00:00:00.000Z"}
 PROJECT = {"name": "shop", "latest": "1.9", "previous": None, "versions": ["1.9", "1.10"]}
 ENTRY = {
     "id": "e1", "at": "2027-06-01T09:00:00.000Z", "method": "POST", "route": "/jobs/{job_id}/cancel", "status": 200,
@@ -41,7 +55,7 @@ LISTS: dict[str, tuple[str, Any]] = {
     "targets": ("/targets", {"targets": [TARGET], "next": None}),
     "nodes": ("/nodes", {"nodes": [UP], "missing": []}),
     "projects": ("/projects", {"projects": [PROJECT]}),
-    "spiders": ("/spiders", {"spiders": [], "projects": [PROJECT]}),
+    "spiders": ("/spiders", {"spiders": [SPIDER], "projects": [PROJECT]}),
     "dead": ("/dead-letters", {"dead_letters": [LETTER], "next": None}),
     "audit": ("/audit", {"entries": [ENTRY], "next": None}),
 }
@@ -58,6 +72,33 @@ def test_every_list_is_shown_as_a_table_and_on_request_as_the_gateway_gave_it(
     assert table.stdout.splitlines()[0].split()[0].isupper()
     document = run(group, "--json")
     assert (document.returncode, json.loads(document.stdout)) == (0, answer), document.stderr
+
+
+@pytest.mark.parametrize("group", LISTS)
+def test_in_place_of_an_empty_table_there_is_advice(gateway: StandIn, run: Run, group: str) -> None:
+    path, answer = LISTS[group]
+    gateway.says(
+        f"GET {path}", Answer(200, {name: [] if isinstance(one, list) else one for name, one in answer.items()})
+    )
+    done = run(group)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith("no ")
+
+
+def test_that_nothing_matches_is_another_thing_than_that_there_is_nothing(gateway: StandIn, run: Run) -> None:
+    gateway.says("GET /jobs", Answer(200, {"jobs": [], "next": None}))
+    assert run("jobs").stderr.startswith("no jobs: `")
+    assert run("jobs", "--status", "error").stderr == "no jobs match\n"
+
+
+@pytest.mark.parametrize("group", LISTS)
+def test_no_table_is_wider_than_the_terminal(gateway: StandIn, run: Run, group: str) -> None:
+    path, answer = LISTS[group]
+    gateway.says(f"GET {path}", Answer(200, answer))
+    for columns in (60, 80):
+        lines = run(group, COLUMNS=str(columns)).stdout.splitlines()
+        assert len(lines) == 2
+        assert max(map(len, lines)) <= columns
 
 
 def test_pages_that_are_read_to_the_end_are_one_document(gateway: StandIn, run: Run) -> None:
@@ -134,7 +175,9 @@ def test_the_beginning_of_an_id_is_enough(gateway: StandIn, run: Run) -> None:
     _has(gateway, JOB, OTHER)
     gateway.says(f"POST /jobs/{JOB}/cancel", Answer(200, {"status": "cancelled"}))
     assert run("cancel", JOB[:5]).stdout == f"{JOB}: cancelled\n"
-    assert gateway.asked("/jobs")[0].query == f"q={JOB[:5]}&limit=200"
+    assert gateway.asked("/jobs")[0].query == f"id_prefix={JOB[:5]}&limit=200"
+    run("cancel", JOB[:3])
+    assert len(gateway.asked("/jobs")) == 1
 
 
 @pytest.mark.parametrize("command", [("cancel",), ("jobs", "delete"), ("logs",), ("items",)], ids=" ".join)
@@ -142,7 +185,7 @@ def test_of_several_that_begin_so_none_is_taken_and_all_are_named(
     gateway: StandIn, run: Run, command: tuple[str, ...]
 ) -> None:
     _has(gateway, JOB, OTHER)
-    done = run(*command, "5f")
+    done = run(*command, "5f0c")
     assert (done.returncode, done.stdout) == (2, "")
     assert JOB in done.stderr
     assert OTHER in done.stderr
@@ -151,9 +194,9 @@ def test_of_several_that_begin_so_none_is_taken_and_all_are_named(
 
 def test_where_none_begins_so_the_gateway_says_that_there_is_none(gateway: StandIn, run: Run) -> None:
     _has(gateway, OTHER)
-    gateway.says("GET /jobs/5f0c", Answer(404, {"error": {"message": "there is no job '5f0c'"}}))
-    done = run("jobs", "show", "5f0c")
-    assert (done.returncode, done.stderr) == (2, "error: there is no job '5f0c'\n")
+    gateway.says("GET /jobs/5f0e", Answer(404, {"error": {"message": "there is no job '5f0e'"}}))
+    done = run("jobs", "show", "5f0e")
+    assert (done.returncode, done.stderr) == (2, "error: there is no job '5f0e'\n")
 
 
 def test_an_id_is_looked_for_on_many_pages_but_not_for_ever(gateway: StandIn, run: Run) -> None:
@@ -225,9 +268,19 @@ def test_a_shell_completes_commands_ids_and_names(gateway: StandIn, run: Run) ->
     _has(gateway, JOB, OTHER)
     gateway.says("GET /sites", Answer(200, {"sites": [SITE, {**SITE, "name": "\x1b[2J"}], "next": None}))
     assert {"list", "show", "cancel"} <= set(_completed(run, "jobs", ""))
-    assert _completed(run, "jobs", "show", JOB[:4]) == [JOB]
+    assert _completed(run, "jobs", "show", JOB[:6]) == [JOB]
     assert _completed(run, "sites", "edit", "") == ["board"]
     assert _completed(run, "scrape", "b") == ["board"]
+
+
+def test_a_shell_completes_spiders_statuses_and_projects(gateway: StandIn, run: Run) -> None:
+    gateway.says("GET /spiders", Answer(200, {"spiders": [SPIDER, {**SPIDER, "version": "1.8"}]}))
+    gateway.says("GET /projects", Answer(200, {"projects": [PROJECT]}))
+    assert _completed(run, "crawl", "of") == ["offers"]
+    assert _completed(run, "crawl", "--spider", "of") == ["offers"]
+    assert _completed(run, "jobs", "list", "--status", "c") == ["cancelled"]
+    assert _completed(run, "jobs", "list", "--project", "s") == ["shop"]
+    assert _completed(run, "env", "set", "A", "--project", "s") == ["shop"]
 
 
 def test_a_shell_is_offered_nothing_where_no_gateway_answers(run: Run) -> None:

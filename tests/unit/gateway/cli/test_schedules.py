@@ -90,8 +90,8 @@ def test_schedules_are_listed(gateway: StandIn, run: Run) -> None:
         done = run("schedules", *arguments, **HERE)
         line = done.stdout.splitlines()[1].split()
         assert line == [
-            *(JOB, "active", "0", "9", "*", "*", "*", "Europe/Paris", "2027-06-02", "09:00:00", "+0200", "32"),
-            *("seo", "https://example.com/", "+2"),
+            *(JOB[:8], "active", "0", "9", "*", "*", "*", "Europe/Paris", "2027-06-02", "09:00", "CEST", "32"),
+            *("seo", "example.com/", "+2"),
         ]
         assert "more: --limit" in done.stdout
     assert gateway.requests[-1].query == "user_id=me&state=active&site=x&limit=5"
@@ -126,10 +126,8 @@ def test_the_history_says_why(gateway: StandIn, run: Run) -> None:
     gateway.says(f"GET /schedules/{JOB}/history", Answer(200, {"entries": entries, "next": None}))
     _, fired, skipped = run("schedules", "history", JOB).stdout.splitlines()
     assert "fired" in fired
-    assert f"0.0s  {JOB}  for 9 more that were missed" in fired
-    assert skipped.rstrip().endswith(
-        "skipped  0.0s  -                                 the previous run has not ended"
-    )
+    assert f"0.0s  {JOB[:8]}  for 9 more that were missed" in fired
+    assert skipped.rstrip().endswith("skipped  0.0s  -         the previous run has not ended")
 
 
 @pytest.mark.parametrize("action", ["pause", "resume"])
