@@ -251,7 +251,7 @@ class CrawlSpec(BaseModel, frozen=True, extra="forbid"):
             least=0,
             most=1000,
             about="How many links to follow from a start URL; 0: only the start URLs.",
-            hint="Links to follow from a start URL; 0: only the start URLs.",
+            hint="Links to follow from a start URL. 0 means the start URLs only.",
         ),
     ] = None
     params: Annotated[dict[str, Any], _FIRST] = Field(default_factory=dict)

@@ -245,14 +245,14 @@ def report_on(node: Node, now: datetime, dead_after: timedelta) -> NodeReport:
         case NodeState.DRAINING:
             todo = f"`discoverybot nodes resume {node.id}` gives it work again"
             left = " and ".join(node.waits_for)
-            told = f"drained by hand; it waits for {left}" if left else "drained by hand; its machine may go"
+            told = f"drained by hand; waiting for {left}" if left else "drained by hand; safe to stop"
             return NodeReport(state, told, node.draining_since, todo)
         case NodeState.RESTING | NodeState.QUARANTINED:
             todo = (
                 "see Scrapyd's log there; the node is probed when its rest is over, or at once with "
                 f"`discoverybot nodes resume {node.id}`"
             )
-            return NodeReport(state, failed if node.failures else "about to be probed", node.failing_since, todo)
+            return NodeReport(state, failed if node.failures else "next probe is due", node.failing_since, todo)
         case NodeState.DISK_FULL:
             todo = "free disk there, or lower NODE_MIN_FREE_BYTES or NODE_KEEP_SECONDS"
             return NodeReport(state, f"{(node.free_bytes or 0) >> 20} MiB free", None, todo)

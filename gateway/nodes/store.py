@@ -175,9 +175,9 @@ class Node(BaseModel, extra="ignore", populate_by_name=True):
     def waits_for(self) -> list[str]:
         """What must happen before the machine of this drained node may go; empty if nothing must."""
         unshipped = max(len(self.present), self.unshipped or 0)
-        waits = [f"crawls that run there: {self.used_slots}"] if self.used_slots else []
+        waits = [f"running crawls: {self.used_slots}"] if self.used_slots else []
         if unshipped:
-            waits.append(f"crawls that are not shipped in full: {unshipped}")
+            waits.append(f"crawls that are not stored in full: {unshipped}")
         # an earlier heartbeat may lack the last attempt that was put there, or the files that its crawl has left
         since = self.draining_since
         if since is None or self.heartbeat_at <= max(since, self.freed_at or since):

@@ -161,7 +161,7 @@ class ScheduleEdits:
     def _first_occurrence(self, schedule_id: str, timing: Timing) -> dict[str, datetime]:
         moment = first(schedule_id, timing, self._clock())
         if moment is None:
-            raise errors.ScheduleEndedError("no run is left before its end date")
+            raise errors.ScheduleEndedError("no runs left before its end date")
         return {"next_at": moment.at, "next_run": moment.due}
 
     def _change(

@@ -70,8 +70,8 @@ def ending(message: str) -> dict[str, Any]:
 
 def _end(schedule: Schedule, occurrence: Occurrence, runs: int) -> str | None:
     if schedule.max_runs is not None and runs >= schedule.max_runs:
-        return f"it has run {runs} times" if runs > 1 else "it has run once"
-    return None if occurrence.next_at else "no run is left before its end date"
+        return f"max runs reached ({runs})"
+    return None if occurrence.next_at else "no runs left before its end date"
 
 
 # --- the decision about a due occurrence, and the next one of its schedule. Pure functions.
@@ -128,7 +128,7 @@ def _each(schedule: Schedule, at: datetime, due: datetime, now: datetime) -> Occ
     if oldest is None or oldest.at <= at:
         return OccurrencePlan(Decision.RUN, 0, following(schedule_id, timing, at))
     missed = count_due(schedule_id, timing, at, oldest.due - _MILLISECOND)
-    reason = f"found {_late(now, due)} late, and catch_up makes up for the newest {MAX_CATCH_UP} occurrences only"
+    reason = f"found {_late(now, due)} late, and catch_up covers only the newest {MAX_CATCH_UP} occurrences"
     return OccurrencePlan(Decision.MISS, missed, oldest, reason)
 
 

@@ -164,7 +164,7 @@ class NodeChecks:
             return Check("down", "; ".join(messages), "; ".join(todos))
         living = [report.state for _, report in reports if _lives(report)]
         if living and all(state in _KEPT_FROM_WORK for state in living):
-            return Check("down", "no node takes new work", _WHY)
+            return Check("down", "no node is available", _WHY)
         if failures := [_failures(node) for node, report in reports if node.failures and _lives(report)]:
             return Check("ok", f"no node is quarantined, but some have failed: {', '.join(failures)}", _WHY)
         return Check("ok", "no node is quarantined")
@@ -217,7 +217,7 @@ class NodeChecks:
             "cancel those crawls, or see their spiders: a file of theirs is a FIFO, a link, a folder or endless; "
             "if it is the file store, see FILES_URL: files wait on their nodes"
         )
-        return Check("down", f"not kept from {names}", todo)
+        return Check("down", f"files not stored from {names}", todo)
 
     def listed(self, seen: Seen) -> Check:
         """Compare the nodes that `SCRAPYD_URL` names with those that have registered."""
@@ -250,7 +250,7 @@ IDLE_SECONDS = 5.0
 #: How many jobs are looked at.
 BATCH = 50
 
-_OK = Check("ok", "no job waits beside a free slot")
+_OK = Check("ok", "no job is waiting while slots are free")
 
 
 class _Look(NamedTuple):
@@ -287,7 +287,7 @@ class IdleSlots:
         if look.at - first.at < IDLE_SECONDS:
             return _OK
         message = (
-            f"{len(look.waiting & first.waiting)} jobs wait though nodes have free slots, and nothing is started"
+            f"{len(look.waiting & first.waiting)} jobs are waiting although nodes have free slots, and none starts"
         )
         todo = "see `workers`; if one is alive, see its log for `own_work_failed` and `dispatch_failed`"
         return Check("down", message, todo)
@@ -450,7 +450,7 @@ class Health:
             return Check("down", f"no answer ({type(error).__name__})", todo)
         if any(one.store == "the broker" and one.calls > 1 and one.ago < _REFUSES for one in lately_unanswered()):
             todo = "see its log: RabbitMQ takes none while its memory or disk alarm is on; workers do without it"
-            return Check("down", "takes connections, and no messages", todo)
+            return Check("down", "accepts connections, but no messages", todo)
         return Check("ok", "answers")
 
     def _check_schedules(self) -> Check:
@@ -459,11 +459,11 @@ class Health:
         next_run = self._schedules.next_run()
         if next_run is None or now - next_run <= self._late_after:
             refused = self._ledger.count_refused(now - timedelta(minutes=1), MAX_DUE)
-            skipped = f", but for {refused} that users' quotas skipped within a minute" if refused else ""
-            return Check("ok", f"every occurrence was fired in time{skipped}")
+            skipped = f", except {refused} runs that quotas skipped within a minute" if refused else ""
+            return Check("ok", f"every schedule ran on time{skipped}")
         due, late = self._schedules.count_due(now, MAX_DUE), (now - next_run).total_seconds()
         todo = "see `beat`; if one is alive, see its log and GET /scheduler/status"
-        return Check("down", f"schedules that are due: {due}, the first for {late:.0f} s", todo)
+        return Check("down", f"late schedules: {due}, the first by {late:.0f} s", todo)
 
     def _check_documents(self) -> Check:
         """Whether all documents that were read lately could be read."""
@@ -482,10 +482,10 @@ class Health:
         """Whether webhooks are called when they are due. Every client sees it, so it names no owners or addresses."""
         now = self._clock()
         waiting, since, failing = self._statistics.webhooks(now - self._late_after)
-        failed = f"calls for {failing} ended jobs failed and are repeated" if failing else ""
+        failed = f"calls for {failing} ended jobs failed and are retried" if failing else ""
         if since is None:
             return Check("ok", failed or "every webhook is called when it is due")
-        late = f"{waiting} ended jobs wait for their webhooks, the first for {(now - since).total_seconds():.0f} s"
+        late = f"late webhooks of ended jobs: {waiting}, the first by {(now - since).total_seconds():.0f} s"
         todo = "see `workers`; if one is alive, receivers are slow: its log names their hosts with `webhook_failed`"
         return Check("down", "; ".join(filter(None, (late, failed))), todo)
 
@@ -585,7 +585,7 @@ def _check_redis(client: redis.Redis) -> Check:
         facts = client.info()
     except redis.RedisError as error:
         # the user in REDIS_URL might not be allowed to call INFO
-        return Check("ok", f"answers, and does not say how full it is ({type(error).__name__})")
+        return Check("ok", f"answers, but does not report how full it is ({type(error).__name__})")
     return _check_writable(facts)
 
 
@@ -610,7 +610,7 @@ def _known(check: Callable[[], Check]) -> Check:
             return UNKNOWN
         # without the text of the error: it can name hosts, and every client sees the answer
         code = f" (code {error.code})" if isinstance(error, OperationFailure) and error.code else ""
-        return Check("down", f"MongoDB answers, and refuses what this is known from{code}", _REFUSED)
+        return Check("down", f"MongoDB answers, but refuses the query behind this check{code}", _REFUSED)
 
 
 def _broker_options(url: str) -> dict[str, Any]:

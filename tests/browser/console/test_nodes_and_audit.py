@@ -31,7 +31,7 @@ async def test_a_node_is_drained_by_keyboard_and_gets_work_again(
         await tab.page.keyboard.press("Tab")
         await tab.page.keyboard.press("Enter")
         await expect(row.get_by_text("draining")).to_be_visible()
-        await expect(row.get_by_text("it waits for a sign of life")).to_be_visible()
+        await expect(row.get_by_text("waiting for a sign of life")).to_be_visible()
         console.node("n1")
         await tab.page.reload()
         await expect(row.get_by_text("Safe to stop.")).to_be_visible()

@@ -202,7 +202,7 @@ def test_it_ends_after_the_runs_it_may_have(works: Clockwork) -> None:
         works.beat.tick()
     after = works.schedules.get(schedule.id)
     assert (after.state, after.message, after.next_run, after.live_key) == (
-        ScheduleState.ENDED, "it has run 2 times", None, None,
+        ScheduleState.ENDED, "max runs reached (2)", None, None,
     )  # fmt: skip
     assert len(works.runs(schedule)) == 2
 
@@ -222,7 +222,7 @@ def test_no_occurrence_comes_after_the_end_date(works: Clockwork) -> None:
         works.beat.tick()
     assert [job.id for job in works.runs(schedule)] == [occurrence(schedule, number) for number in range(3)]
     after = works.schedules.get(schedule.id)
-    assert (after.state, after.message) == (ScheduleState.ENDED, "no run is left before its end date")
+    assert (after.state, after.message) == (ScheduleState.ENDED, "no runs left before its end date")
 
 
 # --- one-off jobs

@@ -242,7 +242,7 @@ def test_a_drained_node_may_go_once_it_was_heard_of_after_the_end_of_its_last_cr
     heartbeat(nodes)
     assert take(database, "node:n1", f"{JOB}-1")
     nodes.drain("n1")
-    assert heartbeat(nodes).waits_for == ["crawls that run there: 1"]
+    assert heartbeat(nodes).waits_for == ["running crawls: 1"]
     HoldStore(database, clock).free(f"{JOB}-1", ["node:n1", "browser:n1"])
     (left,) = nodes.all()
     assert [waits.partition(" (")[0] for waits in left.waits_for] == ["a sign of life"]

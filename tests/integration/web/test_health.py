@@ -221,7 +221,7 @@ def test_webhooks_that_wait_or_fail_are_told_of_without_saying_whose_they_are(
         jobs.finish(job, Outcome(JobStatus.FINISHED, Reason.COMPLETED, "3 pages"))
     waiting = check()
     assert waiting["status"] == "down"
-    assert waiting["message"].startswith("2 ended jobs wait for their webhooks, the first for 3")
+    assert waiting["message"].startswith("late webhooks of ended jobs: 2, the first by 3")
     assert "webhook_failed" in waiting["todo"]
     assert not {word for word in ("secret", "ada", job.id) if word in str(waiting)}
     # somebody is at the one, and the other is called again later
@@ -229,7 +229,7 @@ def test_webhooks_that_wait_or_fail_are_told_of_without_saying_whose_they_are(
     claimed = jobs.claim_webhooks(job.id, utc_now() + timedelta(minutes=1))
     assert check()["message"] == "every webhook is called when it is due"
     jobs.webhooks_called(claimed, [], "answered 500", utc_now() + timedelta(seconds=2))
-    assert check() == {"status": "ok", "message": "calls for 1 ended jobs failed and are repeated", "todo": None}
+    assert check() == {"status": "ok", "message": "calls for 1 ended jobs failed and are retried", "todo": None}
     database["jobs"].delete_many({})
 
 

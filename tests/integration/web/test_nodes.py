@@ -129,7 +129,7 @@ def test_a_drained_node_stays_drained_until_it_is_resumed(door: httpx.Client, st
     assert door.get("/jobs/health").json()["free_slots"] == 4
     assert check(door, "node_states")["status"] == "ok"
     door.post("/nodes/n2/drain")
-    assert check(door, "node_states")["message"] == "no node takes new work"
+    assert check(door, "node_states")["message"] == "no node is available"
     assert door.post("/nodes/n1/resume").json()["state"] == "up"
     assert told(door)["state"] == "up"
 
@@ -157,7 +157,7 @@ def test_whoever_resumes_a_node_has_its_failures_forgotten_and_it_is_probed_next
     fail(store, 9)
     before = told(door)["rest_until"]
     after = door.post("/nodes/n1/resume").json()
-    assert (after["state"], after["failures"], after["why"]) == ("resting", 0, "about to be probed")
+    assert (after["state"], after["failures"], after["why"]) == ("resting", 0, "next probe is due")
     assert after["rest_until"] < before
 
 
@@ -169,12 +169,12 @@ def test_a_drained_node_is_waited_for_until_all_that_it_had_is_shipped(
     assert holds.take([Wish("node:n1", "a-1", 4)], "t")
     runs = door.post("/nodes/n1/drain", params={"wait": 0})
     assert (runs.status_code, runs.headers["location"]) == (202, "/nodes/n1")
-    assert runs.json()["waits_for"][0] == "crawls that run there: 1"
+    assert runs.json()["waits_for"][0] == "running crawls: 1"
     holds.free("a-1", ["node:n1"])
     time.sleep(0.002)  # times are in milliseconds there, and a sign of life counts if it is later
     beat(store, unshipped=1)
     ships = door.get("/nodes/n1").json()
-    assert (ships["removable"], ships["waits_for"]) == (False, ["crawls that are not shipped in full: 1"])
+    assert (ships["removable"], ships["waits_for"]) == (False, ["crawls that are not stored in full: 1"])
     with ThreadPoolExecutor(1) as threads:
         waits = threads.submit(door.post, "/nodes/n1/drain", params={"wait": 30})
         while not waits.done():
@@ -182,7 +182,7 @@ def test_a_drained_node_is_waited_for_until_all_that_it_had_is_shipped(
             beat(store, unshipped=0)
         empty = waits.result()
     assert (empty.status_code, empty.json()["removable"], empty.json()["waits_for"]) == (200, True, [])
-    assert door.get("/nodes/n1").json()["why"] == "drained by hand; its machine may go"
+    assert door.get("/nodes/n1").json()["why"] == "drained by hand; safe to stop"
 
 
 def test_a_drained_node_that_is_silent_is_not_taken_for_empty(door: httpx.Client, store: NodeStore) -> None:
@@ -272,5 +272,5 @@ def test_an_occurrence_that_nobody_fires_is_late(door: httpx.Client, own: Databa
     late = utc_now() - timedelta(seconds=30)
     own["schedules"].insert_one({"_id": "s", "next_run": late, "state": "active"})
     answer = check(door, "schedules")
-    assert (answer["status"], answer["message"]) == ("down", "schedules that are due: 1, the first for 30 s")
+    assert (answer["status"], answer["message"]) == ("down", "late schedules: 1, the first by 30 s")
     assert "beat" in answer["todo"]

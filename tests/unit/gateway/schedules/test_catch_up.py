@@ -70,7 +70,7 @@ def test_all_are_made_up_for_one_by_one() -> None:
 def test_of_too_many_the_newest_are_made_up_for(interval: str) -> None:
     decided = plan(schedule(CatchUp.ALL, interval), START + timedelta(minutes=MAX_CATCH_UP + 50))
     assert decided[:3] == (Decision.MISS, 50, at(minutes=51))
-    assert decided.reason == "found 9000 s late, and catch_up makes up for the newest 100 occurrences only"
+    assert decided.reason == "found 9000 s late, and catch_up covers only the newest 100 occurrences"
 
 
 @pytest.mark.parametrize("catch_up", CatchUp)

@@ -61,10 +61,10 @@ def test_what_does_not_run_is_not_counted(fate: Decision | None) -> None:
 
 def test_the_last_run_ends_it() -> None:
     changes = advanced(schedule(max_runs=1), "job", occurrence(), Decision.RUN)
-    assert (changes["state"], changes["message"]) == (ScheduleState.ENDED, "it has run once")
+    assert (changes["state"], changes["message"]) == (ScheduleState.ENDED, "max runs reached (1)")
     assert (changes["next_at"], changes["next_run"], changes["live_key"]) == (None, None, None)
 
 
 def test_it_ends_where_no_occurrence_follows_also_without_a_run() -> None:
     changes = advanced(schedule(), "job", occurrence(next_at=None, next_due=None), Decision.SKIP)
-    assert (changes["state"], changes["message"]) == (ScheduleState.ENDED, "no run is left before its end date")
+    assert (changes["state"], changes["message"]) == (ScheduleState.ENDED, "no runs left before its end date")
