@@ -384,9 +384,7 @@ class DeadLettersQuery(QueryModel):
     after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
 
     def to_filter(self) -> JobFilter:
-        return JobFilter(
-            user_id=self.user_id, spider=self.spider, q=self.q, id_prefix=self.id_prefix, dead=True
-        )
+        return JobFilter(user_id=self.user_id, spider=self.spider, q=self.q, id_prefix=self.id_prefix, dead=True)
 
 
 class DeadLetter(BaseModel):

@@ -488,7 +488,6 @@ def test_formulas_are_escaped_unless_somebody_wants_the_text_as_it_is(gateway: S
     assert asked == ["format=csv", "format=csv", "format=csv&escape_formulas=false"]
 
 
-
 # --- what a crawl would be, and parts of what it was
 
 PREVIEW = {
