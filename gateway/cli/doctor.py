@@ -12,6 +12,7 @@ from contextlib import closing
 from datetime import timedelta
 from enum import Enum, StrEnum, auto
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -23,7 +24,7 @@ from rich.text import Text
 
 from embedded.stack.ports import LOOPBACK, is_free
 from embedded.stack.state import StackState
-from embedded.stack.stores import StackStoreError, check_mongo, check_redis, redacted, redis_binary
+from embedded.stack.stores import NO_REDIS, StackStoreError, check_mongo, check_redis, redacted, redis_servers
 from gateway.cli.api import ApiError, ExitCode
 from gateway.cli.options import URL, flag, taking
 from gateway.cli.terminal import gateway_url, home, out, print_json, program
@@ -114,16 +115,18 @@ def disk(patient: Patient) -> Iterator[Finding]:
 
 
 def binaries(_: Patient) -> Iterator[Finding]:
-    try:
-        yield Finding(Mark.OK, "redis binary", redis_binary()[1])
-    except StackStoreError as error:
-        yield Finding(Mark.BROKEN, "redis binary", str(error), "set REDIS_URL, or install redis-server 7 or later")
+    if server := next(redis_servers(), None):
+        yield Finding(Mark.OK, "redis binary", server.origin)
+    else:
+        yield Finding(Mark.BROKEN, "redis binary", NO_REDIS, "set REDIS_URL, or install redis-server 7 or later")
     mongod = shutil.which("mongod")
     yield Finding(
         Mark.INFO, "mongod", mongod or "not installed: the embedded server is used, which is for laptops only"
     )
     browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
     yield Finding(Mark.INFO, "chromium", browser or "not installed: only spiders that use a browser need it")
+    if not find_spec("scrapy_playwright"):
+        yield Finding(Mark.INFO, "render", "not installed: rendered pages need discoverybot[render] on their node")
 
 
 def stack(patient: Patient) -> Iterator[Finding]:
