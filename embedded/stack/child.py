@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import secrets
@@ -14,12 +15,13 @@ from collections import deque
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import IO, TextIO
 
 import orjson
 
-from embedded.stack.process import Process, become
+from embedded.stack.process import Process, become, running
 from embedded.stack.zygote import StackZygote
 
 _COLOURS = (36, 35, 33, 32, 34, 96, 95, 93, 92, 94)
@@ -43,51 +45,115 @@ def wants_colour(stream: TextIO) -> bool:
 
 
 class StackLog:
-    """Writes `<time> <process> | <line>`, debug lines only if `debug`. Silent once its reader has gone away."""
+    """What `up` prints, and its log: `<time> <process> | <line>`, debug lines only if `debug`.
+
+    The log goes to a file for each process in `folder`, and is printed if `verbose`. Otherwise a line says when a
+    part is ready (not if `quiet`), and what goes wrong is printed. Silent once its reader has gone away.
+    """
 
     def __init__(
-        self, names: list[str], *, quiet: bool = False, debug: bool = False, stream: TextIO = sys.stdout
+        self,
+        names: list[str],
+        *,
+        quiet: bool = False,
+        verbose: bool = False,
+        debug: bool = False,
+        folder: Path | None = None,
+        stream: TextIO = sys.stdout,
     ) -> None:
         self._stream = stream
         self._quiet = quiet
+        self._verbose = verbose
         self._debug = debug
+        self._files = {name: _LogFile(folder / f"{name}.log") for name in (SELF, *names)} if folder else {}
         self._closed = False
         self._width = max(len(name) for name in [SELF, *names])
         self._colours = (
             {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(names)} if wants_colour(stream) else {}
         )
 
+    def show(self, text: str) -> None:
+        """Print what is no event and belongs into no log."""
+        for line in text.splitlines():
+            self._print(SELF, line, named=self._verbose)
+
     def say(self, text: str = "") -> None:
-        """Write a line of the supervisor itself, which is shown even when quiet."""
+        """Write a line of the supervisor itself, which is printed even when quiet."""
         for line in text.splitlines() or [""]:
-            self._write(SELF, line)
+            self._write(SELF, line, printed=True)
+
+    def detail(self, text: str) -> None:
+        """Write a line of the supervisor that only the log needs."""
+        self._write(SELF, text, printed=self._verbose)
+
+    def ready(self, process: Process, seconds: float) -> None:
+        """A process got ready so long after it was started."""
+        how = "started" if process.probe is running else f"ready in {seconds:.1f} s"
+        text = f"{process.name:<{self._width}}  {how:<14}  {process.about}".rstrip()
+        self._write(SELF, text, printed=self._verbose)
+        if not (self._verbose or self._quiet):
+            self._print(SELF, f"  {text}", named=False)
 
     def line(self, name: str, text: str) -> None:
         """A line that the process `name` wrote."""
-        if self._quiet and not text.startswith(MARK):
-            return
+        printed = self._verbose or text.startswith(MARK)
         text = text.removeprefix(MARK)
         twisted = _TWISTED.match(text)
         if twisted and twisted["level"] == "debug" and not self._debug:
             return
         readable = text[twisted.start(1) :] if twisted else _readable(text)
         for part in filter(str.strip, readable.splitlines()):
-            self._write(name, part)
+            self._write(name, part, printed=printed)
 
-    def _write(self, name: str, text: str) -> None:
+    def close(self) -> None:
+        """Close the files. A line that comes later opens its file again."""
+        for file in self._files.values():
+            file.close()
+
+    def _write(self, name: str, text: str, *, printed: bool) -> None:
+        if file := self._files.get(name):
+            file.write(f"{datetime.now().astimezone().isoformat(timespec='seconds')} {_visible(text)}")
+        if printed:
+            self._print(name, text, named=True)
+
+    def _print(self, name: str, text: str, *, named: bool) -> None:
+        if self._closed:
+            return
+        try:
+            self._stream.write(f"{self._head(name) if named else ''}{_visible(text)}\n")
+            self._stream.flush()
+        except (BrokenPipeError, OSError):
+            self._closed = True
+
+    def _head(self, name: str) -> str:
         now = datetime.now().astimezone().strftime("%H:%M:%S")
         head = f"{now} {name:<{self._width}} |"
         if colour := self._colours.get(name):
             head = f"\x1b[{colour}m{head}{_RESET}"
         elif self._colours:
             head = f"\x1b[1m{head}{_RESET}"
-        if self._closed:
-            return
-        try:
-            self._stream.write(f"{head} {_CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)}\n")
-            self._stream.flush()
-        except (BrokenPipeError, OSError):
-            self._closed = True
+        return f"{head} "
+
+
+def _visible(text: str) -> str:
+    return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+#: Most bytes of a file of the log. One that is full becomes `<name>.log.1`, in the place of the one before.
+_LOG_BYTES = 8 << 20
+
+
+class _LogFile(RotatingFileHandler):
+    """A file that cannot be written, because the disk is full or it was removed, stops nobody."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, maxBytes=_LOG_BYTES, backupCount=1, encoding="utf-8", delay=True)
+
+    def write(self, line: str) -> None:
+        self.handle(logging.makeLogRecord({"msg": line}))
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - as logging has it
+        """Say nothing: it would be said for every line."""
 
 
 def _readable(text: str) -> str:

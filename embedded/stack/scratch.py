@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 from embedded.stack.parent_death import die_with_parent
 from embedded.stack.state import StackState
-from embedded.stack.up import ROOT
 
 #: Settings of the user's own platform that must not reach a scratch one.
 _NOT_INHERITED = frozenset(
@@ -44,22 +44,30 @@ def scratch_stack(command: Sequence[str], settings: Mapping[str, str]) -> Iterat
         kept = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
         environment = {**kept, **settings, "DISCOVERYBOT_HOME": folder}
         arguments = ("--free-ports", "--ready-file", str(ready))
-        with running((*command, *arguments), environment) as process:
-            _until(ready.exists, process)
+        with (
+            (Path(folder) / "up.log").open("w+b") as output,
+            running((*command, *arguments), environment, output=output) as process,
+        ):
+            try:
+                _until(ready.exists, process)
+            except ScratchError as error:
+                output.seek(0)
+                said = output.read().decode("utf-8", "replace").strip()
+                raise ScratchError(f"{error}\n{said}" if said else str(error)) from None
             yield StackState.model_validate_json(ready.read_bytes())
 
 
 @contextmanager
 def running(
-    command: Sequence[str], environment: Mapping[str, str] | None = None, *, piped: bool = False
+    command: Sequence[str], environment: Mapping[str, str] | None = None, *, output: IO[bytes] | int = subprocess.PIPE
 ) -> Iterator[subprocess.Popen[str]]:
-    """Run `command` in the repository's root until the block ends; a Ctrl-C for us does not reach it."""
+    """Run `command` until the block ends; a Ctrl-C for us does not reach it."""
     process = subprocess.Popen(  # noqa: S603 - the commands are ours
         command,
-        cwd=ROOT,
         env=environment,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE if piped else None,
+        stdout=output,
+        stderr=None if output == subprocess.PIPE else output,
         text=True,
         start_new_session=True,
         preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGTERM),  # noqa: PLW1509 - before any thread starts
@@ -87,4 +95,5 @@ def _until(look: Callable[[], bool], process: subprocess.Popen[str]) -> None:
         time.sleep(0.05)
 
 
-UP_COMMAND = (sys.executable, "-m", "gateway.cli.main", "up", "--quiet")
+#: With `-P` nothing is imported from the folder that the user is in, which may have packages of our names.
+UP_COMMAND = (sys.executable, "-P", "-m", "gateway.cli.main", "up")

@@ -162,7 +162,7 @@ class Supervisor:
             backoff = min(backoff * 2, self._backoff_max)
 
     def _start(self, process: Process) -> Child:
-        self._log.say(f"starting {process.name}")
+        self._log.detail(f"starting {process.name}")
         child = self._children[process.name] = Child(process, self._cwd, self._log, self._zygote)
         self._on_start()
         return child
@@ -194,6 +194,8 @@ class Supervisor:
             self._waiting[process.name] = missing
             await asyncio.sleep(_LOOK)
         self._waiting.pop(process.name, None)
+        if not self._ready[process.name].is_set():
+            self._log.ready(process, self._children[process.name].age)
         self._ready[process.name].set()
 
     async def _report_waiting(self) -> None:
@@ -227,7 +229,7 @@ class Supervisor:
 
     async def _stop_one(self, child: Child, until: float) -> None:
         if child.alive:
-            self._log.say(f"stopping {child.process.name}")
+            self._log.detail(f"stopping {child.process.name}")
         await child.stop(min(child.process.grace, max(0.0, until - time.monotonic())))
 
     async def _stop_strays(self, end: float) -> None:

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import embedded
 from embedded.stack.child import MARK, StackLog
 from embedded.stack.ports import LOOPBACK, PortPicker, PortTakenError, cannot_bind, demand
 from embedded.stack.process import Process, User, healthy, http_answers
-from embedded.stack.state import FILE, AlreadyRunningError, StackState, make_private, only_stack
+from embedded.stack.state import FILE, AlreadyRunningError, StackState, make_private, only_stack, write_private
 from embedded.stack.stores import (
     StackStore,
     StackStoreError,
@@ -96,10 +96,21 @@ class StackPlan:
         }
         settings = self.settings
         broker = settings.broker_url or settings.rabbitmq_url or other_redis_database(self.redis.url, 2)
+        # they run in another folder than the one that these were written for
+        variables |= {name.upper(): str(path.absolute()) for name, path in self._paths.items()}
         # the supervisor's home is closed to them
         variables |= {"HOME": str(self.home)} if self.owner else {}
         urls = {name: url for name, url in (("HTTP_CACHE_REDIS_URL", self.cache_url), ("BROKER_URL", broker)) if url}
         return variables | urls | self._building
+
+    @property
+    def _paths(self) -> dict[str, Path]:
+        """The settings that are paths, but for the data folder."""
+        given = {name: getattr(self.settings, name) for name in self.settings.model_fields_set}
+        secrets = os.environ.get("DISCOVERYBOT_SECRETS")
+        found = {name: value for name, value in given.items() if isinstance(value, Path)}
+        found |= {"discoverybot_secrets": Path(secrets)} if secrets else {}
+        return {name: path for name, path in found.items() if name != "discoverybot_home"}
 
     @property
     def cache_url(self) -> str | None:
@@ -165,21 +176,24 @@ def _all_processes(plan: StackPlan) -> list[Process]:
         *stores,
         # no pid file: one left behind by a killed Scrapyd would prevent the next start
         Process("scrapyd", (python, "-m", "scrapyd", "--pidfile="), env, untold=_UNTOLD, probe=door,
-                grace=grace + 5, death_signal=signal.SIGTERM),
+                grace=grace + 5, death_signal=signal.SIGTERM, about=plan.scrapyd_url),
         Process("tailer", (python, "-m", "gateway.tailer"), env, needs, forkable=True),
         # without Scrapyd, the worker would send the first crawls to a node that is not up yet and is then left alone
         # for a while
         Process("worker", (*celery, "worker"), env, (*needs, "scrapyd"), forkable=True),
         Process("beat", (*celery, "beat"), env, needs, forkable=True),
         Process("gateway", (python, "-m", "gateway.web"), {**env, NOTICE: MARK}, needs,
-                probe=http_answers(f"{plan.gateway_url}/health/live"), death_signal=signal.SIGTERM, forkable=True),
+                probe=http_answers(f"{plan.gateway_url}/health/live"), death_signal=signal.SIGTERM, forkable=True,
+                about=plan.gateway_url),
     ]  # fmt: skip
 
 
 # --- what the command does
 
-#: The folder of scrapyd.conf, scrapy.cfg and celery_app.py, in which every process of the stack runs.
-ROOT = Path(embedded.__file__).resolve().parents[1]
+#: In the data folder: the folder in which every process of the stack runs, and that of their logs.
+WORK, LOGS = "work", "logs"
+#: What says how a node runs: plain `scrapyd` finds the first in its working folder, Scrapy the second.
+_CONFIGURATION = ("scrapyd.conf", "scrapy.cfg")
 PASSWORD_FILE = "scrapyd-password"  # noqa: S105 - the name of a file
 #: Exit code of a refusal: nothing was started.
 REFUSED = 2
@@ -193,12 +207,16 @@ class UpOptions:
     """What the command line says."""
 
     quiet: bool = False
+    #: Print the log of every process.
+    verbose: bool = False
     #: Let the OS pick the gateway's and Scrapyd's ports too.
     free_ports: bool = False
     #: Names of the processes to run here, if not all.
     only: tuple[str, ...] = ()
     #: File that is written when the stack is healthy, and again after each restart of a process.
     ready_file: Path | None = None
+    #: What to type to run this command again.
+    program: str = "discoverybot"
 
 
 def up(settings: Settings, options: UpOptions) -> int:
@@ -314,12 +332,8 @@ def scrapyd_password(settings: Settings, home: Path) -> str:
 
 
 async def _run(plan: StackPlan, options: UpOptions, zygote: StackZygote | None, began: float) -> int:
-    table = processes(plan)
-    names, debug = [process.name for process in table], plan.settings.log_level == "debug"
-    log = StackLog(names, quiet=options.quiet, debug=debug)
-    for line in _decided(plan):
-        log.say(line)
-    state_file = plan.home / FILE
+    table, state_file = processes(plan), plan.home / FILE
+    log = _open_log(plan, options, [process.name for process in table])
     announced = False
 
     def note() -> None:
@@ -336,11 +350,13 @@ async def _run(plan: StackPlan, options: UpOptions, zygote: StackZygote | None, 
             await _until_healthy(plan, log)
         announced = True
         note()
-        log.say(_banner(plan, time.monotonic() - began))
+        log.show(_banner(plan, options.program, time.monotonic() - began))
 
+    with _acting_as(plan.owner):
+        work = make_work_folder(plan.home)
     supervisor = Supervisor(
         table,
-        cwd=ROOT,
+        cwd=work,
         log=log,
         backoff_max=plan.settings.discoverybot_restart_backoff_max,
         stray_grace=plan.settings.crawl_stop_grace,
@@ -349,21 +365,55 @@ async def _run(plan: StackPlan, options: UpOptions, zygote: StackZygote | None, 
         on_start=note,
         zygote=zygote,
     )
-    code = await supervisor.run(announce)
+    with closing(log):
+        code = await supervisor.run(announce)
     plan.state.write(state_file)
     return code
 
 
+def _open_log(plan: StackPlan, options: UpOptions, names: list[str]) -> StackLog:
+    """The log, with what is known before anything starts."""
+    # as root it would follow links that the folder's owner may have made: its log is for the service manager
+    folder = None if plan.owner else plan.home / LOGS
+    if folder:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    verbose, debug = options.verbose or folder is None, plan.settings.log_level == "debug"
+    log = StackLog(names, quiet=options.quiet, verbose=verbose, debug=debug, folder=folder)
+    if not options.quiet:
+        log.show(f"Starting DiscoveryBot; its data is in {plan.home}")
+    for line in _decided(plan):
+        log.say(line)
+    return log
+
+
 def _decided(plan: StackPlan) -> Iterator[str]:
     """Lines for the operator."""
-    yield f"Redis: {plan.redis.origin} at {redacted(plan.redis.url)}"
-    yield f"MongoDB: {plan.mongo.origin} at {redacted(plan.mongo.url)}"
+    for name, store in (("redis", plan.redis), ("mongo", plan.mongo)):
+        if store.process is None:
+            yield f"{name}: {store.origin} at {redacted(store.url)}"
     if "scrapyd" not in plan.names:
         return
     if not plan.cache_url:
         yield "HTTP cache: none. HTTP_CACHE_REDIS_URL names a Redis that spiders may see"
     if not (STORES.keys() <= plan.names or plan.owner):
         yield "Spiders run as this user, and can read its files, with the stores' passwords. NODE_UIDS changes that"
+
+
+def make_work_folder(home: Path) -> Path:
+    """The folder in which the processes run. It holds what says how a node runs, and nothing that can be imported.
+    Raises `OSError`.
+
+    The files are in the wheel beside `embedded`, and above it in a clone. Users of projects must read them.
+    """
+    work = home / WORK
+    work.mkdir(exist_ok=True)
+    work.chmod(0o755)
+    package = Path(embedded.__file__).resolve().parent
+    for name in _CONFIGURATION:
+        source = next(path for path in (package / name, package.parent / name) if path.exists())
+        write_private(work / name, source.read_text(encoding="utf-8"))
+        (work / name).chmod(0o644)
+    return work
 
 
 async def _until_healthy(plan: StackPlan, log: StackLog) -> None:
@@ -376,7 +426,7 @@ async def _until_healthy(plan: StackPlan, log: StackLog) -> None:
         await asyncio.sleep(_LOOK)
 
 
-def _banner(plan: StackPlan, seconds: float) -> str:
+def _banner(plan: StackPlan, program: str, seconds: float) -> str:
     if "gateway" not in plan.names:
         return _short_banner(plan, seconds)
     user, password = plan.settings.scrapyd_username, plan.scrapyd_password
@@ -384,7 +434,7 @@ def _banner(plan: StackPlan, seconds: float) -> str:
     if plan.settings.serves_others:
         keys = f"""
 It serves others at {plan.settings.gateway_host}, and nobody without a key. The first one was shown above when it was
-made; `discoverybot keys create` makes more. The command takes it from DISCOVERYBOT_KEY.
+made; `{program} keys create` makes more. The command takes it from DISCOVERYBOT_KEY.
 """
     port = "" if plan.gateway_url.endswith(":8001") else f"DISCOVERYBOT_URL={plan.gateway_url} "
     return f"""
@@ -395,10 +445,11 @@ DiscoveryBot is ready ({seconds:.1f} s)
   API docs   {plan.gateway_url}/docs
   Scrapyd    {plan.scrapyd_url}   user {user}, password {password}
   Data       {plan.home}
+  Logs       {"as printed" if plan.owner else plan.home / LOGS}
 {keys}
 Try, in another terminal:
 
-  {port}.venv/bin/discoverybot crawl https://example.com --depth 1
+  {port}{program} crawl https://example.com --depth 1
 
 Ctrl-C stops everything.
 """

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+import psutil
 from rich.console import Console, ConsoleOptions
 from rich.segment import Segment
 from rich.text import Text
@@ -231,11 +233,34 @@ def stdout_bytes() -> Iterator[BinaryIO]:
 
 
 def program() -> str:
-    """What to type to run us again: our name where the shell finds it, else the path from the present folder."""
+    """What to type to run us again: what uv was told, else our name where the shell finds it, else the path from the
+    present folder.
+    """
+    if by_uv := _by_uv():
+        return by_uv
     path = Path(sys.executable).with_name("discoverybot")
     if shutil.which("discoverybot") or not path.exists():
         return "discoverybot"
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+#: Commands of uv that run us in an environment which the shell does not know, as they see themselves.
+_UV_COMMANDS = {("uv", "tool", "uvx"): "uvx", ("uv", "tool", "run"): "uv tool run", ("uv", "run"): "uv run"}
+
+
+def _by_uv() -> str | None:
+    """The command of uv that has started this process, without our own arguments."""
+    if "UV" not in os.environ or (parent := psutil.Process().parent()) is None:
+        return None
+    try:
+        name, *words = parent.cmdline()
+    except (psutil.Error, ValueError):
+        return None
+    said = (Path(name).name, *words[: len(words) - len(sys.argv) + 1])
+    for command, typed in _UV_COMMANDS.items():
+        if said[: len(command)] == command:
+            return " ".join((typed, *map(shlex.quote, said[len(command) :])))
+    return None
 
 
 def given(**fields: Any) -> Record:

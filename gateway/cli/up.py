@@ -16,16 +16,18 @@ from rich.table import Table
 from embedded.stack.scratch import UP_COMMAND, ScratchError, running, scratch_stack
 from embedded.stack.up import UpOptions
 from embedded.stack.up import up as run_stack
-from gateway.cli.api import Api, ApiError, ExitCode
-from gateway.cli.crawl import watch
+from gateway.cli.api import Api, ApiError, ExitCode, of_status
+from gateway.cli.explain import summary
 from gateway.cli.join import use_what_was_joined
 from gateway.cli.options import flag, option, taking
-from gateway.cli.terminal import counted, out
+from gateway.cli.terminal import counted, out, program
+from gateway.cli.watching import TerminalLog, follow
 from gateway.settings import Settings
 
 
 @taking(
-    flag("quiet", "Print only this command's lines, not the processes'.", "--quiet", "-q"),
+    flag("verbose", "Print the log of every process, too.", "--verbose", "-v"),
+    flag("quiet", "Print no line for each process that is ready.", "--quiet", "-q"),
     flag("free_ports", "Let the system choose every port."),
     option(
         "only",
@@ -35,20 +37,24 @@ from gateway.settings import Settings
     ),
     option("ready_file", "When all is healthy, write its addresses to this file as JSON.", kind=Path),
 )
-def up(*, quiet: bool, free_ports: bool, only: list[str] | None, ready_file: Path | None) -> None:
+def up(*, verbose: bool, quiet: bool, free_ports: bool, only: list[str] | None, ready_file: Path | None) -> None:
     """Run the whole platform here, or a part of it, until Ctrl-C. Exit code: 1 it never got ready, 2 refused."""
     node = use_what_was_joined()
-    raise typer.Exit(run_stack(Settings.load(), UpOptions(quiet, free_ports, tuple(only or node), ready_file)))
+    options = UpOptions(quiet, verbose, free_ports, tuple(only or node), ready_file, program())
+    raise typer.Exit(run_stack(Settings.load(), options))
 
 
 # --- `discoverybot demo`: the whole platform on a site of its own
 
-_SITE = (sys.executable, "-m", "crawler.demo_site", "--port", "0")
+#: With `-P` nothing is imported from the folder that the user is in, which may have packages of our names.
+_SITE = (sys.executable, "-P", "-m", "crawler.demo_site", "--port", "0")
 _FIRST_SERVER_ERROR = 500
 SERVER_ERROR, BROKEN_LINK = "server error", "broken link"
 NO_TITLE, NO_DESCRIPTION, REDIRECT = "no title", "no description", "redirect"
 _RANK = (SERVER_ERROR, BROKEN_LINK, NO_TITLE, NO_DESCRIPTION, REDIRECT)
 _STYLES = {SERVER_ERROR: "bold red", BROKEN_LINK: "red", REDIRECT: "dim"}
+#: The level of no line of the demo's log.
+_NO_LINE = "CRITICAL"
 #: The site has broken pages: a crawl that finds them is a good one.
 _GOOD = frozenset({ExitCode.OK, ExitCode.PARTIAL})
 
@@ -59,20 +65,21 @@ class PageFinding(NamedTuple):
     detail: str = ""
 
 
-def demo() -> None:
-    """Start a scratch platform, crawl a small bundled site with the log live, show what is wrong with the site."""
+@taking(flag("verbose", "Print the log of the crawl.", "--verbose", "-v"))
+def demo(*, verbose: bool) -> None:
+    """Start a scratch platform, crawl a small bundled site, show what is wrong with the site, remove everything."""
     out.print("Starting a scratch platform: free ports, a temporary folder, nothing of it stays.", style="bold")
     try:
         with (
             scratch_stack(UP_COMMAND, {"CRAWL_ALLOW_NETWORKS": "127.0.0.0/8"}) as stack,
-            running(_SITE, piped=True) as site,
+            running(_SITE) as site,
         ):
-            code, found = _crawl(Api(stack.gateway_url), _site_url(site))
+            code, found = _crawl(Api(stack.gateway_url), _site_url(site), level=None if verbose else _NO_LINE)
     except ScratchError as error:
         raise ApiError(str(error), ExitCode.ERROR) from None
     if code in _GOOD:
         out.print(findings_table(found))
-        out.print("Now your own: `make up`, then `.venv/bin/discoverybot crawl https://…`", style="bold")
+        out.print(f"Now your own: `{program()} up`, then `{program()} crawl https://…`", style="bold", soft_wrap=True)
     raise typer.Exit(ExitCode.OK if code in _GOOD else code)
 
 
@@ -85,13 +92,15 @@ def _site_url(site: subprocess.Popen[str]) -> str:
     return url
 
 
-def _crawl(api: Api, url: str) -> tuple[ExitCode, list[PageFinding]]:
+def _crawl(api: Api, url: str, level: str | None) -> tuple[ExitCode, list[PageFinding]]:
     out.print(f"Crawling {url} with the spider `seo`.", style="bold")
     receipt = api.submit({"user_id": "demo", "spider": "seo", "start_urls": [url], "max_retries": 0})
-    code = watch(api, receipt["job_id"], out)
+    end = TerminalLog(out).show(follow(api, receipt["job_id"], level=level))
+    end = end or api.get(f"/jobs/{receipt['job_id']}/status")
+    out.print(summary(end), soft_wrap=True)
     with api.download(f"/jobs/{receipt['job_id']}/items", format="jsonl") as pieces:
         items = [json.loads(line) for line in b"".join(pieces).splitlines()]
-    return code, findings(items)
+    return of_status(end["status"]), findings(items)
 
 
 def findings(items: list[dict[str, Any]]) -> list[PageFinding]:

@@ -138,7 +138,7 @@ def running_stack(
     environment = {**os.environ, "DISCOVERYBOT_HOME": str(home), "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8", **variables}
     # others have to know where a node is
     free_ports = () if joined or "scrapyd" in only else ("--free-ports",)
-    arguments = ("up", *free_ports, *(f"--only={name}" for name in only), "--ready-file", str(ready))
+    arguments = ("up", "--verbose", *free_ports, *(f"--only={name}" for name in only), "--ready-file", str(ready))
     if forked:
         process = warm.start("gateway.cli.main", *arguments, env=environment, cwd=ROOT, stdout=output)
     else:

@@ -80,7 +80,7 @@ def test_stores_that_a_newer_version_has_written_end_it_with_their_line(up: Up, 
     with embedded_mongo(tmp_path / "newer") as mongo:
         database = connect(str(mongo))
         enter(database, Format(2, 2))
-        done = up("--free-ports", "--quiet", MONGO_URI=str(mongo))
+        done = up("--free-ports", MONGO_URI=str(mongo))
         assert done.returncode == 1
         assert "MONGO_URI: a newer version has written to discoverybot at 127.0.0.1:" in done.stdout
         assert "starting it again" not in done.stdout

@@ -76,7 +76,7 @@ def test_no_field_that_is_shipped_is_unknown_to_the_page() -> None:
 
 def test_what_up_makes_of_a_line_is_read_back(line: str) -> None:
     shown = io.StringIO()
-    StackLog(["gateway", "worker"], stream=shown).line("worker", line)
+    StackLog(["gateway", "worker"], verbose=True, stream=shown).line("worker", line)
     found = re.search(PARSERS["discoverybot-up"]["regex"].replace("(?<", "(?P<"), shown.getvalue())
     assert found
     record = json.loads(line)

@@ -63,7 +63,7 @@ async def run(zygote: StackZygote | None) -> int:
     supervisor = Supervisor(
         table,
         cwd=ready_file.parent,
-        log=StackLog([process.name for process in table]),
+        log=StackLog([process.name for process in table], verbose=True),
         backoff_max=1,
         stray_grace=1,
         patience=2,
