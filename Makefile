@@ -2,13 +2,15 @@
 # or later the console's scripts are checked, too, by what comes from npm.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up demo quick test faults check scripts bench bench-long docs fmt screenshots release clean
+.PHONY: help up demo render quick test faults check scripts bench bench-long docs fmt screenshots release clean
 
 PYTHON ?= python3
 BIN := .venv/bin
 # a file's tests stay together, for what they share is started once; those that take long come first
 PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder
+#: Of what developers need, and of what it takes to run: the first has all of the second, which removes nothing.
 STAMP := .venv/.synced
+RUN := .venv/.synced-to-run
 HELM := v3.22.0
 #: A Python with the oldest Scrapy that projects may pin, for tests.
 OLDEST := .tools/scrapy-oldest/.synced
@@ -37,11 +39,15 @@ help: ## List these targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
 	  || sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1  \2/p' $(MAKEFILE_LIST)
 
-up: $(STAMP) ## Start the whole platform on this machine; Ctrl-C stops it; ARGS=--quiet
+up: $(RUN) ## Start the whole platform on this machine; Ctrl-C stops it; ARGS=--verbose
 	@exec $(BIN)/discoverybot up $(ARGS)
 
-demo: $(STAMP) ## Crawl a small bundled site on a scratch platform and show what is wrong with it
+demo: $(RUN) ## Crawl a small bundled site on a scratch platform and show what is wrong with it
 	@exec $(BIN)/discoverybot demo $(ARGS)
+
+# 170 MB that only nodes need which render pages; beside a Chromium
+render: $(RUN) ## Install what `"render": true` needs, for `make up`
+	@set -e; $(find-uv); env -u VIRTUAL_ENV "$$uv" sync --frozen --quiet --no-dev --inexact --extra render
 
 quick: $(STAMP) ## Run the unit tests: no system packages, no stores
 	@exec $(PYTEST) -n 3 tests/unit
@@ -127,6 +133,13 @@ $(STAMP): pyproject.toml uv.lock
 	@set -e; $(find-uv); \
 	echo "Installing what uv.lock names into .venv/"; \
 	env -u VIRTUAL_ENV "$$uv" sync --frozen --quiet --compile-bytecode; \
+	touch $@ $(RUN)
+
+# no byte code: to compile all takes longer than to compile what is used
+$(RUN): pyproject.toml uv.lock
+	@set -e; $(find-uv); \
+	echo "Installing into .venv/ what it takes to run"; \
+	env -u VIRTUAL_ENV "$$uv" sync --frozen --quiet --no-dev --inexact; \
 	touch $@
 
 $(NPM)/.synced: $(CONSOLE)/package.json $(CONSOLE)/package-lock.json

@@ -42,6 +42,7 @@ from crawler.node.spider_process import AttemptLimits, LimitWatch
 from crawler.node.unpacking import Holds, prepare, take_away
 from crawler.node.venvs import KEPT_UNUSED, WAIT, Venvs, requirements_of
 from crawler.render.browser import find_chromium, write_browser_file
+from crawler.render.setup import has_playwright
 from gateway.contract.outbox import CATALOG, CLOCK, DEPLOYED, NOTED, is_there, remove_tree, write_atomically
 from gateway.contract.reasons import Reason
 from gateway.contract.records import Deployments, NotedDeployment, SpiderInfo, read_record
@@ -295,7 +296,11 @@ class SpiderLists(Service):
         return await self._shared(f"{project}/{stored}", lambda: self._list_egg(project, stored))
 
     async def _find_browser(self) -> None:
-        write_browser_file(self._settings.node_dir, find_chromium(self._settings.chromium_path))
+        chromium = find_chromium(self._settings.chromium_path)
+        if chromium and not has_playwright():
+            log.info("{chromium} is not used: to render pages, install discoverybot[render]", chromium=str(chromium))
+            chromium = None
+        write_browser_file(self._settings.node_dir, chromium)
 
     async def _list_all(self) -> None:
         await self._try_own()

@@ -51,6 +51,10 @@ def render_meta(
 logger = logging.getLogger(__name__)
 
 _FORCED = "cmdline"
+_NO_PLAYWRIGHT = (
+    "pages cannot be rendered here: scrapy-playwright is not installed. Install discoverybot[render] on the node, or "
+    "add scrapy-playwright to the requirements of a project of yours"
+)
 _PLAYWRIGHTS = "scrapy_playwright.handler.ScrapyPlaywrightDownloadHandler"
 #: Other values of these settings would bypass the node's browser or its proxy.
 _LOCKED = {
@@ -63,9 +67,16 @@ _LOCKED = {
 _OWN = {"PLAYWRIGHT_PROCESS_REQUEST_HEADERS": None}
 
 
+def has_playwright() -> bool:
+    """Whether what drives the browser is installed: only a node with the extra `render` has it."""
+    return find_spec("scrapy_playwright") is not None
+
+
 def use_browser(settings: BaseSettings) -> None:
-    """Add what a crawl of our own project needs to render pages."""
+    """Add what a crawl of our own project needs to render pages. Raises `ImportError` if the node lacks it."""
     if settings.getbool(RENDER_PAGES):
+        if not has_playwright():
+            raise ImportError(_NO_PLAYWRIGHT)
         settings.setdict(_OWN, priority=_FORCED)
         # our own log has one line about what went wrong with a page
         logging.getLogger("scrapy-playwright").setLevel(logging.ERROR)
@@ -76,7 +87,11 @@ def use_browser(settings: BaseSettings) -> None:
 
 
 def browser_handler(settings: BaseSettings, handler: Any) -> Any:
-    """The handler to use for a project that has chosen scrapy-playwright's, else `None`."""
+    """The handler to use for a project that has chosen scrapy-playwright's, else `None`. Raises `ImportError` if it
+    has chosen that, and it is not installed.
+    """
+    if handler == _PLAYWRIGHTS and not has_playwright():
+        raise ImportError(_NO_PLAYWRIGHT)
     if not _is_playwrights(handler):
         return None
     try:
@@ -89,7 +104,7 @@ def browser_handler(settings: BaseSettings, handler: Any) -> Any:
 
 
 def _is_playwrights(handler: Any) -> bool:
-    if handler is None or not find_spec("scrapy_playwright"):
+    if handler is None or not has_playwright():
         return False
     if isinstance(handler, str) and handler != _PLAYWRIGHTS and handler.startswith("scrapy."):
         return False

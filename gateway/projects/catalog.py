@@ -570,7 +570,9 @@ class WorkCheck:
             node.max_render_slots and node.is_alive(now, self._dead_after) for node in self._nodes.all(attempts=False)
         ):
             raise InvalidRequestError(
-                "params.render", "no crawl node has a Chromium: install one or set CHROMIUM_PATH on a node"
+                "params.render",
+                "no crawl node renders pages: on one, install discoverybot[render] and a Chromium (or set "
+                "CHROMIUM_PATH), and start it again",
             )
 
 

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import site
+import subprocess
+import sys
+import sysconfig
 import tarfile
+import venv
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from email.parser import Parser
 from importlib.metadata import Distribution, distribution, requires, version
 from pathlib import Path
 
@@ -48,17 +54,26 @@ def page_of_wheels(folder: Path) -> dict[str, str | Reply]:
 def wheels_of(folder: Path, *names: str) -> None:
     """Wheels of what is installed under these names, and of all that they require."""
     folder.mkdir(parents=True, exist_ok=True)
-    wanted, done = list(names), set[str]()
+    for found in _all_of(map(Requirement, names)):
+        _pack(found, folder)
+
+
+def _all_of(requirements: Iterable[Requirement]) -> Iterator[Distribution]:
+    """What is installed of these, and of all that they require."""
+    wanted = [(canonicalize_name(one.name), extra) for one in requirements for extra in ("", *one.extras)]
+    done = set[tuple[str, str]]()
     while wanted:
-        name = canonicalize_name(wanted.pop())
-        if name not in done:
-            done.add(name)
-            _pack(distribution(name), folder)
-            wanted += [one.name for one in map(Requirement, requires(name) or ()) if _applies(one)]
+        name, extra = wanted.pop()
+        if (name, extra) not in done:
+            if not extra:
+                yield distribution(name)
+            done.add((name, extra))
+            needed = [one for one in map(Requirement, requires(name) or ()) if _applies(one, extra)]
+            wanted += [(canonicalize_name(one.name), more) for one in needed for more in ("", *one.extras)]
 
 
-def _applies(requirement: Requirement) -> bool:
-    return requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+def _applies(requirement: Requirement, extra: str = "") -> bool:
+    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
 
 
 def _pack(found: Distribution, folder: Path) -> None:
@@ -77,6 +92,41 @@ def _pack(found: Distribution, folder: Path) -> None:
             member.external_attr = 0o644 << 16
             wheel.writestr(member, Path(str(file.locate())).read_bytes())
         wheel.writestr(f"{info}/RECORD", "".join(f"{file},,\n" for file in [*kept, f"{info}/RECORD"]))
+
+
+# --- the project's own wheel, and an environment that has it and what it requires, and nothing else
+
+
+def build_wheel(source: Path, folder: Path) -> Path:
+    """The wheel of a project, as `uv build` makes it with the build backend that is installed here."""
+    _uv("build", "--wheel", "--no-build-isolation", "--python", sys.executable, "--out-dir", folder, source)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def environment_of(wheel: Path, folder: Path) -> Path:
+    """The folder of programs of a new environment with the wheel. What it requires is linked, with its byte code, to
+    what is installed here.
+    """
+    venv.create(folder, symlinks=True)
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)}))
+    with zipfile.ZipFile(wheel) as content:
+        (metadata,) = (name for name in content.namelist() if name.endswith(".dist-info/METADATA"))
+        needs = Parser().parsestr(content.read(metadata).decode()).get_all("Requires-Dist", ())
+    for found in _all_of(one for one in map(Requirement, needs) if _applies(one)):
+        for name in {file.parts[0] for file in found.files or () if file.parts[0] != ".."} - {"__pycache__"}:
+            if not (packages / name).exists():
+                (packages / name).symlink_to(Path(str(found.locate_file(name))))
+    programs = folder / "bin"
+    _uv("pip", "install", "--no-deps", "--python", programs / "python", wheel)
+    return programs
+
+
+def _uv(*arguments: str | Path) -> None:
+    command = (str(Path(sys.executable).with_name("uv")), *map(str, arguments))
+    environment = {**os.environ, "VIRTUAL_ENV": sys.prefix}
+    done = subprocess.run((*command, "--offline"), env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def write_source(folder: Path, name: str, number: str, files: dict[str, str]) -> Path:
