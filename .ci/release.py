@@ -56,6 +56,15 @@ def check(version: str, root: Path = ROOT) -> str:
     return notes(version, root)
 
 
+def check_addresses(repository: str, root: Path = ROOT) -> None:
+    """Raises `ReleaseError` where pyproject.toml sends readers of PyPI to another repository than this one."""
+    addresses = r"https://(?:github|raw\.githubusercontent)\.com/[\w.-]+/[\w.-]+"
+    text = (root / "pyproject.toml").read_text(encoding="utf-8")
+    found = {url.replace("raw.githubusercontent", "github") for url in re.findall(addresses, text)}
+    if found != {repository}:
+        raise ReleaseError(f"pyproject.toml: {', '.join(sorted(found))}, and this is {repository}")
+
+
 def tag(version: str, text: str, root: Path = ROOT) -> None:
     """Raises `ReleaseError` where something is not committed, `CalledProcessError` if the tag is there already."""
     status = ("git", "status", "--porcelain")
@@ -70,9 +79,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("version")
     parser.add_argument("--tag", action="store_true", help="tag the present commit")
+    parser.add_argument("--repository", help="check that the addresses in pyproject.toml are this repository's")
     options = parser.parse_args()
     try:
         text = check(options.version)
+        if options.repository:
+            check_addresses(options.repository)
         if options.tag:
             tag(options.version, text)
             sys.stdout.write(f"tagged v{options.version}: git push origin v{options.version}\n")

@@ -89,6 +89,13 @@ def test_what_it_takes_from_the_environment_is_a_setting_and_no_secret() -> None
     assert not [name for name in interpolated_names() if name.endswith(("PASSWORD", "KEY"))]
 
 
+def test_the_example_of_its_variables_names_some_that_it_has_with_its_values() -> None:
+    named = dict(re.findall(r"^# ([A-Z_]+)=(.*)$", (ROOT / ".env.example").read_text(encoding="utf-8"), re.MULTILINE))
+    values = dict(re.findall(r"\$\{([A-Z_]+):-([^}]*)\}", (ROOT / "docker-compose.yml").read_text(encoding="utf-8")))
+    assert named
+    assert named.items() <= values.items()
+
+
 @EVERY
 def test_no_environment_command_or_health_check_holds_a_secret(service: Service) -> None:
     assert not [name for name in service.environment if name.endswith(("PASSWORD", "PASS", "AUTH", "KEY"))]

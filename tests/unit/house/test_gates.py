@@ -77,6 +77,48 @@ def test_the_devcontainer_sets_up_as_at_a_desk_on_the_newest_python() -> None:
     assert container["updateContentCommand"] == "make .venv/.synced"
 
 
+def test_nothing_is_published_but_tags_and_where_the_switch_is_on() -> None:
+    jobs = _yaml(".github/workflows/release.yml")["jobs"]
+    held = {name for name, job in jobs.items() if job.get("if") == "github.ref_type == 'tag' && vars.RELEASE == 'on'"}
+    assert held == {"pypi", "images", "chart"}
+    # what needs one that is held is held, too
+    assert set(jobs) - held == {"wheel", "page"}
+    assert held < set(jobs["page"]["needs"])
+    assert "permissions" not in jobs["wheel"]
+
+
+#: Stands in for uv: writes down what it was asked for, and makes what `make up` starts.
+UV = """#!/bin/sh
+[ "$1" = --version ] && echo "uv 0.13.0" && exit
+echo "$*" >> asked
+mkdir -p .venv/bin && printf '#!/bin/sh\\n' > .venv/bin/discoverybot && chmod +x .venv/bin/discoverybot
+"""
+
+
+def test_up_installs_what_it_takes_to_run_and_the_tests_what_they_need_and_neither_anew(tmp_path: Path) -> None:
+    for name in ("Makefile", "pyproject.toml", "uv.lock"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    (tmp_path / "bin").mkdir()
+    (uv := tmp_path / "bin/uv").write_text(UV)
+    uv.chmod(0o755)
+    environment = {"PATH": f"{uv.parent}:{os.defpath}"}
+
+    def asked(*targets: str) -> list[str]:
+        (tmp_path / "asked").unlink(missing_ok=True)
+        subprocess.run(("make", *targets), cwd=tmp_path, env=environment, check=True, capture_output=True)
+        return (tmp_path / "asked").read_text().splitlines() if (tmp_path / "asked").exists() else []
+
+    run, all_of_it = "sync --frozen --quiet --no-dev --inexact", "sync --frozen --quiet --compile-bytecode"
+    assert asked("up") == [run]
+    assert asked("demo") == []
+    assert asked(".venv/.synced") == [all_of_it]
+    assert asked("up") == asked(".venv/.synced") == []
+    (tmp_path / "uv.lock").touch()
+    assert asked("up") == [run]
+    assert asked(".venv/.synced") == [all_of_it]
+    assert asked("render") == [f"{run} --extra render"]
+
+
 def test_a_bug_is_reported_with_what_the_doctor_prints() -> None:
     fields = {field["id"]: field for field in _yaml(".github/ISSUE_TEMPLATE/bug.yml")["body"] if "id" in field}
     assert "discoverybot doctor" in fields["doctor"]["attributes"]["label"]

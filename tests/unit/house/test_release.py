@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -67,6 +68,14 @@ def test_a_version_that_a_place_does_not_name_is_refused_with_the_place(clone: P
         1,
         [f"deploy/helm/discoverybot/Chart.yaml: {', '.join(sorted((VERSION, '9.9.9')))}"],
     )
+
+
+def test_a_release_does_not_send_its_readers_to_another_repository(clone: Path) -> None:
+    named = re.search(r'Homepage = "(.+)"', (clone / "pyproject.toml").read_text(encoding="utf-8"))
+    assert named
+    assert _release(clone, "--repository", named[1], VERSION).stdout == NOTES
+    elsewhere = "https://github.com/another/one"
+    assert f"{named[1]}, and this is {elsewhere}" in _release(clone, "--repository", elsewhere, VERSION).stderr
 
 
 def test_neither_without_notes_nor_with_changes_that_are_not_committed(clone: Path) -> None:
