@@ -20,11 +20,11 @@ from pydantic import BaseModel, ValidationError
 from pymongo import ASCENDING, DESCENDING
 from pymongo.collection import Collection
 from pymongo.database import Database
-from pymongo.errors import ConnectionFailure, DuplicateKeyError, PyMongoError
+from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from gateway.crash_points import state_change
 from gateway.errors import InvalidRequestError, UnreadableError
-from gateway.stores.mongo import Document
+from gateway.stores.mongo import Document, is_passing
 
 log = structlog.get_logger()
 Model = TypeVar("Model")
@@ -102,8 +102,8 @@ class Documents(Generic[Model]):
         except _PROBLEMS as error:
             found = Unreadable(self.collection.name, document.get("_id"), problem_of(error))
             if time.monotonic() - self._noted.get(found.id, float("-inf")) >= NOTED_AGAIN:
-                self._noted[found.id] = time.monotonic()
                 self._try_to_note(found)
+                self._noted[found.id] = time.monotonic()
             raise UnreadableError(*found) from error
 
     def optional(self, document: Document | None) -> Model | None:
@@ -146,7 +146,7 @@ class Documents(Generic[Model]):
         try:
             self._note(found)
         except PyMongoError as error:
-            if isinstance(error, ConnectionFailure) or error.timeout:
+            if is_passing(error):
                 raise
             # the document can be neither read nor noted, but the others must still be read
             log.warning("unreadable_not_noted", collection=found.collection, document=found.id, error=str(error))
