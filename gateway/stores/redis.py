@@ -77,7 +77,15 @@ class _AsyncRetry(redis.asyncio.retry.Retry):
             note_unanswered("Redis")
             return not is_retryable or is_retryable(error)
 
-        return await super().call_with_retry(do, fail, may_retry, *rest, **options)
+        async def sent() -> Any:
+            try:
+                return await do()
+            except RuntimeError:
+                # uvloop's error where the system has given the connection up since its last use: nothing was sent.
+                # redis-py has closed the connection, and opens another one for the same command
+                return await do()
+
+        return await super().call_with_retry(sent, fail, may_retry, *rest, **options)
 
 
 class _Pool(redis.BlockingConnectionPool):

@@ -10,9 +10,10 @@ from contextlib import suppress
 import pytest
 import redis
 import redis.asyncio
+import uvloop
 from stores import StoreProcess, valkey_server
 
-from gateway.stores.redis import connect_wary
+from gateway.stores.redis import connect_async, connect_wary
 
 #: Answers nothing for so long: seconds.
 _SHORT = 0.2
@@ -86,3 +87,18 @@ async def test_no_redis_is_an_error_at_once() -> None:
     with pytest.raises(redis.ConnectionError):
         await client.get("k")
     await client.aclose()
+
+
+def test_a_connection_that_the_system_has_given_up_is_opened_anew(valkey: StoreProcess) -> None:
+    """As after a link was cut: uvloop has closed it, and redis-py, which has not used it since, has not noticed."""
+
+    async def ask() -> bytes | None:
+        async with connect_async(valkey) as client:
+            await client.set("a", "b")
+            (connection,) = client.connection_pool._available_connections
+            connection._writer.transport.abort()
+            answer: bytes | None = await client.get("a")
+            return answer
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(ask()) == b"b"
