@@ -1,0 +1,2 @@
+SPIDER_MODULES = ["books.spiders"]
+DOWNLOAD_DELAY = 0.25
