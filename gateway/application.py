@@ -225,7 +225,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.process_metrics = measured
-    app.state.help_archive = help_pages.ARCHIVE
+    app.state.help_archive, app.state.help_clone = help_pages.ARCHIVE, help_pages.CLONE
     errors.install(app)
     app.router.routes.extend(_ROUTES)
     reference.mount_assets(app)

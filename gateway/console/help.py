@@ -1,7 +1,7 @@
 """The documentation at `/help`: the site that `make docs` builds and puts beside this module, as one ZIP file.
 
 A page's address is its path in the repository, `/help/docs/quickstart.md`, as advice names it, or that of the site,
-`/help/docs/quickstart.html`.
+`/help/docs/quickstart.html`. In a clone where the site is not built, a page is shown as it is written.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ from gateway.web.dependencies import Router
 
 #: Where `make docs` puts the site. A gateway that runs meanwhile shows the new one at once.
 ARCHIVE = Path(__file__).with_name("help.zip")
+#: The repository, if this is a clone of it.
+CLONE = Path(__file__).parents[2]
+_IN_CLONE = re.compile(r"(?:docs/(?:[\w-]+/)*)?[\w-]+\.md")
 #: The makers of the site put a hash of its contents into the name of such a file.
 _NAMED_BY_CONTENTS = re.compile(r"assets/.+\.[0-9a-f]{8}\.min\.\w+")
 #: `type` is there where it is data, which no policy is about.
@@ -99,7 +102,10 @@ async def help_page(path: str, request: Request) -> Response:
     try:
         found = await asyncio.to_thread(_find, request.app.state.help_archive, _in_site(path))
     except FileNotFoundError:
-        return page(request, "help.html", status_code=404, is_built=False, asked=_source(path))
+        asked = _source(path)
+        written = await asyncio.to_thread(_written, request.app.state.help_clone, asked)
+        status = 200 if written else 404
+        return page(request, "help.html", status_code=status, is_built=False, asked=asked, written=written)
     if found is None:
         return page(request, "help.html", status_code=404, is_built=True, asked=path)
     return _answer(found, path, request)
@@ -111,6 +117,25 @@ def _source(path: str) -> str:
     if name.rpartition("/")[2] == "index.html":
         return name.removesuffix("index.html") + "README.md"
     return name.removesuffix(".html") + ".md" if name.endswith(".html") else name
+
+
+class Section(NamedTuple):
+    #: As sites make it of the heading.
+    anchor: str
+    text: str
+
+
+def _written(clone: Path, source: str) -> list[Section]:
+    """The page as it is written, by its headings; empty if this is not a clone, or has no such page."""
+    file = clone / source
+    if not _IN_CLONE.fullmatch(source) or not (clone / "docs/zensical.toml").exists() or not file.is_file():
+        return []
+    parts = re.split(r"^(?=#+ )", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return [Section(_anchor(part.partition("\n")[0]), part) for part in parts if part]
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-")
 
 
 def _answer(found: SiteFile, path: str, request: Request) -> Response:

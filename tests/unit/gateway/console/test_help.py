@@ -36,7 +36,7 @@ def archive(tmp_path: Path) -> Path:
 @pytest.fixture
 async def client(archive: Path) -> AsyncIterator[httpx.AsyncClient]:
     app = create_app(Settings())
-    app.state.help_archive = archive
+    app.state.help_archive, app.state.help_clone = archive, archive.parent
     # without its lifespan: no store is asked
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as http:
         yield http
@@ -123,6 +123,21 @@ async def test_a_site_that_is_not_built_says_how_to_build_it(client: httpx.Async
     assert answer.status_code == 404
     assert "<code>make docs</code>" in answer.text
     assert "docs/troubleshooting.md" in answer.text
+
+
+async def test_in_a_clone_a_page_is_shown_as_it_is_written_until_it_is_built(
+    client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    (tmp_path / "secret.txt").write_text("not for the web")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/zensical.toml").touch()
+    (tmp_path / "docs/troubleshooting.md").write_text("# Troubleshooting\n\n### `no_items`\nIt found <nothing>.\n")
+    answer = await client.get("/help/docs/troubleshooting.md")
+    assert answer.status_code == 200
+    assert '<pre id="no_items">### `no_items`\nIt found &lt;nothing&gt;.\n</pre>' in answer.text
+    for path in ("docs/nothing.md", "secret.txt", "docs/%2e%2e/secret.txt"):
+        refused = await client.get(f"/help/{path}")
+        assert (refused.status_code, "not for the web" in refused.text) == (404, False)
 
 
 def test_a_page_has_a_name_for_people() -> None:
