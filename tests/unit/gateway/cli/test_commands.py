@@ -214,6 +214,14 @@ def test_hints_name_the_command_where_it_is(run: Run, tmp_path: Path) -> None:
     assert "`discoverybot up`" in by_name.stderr
 
 
+def test_hints_name_what_uv_was_told() -> None:
+    installed = Path(sys.executable).with_name("discoverybot")
+    by_uv = ("run", "--no-project", "--offline", "--python", sys.executable, str(installed))
+    asked = (str(installed.with_name("uv")), *by_uv, "jobs", "--url", "http://127.0.0.1:1")
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert f"`uv {' '.join(by_uv)} up`" in done.stderr
+
+
 def test_one_of_a_thing_is_no_plural(gateway: StandIn, run: Run) -> None:
     _crawls(gateway, completed_pages=1, items_count=1, errors_count=1)
     assert "finished: 1 page, 1 item, 1 error\n" in run("crawl", "https://example.com").stdout
