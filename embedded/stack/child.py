@@ -96,14 +96,16 @@ class StackLog:
 
     def line(self, name: str, text: str) -> None:
         """A line that the process `name` wrote."""
-        printed = self._verbose or text.startswith(MARK)
-        text = text.removeprefix(MARK)
+        if text.startswith(MARK):
+            # it may be a key, and no file is to keep that
+            self._print(name, text.removeprefix(MARK), named=True)
+            return
         twisted = _TWISTED.match(text)
         if twisted and twisted["level"] == "debug" and not self._debug:
             return
         readable = text[twisted.start(1) :] if twisted else _readable(text)
         for part in filter(str.strip, readable.splitlines()):
-            self._write(name, part, printed=printed)
+            self._write(name, part, printed=self._verbose)
 
     def close(self) -> None:
         """Close the files. A line that comes later opens its file again."""

@@ -69,6 +69,7 @@ def test_what_is_not_printed_is_in_a_file_for_each_process(tmp_path: Path) -> No
     log.say("before there is a folder")
     (tmp_path / "logs").mkdir()
     log.line("beat", "tick\x1b[2J")
+    log.line("beat", f"{MARK}a key")
     log.detail("stopping beat")
     log.close()
     assert (tmp_path / "logs" / "beat.log").read_text()[25:] == " tick\\x1b[2J\n"
