@@ -39,7 +39,7 @@ class KeyStore:
         """Insert the key; returns whether there was none with its id."""
         document = {name: value for name, value in key._asdict().items() if name not in _APART and value is not None}
         try:
-            new = {**document, "_id": key.id, "scopes": sorted(key.scopes)}
+            new = {**document, "_id": key.id, **_stored(key.scopes)}
             # compared by its secret, so that another key with the same id is not taken for this one
             Repeating(self._keys).insert_one(new, ours=["sha256"])
         except DuplicateKeyError:
@@ -99,8 +99,17 @@ class KeyStore:
         Repeating(self._keys).update_one({"_id": key_id}, {"$set": {"last_used_at": now}})
 
 
+def _stored(scopes: Collection[Scope]) -> Document:
+    """`read_all` is stored as `read` with a mark: a gateway of 0.2.0 lets the key read what is its user's own."""
+    if Scope.READ_ALL not in scopes:
+        return {"scopes": sorted(scopes)}
+    return {"scopes": sorted({*scopes, Scope.READ} - {Scope.READ_ALL}), "reads_all": True}
+
+
 def read_key(document: Document) -> ApiKey:
     known = {name: document[name] for name in ApiKey._fields if name in document}
+    if document.get("reads_all") is True:
+        known["scopes"] = {*known["scopes"], Scope.READ_ALL} - {Scope.READ}
     return _KEY.validate_python(
         {**known, "id": document["_id"], "ended_sessions": [*document.get("ended_sessions", ())]}
     )

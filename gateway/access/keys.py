@@ -18,11 +18,12 @@ _NOBODYS = "0" * 64
 
 
 class Scope(StrEnum):
-    """What a key is for. `admin` includes all others but `join`, and `crawl` includes `read`."""
+    """What a key is for. `admin` includes all others but `join`; `crawl` and `read_all` include `read`."""
 
     JOIN = "join"  # to become a crawl node, once: its owner learns Scrapyd's password
     METRICS = "metrics"  # to read the platform's figures, and nothing else
     READ = "read"  # to see its user's crawls, and what can be crawled
+    READ_ALL = "read_all"  # to see the crawls of all users
     CRAWL = "crawl"  # also to make, change and end crawls
     ADMIN = "admin"  # everything, for every user
 
@@ -31,6 +32,7 @@ _INCLUDED = {
     Scope.JOIN: {Scope.JOIN},
     Scope.METRICS: {Scope.METRICS},
     Scope.READ: {Scope.READ},
+    Scope.READ_ALL: {Scope.READ, Scope.READ_ALL},
     Scope.CRAWL: {Scope.READ, Scope.CRAWL},
     Scope.ADMIN: set(Scope) - {Scope.JOIN},
 }
@@ -93,8 +95,14 @@ class Caller(NamedTuple):
     def may_see(self, user_id: str) -> bool:
         return self.user_id in {None, user_id}
 
+    def reading(self) -> Caller:
+        """The caller at a route that only shows something: one that may read all users' crawls sees them there. At
+        every other route it has what is its own.
+        """
+        return self._replace(user_id=None) if Scope.READ_ALL in self.scopes else self
+
     def looking_as(self, user_id: str | None) -> Caller:
-        """The caller restricted to what this user sees, if the caller is an admin; otherwise the caller as it is."""
+        """The caller restricted to what this user sees, if the caller sees all; otherwise the caller as it is."""
         if user_id is None or self.user_id is not None:
             return self
         return self._replace(user_id=user_id, scopes=self.scopes - {Scope.ADMIN})

@@ -30,7 +30,10 @@ from gateway.sites.site import OPERATOR
 _USER_ID = re.compile(r"[A-Za-z0-9._@+|~=-]{1,128}")
 _SPAN = re.compile(r"([1-9][0-9]{0,5})([hdw])")
 _USER = option("user_id", "Only this user's.", "--user")
-_SCOPES = "metrics: figures for Prometheus; read: see its user's crawls; crawl: also make them; admin: everything."
+_SCOPES = (
+    "metrics: figures for Prometheus; read: see its user's crawls; read_all: see those of all users; "
+    "crawl: also make them; admin: everything."
+)
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 

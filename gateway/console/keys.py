@@ -14,7 +14,8 @@ router = Pages()
 
 #: What each scope is for, as the form says it.
 _SCOPES = {
-    Scope.READ: "view jobs, items and logs",
+    Scope.READ: "view the user's jobs, items and logs",
+    Scope.READ_ALL: "view the jobs, items and logs of all users",
     Scope.CRAWL: "read, and start and cancel crawls",
     Scope.ADMIN: "full access, for all users",
     Scope.METRICS: "Prometheus metrics only",

@@ -13,6 +13,7 @@ from gateway.errors import (
     DeadLetterNotFoundError,
     JobNotFoundError,
     NotFoundError,
+    NotYourUserError,
     RunNotFoundError,
     ScheduleNotFoundError,
     ScopeMissingError,
@@ -76,11 +77,14 @@ Called = Annotated[Caller, Depends(_called)]
 async def authorise(request: Request) -> None:
     """Dependency of every route, before all others: a caller who may not call the route learns nothing else.
 
-    Raises `ScopeMissingError`. What belongs to another user gets the same error as what does not exist.
+    Raises `ScopeMissingError`. What belongs to another user gets the same error as what does not exist, or
+    `NotYourUserError` if the caller may see it.
     """
     scope = scope_of(request.scope["endpoint"])
     if scope is None:
         return
+    if scope is Scope.READ:
+        request.state.caller = caller_of(request).reading()
     if is_page(request.scope["path"]):
         request.state.caller = caller_of(request).looking_as(request.query_params.get("user_id"))
     caller = caller_of(request)
@@ -107,5 +111,5 @@ async def _require_own(parts: GatewayParts, caller: Caller, named: list[tuple[st
         owners = await parts.threads.look(parts[OwnerStore].of, {identity for identity, _ in named})
     for identity, error in named:
         # an id that does not exist has no owner: the route raises the same error for it
-        if not all(map(caller.may_see, owners.get(identity, ()))):
-            raise error
+        if others := [owner for owner in owners.get(identity, ()) if not caller.may_see(owner)]:
+            raise NotYourUserError(others[0]) if Scope.READ_ALL in caller.scopes else error

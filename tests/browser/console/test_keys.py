@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
-from browser.console.platform import Console
+from browser.console.platform import Console, opened
 from browser.console.tabs import PHONE, Axe, OpenTab
 from playwright.async_api import expect
 
 from gateway.access.keys import Scope
+from gateway.settings import Settings
 
 
 def who(console: Console, key: str) -> httpx.Response:
@@ -55,3 +58,27 @@ async def test_without_keys_the_page_says_what_the_first_one_changes(
         await tab.page.goto("/console/keys")
         await expect(tab.page.get_by_text("Once the first key exists")).to_be_visible()
         await axe(tab)
+
+
+async def test_the_first_key_signs_its_browser_in_and_the_banner_goes(
+    open_tab: OpenTab, serve: Any, settings: Settings
+) -> None:
+    with opened(serve, settings, "first-key") as console:
+        async with open_tab(console.url) as tab:
+            await tab.page.goto("/console/keys")
+            banner = tab.page.get_by_text("There are no keys")
+            await expect(banner).to_be_visible()
+            await tab.page.get_by_label("User", exact=True).fill("root")
+            await tab.page.get_by_role("button", name="Make a key").press("Enter")
+            await expect(banner).to_have_count(0)
+            await expect(tab.page.get_by_role("row", name="root")).to_be_visible()
+            await expect(tab.page.locator("#key-text")).to_contain_text("db_")
+            # with the session's token the page goes on, and so does every other
+            await tab.page.get_by_label("User", exact=True).fill("carl")
+            await tab.page.get_by_label("May", exact=True).select_option(
+                label="read_all: see the crawls, items and logs of all users"
+            )
+            await tab.page.get_by_role("button", name="Make a key").press("Enter")
+            await expect(tab.page.get_by_role("row", name="carl")).to_contain_text("read_all")
+            await tab.page.goto("/")
+            await expect(tab.page.get_by_text("Signed in as")).to_be_visible()
