@@ -100,3 +100,38 @@ async def test_the_next_user_of_a_browser_gets_nothing_of_the_one_before(open_ta
         await expect(tab.page.get_by_role("button", name="Save this view…")).to_be_visible()
         await expect(tab.page.get_by_role("link", name="Mine")).to_have_count(0)
         assert not [address for address in tab.asked if not address.startswith(locked.url)]
+
+
+async def test_while_the_gateway_is_away_one_banner_says_so_and_goes_when_it_is_back(tab: Tab) -> None:
+    await tab.page.goto("/")
+    banner = tab.page.get_by_role("alert").filter(has_text="Disconnected, retrying")
+    await tab.page.context.set_offline(True)
+    for _ in range(3):
+        await tab.page.evaluate("document.body.dispatchEvent(new CustomEvent('tick'))")
+    await expect(banner).to_have_count(1, timeout=30_000)
+    await expect(tab.page.locator(".toast")).to_have_count(0)
+    await tab.page.context.set_offline(False)
+    await expect(banner).to_have_count(0, timeout=30_000)
+    # the browser tells the page which addresses did not answer meanwhile
+    tab.complaints.clear()
+
+
+async def test_what_is_filled_in_survives_a_session_that_ends_and_only_its_user_gets_it(
+    open_tab: OpenTab, locked: Console
+) -> None:
+    admins = [locked.key(name, Scope.ADMIN).token for name in ("root", "other")]
+    async with open_tab(locked.url) as tab:
+        note, asked = tab.page.get_by_label("Note"), tab.page.get_by_label("User", exact=True)
+        for first, then, kept in ((admins[0], admins[0], "a laptop"), (admins[0], admins[1], "")):
+            await tab.sign_in(first)
+            await tab.page.goto("/console/keys")
+            await asked.fill("anne")
+            await note.fill("a laptop")
+            await tab.page.context.clear_cookies()
+            await tab.page.get_by_role("button", name="Make a key").press("Enter")
+            await tab.page.wait_for_url("**/console/sign-in**")
+            tab.expect_complaint("401")
+            await tab.page.get_by_label("Key").fill(str(then))
+            await tab.page.keyboard.press("Enter")
+            await expect(note).to_have_value(kept)
+            await expect(asked).to_have_value("anne" if kept else "")

@@ -1,4 +1,6 @@
 // The JSON API, as the page's user: `await api("GET /jobs", { query: { status: "running" } })`.
+import { suspect } from "./connection.js";
+import { keepForms } from "./kept-forms.js";
 
 /**
  * The name under which this browser keeps something for the page's user, and not for the next one.
@@ -105,7 +107,7 @@ export async function fetched(call, { body, query, headers = {}, signal } = {}) 
   if (token && method !== "GET") sent["X-CSRF-Token"] = token;
   const isWhole = body instanceof FormData || body instanceof Blob;
   if (body !== undefined && !isWhole) sent["Content-Type"] = "application/json";
-  const answer = await fetch(address(path, query), {
+  const answer = await reached(address(path, query), {
     method,
     headers: sent,
     body: isWhole ? body : JSON.stringify(body),
@@ -116,6 +118,22 @@ export async function fetched(call, { body, query, headers = {}, signal } = {}) 
   throw await refusal(answer, call);
 }
 
+/** @type {typeof fetch} */
+async function reached(what, options) {
+  try {
+    return await fetch(what, options);
+  } catch (error) {
+    if (!isAbort(error)) suspect();
+    throw error;
+  }
+}
+
+/** The gateway leads to the form that begins a session; what is filled in here waits for its user. */
+function signInAgain() {
+  keepForms();
+  location.reload();
+}
+
 /**
  * A page of the console as a document; undefined where the gateway refuses it.
  *
@@ -124,8 +142,8 @@ export async function fetched(call, { body, query, headers = {}, signal } = {}) 
  */
 export async function pageAt(url, { signal } = {}) {
   const headers = { Accept: "text/html", ...named };
-  const answer = await fetch(url, { headers, credentials: "same-origin", signal: signal ?? null });
-  if (answer.redirected && new URL(answer.url).pathname === "/console/sign-in") location.reload();
+  const answer = await reached(url, { headers, credentials: "same-origin", signal: signal ?? null });
+  if (answer.redirected && new URL(answer.url).pathname === "/console/sign-in") signInAgain();
   else if (answer.ok) return new DOMParser().parseFromString(await answer.text(), "text/html");
   return undefined;
 }
@@ -154,7 +172,7 @@ export async function latestPageAt(url) {
 async function refusal(answer, call) {
   const told = await answer.json().catch(() => ({}));
   const error = told.error ?? { code: "http_error", message: `the answer was ${answer.status}` };
-  // the gateway leads to the form that begins a session, or the page is the next user's; a wrong key there is no reason
-  if (answer.status === 401 && call !== "POST /session") location.reload();
+  // the session is over, or the page is the next user's; a wrong key where one signs in is no reason
+  if (answer.status === 401 && call !== "POST /session") signInAgain();
   return new ApiError(answer.status, error, told.request_id, Number(answer.headers.get("Retry-After")) || undefined);
 }

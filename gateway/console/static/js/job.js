@@ -1,6 +1,7 @@
 // The page of a job while it lives: counters and curves from the events that all tabs share; where it stands, its time
 // line and its buttons from the page itself whenever its status changes.
 import { address, api, pageAt } from "./api.js";
+import { isAway } from "./connection.js";
 import { countsOf, pictures } from "./curves.js";
 import { allWithin, byId, h, within } from "./dom.js";
 import { LineChart } from "./line-chart.js";
@@ -101,7 +102,7 @@ function add(counts) {
 /** For how long it runs. */
 function tick() {
   const place = allWithin(page, "#job-state [data-since]")[0];
-  if (!place || document.hidden) return;
+  if (!place || document.hidden || isAway()) return;
   place.textContent = duration(Math.round((Date.now() - Date.parse(place.dataset.since ?? "")) / 1000));
 }
 
@@ -133,7 +134,7 @@ let stop = () => {};
 
 function live() {
   const clock = setInterval(tick, 1000);
-  const again = () => document.hidden || renew().catch(() => {});
+  const again = () => document.hidden || isAway() || renew().catch(() => {});
   const forget = follow(address("/events", { user_id: document.body.dataset.user }), {
     onEvents: (events) => events.forEach(hear),
     // what happened before, or while the connection was lost

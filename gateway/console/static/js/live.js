@@ -1,6 +1,7 @@
 // Rows and counters that follow their jobs: an element with `data-job`, inside it elements with `data-field`. A table
 // has in `data-waiting` what each reason to wait means, as JSON.
 // They change in place, and never their order.
+import { isAway } from "./connection.js";
 import { allWithin } from "./dom.js";
 import { setStatus } from "./status.js";
 import { follow } from "./streams.js";
@@ -105,7 +106,7 @@ function said(job, row) {
 }
 
 function tick() {
-  if (!document.hidden) allWithin(document, "[data-job][data-started]").forEach(tickRow);
+  if (!document.hidden && !isAway()) allWithin(document, "[data-job][data-started]").forEach(tickRow);
 }
 
 /** @type {(row: HTMLElement) => void} */

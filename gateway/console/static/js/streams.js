@@ -1,6 +1,7 @@
 // The door to the event streams. A browser opens six connections to a host, for all tabs together, so all tabs share
 // one stream for each path: a worker holds it; where there are no shared workers, one of the tabs does.
 import { api, SESSION } from "./api.js";
+import { suspect } from "./connection.js";
 import { Hub } from "./stream-hub.js";
 
 /** Of this session: what is kept for one user is not for the next one at this browser. */
@@ -65,6 +66,7 @@ function hear(told) {
   if (told.type === "refused") return askWhy();
   const listeners = followed.get(told.path);
   if (!listeners) return;
+  if (told.type === "state" && told.state === "lost") suspect();
   if (told.type === "greeting") greet(listeners.get(told.key), told);
   for (const listener of listeners.values()) {
     if (!listener.isGreeted) continue;

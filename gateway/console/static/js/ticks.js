@@ -1,6 +1,8 @@
 // The event `tick` on the page's body, every five seconds while somebody looks at it: for parts that no stream tells of.
+import { isAway } from "./connection.js";
+
 const SECONDS = 5;
 
-const tick = () => document.hidden || document.body.dispatchEvent(new CustomEvent("tick"));
+const tick = () => document.hidden || isAway() || document.body.dispatchEvent(new CustomEvent("tick"));
 setInterval(tick, SECONDS * 1000);
 document.addEventListener("visibilitychange", tick);

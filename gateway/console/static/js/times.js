@@ -1,5 +1,6 @@
 // Times: `<time datetime data-ago>` says how long ago, kept fresh; `data-exact` says when, in the
 // user's zone; `data-clock` says the same of something soon in a few letters.
+import { isAway } from "./connection.js";
 import { allWithin, h } from "./dom.js";
 import { ago, clock, exact } from "./moments.js";
 
@@ -26,6 +27,6 @@ export function refresh(root = document) {
 }
 
 refresh();
-setInterval(() => document.hidden || refresh(), 10_000);
+setInterval(() => document.hidden || isAway() || refresh(), 10_000);
 document.addEventListener("visibilitychange", () => document.hidden || refresh());
 document.addEventListener("htmx:after:swap", () => refresh());

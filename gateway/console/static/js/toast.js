@@ -1,5 +1,6 @@
 // Short words at the edge of the page, which a screen reader says too. Errors stay until they are closed.
-import { byId, h, icon } from "./dom.js";
+import { suspect } from "./connection.js";
+import { allWithin, byId, h, icon } from "./dom.js";
 
 const SECONDS = 6;
 const KEPT = "toast-after-load";
@@ -9,6 +10,9 @@ const KEPT = "toast-after-load";
  * @param {"info" | "bad"} kind
  */
 export function toast(words, kind = "info") {
+  // an error that comes again and again is said once
+  const said = allWithin(byId("toasts"), `[data-kind="${kind}"] span`);
+  if (kind === "bad" && said.some(({ textContent }) => textContent === words)) return;
   const onclick = () => {
     shown.remove();
   };
@@ -34,7 +38,9 @@ if (kept) {
 }
 document.addEventListener("htmx:response:error", (event) => {
   const { response } = event.detail.ctx;
-  if (response.status !== 401)
+  // a proxy says so while the gateway is away
+  if (response.status === 502 || response.status === 504) suspect();
+  else if (response.status !== 401)
     toast(`This part could not be loaded (${response.status}). Load the page again.`, "bad");
 });
-document.addEventListener("htmx:error", () => toast("The gateway does not answer. Is it running?", "bad"));
+document.addEventListener("htmx:error", suspect);
