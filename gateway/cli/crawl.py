@@ -45,6 +45,7 @@ from gateway.cli.terminal import (
     err,
     gateway_url,
     given,
+    listed,
     new_table,
     out,
     print_json,
@@ -423,7 +424,8 @@ def crawl(
         if as_json:
             print_json(api.get(f"/jobs/{receipt['job_id']}"))
         raise typer.Exit(code)
-    _print_receipt(api, receipt, as_json=as_json, scheduled=for_later and follow_log is None)
+    zone = body.get("timezone") if fields["cron"] else None
+    _print_receipt(api, receipt, as_json=as_json, scheduled=for_later and follow_log is None, zone=zone)
 
 
 #: The options of `TIMING` as fields of the API.
@@ -513,11 +515,13 @@ def _expected(expect: str | None, min_items: int | None) -> dict[str, Any] | Non
     return ((read_object("expect", expect) if expect else {}) | given(min_items=min_items)) or None
 
 
-def _print_receipt(api: Api, receipt: dict[str, Any], *, as_json: bool, scheduled: bool) -> None:
+def _print_receipt(
+    api: Api, receipt: dict[str, Any], *, as_json: bool, scheduled: bool, zone: str | None = None
+) -> None:
     if as_json:
         print_json(receipt)
     elif scheduled:
-        _print_scheduled(receipt)
+        _print_scheduled(receipt, zone)
     else:
         out.print(receipt["job_id"])
     if not as_json:
@@ -559,11 +563,12 @@ def _is_spider(api: Api, word: str) -> bool:
     return bool(api.get("/spiders", name=word, limit=1)["spiders"])
 
 
-def _print_scheduled(receipt: Record) -> None:
+def _print_scheduled(receipt: Record, zone: str | None) -> None:
     job_id = receipt["job_id"]
     out.print(Text.assemble("scheduled ", (job_id, "bold")))
     if next_run := receipt.get("next_run"):
-        out.print(f"next run: {shown(next_run)} ({until_then(next_run)})")
+        at = listed(next_run, zone) if zone else shown(next_run)
+        out.print(f"next run: {at} ({until_then(next_run)})")
     out.print(f"to watch it: {program()} logs -f {job_id}", style="dim", soft_wrap=True)
 
 

@@ -8,7 +8,6 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from datetime import timedelta
 from enum import Enum, StrEnum, auto
 from importlib.metadata import version
@@ -28,7 +27,6 @@ from embedded.stack.stores import NO_REDIS, StackStoreError, check_mongo, check_
 from gateway.cli.api import ApiError, ExitCode
 from gateway.cli.options import URL, flag, taking
 from gateway.cli.terminal import gateway_url, home, out, print_json, program
-from gateway.container import Container
 from gateway.contract.node_list import is_taken, read_place
 from gateway.nodes.health import BEAT, DEAD_AFTER, WORKER, HeartbeatStore
 from gateway.nodes.store import NodeStore
@@ -294,30 +292,40 @@ class Kind(StrEnum):
     TAILER = "tailer"
 
 
-def alive(kind: Annotated[Kind, typer.Argument(help="Which of this host's processes.")]) -> None:
-    """Exit code 0 if this host's worker, beat or tailer has given a sign of life lately. Asks MongoDB itself."""
-    with closing(Container(Settings.load())) as parts:
-        try:
-            silent = _silent_nodes(parts) if kind is Kind.TAILER else _silent_process(parts, kind)
-        except PyMongoError as error:
-            raise ApiError(f"MongoDB cannot be asked ({type(error).__name__})", ExitCode.ERROR) from None
+def alive(
+    kind: Annotated[Kind, typer.Argument(metavar="worker|beat|tailer", help="Which of this host's processes.")],
+) -> None:
+    """Exit code 0 if this host's worker, beat or tailer has given a sign of life lately. Asks MongoDB itself: that of
+    MONGO_URI, else that of the stack of this data folder.
+    """
+    # by hand, and not from the container: it would import all of the platform for every health check
+    settings = Settings.load()
+    stack = None if "mongo_uri" in settings.model_fields_set else StackState.read(home())
+    database = connect(stack.mongo_uri if stack else settings.mongo_uri)
+    try:
+        silent = _silent_nodes(database, settings) if kind is Kind.TAILER else _silent_process(database, kind)
+    except PyMongoError as error:
+        raise ApiError(f"MongoDB cannot be asked ({type(error).__name__})", ExitCode.ERROR) from None
+    finally:
+        database.client.close()
     if silent:
         raise ApiError(f"no sign of life of {', '.join(silent)}", ExitCode.ERROR)
     out.print(f"{kind}: alive")
 
 
-def _silent_process(parts: Container, kind: Kind) -> list[str]:
+def _silent_process(database: Database[dict[str, Any]], kind: Kind) -> list[str]:
     prefix = f"{WORKER if kind is Kind.WORKER else BEAT}:{socket.gethostname()}:"
-    signs = parts[HeartbeatStore].all(prefix)
-    now = parts.clock()
+    signs = HeartbeatStore(database).all(prefix)
+    now = ServerClock(database)()
     return [] if any(now - sign.at < DEAD_AFTER for sign in signs) else [prefix.rstrip(":")]
 
 
-def _silent_nodes(parts: Container) -> list[str]:
+def _silent_nodes(database: Database[dict[str, Any]], settings: Settings) -> list[str]:
     """The nodes of this host whose tailer gives no sign of life."""
-    now, nodes = parts.clock(), parts[NodeStore]
-    known = ((name, nodes.get(name)) for name in _names(parts.settings))
-    return [name for name, node in known if node is None or not node.is_alive(now, parts.dead_after)]
+    now, nodes = ServerClock(database)(), NodeStore(database)
+    known = ((name, nodes.get(name)) for name in _names(settings))
+    dead_after = timedelta(seconds=settings.node_dead_after)
+    return [name for name, node in known if node is None or not node.is_alive(now, dead_after)]
 
 
 def _names(settings: Settings) -> list[str]:

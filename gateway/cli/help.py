@@ -20,7 +20,8 @@ SETTINGS = {"help_option_names": list(HELP), "max_content_width": 100}
 Row = tuple[str, str]
 
 #: What typer says of values: `NAME <str>`, `[default: 20; 1<=x<=200]`.
-_TYPE, _RANGE = re.compile(r" <[a-z]+(\[[a-z]+\])?>"), re.compile(r"(\d+)<=x<=(\d+)")
+_TYPE = re.compile(r" <[a-z|]+(\[[a-z|]+\])?>")
+_RANGE, _LEAST = re.compile(r"(\d+)<=x<=(\d+)"), re.compile(r" *\[x>=\d+\]")
 
 
 def _write(formatter: Any, rows: Iterable[tuple[str, Row]]) -> None:
@@ -38,7 +39,7 @@ def _options(command: TyperCommand | TyperGroup, context: Any) -> Iterator[tuple
     params: list[Any] = command.get_params(context)
     for one in sorted(params, key=lambda param: not _panel(param)):
         if (row := one.get_help_record(context)) is not None:
-            yield _panel(one) or _OPTIONS, (_TYPE.sub("", row[0]), _RANGE.sub(r"\1 to \2", row[1]))
+            yield _panel(one) or _OPTIONS, (_TYPE.sub("", row[0]), _LEAST.sub("", _RANGE.sub(r"\1 to \2", row[1])))
 
 
 def _panel(param: Any) -> str:
@@ -59,7 +60,7 @@ def _first_sentence(command: Any) -> str:
 class Command(TyperCommand):
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         arguments: list[Any] = [one for one in self.get_params(ctx) if one.param_type_name == "argument"]
-        return ["[OPTIONS]", *(_in_usage(one.metavar, one.required) for one in arguments)]
+        return ["[OPTIONS]", *(_in_usage(one.metavar or one.name.upper(), one.required) for one in arguments)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         _write(formatter, _options(self, ctx))

@@ -19,7 +19,7 @@ from gateway.access.key_store import KeyIssue, KeyStore
 from gateway.access.keys import ApiKey, Scope
 from gateway.cli.api import Api, ApiError, ExitCode
 from gateway.cli.commands import ApiCommand, Resource, group
-from gateway.cli.options import JSON, option, read_time, taking
+from gateway.cli.options import JSON, one_of, option, read_time, taking
 from gateway.cli.terminal import Record, counted, err, gateway_url, home, out, print_json, program
 from gateway.container import Container
 from gateway.errors import DiscoveryBotError
@@ -71,8 +71,8 @@ app = group(KEYS)
 
 @app.command()
 @taking(
-    option("user", "The user that it acts for.", default=OPERATOR),
-    option("scope", _SCOPES, kind=list[Scope], default=...),
+    option("user", "The user that it acts for.", default=OPERATOR, metavar="USER"),
+    option("scope", _SCOPES, kind=list[Scope], default=..., metavar="SCOPE", autocompletion=one_of(Scope)),
     option("expires", "Until when, or for how long.", metavar="90d|TIME"),
     option("note", "A note: what the key is for."),
     JSON,
@@ -107,8 +107,8 @@ def revoke(*, key_id: str, as_json: bool) -> None:
     print_json(_record(key)) if as_json else out.print(f"{key_id}: revoked")
 
 
-def reseal() -> None:
-    """Seal all secrets with the first key of SECRETS_KEY, on the server; its other keys can go then."""
+def reseal_secrets() -> None:
+    """`discoverybot env reseal`."""
     with _parts() as parts:
         count = parts[ProjectEnvironment].seal_anew()
         _record_command(parts, "env reseal")

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated, Any, ClassVar, NoReturn
 
-import typer
-from rich.text import Text
-from typer.main import get_command
+try:
+    import typer
+    from rich.text import Text
+    from typer.main import get_command
 
-from gateway.cli.api import ApiError, ExitCode
-from gateway.cli.commands import command, group
-from gateway.cli.crawl import crawl, files, items, logs, open_page, requests, run
-from gateway.cli.doctor import alive, doctor
-from gateway.cli.help import SETTINGS, Command, Group
-from gateway.cli.join import join
-from gateway.cli.keys import app as keys
-from gateway.cli.keys import reseal
-from gateway.cli.nodes import drain
-from gateway.cli.projects import delete_project, deploy, spiders
-from gateway.cli.resources import NODES, PROJECTS, RESOURCES, SCHEDULES, VARIABLES
-from gateway.cli.scrape import scrape
-from gateway.cli.terminal import discard, err, out, prepare_output, visible
-from gateway.cli.up import demo, up
-from gateway.settings import SettingsError
+    from gateway.cli.api import ApiError, ExitCode
+    from gateway.cli.commands import command, group
+    from gateway.cli.crawl import crawl, files, items, logs, open_page, requests, run
+    from gateway.cli.help import SETTINGS, Command, Group
+    from gateway.cli.nodes import drain
+    from gateway.cli.projects import delete_project, deploy, spiders
+    from gateway.cli.resources import NODES, PROJECTS, RESOURCES, SCHEDULES, VARIABLES
+    from gateway.cli.scrape import scrape
+    from gateway.cli.terminal import discard, err, out, prepare_output, visible
+    from gateway.settings import SettingsError
+except KeyboardInterrupt:  # these take half a second
+    sys.exit(130)
 
 
 class _Main(Group):
@@ -39,6 +38,24 @@ class _Main(Group):
         "Platform": ("up", "demo", "doctor", "nodes", "join", "keys", "audit", "alive"),
     }
 
+    #: Commands by where they are. They import PyMongo, the stack or the container, which takes longer than a call.
+    late: ClassVar = {
+        "up": "gateway.cli.up:up",
+        "demo": "gateway.cli.up:demo",
+        "doctor": "gateway.cli.doctor:doctor",
+        "alive": "gateway.cli.doctor:alive",
+        "join": "gateway.cli.join:join",
+        "keys": "gateway.cli.keys:app",
+    }
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *(name for name in self.late if name not in self.commands)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in self.late and cmd_name not in self.commands:
+            self.add_command(_loaded(cmd_name, self.late[cmd_name]), cmd_name)
+        return super().get_command(ctx, cmd_name)
+
     # a reader that has seen enough is no error; typer would make one of it
     def make_context(self, *args: Any, **more: Any) -> Any:
         try:
@@ -51,6 +68,16 @@ class _Main(Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             out.on_broken_pipe()
+
+
+def _loaded(name: str, place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    found = getattr(import_module(module), attribute)
+    if isinstance(found, typer.Typer):
+        return get_command(found)
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+    alone.command(name, cls=Command)(found)
+    return get_command(alone)
 
 
 app = typer.Typer(
@@ -81,10 +108,16 @@ def options(
     """Options before the command."""
 
 
-for function in (up, join, crawl, scrape, logs, items, requests, files, spiders, deploy, doctor, demo, alive):
+def reseal() -> None:
+    """Seal all secrets with the first key of SECRETS_KEY, on the server; its other keys can go then."""
+    from gateway.cli.keys import reseal_secrets  # noqa: PLC0415 - late, as `keys`
+
+    reseal_secrets()
+
+
+for function in (crawl, scrape, logs, items, requests, files, spiders, deploy):
     app.command(cls=Command)(function)
 app.command("open", cls=Command)(open_page)
-app.add_typer(keys, name="keys")
 for resource in RESOURCES:
     commands = group(resource)
     if resource is SCHEDULES:
@@ -99,7 +132,7 @@ for resource in RESOURCES:
     for action in resource.actions:
         if action.alone:
             app.command(action.alone, help=action.about, cls=Command)(command(resource, action))
-#: All commands with their options, made at import, so that forks of a process that has imported this have them.
+#: Commands with their options, made at import, so that forks of a process that has imported this have them.
 _command = get_command(app)
 
 
@@ -116,6 +149,11 @@ def main() -> None:
         _fail(f"the output cannot be written: {error.strerror or error}", ExitCode.ERROR)
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
+    except (LookupError, TypeError, AttributeError) as error:
+        if sys.flags.dev_mode:
+            raise
+        why = f"{type(error).__name__}: {error}"
+        _fail(f"an answer is not understood ({why}): is it from a gateway, and of this version?", ExitCode.ERROR)
     finally:
         _flush()
 

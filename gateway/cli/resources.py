@@ -113,11 +113,15 @@ def _coming_runs(answer: Record, _: Record) -> Listing:
     return new_table(columns, answer["runs"], local=lambda run: run["local"].replace("T", " "))
 
 
-def _history(answer: Record, _: Record) -> Listing:
-    kind = _styled("kind", {"fired": "green", "skipped": "yellow", "missed": "red"})
-    columns = "DUE due:time, WHAT kind, 1>LATE late, JOB job_id:id, *WHY why"
+def _history(answer: Record, options: Record) -> Listing:
+    zone = _zone(options["gateway"].get(f"/schedules/{options['id']}"))
     return new_table(
-        columns, answer["entries"], kind=kind, late=lambda entry: f"{entry['late_by_seconds']:.1f}s", why=_why
+        "DUE due, WHAT kind, 1>LATE late, JOB job_id:id, *WHY why",
+        answer["entries"],
+        due=lambda entry: listed(entry["due"], zone),
+        kind=_styled("kind", {"fired": "green", "skipped": "yellow", "missed": "red"}),
+        late=lambda entry: f"{entry['late_by_seconds']:.1f}s",
+        why=_why,
     )
 
 

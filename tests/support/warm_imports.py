@@ -17,6 +17,8 @@ for stream in (sys.stdout, sys.stderr):
 
 # httpx imports its transport with the first client; of Scrapyd this is what imports no reactor
 _lately = ("httpcore", "scrapyd.__main__", "scrapyd.app", "embedded.mongo.__main__")
+# what the command line imports only for a command that needs it
+_lately += ("gateway.cli.keys", "gateway.cli.doctor", "gateway.cli.up", "gateway.cli.join")
 # what each fork asks for before it becomes anything, pytest with it
 _first = ("warm",)
 with importlib.import_module("gateway.process").importing_for_forks():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,33 @@ def test_what_an_encoding_lacks_is_spelled_out(gateway: StandIn) -> None:
     assert json.loads(document)["jobs"][0]["spider"] == "café…"
 
 
+def test_ctrl_c_while_it_starts_is_no_traceback() -> None:
+    command = [sys.executable, "-X", "importtime", *COMMAND[1:], "jobs"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        while "typer" not in process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        assert "Traceback" not in process.stderr.read()
+    assert process.returncode == 130
+
+
+def test_a_command_that_calls_the_gateway_imports_no_database() -> None:
+    code = (
+        "import sys, gateway.cli.main; sys.exit(any(name in sys.modules for name in ('pymongo', 'celery', 'scrapy')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_answer_that_is_none_of_a_gateway_is_said_in_one_line(gateway: StandIn, run: Run) -> None:
+    gateway.says("GET /jobs", Answer(200, {"rows": []}))
+    done = run("jobs")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "error: an answer is not understood (KeyError: 'jobs'): is it from a gateway, and of this version?\n"
+    )
+
+
 def test_a_closed_stdout_is_no_traceback(gateway: StandIn) -> None:
     _jobs(gateway)
     shell = ("sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, "jobs", "--url", gateway.url)
@@ -63,8 +91,9 @@ def test_every_command_has_its_place_in_the_help(run: Run) -> None:
     done = run("-h", COLUMNS="80")
     assert (done.returncode, done.stdout) == (0, run("--help", COLUMNS="80").stdout)
     named = [name for names in _Main.sections.values() for name in names]
-    ours = {one.name or one.callback.__name__ for one in app.registered_commands if one.callback}
-    assert sorted(named) == sorted({*ours, *(one.name for one in app.registered_groups)})
+    ours = {one.name or getattr(one.callback, "__name__", "") for one in app.registered_commands}
+    groups = {one.name for one in app.registered_groups if one.name}
+    assert sorted(named) == sorted({*ours, *groups, *_Main.late})
     assert [line for line in done.stdout.splitlines() if line in {f"{heading}:" for heading in _Main.sections}] == [
         f"{heading}:" for heading in _Main.sections
     ]

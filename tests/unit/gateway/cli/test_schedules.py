@@ -124,8 +124,9 @@ def test_the_history_says_why(gateway: StandIn, run: Run) -> None:
         {**base, "kind": "skipped", "reason": "the previous run has not ended"},
     ]
     gateway.says(f"GET /schedules/{JOB}/history", Answer(200, {"entries": entries, "next": None}))
-    _, fired, skipped = run("schedules", "history", JOB).stdout.splitlines()
-    assert "fired" in fired
+    gateway.says(f"GET /schedules/{JOB}", Answer(200, SCHEDULE))
+    _, fired, skipped = run("schedules", "history", JOB, TZ="Asia/Tokyo").stdout.splitlines()
+    assert fired.startswith("2027-06-02 09:00 CEST  fired")
     assert f"0.0s  {JOB[:8]}  for 9 more that were missed" in fired
     assert skipped.rstrip().endswith("skipped  0.0s  -         the previous run has not ended")
 
