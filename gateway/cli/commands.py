@@ -17,7 +17,7 @@ from rich.text import Text
 
 from gateway.cli.api import Api, ApiError, ExitCode
 from gateway.cli.bulk import Bulk
-from gateway.cli.help import HELP, Command, Group
+from gateway.cli.help import HELP, CliCommand, CliGroup
 from gateway.cli.options import JSON, URL, argument, flag, taking
 from gateway.cli.terminal import Cell, Record, err, gateway_url, given, new_table, out, print_json, program, visible
 
@@ -181,7 +181,7 @@ def group(resource: Resource) -> typer.Typer:
         rich_markup_mode=None,
     )
     for action in resource.actions:
-        app.command(action.name, help=action.about, cls=Command)(command(resource, action))
+        app.command(action.name, help=action.about, cls=CliCommand)(command(resource, action))
     return app
 
 
@@ -205,7 +205,7 @@ def complete_spiders(context: typer.Context, incomplete: str) -> list[str]:
     )
 
 
-class _Group(Group):
+class _Group(CliGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         # a shell that completes must get the commands instead
         if not ctx.resilient_parsing and (not args or (args[0].startswith("-") and args[0] not in HELP)):

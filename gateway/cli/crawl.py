@@ -160,7 +160,7 @@ def _chosen(item_format: str | None, output: str, *, as_json: bool) -> str:
 
 # --- `discoverybot requests`: what a crawl asked for
 
-_REQUESTS = "*URL url:url, STATUS status, >MS ms, 1>BYTES bytes, 2AT at:time, *WHY why"
+_REQUESTS = "*URL url:url, STATUS status, >MS ms, 1>BYTES bytes, *WHY why"
 _CLASSES = ("2xx", "3xx", "4xx", "5xx")
 
 

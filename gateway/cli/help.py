@@ -57,7 +57,7 @@ def _first_sentence(command: Any) -> str:
     return re.split(r"[.;] ", text, maxsplit=1)[0].removesuffix(".")
 
 
-class Command(TyperCommand):
+class CliCommand(TyperCommand):
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         arguments: list[Any] = [one for one in self.get_params(ctx) if one.param_type_name == "argument"]
         return ["[OPTIONS]", *(_in_usage(one.metavar or one.name.upper(), one.required) for one in arguments)]
@@ -66,7 +66,7 @@ class Command(TyperCommand):
         _write(formatter, _options(self, ctx))
 
 
-class Group(TyperGroup):
+class CliGroup(TyperGroup):
     #: The commands by their headings, in the order of both; empty: as they come.
     sections: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 

@@ -16,7 +16,7 @@ try:
     from gateway.cli.api import ApiError, ExitCode
     from gateway.cli.commands import command, group
     from gateway.cli.crawl import crawl, files, items, logs, open_page, requests, run
-    from gateway.cli.help import SETTINGS, Command, Group
+    from gateway.cli.help import SETTINGS, CliCommand, CliGroup
     from gateway.cli.nodes import drain
     from gateway.cli.projects import delete_project, deploy, spiders
     from gateway.cli.resources import NODES, PROJECTS, RESOURCES, SCHEDULES, VARIABLES
@@ -27,7 +27,7 @@ except KeyboardInterrupt:  # these take half a second
     sys.exit(130)
 
 
-class _Main(Group):
+class _Main(CliGroup):
     sections: ClassVar = {
         "Crawls": (
             *("crawl", "scrape", "jobs", "logs", "items", "requests", "files", "open"),
@@ -76,7 +76,7 @@ def _loaded(name: str, place: str) -> Any:
     if isinstance(found, typer.Typer):
         return get_command(found)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(name, cls=Command)(found)
+    alone.command(name, cls=CliCommand)(found)
     return get_command(alone)
 
 
@@ -116,22 +116,22 @@ def reseal() -> None:
 
 
 for function in (crawl, scrape, logs, items, requests, files, spiders, deploy):
-    app.command(cls=Command)(function)
-app.command("open", cls=Command)(open_page)
+    app.command(cls=CliCommand)(function)
+app.command("open", cls=CliCommand)(open_page)
 for resource in RESOURCES:
     commands = group(resource)
     if resource is SCHEDULES:
-        commands.command(cls=Command)(run)
+        commands.command(cls=CliCommand)(run)
     if resource is NODES:
-        commands.command(cls=Command)(drain)
+        commands.command(cls=CliCommand)(drain)
     if resource is PROJECTS:
-        commands.command("delete", cls=Command)(delete_project)
+        commands.command("delete", cls=CliCommand)(delete_project)
     if resource is VARIABLES:
-        commands.command(cls=Command)(reseal)
+        commands.command(cls=CliCommand)(reseal)
     app.add_typer(commands, name=resource.group or resource.name)
     for action in resource.actions:
         if action.alone:
-            app.command(action.alone, help=action.about, cls=Command)(command(resource, action))
+            app.command(action.alone, help=action.about, cls=CliCommand)(command(resource, action))
 #: Commands with their options, made at import, so that forks of a process that has imported this have them.
 _command = get_command(app)
 

@@ -34,8 +34,8 @@ from gateway.cli.options import (
 from gateway.cli.terminal import (
     ID_SHOWN,
     Cell,
-    Listing,
     Record,
+    RecordTable,
     counted,
     err,
     gateway_url,
@@ -108,12 +108,15 @@ def _next_run(schedule: Record) -> str:
     return listed(schedule["next_run"], _zone(schedule)) if schedule["next_run"] else "-"
 
 
-def _coming_runs(answer: Record, _: Record) -> Listing:
+def _coming_runs(answer: Record, _: Record) -> RecordTable:
     columns = f"{answer['timezone']} local, UTC due"
     return new_table(columns, answer["runs"], local=lambda run: run["local"].replace("T", " "))
 
 
-def _history(answer: Record, options: Record) -> Listing:
+def _history(answer: Record, options: Record) -> RecordTable | None:
+    if not answer["entries"]:
+        err.print("no runs so far")
+        return None
     zone = _zone(options["gateway"].get(f"/schedules/{options['id']}"))
     return new_table(
         "DUE due, WHAT kind, 1>LATE late, JOB job_id:id, *WHY why",
@@ -611,11 +614,11 @@ PROJECTS = Resource(
 # --- what a project gives to its crawls
 
 
-def require_project(api: Api, name: str) -> None:
+def require_project(api: Api, name: str, hint: str = "") -> None:
     """Raise `ApiError` if there is no such project: else a misspelt one would just have no spiders."""
     known = [project["name"] for project in api.get("/projects")["projects"]]
     if name.lower() not in map(str.lower, known):
-        raise ApiError(f"--project: there is no project {name!r}; there is {', '.join(known) or 'none yet'}")
+        raise ApiError(f"--project: there is no project {name!r}; there is {', '.join(known) or 'none yet'}{hint}")
 
 
 def _of_folder(name: str | None) -> str:
@@ -627,10 +630,7 @@ def _of_folder(name: str | None) -> str:
 
 def _deployed(api: Api, options: Record) -> None:
     if not options["ahead"]:
-        try:
-            require_project(api, options["project"])
-        except ApiError as error:
-            raise ApiError(f"{error}. For one that is still to be deployed: --ahead", error.exit_code) from None
+        require_project(api, options["project"], ". For one that is still to be deployed: --ahead")
 
 
 def _variable(value: str | None = None, *, secret: bool = False, ahead: bool = False) -> Record:

@@ -128,7 +128,7 @@ class _Column(NamedTuple):
         return text
 
 
-class Listing(NamedTuple):
+class RecordTable(NamedTuple):
     """A table with one line for each record, however narrow it is: columns become narrower or are left out."""
 
     columns: list[_Column]
@@ -167,7 +167,7 @@ class Listing(NamedTuple):
         return fitting
 
 
-def new_table(columns: str, records: Iterable[Record], **cells: Cell) -> Listing:
+def new_table(columns: str, records: Iterable[Record], **cells: Cell) -> RecordTable:
     """Each record is a line. `columns` has heads and fields: `JOB job_id:id, *START start, 2>AGE created_at:age`.
 
     A `*` lets a column be cut where the terminal is narrow, a `>` moves it to the right. Columns with a number are
@@ -180,7 +180,7 @@ def new_table(columns: str, records: Iterable[Record], **cells: Cell) -> Listing
         made.append(_Column(found["head"], show, found["form"], int(found["leaves"] or 0)))
     rows = [[Text(column.head, style="bold") for column in made]]
     rows += [[_in_one_line(column.show(record)) for column in made] for record in records]
-    return Listing(made, rows)
+    return RecordTable(made, rows)
 
 
 def _parts_of(column: str) -> re.Match[str]:

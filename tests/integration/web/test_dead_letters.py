@@ -47,6 +47,8 @@ def test_the_list_is_paged_newest_first_and_filtered(gateway: httpx.Client, keep
     assert {*(letter["id"] for letter in first["dead_letters"]), *rest} == set(letters)
     assert len(rest) == 2
     assert set(listed(gateway, user, spider="spider0")) == {letters[0], letters[2], letters[4]}
+    assert listed(gateway, user, id_prefix=letters[1][:8]) == [letters[1]]
+    assert gateway.get("/dead-letters", params={"id_prefix": "5f0"}).status_code == 422
     assert gateway.get("/dead-letters", params={"status": "error"}).status_code == 422
 
 
