@@ -11,7 +11,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from io import TextIOWrapper
@@ -93,7 +93,9 @@ def prepare_output() -> None:
     codecs.register_error("discoverybot", _spelled_out)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="discoverybot")
+            # a pipe in the place of a file refuses to say where it is, when the change is made
+            with suppress(OSError):
+                stream.reconfigure(errors="discoverybot")
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns):
         out.width = int(columns)
