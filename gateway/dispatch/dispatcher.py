@@ -23,7 +23,7 @@ from gateway.contract.reasons import Reason
 from gateway.contract.records import NodeSpec
 from gateway.dispatch.fair_queue import FairQueue, NodeChoice, Selection, configured_projects, without_outdated
 from gateway.dispatch.loop import Loop, NodeStep, NodeTasks
-from gateway.dispatch.steps import BATCH, Isolation, Step, Steps
+from gateway.dispatch.steps import BATCH, Isolation, Patience, Step, Steps
 from gateway.dispatch.why_jobs_wait import why_blocked, why_waits
 from gateway.errors import (
     DiscoveryBotError,
@@ -54,7 +54,6 @@ from gateway.nodes.scrapyd import CALL_SECONDS, ScrapydClient
 from gateway.nodes.store import Failure, Node, NodeStore
 from gateway.projects.eggs import EggCopies
 from gateway.projects.environment import HandedOver, ProjectEnvironment, ProjectStore
-from gateway.stores.mongo import within
 from gateway.traced import traced
 
 
@@ -149,6 +148,7 @@ class Dispatch:
     loop: Loop = field(init=False)
     tasks: NodeTasks = field(init=False)
     _steps: Steps = field(init=False)
+    _patience: Patience = field(init=False, factory=Patience)
     #: The partition after which the next look at why jobs wait continues.
     _explained_to: str = field(init=False, default="")
 
@@ -183,7 +183,7 @@ class Dispatch:
         """
         self.tasks.take_back(PATIENCE)
         self._steps.begin()
-        with within(VERDICT_SECONDS):
+        with self._patience.round():
             return self._assign(named)
 
     def _assign(self, named: Sequence[str]) -> bool:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 import structlog
 from attrs import define, field
-from pymongo.errors import ConnectionFailure, PyMongoError
+from pymongo.errors import ConnectionFailure, PyMongoError, ServerSelectionTimeoutError
 
 from gateway.clock import VERDICT_SECONDS, Clock, remaining, utc_now
 from gateway.stores.mongo import within
@@ -35,6 +36,37 @@ _REMEMBERED = timedelta(minutes=5)
 _SHARED = 1.0
 
 
+#: The most seconds that a round may get.
+_LONGEST_ROUND = 60.0
+
+
+@define(eq=False, repr=False)
+class Patience:
+    """How long one round of several commands may take: as long as a verdict, and longer after a round that ran out of
+    time. Otherwise a store that is slow, and not away, would never see the end of a round.
+    """
+
+    _longest: float = _LONGEST_ROUND
+    _monotonic: Callable[[], float] = time.monotonic
+    seconds: float = field(init=False, default=VERDICT_SECONDS)
+
+    @contextmanager
+    def round(self) -> Iterator[None]:
+        began = self._monotonic()
+        try:
+            with within(self.seconds):
+                yield
+        except PyMongoError as error:
+            if error.timeout:
+                is_away = isinstance(error, ServerSelectionTimeoutError)
+                self._allow(0.0 if is_away else 4 * self.seconds)
+            raise
+        self._allow(2 * (self._monotonic() - began))
+
+    def _allow(self, seconds: float) -> None:
+        self.seconds = min(self._longest, max(VERDICT_SECONDS, seconds))
+
+
 @define(eq=False, repr=False)
 class Step:
     name: str
@@ -45,6 +77,7 @@ class Step:
     #: By the monotonic clock.
     due_at: float = field(init=False, default=float("-inf"))
     last: Future[None] | None = field(init=False, default=None)
+    patience: Patience = field(init=False, factory=Patience)
 
 
 class Steps:
@@ -70,7 +103,7 @@ class Steps:
     @staticmethod
     def _carry_out(step: Step, isolation: Isolation) -> None:
         try:
-            with within(VERDICT_SECONDS):
+            with step.patience.round():
                 step.run(isolation)
         except Exception as error:  # noqa: BLE001 - after any failure the step is taken again
             about = {} if _is_away(error) else {"exc_info": error}

@@ -21,6 +21,7 @@ from gateway.clock import VERDICT_SECONDS
 from gateway.container import Container, part
 from gateway.dispatch.dispatcher import LOOK_SECONDS, Dispatch
 from gateway.dispatch.egg_delivery import EggDelivery, EggWatch
+from gateway.dispatch.steps import Patience
 from gateway.jobs import messages
 from gateway.jobs.completion import Completion
 from gateway.jobs.messages import about_message
@@ -89,6 +90,7 @@ class OwnWork(bootsteps.StartStopStep):
         super().__init__(parent, **options)
         self._parts: Container = parent.app.parts
         self._ended = threading.Event()
+        self._patience = Patience()
 
     def start(self, _parent: Any) -> None:
         for name, work in (("dispatch", self._dispatch), ("eggs", self._bring_eggs), ("retention", self._remove)):
@@ -116,7 +118,7 @@ class OwnWork(bootsteps.StartStopStep):
         self._parts[Dispatch].loop.run()
 
     def _bring_eggs(self) -> None:
-        with within(VERDICT_SECONDS):
+        with self._patience.round():
             for node_id, egg in self._parts[EggWatch].wanted():
                 self._parts[EggDelivery].bring_soon(node_id, egg)
 

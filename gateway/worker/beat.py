@@ -12,7 +12,7 @@ from celery.beat import ScheduleEntry, Scheduler
 
 from gateway.clock import VERDICT_SECONDS
 from gateway.container import Container
-from gateway.dispatch.steps import Step, Steps
+from gateway.dispatch.steps import Patience, Step, Steps
 from gateway.dispatch.sweeping import Sweeper
 from gateway.nodes.health import BEAT, SIGN_SECONDS, HeartbeatStore, process_name
 from gateway.schedules.firing import Scheduling
@@ -27,6 +27,8 @@ Result = TypeVar("Result")
 
 #: The shortest pause between two ticks, in seconds: what becomes due within it is fired together.
 SHORTEST_PAUSE = 0.02
+#: The most seconds that a tick may take while MongoDB is slow. Meanwhile the beat gives no sign of life.
+_LONGEST_TICK = 12.0
 
 
 class MongoScheduler(Scheduler):
@@ -48,6 +50,7 @@ class MongoScheduler(Scheduler):
         self._interval: float = self.app.conf.beat_max_loop_interval
         self._name = process_name(BEAT)
         self._swept_at = self._beat_at = float("-inf")
+        self._tick_patience = Patience(_LONGEST_TICK)
         self._looks = Steps((Step("upkeep", lambda _: self._parts[SiteUpkeep].look()),))
         self._is_loaded = False
         # without Celery's own entry, which cleans up results: we keep no results
@@ -108,7 +111,7 @@ class MongoScheduler(Scheduler):
         self._looks.begin()
 
     def _fire(self) -> float:
-        report = self._try("tick_failed", lambda parts: parts[Scheduling].tick())
+        report = self._try("tick_failed", lambda parts: parts[Scheduling].tick(), self._tick_patience)
         return self._until(report.next_due if report else None)
 
     def _until(self, moment: datetime | None) -> float:
@@ -117,10 +120,12 @@ class MongoScheduler(Scheduler):
             return self._interval
         return min((moment - self._parts.clock()).total_seconds(), self._interval)
 
-    def _try(self, failure: str, step: Callable[[Container], Result]) -> Result | None:
+    def _try(
+        self, failure: str, step: Callable[[Container], Result], patience: Patience | None = None
+    ) -> Result | None:
         """Take one step of a tick. Its failure must not keep the other steps from being taken."""
         try:
-            with within(VERDICT_SECONDS):
+            with patience.round() if patience else within(VERDICT_SECONDS):
                 return step(self._parts)
         except Exception as error:  # noqa: BLE001 - see the class: after any failure the next tick looks again
             log.warning(failure, error=str(error), kind=type(error).__name__)

@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from threading import Event
 
 import pytest
-from pymongo.errors import AutoReconnect, WriteError
+from pymongo.errors import AutoReconnect, NetworkTimeout, ServerSelectionTimeoutError, WriteError
 from stack import wait_until
 
-from gateway.clock import deadline, utc_now
-from gateway.dispatch.steps import BATCH, LONGEST_DELAY, Isolation, Shared, Step, Steps
+from gateway.clock import deadline, remaining, utc_now
+from gateway.dispatch.steps import BATCH, LONGEST_DELAY, Isolation, Patience, Shared, Step, Steps
 
 
 @pytest.fixture
@@ -109,6 +110,27 @@ def test_a_turn_ends_with_the_time_of_its_step() -> None:
     things = Things()
     with deadline(0):
         assert things.see_to("abc", lambda _: None) == []
+
+
+def test_a_round_that_ran_out_of_time_gets_more_until_the_store_is_quick_again_or_away() -> None:
+    now, allowed = [0.0], list[float]()
+    patience = Patience(monotonic=lambda: now[0])
+
+    def round_of(seconds: float, error: Exception | None = None) -> None:
+        with patience.round():
+            allowed.append(remaining(1000.0))
+            now[0] += seconds
+            if error:
+                raise error
+
+    for took, error in ((3, NetworkTimeout()), (12, NetworkTimeout()), (26, None), (40, None), (0.1, None)):
+        with suppress(NetworkTimeout):
+            round_of(took, error)
+    for failure in (NetworkTimeout(), ServerSelectionTimeoutError(), RuntimeError()):
+        with suppress(NetworkTimeout, ServerSelectionTimeoutError, RuntimeError):
+            round_of(3, failure)
+    round_of(0)
+    assert allowed == pytest.approx([3, 12, 48, 52, 60, 3, 12, 3, 3], abs=1)
 
 
 def test_what_several_steps_need_is_read_once_for_a_moment_and_anew_after_an_error() -> None:
