@@ -21,20 +21,24 @@ from gateway.nodes.store import Node
 
 log = structlog.get_logger()
 
+#: How many names a loop keeps for its next look; with more, the oldest are forgotten. A name only makes a look a bit
+#: better, and a look that fails keeps its names: without a limit they could become too many for any look to succeed.
+MOST_NAMES = 1000
+
 
 @define(eq=False, repr=False, slots=False)
 class Loop:
     """A thread that looks when it is woken, and every `seconds` in any case, because a wake-up can get lost.
 
-    `look` gets the names with which it was woken since its last look, and returns whether it is to be repeated at
-    once. Only the loop's thread calls it.
+    `look` gets the names with which it was woken since its last look, at most `MOST_NAMES`, and returns whether it is
+    to be repeated at once. Only the loop's thread calls it.
     """
 
     _look: Callable[[Sequence[str]], bool]
     _seconds: float
     _asked: threading.Event = field(init=False, factory=threading.Event)
     #: A deque, because any thread may append while the loop takes from its other end.
-    _names: deque[str] = field(init=False, factory=deque)
+    _names: deque[str] = field(init=False, factory=lambda: deque(maxlen=MOST_NAMES))
     _closed: threading.Event = field(init=False, factory=threading.Event)
 
     def wake(self, *names: str | None) -> None:

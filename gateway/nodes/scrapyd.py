@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from gateway.clock import VERDICT_SECONDS, remaining
 from gateway.contract.crawl import Egg
-from gateway.contract.outbox import BY_PLATFORM, AttemptId, StopReason
+from gateway.contract.outbox import BY_PLATFORM, AttemptId, StopReason, whole_text
 from gateway.contract.reasons import Reason, reason_of
 from gateway.contract.records import NodeSpec, SpiderInfo
 from gateway.errors import NodeError, NodeRefusedError, NodeShutError, NodeUnreachableError, StillInstallingError
@@ -222,7 +222,8 @@ def understood(url: str, status: int, content: bytes) -> dict[str, Any]:
         # Scrapyd answers 200 to everything, so a proxy in between has answered, or Scrapyd is stopping
         raise NodeUnreachableError(f"{url} answered {status}")
     if answer.get("status") != "ok":
-        message = str(answer.get("message", "refused without a reason"))[:_MAX_MESSAGE]
+        # JSON can spell half a surrogate pair, and no document can hold it
+        message = str(whole_text(str(answer.get("message", "refused without a reason"))[:_MAX_MESSAGE]))
         if answer.get("code") == StillInstallingError.code:
             raise StillInstallingError(message)
         reason = answer.get("reason")

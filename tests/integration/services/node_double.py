@@ -16,7 +16,8 @@ class NodeDouble:
         self.requests: list[tuple[str, dict[str, str]]] = []
         #: Paths of what was asked without a job.
         self.probes: list[str] = []
-        #: `ok`, `refuse`, `full` (refuses for a reason of its own), `lost` (answers questions, and posts by closing),
+        #: `ok`, `refuse`, `halves` (refuses in text that is no UTF-8), `full` (refuses for a reason of its own),
+        #: `lost` (answers questions, and posts by closing),
         #: `vanish` (closes without any answer), `hang` (never answers), `drip` (a byte a second), `endless` (answers
         #: without end), `packed` (compressed, which may be gigabytes), `long` (JSON of megabytes), `moved`
         #: (redirects), `broken` (500, no JSON) or `shut` (401).
@@ -59,6 +60,7 @@ ARRIVES = {"ok", "lost", "hang"}
 WELL = b'{"status": "ok"}'
 _ANSWERS = {
     "refuse": b'{"status": "error", "fault": "job", "message": "no such spider", "reason": "spider_missing"}',
+    "halves": b'{"status": "error", "fault": "job", "message": "no spider \\ud800", "reason": "spider_missing"}',
     "full": b'{"status": "error", "fault": "node", "message": "OSError: [Errno 24] Too many open files"}',
     "broken": b"oops",
     "packed": gzip.compress(b'{"status": "ok"}'),
@@ -92,7 +94,7 @@ def node_double() -> Iterator[NodeDouble]:
         def do_GET(self) -> None:
             double.probes.append(self.path)
             # a refusal is about a job, and for a probe there is always a file handle
-            self.answer("ok" if double.mode in {"refuse", "full", "lost"} else double.mode)
+            self.answer("ok" if double.mode in {"refuse", "halves", "full", "lost"} else double.mode)
 
         said = WELL
 

@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 from conftest import Platform
 from jobs import make_job
-from pymongo.errors import AutoReconnect
+from node_double import NodeDouble
+from pymongo.errors import AutoReconnect, PyMongoError
+from relay import MongoRelay
 
 from gateway.contract.crawl import CrawlSpec
 from gateway.dispatch.dispatcher import MAX_DISPATCH_FAILURES
 from gateway.jobs.job import Job, JobStatus, WaitingReason
+from gateway.stores.mongo import connect
 from gateway.stores.redis import job_channel
 
 
@@ -44,9 +47,10 @@ def test_without_a_living_node_a_job_says_so_and_waits(platform: Platform) -> No
     assert platform.jobs.get(job.id).waiting_reason is None
 
 
-def test_a_refusal_frees_the_slot_and_in_the_end_gives_the_job_up(platform: Platform) -> None:
+@pytest.mark.parametrize(("mode", "told"), [("refuse", "no such spider"), ("halves", "no spider ?")])
+def test_a_refusal_frees_the_slot_and_in_the_end_gives_the_job_up(platform: Platform, mode: str, told: str) -> None:
     platform.heartbeat()
-    platform.double.mode = "refuse"
+    platform.double.mode = mode
     (job,) = submitted(platform)
     for _ in range(MAX_DISPATCH_FAILURES):
         platform.dispatch.fill()
@@ -55,7 +59,7 @@ def test_a_refusal_frees_the_slot_and_in_the_end_gives_the_job_up(platform: Plat
         platform.heartbeat()
     ended = platform.jobs.get(job.id)
     assert (ended.status, ended.dead) == (JobStatus.ERROR, True)
-    assert "no such spider" in (ended.message or "")
+    assert told in (ended.message or "")
     assert len(platform.double.posted) == MAX_DISPATCH_FAILURES
     (node,) = platform.nodes.all()
     assert node.failures == 0
@@ -203,6 +207,34 @@ def test_a_look_that_fails_forgets_no_job_that_was_named(platform: Platform, mon
             platform.dispatch.fill(job.id)
     platform.dispatch.fill()
     assert platform.jobs.get(job.id).waiting_reason is WaitingReason.NO_NODE
+
+
+def test_messages_that_name_more_jobs_than_a_query_can_hold_stop_no_look(platform: Platform) -> None:
+    platform.heartbeat()
+    jobs = submitted(platform, 2)
+    assert platform.dispatch.fill(*(f"{number:032x}" for number in range(400_000)), *(job.id for job in jobs)) == 2
+
+
+def test_a_store_that_is_slow_and_not_away_keeps_no_crawl_from_its_start(
+    redis_url: str, mongo_uri: str, double: NodeDouble, database: Any
+) -> None:
+    with MongoRelay.before(mongo_uri).running() as relay:
+        slow = Platform(redis_url, double, connect(relay.url(mongo_uri)).client[database.name])
+        slow.heartbeat()
+        (job,) = submitted(slow)
+        slow.dispatch.fill("f" * 32)
+        (job,) = submitted(slow)
+        # a fraction of what is usual, so that the test is short: a look takes a dozen commands
+        slow.dispatch._patience.seconds, relay.delay = 0.1, 0.05
+        with pytest.raises(PyMongoError):
+            slow.dispatch.fill()
+        slow.sweep_holds()
+        slow.heartbeat()
+        assert slow.dispatch.fill() == 1
+        assert slow.jobs.get(job.id).status is JobStatus.RUNNING
+        slow.scrapyd.close()
+        slow.redis.close()
+        slow.database.client.close()
 
 
 def test_an_attempt_whose_node_died_before_answering_goes_elsewhere_only_when_it_can_no_longer_start(
