@@ -115,7 +115,10 @@ class Sweeper:
         apart.each(((job.id, job) for job in due), self._attend_to)
 
     def _attend_to(self, job: Job) -> None:
-        if job.is_final or (job.current and job.current.exit and job.status is JobStatus.RUNNING):
+        if job.is_final and job.settled:
+            # nothing is left to do: it could not be read for a time
+            self._jobs.attended(job)
+        elif job.is_final or (job.current and job.current.exit and job.status is JobStatus.RUNNING):
             with about(job):
                 self._completion.conclude_job(job)
         elif job.needs_its_node:

@@ -13,12 +13,15 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
+import structlog
 from pymongo import ASCENDING, ReturnDocument, UpdateOne
 from pymongo.database import Database
+from pymongo.errors import BulkWriteError
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import DEFAULT_PROJECT, Egg
 from gateway.crash_points import state_change
+from gateway.jobs.attempts import AttemptStore
 from gateway.jobs.job import (
     FINAL_STATUSES,
     Assignment,
@@ -31,8 +34,9 @@ from gateway.jobs.job import (
     WaitingReason,
 )
 from gateway.stores.documents import SET_ASIDE, Documents, Unreadable, moment, reader, text, whole
-from gateway.stores.mongo import Document
+from gateway.stores.mongo import Document, is_passing
 
+log = structlog.get_logger()
 Model = TypeVar("Model")
 
 #: Jobs that wait only for a slot. These are equalities, so that an index skips all jobs that wait for another job.
@@ -175,6 +179,7 @@ class JobQueue:
         self._documents = JobDocuments(database)
         self._candidates = SetAside(self._jobs, _candidate)
         self._waiting = SetAside(self._jobs, _waiting)
+        self._attempts = AttemptStore(database)
         self._clock = clock
 
     # --- which jobs wait
@@ -303,7 +308,23 @@ class JobQueue:
             )
             for one, assignment in wanted
         ]
-        return self._jobs.bulk_write(operations, ordered=False).matched_count
+        return self._write(operations, [one.job_id for one, _ in wanted])
+
+    def _write(self, operations: Sequence[UpdateOne], job_ids: Sequence[str]) -> int:
+        """Carry out the operations, one for each of the jobs. Returns how many found their job. A job that cannot be
+        written keeps no other from being written.
+        """
+        try:
+            return self._jobs.bulk_write(operations, ordered=False).matched_count
+        except BulkWriteError as error:
+            if is_passing(error):
+                raise
+            for problem in error.details["writeErrors"]:
+                log.warning("job_not_written", job_id=(job_id := job_ids[problem["index"]]), error=problem["errmsg"])
+                # an older version kept all attempts in the job, until the document had no room left
+                self._attempts.supersede(job_id)
+            matched: int = error.details["nMatched"]
+            return matched
 
     @state_change("jobs.take_over")
     def take_over(self, job: Job, token: str) -> Job | None:
@@ -390,7 +411,7 @@ class JobQueue:
             for job in jobs
         ]
         if operations:
-            self._jobs.bulk_write(operations, ordered=False)
+            self._write(operations, [job.id for job in jobs])
 
     @state_change("jobs.block")
     def block(self, job_id: str, reason: WaitingReason) -> Job | None:
@@ -423,7 +444,7 @@ class JobQueue:
         now = self._clock()
         operations = [UpdateOne({"_id": job.id, **_IN_A_PARTITION}, _waits(now, reasons[job.id])) for job in changed]
         if operations:
-            self._jobs.bulk_write(operations, ordered=False)
+            self._write(operations, [job.id for job in changed])
         return [job.model_copy(update={"waiting_reason": reasons[job.id]}) for job in changed]
 
     def _first(self, after: str) -> Candidate | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -73,6 +73,8 @@ READERS: dict[str, Reader[Any]] = {
 }
 #: How many notes one look goes through.
 _BATCH = 1000
+#: When a job is due that has become readable: at once, whatever this machine's clock shows.
+_LONG_DUE = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class UnreadableStore:
@@ -80,15 +82,20 @@ class UnreadableStore:
         self._database = database
         self._noted = database[UNREADABLE]
 
-    def all(self, limit: int) -> list[Unreadable]:
-        found = self._noted.find().sort("_id", ASCENDING).limit(limit)
+        #: The note after which the next look continues.
+        self._after = ""
+
+    def all(self, limit: int, after: str = "") -> list[Unreadable]:
+        found = self._noted.find({"_id": {"$gt": after}} if after else {}).sort("_id", ASCENDING).limit(limit)
         return [Unreadable(one["collection"], one["document"], one["problem"]) for one in found]
 
     def look_again(self) -> None:
-        """Look at all noted documents again. One that was repaired, here or by a newer version, is no longer set
-        aside.
+        """Look at the next of the noted documents again; after the last ones, the first ones follow. One that was
+        repaired, here or by a newer version, is no longer set aside.
         """
-        for found in self.all(_BATCH):
+        noted = self.all(_BATCH, self._after)
+        self._after = f"{noted[-1].collection}/{noted[-1].id}" if len(noted) == _BATCH else ""
+        for found in noted:
             documents = Documents(self._database[found.collection], READERS.get(found.collection, dict))
             document = documents.collection.find_one({"_id": found.id})
             if document is None or documents.optional(document) is not None:
@@ -100,7 +107,7 @@ class UnreadableStore:
         back: Document = {"$unset": {SET_ASIDE: ""}}
         if found.collection == "jobs":
             # a waiting job gets its place in the queue again when it is attended to
-            back["$set"] = {"attend_at": utc_now()}
+            back["$set"] = {"attend_at": _LONG_DUE}
         self._database[found.collection].update_one({"_id": found.id, SET_ASIDE: True}, back)
         self._noted.delete_one({"_id": f"{found.collection}/{found.id}"})
 

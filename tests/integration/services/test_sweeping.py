@@ -19,12 +19,14 @@ from gateway.contract.outbox import AttemptId
 from gateway.contract.reasons import Reason
 from gateway.contract.records import ExitReport, SpiderInfo
 from gateway.dispatch.sweeping import TAKEN_FOR
+from gateway.errors import UnreadableError
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.outcome import Outcome
 from gateway.nodes.health import NodeHealth
 from gateway.nodes.node import node_resource
 from gateway.nodes.store import Node
 from gateway.projects.eggs import SpiderStore
+from gateway.retention import retention
 from gateway.retention.retention import UnreadableStore
 from gateway.status.health import Health
 
@@ -231,6 +233,60 @@ def test_a_resource_whose_document_cannot_be_read_is_full_until_it_is_mended(pla
 
 
 # --- jobs
+
+
+def test_a_waiting_job_that_an_older_version_has_filled_up_keeps_no_other_from_its_start(platform: Platform) -> None:
+    job = running(platform)
+    ends(platform, job)
+    platform.sweeper.sweep()
+    platform.end_back_off(job)
+    platform.queue.overdue(9)
+    full = platform.database["jobs"].find_one({"_id": job.id})
+    assert full is not None
+    record, others = full["attempts"]["1"], [make_job() for _ in range(2)]
+    inside = {str(number): {**record, "attempt": number, "message": "x" * 100_000} for number in range(2, 160)}
+    full |= {"attempts": {"1": record, **inside}, "attempt": 159}
+    full["attempts"]["2"]["message"] = "x" * (100_000 + MOST - len(BSON.encode(full)) - 20)
+    platform.database["jobs"].replace_one({"_id": job.id}, full)
+    for other in others:
+        platform.jobs.insert(other)
+    platform.dispatch.fill()
+    assert {platform.jobs.get(one.id).status for one in (job, *others)} == {JobStatus.RUNNING}
+    assert platform.jobs.get(job.id).attempt == 160
+
+
+def test_a_settled_job_that_could_not_be_read_for_a_time_is_looked_at_once(platform: Platform) -> None:
+    job = running(platform)
+    ends(platform, job)
+    platform.sweeper.sweep()
+    jobs = platform.database["jobs"]
+    jobs.update_one({"_id": job.id}, {"$set": {"status": "finished", "settled": True, "priority": UNKNOWN}})
+    with pytest.raises(UnreadableError):
+        platform.jobs.get(job.id)
+    jobs.update_one({"_id": job.id}, {"$set": {"priority": 0}})
+    UnreadableStore(platform.database).look_again()
+    platform.sweeper.sweep()
+    assert platform.jobs.get(job.id).attend_at is None
+
+
+def test_documents_that_stay_unreadable_keep_no_repaired_one_aside(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "_BATCH", 2)
+    jobs = [make_job(id=f"{number:032x}") for number in range(5)]
+    for job in jobs:
+        platform.jobs.insert(job)
+        platform.database["jobs"].update_one({"_id": job.id}, {"$set": {"priority": UNKNOWN}})
+        with pytest.raises(UnreadableError):
+            platform.jobs.get(job.id)
+    platform.database["jobs"].update_one({"_id": jobs[-1].id}, {"$set": {"priority": 0}})
+    unreadable = UnreadableStore(platform.database)
+    for _ in range(4):
+        unreadable.look_again()
+    assert [found.id for found in unreadable.all(9)] == [job.id for job in jobs[:-1]]
+    platform.heartbeat()
+    platform.dispatch.fill()
+    assert platform.jobs.get(jobs[-1].id).status is JobStatus.RUNNING
 
 
 def test_a_job_whose_document_cannot_grow_keeps_no_other_from_its_end(platform: Platform) -> None:
