@@ -385,7 +385,7 @@ class ProgressReport:
         data = extras.dumps(report)
         if len(data) > outbox.MAX_RECORD:
             # a larger report is not read by anybody
-            data = extras.dumps({**report, "stats": {"discoverybot/stats_left_out": len(stats)}})
+            data = extras.dumps({**report, "stats": {outbox.STATS_LEFT_OUT: len(stats)}})
         self._write(outbox.REPORT, data)
 
     def _write(self, name: str, data: bytes) -> None:

@@ -102,6 +102,8 @@ LOG_DATEFORMAT = "%Y-%m-%dT%H:%M:%S"
 #: Largest size, in bytes, of each file that is read whole; most of them hold a few hundred.
 LIMITS = {SPEC: 16 << 20, EXIT: 8 << 20, STARTED: 4 << 10, STOPPING: 1 << 10, PROGRESS: 64 << 10, CATALOG: 160 << 20}
 MAX_RECORD = 2 << 20
+#: The stat that stands for all others where these are too long: how many there were.
+STATS_LEFT_OUT = "discoverybot/stats_left_out"
 #: Written by the spider's own process.
 _SPIDERS = frozenset({LOG, ITEMS, REQUESTS, FRONTIER, PROGRESS, ACTIVE, REPORT})
 

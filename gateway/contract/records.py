@@ -154,15 +154,24 @@ def write_exit(folder: Path, report: ExitReport) -> bool:
 
 
 def _write_into_room(path: Path, report: ExitReport, full: OSError) -> bool:
-    without_stats = report.report and report.report.model_copy(update={"stats": {}})
-    for changes in ({}, {"report": without_stats}, {"report": None, "log_tail": None}):
-        data = _exit_json(report.model_copy(update=changes))
-        if len(data) <= outbox.ROOM_BYTES:
-            break
     try:
-        return outbox.write_into_room(path, data)
+        return outbox.write_into_room(path, _exit_json(fitting(report, outbox.ROOM_BYTES)))
     except FileNotFoundError:
         raise full from None
+
+
+def fitting(report: ExitReport, most: int) -> ExitReport:
+    """The report, without what a spider can make long if it has more than `most` bytes as JSON: first without the
+    stats, then without the spider's whole account and the end of the log.
+    """
+    account = report.report
+    left_out = {outbox.STATS_LEFT_OUT: len(account.stats)} if account else {}
+    without_stats = account and account.model_copy(update={"stats": left_out})
+    for changes in ({}, {"report": without_stats}, {"report": None, "log_tail": None}):
+        shorter = report.model_copy(update=changes)
+        if len(_exit_json(shorter)) <= most:
+            break
+    return shorter
 
 
 def _exit_json(report: ExitReport) -> bytes:

@@ -16,7 +16,7 @@ from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
 from gateway.clock import Clock, utc_now
 from gateway.contract.outbox import AttemptId
 from gateway.contract.reasons import Reason
-from gateway.contract.records import ExitReport, FilesKept, Progress
+from gateway.contract.records import ExitReport, FilesKept, Progress, fitting
 from gateway.crash_points import state_change
 from gateway.errors import IdempotencyConflictError, JobExistsError, JobNotFoundError, LiveTwinError
 from gateway.jobs.attempts import AttemptStore
@@ -49,6 +49,8 @@ MAX_WEBHOOKS = 20
 CANCEL_SECONDS = 5
 #: Seconds after which an attempt that was accepted and shows no sign of life is posted again.
 SILENCE_SECONDS = 5
+#: Bytes that are recorded of an attempt's end: workers read many jobs at once, and whole.
+MAX_FACTS = 192 << 10
 #: How an attempt can have been stopped because it was given up for lost.
 _GIVEN_UP = frozenset({"cancel", "shutdown"})
 _LIVE = sorted(LIVE_STATUSES)
@@ -235,7 +237,7 @@ class JobStore:
         """Record once how the attempt ended. `None` if that is recorded already or the job is gone. If the attempt
         was only assumed to be lost, this corrects the record, as long as no other attempt has a node.
         """
-        path = f"attempts.{attempt}"
+        path, facts = f"attempts.{attempt}", fitting(facts, MAX_FACTS)
         facts_set: Document = {
             f"{path}.exit": facts.model_dump(exclude_none=True),
             f"{path}.ended_at": facts.ended_at,

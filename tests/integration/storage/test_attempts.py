@@ -84,6 +84,20 @@ def test_a_job_that_is_paused_and_resumed_again_and_again_stays_as_small_as_it_i
     assert [one.log_end for one in outlined.attempts.values()] == [4711] * 40
 
 
+def test_stats_without_number_make_no_job_large_for_those_who_read_many_at_once(
+    database: Database[dict[str, Any]], jobs: JobStore, queue: JobQueue
+) -> None:
+    job = make_job()
+    jobs.insert(job)
+    after = ended(jobs, begun(jobs, queue, job), size=1_900_000)
+    exit_ = after.attempts["1"].exit
+    assert exit_
+    assert exit_.report
+    assert (exit_.report.progress.items_count, exit_.report.finish_reason) == (12, "shutdown")
+    assert exit_.report.stats == {"discoverybot/stats_left_out": 19_000}
+    assert size_of(database, job) < 5_000
+
+
 def test_a_job_that_an_older_version_has_filled_up_still_ends(
     database: Database[dict[str, Any]], jobs: JobStore, queue: JobQueue
 ) -> None:
