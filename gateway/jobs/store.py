@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from heapq import merge
-from operator import itemgetter
 from typing import Any, Literal, NamedTuple, Self
 
 import structlog
@@ -56,6 +55,7 @@ _GIVEN_UP = frozenset({"cancel", "shutdown"})
 _LIVE = sorted(LIVE_STATUSES)
 #: The statuses from which a job can return to its attempt.
 _BEFORE_RUNNING = sorted(status for status, following in TRANSITIONS.items() if JobStatus.RUNNING in following)
+_FIRST = datetime.min.replace(tzinfo=UTC)
 #: Jobs that have a webhook. The query is needed because `webhooks_due` is set at the end of every job for a moment.
 WATCHED: Document = {"webhooks.0": {"$exists": True}}
 
@@ -470,7 +470,7 @@ class JobStore:
         ]
         # an index finds each of these, past all pending jobs, however many there are
         found = (self._jobs.find(query, sort=[("attend_at", ASCENDING)], limit=limit) for query in queries)
-        first = merge(*found, key=itemgetter("attend_at"))
+        first = merge(*found, key=_due_at)
         return (job for _, job in self._documents.each(first) if job is not None)
 
     @state_change("jobs.attended")
@@ -507,6 +507,12 @@ class JobStore:
 
     def _write(self, query: Document, update: Document) -> Job | None:
         return self._documents.find_one_and_update(query, update)
+
+
+def _due_at(document: Document) -> datetime:
+    """When the job is due. One whose time Python cannot hold comes first, and is found to be unreadable."""
+    at = document["attend_at"]
+    return at if isinstance(at, datetime) else _FIRST
 
 
 def _decided_on(job: Job) -> Document:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from bson import BSON
+from bson import BSON, DatetimeMS
 from conftest import DEAD_AFTER, Platform
 from jobs import assigned, make_job
 from node_double import NodeDouble
@@ -233,6 +233,16 @@ def test_a_resource_whose_document_cannot_be_read_is_full_until_it_is_mended(pla
 
 
 # --- jobs
+
+
+def test_a_job_that_is_due_before_all_years_keeps_no_other_from_its_end(platform: Platform) -> None:
+    jobs = [running(platform) for _ in range(2)]
+    for job in jobs:
+        ends(platform, job)
+    odd = {"status": "paused", "attend_at": DatetimeMS(-(10**17))}
+    platform.database["jobs"].update_one({"_id": jobs[0].id}, {"$set": odd})
+    platform.sweeper.sweep()
+    assert platform.jobs.get(jobs[1].id).status is JobStatus.PENDING
 
 
 def test_a_waiting_job_that_an_older_version_has_filled_up_keeps_no_other_from_its_start(platform: Platform) -> None:
