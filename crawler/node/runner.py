@@ -34,7 +34,7 @@ from crawler.node.arguments import SpiderArguments, complete, for_constructor, r
 from crawler.node.projects import EGG, OWN_PROJECT, PROJECTS_PYTHON, SPIDER_MODULE, activate, canonical
 from crawler.orders import AttemptOrder, node_rules, read_order
 from crawler.project_guard import OVERRULED, ProjectSettings, choices, project_settings
-from crawler.report.failures import first_error
+from crawler.report.failures import exception_reason, first_error
 from crawler.report.progress import report_breakdown
 from crawler.scrapy_versions import (
     AsyncCrawlerProcess,
@@ -158,7 +158,11 @@ def crawl(spec: AttemptOrder, folder: str, log_level: str) -> int:
     crawler = _crawler(spec, spider, settings)
     crawl = process.crawl(crawler, **_arguments(spec, spider).given)
     crawl.add_done_callback(partial(_tell_breakdown, crawler))
-    process.start()
+    try:
+        process.start()
+    except BaseException as error:  # noqa: BLE001 - `sys.exit()` in a callback ends the loop, but not our threads
+        _tell_broken(crawler, error)
+        return 1
     return int(process.bootstrap_failed)
 
 
@@ -274,10 +278,13 @@ def _text(value: Any) -> str:
 
 def _tell_breakdown(crawler: Crawler, crawl: asyncio.Task[None]) -> None:
     error = None if crawl.cancelled() else crawl.exception()
-    if error is None:
-        return
+    if error is not None:
+        _tell_broken(crawler, error)
+
+
+def _tell_broken(crawler: Crawler, error: BaseException) -> None:
     error = first_error(error)
-    logger.error("The crawl broke down: %s", error, exc_info=error)
+    logger.error("The crawl broke down: %s", exception_reason(error), exc_info=error)
     if crawler.spidercls.__module__.partition(".")[0] != __package__.partition(".")[0]:
         # our own spiders get no such report: without one, the platform takes the node for broken
         report_breakdown(crawler, error)

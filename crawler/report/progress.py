@@ -57,6 +57,8 @@ logger = logging.getLogger(__name__)
 ERRORS_KEPT = 10
 #: Characters of why an item could not be written.
 LONGEST_REASON = 500
+#: Characters of each text in the report: projects raise errors with a whole page in them.
+LONGEST_TEXT = 2000
 PROGRESS_SECONDS = 1.0
 #: Scrapy's own finish reason for an item limit, which other tools know.
 ITEM_LIMIT = "closespider_itemcount"
@@ -373,10 +375,10 @@ class ProgressReport:
     def _write_report(self) -> None:
         progress, stats = self._progress.shown(), _stats(self._crawler)
         report = {
-            "finish_reason": outbox.whole_text(self._finish_reason),
+            "finish_reason": outbox.whole_text(self._finish_reason[:LONGEST_TEXT]),
             "progress": progress,
             # half surrogate pairs can be in a URL that a page made up
-            "errors": outbox.whole_text(self._errors),
+            "errors": [outbox.whole_text(_shortened(error)) for error in self._errors],
             "filled": self._filled or None,
             "stats": {outbox.whole_text(str(key)): _plain(value) for key, value in stats.items()},
             "ended_at": to_iso(utc_now()),
@@ -473,6 +475,10 @@ def _is_filled(value: Any) -> bool:
 
 def _refusal(response: Response) -> dict[str, str]:
     return {"url": response.url, **status_facts(response.status)}
+
+
+def _shortened(error: dict[str, str]) -> dict[str, str]:
+    return {name: text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…" for name, text in error.items()}
 
 
 def _url(response: Response | None) -> str:

@@ -12,6 +12,7 @@ from sites.server import Site, html, links
 from stores import StoreProcess, valkey_server
 
 from gateway.contract.crawl import Expect
+from gateway.contract.outbox import MAX_RECORD
 from gateway.contract.reasons import Reason
 from gateway.contract.records import ExitReport, SpiderReport
 from gateway.jobs.outcome import Outcome, decide
@@ -166,6 +167,20 @@ def test_a_start_that_fails_on_the_way_leaves_what_was_found(run: Run, site: Sit
     crawl = run("fails_in_start", f"{site.url}/tree/1", cwd=WALK, params={"raises": ""})
     assert outcome(crawl) == ("partial", "ended early: start() raised ValueError: which category?", False)
     assert len(crawl.items) == 1
+
+
+def test_a_spider_that_ends_its_own_process_is_at_its_end(run: Run, site: Site) -> None:
+    crawl = run("exits", f"{site.url}/tree/1", cwd=WALK)
+    assert outcome(crawl) == ("error", "the crawl broke down: SystemExit: 0", True)
+    assert "sys.exit(0)" in crawl.log
+
+
+def test_errors_with_whole_pages_in_them_do_not_cost_the_report(run: Run, site: Site) -> None:
+    pages = [f"{site.url}/large/{number}" for number in range(500_000, 500_006)]
+    crawl = run("wordy", f"{site.url}/tree/1", *pages, cwd=WALK)
+    assert len((crawl.folder / "report.json").read_bytes()) < MAX_RECORD
+    assert outcome(crawl)[1].startswith("7 of 7 requests failed (the first: ")
+    assert ended(crawl).reason is Reason.SPIDER_FAILED
 
 
 # --- what is expected

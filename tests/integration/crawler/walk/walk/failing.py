@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Self
 
@@ -33,6 +34,25 @@ class FailsInStart(Spider):
 
     def parse(self, response: Any) -> Any:
         return {"url": response.url}
+
+
+class Exits(Spider):
+    """Ends its own process."""
+
+    name = "exits"
+
+    def parse(self, response: Any) -> Any:
+        sys.exit(0)
+
+
+class Wordy(Spider):
+    """Raises errors that have the page in them."""
+
+    name = "wordy"
+
+    def parse(self, response: Any) -> Any:
+        yield {"url": response.url}
+        raise ValueError(f"not understood: {response.text}")
 
 
 class WithoutCategory(Spider):
