@@ -64,6 +64,8 @@ _DOWNLOADER_MIDDLEWARES = {
     EgressCheck: 898,
     ResponseLimits: 899,
 }
+#: Order of the spider middleware that must see the very objects that the engine gets.
+_NEAREST = -(1 << 31)
 _CACHE_STORAGE = "crawler.http_cache.RedisCacheStorage"
 _LOCKED_OUT = (
     "scrapy.extensions.remote_control.RemoteControl",
@@ -217,7 +219,7 @@ def _keep_frontier(settings: BaseSettings, node: NodeRules) -> None:
     if node.crawl_frontier and load_object(settings["SCHEDULER"]) is Scheduler:
         _set(settings, _FORCED, {"SCHEDULER": ResumableScheduler, setting_names.MAX_UNDONE: node.crawl_max_undone})
         if follows_requests(settings):
-            settings.set_in_component_priority_dict("SPIDER_MIDDLEWARES", StartOutput, 0)
+            settings.set_in_component_priority_dict("SPIDER_MIDDLEWARES", StartOutput, _NEAREST)
             return
     # only without a frontier, which knows itself which page led to a request: a middleware would cost time
     settings.set_in_component_priority_dict("SPIDER_MIDDLEWARES", ParentNote, 0)

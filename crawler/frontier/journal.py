@@ -18,7 +18,8 @@ The keys of the JSON object:
 `end`     length of `items.jsonl` with the items of this frame
 `requests` likewise of `requests.jsonl`
 `state`   length of the blob with the changes of the spider's own state
-`jar`     length of the blob with the cookies, where they have changed
+`jar`     length of the blob with the cookies of all jars
+`jars`    length of the blob with those of the jars that have changed since, which release 0.2.0 does not read
 `facts`   counters, and whether `start()` is at its end (`started`) and its items are through the pipelines
           (`start_done`); those of the last frame count
 `samples` the first errors and refusals, where they have changed
@@ -112,6 +113,8 @@ class FrontierState:
         #: Changes of the spider's own state, one pickle behind the other.
         self.changes = bytearray()
         self.jar = b""
+        #: The jars that have changed since, one pickle behind the other.
+        self.jar_changes = b""
         #: Length of the part of `items.jsonl` that counts.
         self.end = 0
         #: Likewise of `requests.jsonl`.
@@ -125,8 +128,10 @@ class FrontierState:
         at = self._add_requests(head, blobs)
         changes, jar = head.get("state", 0), head.get("jar", 0)
         self.changes += blobs[at : at + changes]
+        at += changes
         if jar:
-            self.jar = blobs[at + changes : at + changes + jar]
+            self.jar, self.jar_changes = blobs[at : at + jar], b""
+        self.jar_changes += blobs[at + jar : at + jar + head.get("jars", 0)]
         begin, self.end, self.requests_end = self.end, head["end"], head.get("requests", 0)
         self.facts, self.samples = head["facts"], head.get("samples", self.samples)
         gave = {int(number): count for number, count in head.get("gave", {}).items()}
@@ -186,12 +191,15 @@ class FrontierState:
             "next": self.next_id,
             "state": len(self.changes),
             "jar": len(self.jar),
+            "jars": len(self.jar_changes),
             "end": self.end,
             "requests": self.requests_end,
             "facts": self.facts,
             "samples": self.samples,
         }
-        return frame(head, [*(request.data for request in requests), bytes(self.changes), self.jar], seal)
+        return frame(
+            head, [*(request.data for request in requests), bytes(self.changes), self.jar, self.jar_changes], seal
+        )
 
     def _add(self, request: KeptRequest) -> None:
         self.pending[request.id] = request

@@ -24,6 +24,7 @@ from hashlib import blake2b
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from weakref import WeakSet
 
 from scrapy import Request, Spider, signals
 from scrapy.core.scheduler import Scheduler
@@ -85,8 +86,9 @@ _MARKED = ("callback", "errback", "headers", "cookies", "meta", "priority", "fla
 class FrontierEntry:
     """What is kept of a request from its scheduling until it is done."""
 
-    __slots__ = ("children", "count", "data", "done", "doubtful", "id", "is_filtered", "is_kept", "lines", "mark",
-                 "parent", "parent_id", "print", "records", "since", "state", "to_skip", "url")  # fmt: skip
+    __slots__ = ("children", "count", "data", "done", "doubtful", "has_cookies", "id", "is_filtered", "is_kept",
+                 "lines", "mark", "parent", "parent_id", "print", "records", "since", "state", "to_skip",
+                 "url")  # fmt: skip
 
     def __init__(self, number: int, parent: FrontierEntry | None, parent_id: int, child: RequestMark) -> None:
         self.id = number
@@ -100,6 +102,8 @@ class FrontierEntry:
         self.data = b""
         #: Whether the frontier file has the request.
         self.is_kept = False
+        #: Whether it, or an answer to it, has changed a cookie jar.
+        self.has_cookies = False
         self.done = False
         self.children: list[FrontierEntry] = []
         #: Requests that it gave, for which only the end of its output tells whether it had given them before.
@@ -167,9 +171,13 @@ class ResumableScheduler(Scheduler):
         #: Requests that no frame has yet, by fingerprint: another parent that gives one may be done first.
         self._not_kept: dict[str, FrontierEntry] = {}
         self._names: dict[Any, str] = {}
-        self._cookies_set = False
+        #: Cookie jars that have changed since the last frame, and changes since the last frame that had all jars.
+        self._changed_jars: set[Any] = set()
+        self._jar_changes = 0
         self._start_state: list[Any] = []
         self._start_given = 0
+        #: Requests that `start()` has just given. What Scrapy writes into their `meta` is handed on to others.
+        self._of_start: WeakSet[Request] = WeakSet()
         #: Items of `start()` in the pipelines.
         self._start_under_way = 0
         self._start_doubtful: list[tuple[Request, RequestMark]] = []
@@ -241,7 +249,7 @@ class ResumableScheduler(Scheduler):
             if unknown := [method for part, method, _ in changes if not hasattr(part, method)]:
                 raise ValueError(f"its spider's state has no {unknown[0]}() any more")  # noqa: TRY301 - as any other
             requests = [(self._as_request(kept, spider), kept) for kept in state.pending.values()]
-            cookies = pickle.loads(state.jar) if state.jar else {}  # noqa: S301 - written by this project's own process
+            cookies = _cookies(state)
         except Exception as error:  # noqa: BLE001 - whatever a project's own objects raise
             number = before.name.rpartition("-")[2]
             logger.warning(
@@ -296,7 +304,8 @@ class ResumableScheduler(Scheduler):
         self._report.keep_items_with(self.give)
         if self._record:
             self._record.keep_with(self.record, state.facts.get("left_out", 0))
-        self.crawler.signals.connect(self._look_for_cookies, signals.response_downloaded)
+        for signal in (signals.request_reached_downloader, signals.response_downloaded):
+            self.crawler.signals.connect(self._look_for_cookies, signal)
         for signal in (signals.item_scraped, signals.item_dropped, signals.item_error):
             self.crawler.signals.connect(self._item_is_through, signal)
         self._timer = create_looping_call(self._show_items)
@@ -346,7 +355,8 @@ class ResumableScheduler(Scheduler):
         if not self._follows:
             return super().enqueue_request(request)
         parent = self._parent()
-        parent_id = parent.id if parent else START if request.meta.get("is_start_request") else OTHER
+        parent_id = parent.id if parent else START if request in self._of_start else OTHER
+        self._of_start.discard(request)
         if parent_id == START and self._started:
             return True
         fingerprint = self._fingerprint(request).hex()
@@ -363,6 +373,9 @@ class ResumableScheduler(Scheduler):
     def _schedule(self, request: Request, parent: FrontierEntry | None, parent_id: int, child: RequestMark) -> bool:
         if not request.dont_filter and self._is_duplicate(request, parent, child.fingerprint):
             return False
+        if request in self._waiting or request in self._in_flight:
+            # the same object once more, as with `yield response.request`: what is known of it must stay apart
+            request = request.copy()
         if parent and parent.url:
             request.meta[PARENT] = parent.url
         entry = FrontierEntry(self._next_id, parent, parent_id, child)
@@ -403,7 +416,10 @@ class ResumableScheduler(Scheduler):
 
     def takes(self, one: Any) -> bool:
         """Whether a request or item of `start()` is handed on, to the queue or to the pipelines."""
-        if not self._follows or isinstance(one, Request):
+        if not self._follows:
+            return True
+        if isinstance(one, Request):
+            self._of_start.add(one)
             return True
         if self._start_done:
             return False
@@ -522,6 +538,8 @@ class ResumableScheduler(Scheduler):
             # an attempt that goes on will ask again
             return handled
         self._in_flight.pop(request, None)
+        if entry.has_cookies:
+            self._changed_jars.add(request.meta.get("cookiejar"))
         self._report.commit(request)
         self._decide(entry.doubtful, entry, entry.id)
         entry.done, entry.data = True, b""
@@ -569,7 +587,7 @@ class ResumableScheduler(Scheduler):
     ) -> None:
         """Append a frame. `about` has `done`, `gave` and `state` as in the frame."""
         about["state"] = changes = pickle.dumps(about["state"]) if about["state"] else b""
-        about["jar"] = jar = self._changed_cookies()
+        about["jar"], about["jars"] = jars = self._changed_cookies()
         head: dict[str, Any] = {
             "new": [describe(entry.kept()) for entry in new],
             "marks": [entry.mark for entry in new],
@@ -580,7 +598,7 @@ class ResumableScheduler(Scheduler):
         if (samples := self._report.samples()) != self._samples:
             head["samples"] = samples
         head |= {name: len(value) if isinstance(value, bytes) else value for name, value in about.items() if value}
-        file.append(head, [*(entry.data for entry in new), changes, jar])
+        file.append(head, [*(entry.data for entry in new), changes, *jars])
         self._samples = samples
         for entry in new:
             entry.is_kept, entry.data = True, b""
@@ -623,15 +641,28 @@ class ResumableScheduler(Scheduler):
 
     # --- cookies
 
-    def _look_for_cookies(self, response: Response) -> None:
-        self._cookies_set = self._cookies_set or b"Set-Cookie" in response.headers
+    def _look_for_cookies(self, request: Request, response: Response | None = None) -> None:
+        """Note the jar that has changed: by the request's own cookies before it is sent, or by its response."""
+        if request.cookies if response is None else b"Set-Cookie" in response.headers:
+            self._changed_jars.add(request.meta.get("cookiejar"))
+            if entry := self._in_flight.get(request):
+                # the jar itself changes a little later, maybe after another frame
+                entry.has_cookies = True
 
-    def _changed_cookies(self) -> bytes:
-        if not self._cookies_set:
-            return b""
-        self._cookies_set = False
-        cookies = self.crawler.get_downloader_middleware(CookiesMiddleware)
-        return pickle.dumps({key: list(kept.jar) for key, kept in cookies.jars.items()}) if cookies else b""
+    def _changed_cookies(self) -> tuple[bytes, bytes]:
+        """All jars, or only those that have changed. All are written after as many changes as there are jars, so that
+        the file grows by what changes: a spider may have a jar for each request.
+        """
+        changed, self._changed_jars = self._changed_jars, set()
+        cookies = self.crawler.get_downloader_middleware(CookiesMiddleware) if changed else None
+        if cookies is None:
+            return b"", b""
+        self._jar_changes += len(changed)
+        is_whole = self._jar_changes >= len(cookies.jars)
+        if is_whole:
+            self._jar_changes, changed = 0, set(cookies.jars)
+        jars = pickle.dumps({key: list(cookies.jars[key].jar) for key in changed})
+        return (jars, b"") if is_whole else (b"", jars)
 
     # --- requests as bytes
 
@@ -705,6 +736,15 @@ def _changes(pickles: bytes | bytearray) -> Iterator[tuple[str, str, tuple[Any, 
     file = io.BytesIO(pickles)
     while file.tell() < len(pickles):
         yield from pickle.load(file)  # noqa: S301 - written by this project's own process
+
+
+def _cookies(state: FrontierState) -> dict[Any, list[Any]]:
+    """The cookies of each jar."""
+    jars: dict[Any, list[Any]] = {}
+    file = io.BytesIO(state.jar + state.jar_changes)
+    while file.tell() < len(file.getbuffer()):
+        jars |= pickle.load(file)  # noqa: S301 - written by this project's own process
+    return jars
 
 
 class StartOutput:

@@ -277,6 +277,45 @@ def test_requests_of_one_fingerprint_are_told_apart_and_those_that_differ_each_t
     assert sum(asked.values()) <= 14 + 2
 
 
+def test_a_request_that_is_given_once_more_is_done_as_often_as_it_was_given(start: Start) -> None:
+    with Site({"/p/0": html("wait"), "/last": Reply(delay=60)}) as site:
+        attempt = start("polls", f"{site.url}/p/0", cwd=WALK)
+        interrupt(attempt, 3, signal.SIGKILL)
+        site.pages["/last"] = html("done")
+        crawl = start("polls", f"{site.url}/p/0", cwd=WALK, after=attempt.folder).wait()
+    assert CONTINUED in crawl.log
+    assert crawl.items == [{"polls": 1}, {"polls": 2}, {"polls": 3}, {"url": f"{site.url}/last"}]
+
+
+def test_what_is_given_in_the_name_of_no_page_is_not_taken_for_what_start_gave(start: Start) -> None:
+    with Site({"/p/0": Reply(delay=60)}) as site:
+        attempt = start("second_round", f"{site.url}/p/0", cwd=WALK, environ={"CRAWL_STOP_GRACE": "1"})
+        frontier = attempt.folder / "frontier"
+        wait_until(lambda: frontier.exists() and read_frontier(attempt.folder).pending, what="its request")
+        interrupt(attempt, 0, signal.SIGTERM)
+        site.pages["/p/0"] = html("a page")
+        crawl = start("second_round", f"{site.url}/p/0", cwd=WALK, after=attempt.folder).wait()
+    assert CONTINUED in crawl.log
+    assert crawl.items == [{"url": f"{site.url}/p/0"}]
+
+
+@pytest.mark.parametrize("sets", [True, False], ids=["the site's, too", "its own"])
+def test_each_session_has_its_cookies_again(start: Start, *, sets: bool) -> None:
+    pages = {f"/p/{n}": Reply(headers={"Set-Cookie": f"site={n}"} if sets else {}) for n in range(30)}
+    with Site({**pages, "/p/last": Reply(delay=60)}) as site:
+        urls = [f"{site.url}{path}" for path in pages]
+        attempt = start("jars", *urls, cwd=WALK)
+        interrupt(attempt, 30, signal.SIGKILL)
+        left = read_frontier(attempt.folder)
+        site.pages["/p/last"] = html("done")
+        crawl = start("jars", *urls, cwd=WALK, after=attempt.folder).wait()
+    # each jar is written a few times, and not with each page
+    assert (attempt.folder / "frontier").read_bytes().count(b"own") < 30 * 10
+    assert len(left.pending) == 30
+    sent = Counter("; ".join(sorted(item["sent"].split("; "))) for item in crawl.items[30:])
+    assert sent == Counter(f"own={n}; site={n}" if sets else f"own={n}" for n in range(30))
+
+
 def test_an_item_whose_file_was_under_way_at_a_pause_has_it_after_all(start: Start, tmp_path: Path) -> None:
     store, walk = {"STORE": "kept"}, tmp_path / "walk"
     # files are kept below the folder in which it runs

@@ -198,6 +198,72 @@ class Odd(scrapy.Spider):
         yield {"value": Unspeakable()}
 
 
+class Polls(scrapy.Spider):
+    """Gives the very request that was answered once more, until it has had three answers."""
+
+    name = "polls"
+    polls = 0
+
+    async def start(self) -> AsyncIterator[Any]:
+        for url in self.start_urls:
+            yield scrapy.Request(url, dont_filter=True)
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        self.polls += 1
+        yield {"polls": self.polls}
+        yield response.request if self.polls < 3 else response.follow("/last", self.last)
+
+    def last(self, response: Response) -> Iterator[Any]:
+        yield {"url": response.url}
+
+
+class SecondRound(scrapy.Spider):
+    """Asks for each page once more when it is idle, with what the first answer's request had in `meta`."""
+
+    name = "second_round"
+
+    @classmethod
+    def from_crawler(cls, crawler: scrapy.crawler.Crawler, *args: Any, **kwargs: Any) -> SecondRound:
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        spider.answered = []
+        crawler.signals.connect(spider.ask_again, scrapy.signals.spider_idle)
+        return spider
+
+    def parse(self, response: Response) -> None:
+        self.answered.append(response.request)
+
+    def ask_again(self) -> None:
+        answered, self.answered = self.answered, []
+        for request in answered:
+            self.crawler.engine.crawl(request.replace(callback=self.second, dont_filter=True))
+
+    def second(self, response: Response) -> Iterator[Any]:
+        yield {"url": response.url}
+
+
+class Jars(scrapy.Spider):
+    """A session for each start URL: one cookie that its first request has, and one that the site sets."""
+
+    name = "jars"
+    custom_settings: ClassVar[dict[str, Any]] = {
+        "CONCURRENT_REQUESTS": 99,
+        "CONCURRENT_REQUESTS_PER_DOMAIN": 99,
+    }
+
+    async def start(self) -> AsyncIterator[Any]:
+        for url in self.start_urls:
+            session = url.rpartition("/")[2]
+            yield scrapy.Request(url, cookies={"own": session}, meta={"cookiejar": session})
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        meta = {"cookiejar": response.meta["cookiejar"]}
+        yield {"url": response.url}
+        yield response.follow("/p/last", self.last, dont_filter=True, meta=meta, priority=-1)
+
+    def last(self, response: Response) -> Iterator[Any]:
+        yield {"sent": response.request.headers["Cookie"].decode()}
+
+
 class Keyed(scrapy.Spider):
     """Shows a secret to each page."""
 
