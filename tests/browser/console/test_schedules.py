@@ -14,7 +14,7 @@ from stack import wait_until
 
 from gateway.clock import to_iso, utc_now
 from gateway.contract.records import SpiderInfo
-from gateway.jobs.job import JobStatus
+from gateway.jobs.job import JobStatus, occurrence_id
 from gateway.projects.eggs import SpiderStore
 from gateway.schedules.schedule import LedgerEntry, LedgerKind, ScheduleState
 from gateway.schedules.store import LedgerStore
@@ -61,12 +61,13 @@ async def test_a_week_shows_what_ran_and_what_comes(
     noon = utc_now().replace(hour=12, minute=0, second=0, microsecond=0)
     week = noon - timedelta(days=noon.weekday() + 7)
     ran = console.job(JobStatus.ERROR, schedule_id=ids["mornings"])
+    often = [week + timedelta(minutes=15 * number) for number in range(10)]
     entries = [
         _entry(ids["mornings"], ran.id, week),
         _entry(ids["mornings"], "1" * 32, week + timedelta(days=1), late_by_seconds=300),
         _entry(ids["mornings"], "2" * 32, week + timedelta(days=2), kind=LedgerKind.SKIPPED, reason=HOSTILE[:400]),
         _entry(ids["mornings"], "3" * 32, week + timedelta(days=3), kind=LedgerKind.MISSED, missed=4),
-        *(_entry(ids["often"], f"{number:032x}", week + timedelta(minutes=15 * number)) for number in range(10)),
+        *(_entry(ids["often"], occurrence_id(ids["often"], at), at) for at in often),
     ]
     LedgerStore(console.database).record(entries)
     await tab.page.goto(f"/console/schedules/week?zone=UTC&week={week.date()}")
