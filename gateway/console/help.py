@@ -119,19 +119,19 @@ def _source(path: str) -> str:
     return name.removesuffix(".html") + ".md" if name.endswith(".html") else name
 
 
-class Section(NamedTuple):
+class HeadedText(NamedTuple):
     #: As sites make it of the heading.
     anchor: str
     text: str
 
 
-def _written(clone: Path, source: str) -> list[Section]:
+def _written(clone: Path, source: str) -> list[HeadedText]:
     """The page as it is written, by its headings; empty if this is not a clone, or has no such page."""
     file = clone / source
     if not _IN_CLONE.fullmatch(source) or not (clone / "docs/zensical.toml").exists() or not file.is_file():
         return []
     parts = re.split(r"^(?=#+ )", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return [Section(_anchor(part.partition("\n")[0]), part) for part in parts if part]
+    return [HeadedText(_anchor(part.partition("\n")[0]), part) for part in parts if part]
 
 
 def _anchor(heading: str) -> str:

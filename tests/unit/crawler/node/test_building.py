@@ -244,7 +244,7 @@ def test_a_scrapy_that_is_too_old_is_raised_to_the_oldest_that_can_be_run(
 
 def test_a_scrapy_playwright_with_which_nothing_is_rendered_is_raised(tmp_path: Path, wheels: Path) -> None:
     ours = [Requirement(line) for line in requires("discoverybot") or ()]
-    assert Requirement(RENDERER) in ours, "the one that ours is written for"
+    assert Requirement(f'{RENDERER}; extra == "render"') in ours, "the one that ours is written for"
     for number in ("0.0.32", "0.0.48"):
         write_wheel(wheels, "scrapy_playwright", number, {}, ("playwright>=1.40",))
         write_wheel(wheels, "playwright", {"0.0.32": "1.37"}.get(number, "1.50"), {})
