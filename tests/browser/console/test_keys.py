@@ -69,16 +69,16 @@ async def test_the_first_key_signs_its_browser_in_and_the_banner_goes(
             banner = tab.page.get_by_text("There are no keys")
             await expect(banner).to_be_visible()
             await tab.page.get_by_label("User", exact=True).fill("root")
-            await tab.page.get_by_role("button", name="Make a key").press("Enter")
+            await tab.page.get_by_role("button", name="Create key").press("Enter")
             await expect(banner).to_have_count(0)
             await expect(tab.page.get_by_role("row", name="root")).to_be_visible()
             await expect(tab.page.locator("#key-text")).to_contain_text("db_")
             # with the session's token the page goes on, and so does every other
             await tab.page.get_by_label("User", exact=True).fill("carl")
-            await tab.page.get_by_label("May", exact=True).select_option(
-                label="read_all: see the crawls, items and logs of all users"
+            await tab.page.get_by_label("Scope", exact=True).select_option(
+                label="read_all: view the jobs, items and logs of all users"
             )
-            await tab.page.get_by_role("button", name="Make a key").press("Enter")
+            await tab.page.get_by_role("button", name="Create key").press("Enter")
             await expect(tab.page.get_by_role("row", name="carl")).to_contain_text("read_all")
             await tab.page.goto("/")
             await expect(tab.page.get_by_text("Signed in as")).to_be_visible()

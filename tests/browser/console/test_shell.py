@@ -128,7 +128,7 @@ async def test_what_is_filled_in_survives_a_session_that_ends_and_only_its_user_
             await asked.fill("anne")
             await note.fill("a laptop")
             await tab.page.context.clear_cookies()
-            await tab.page.get_by_role("button", name="Make a key").press("Enter")
+            await tab.page.get_by_role("button", name="Create key").press("Enter")
             await tab.page.wait_for_url("**/console/sign-in**")
             tab.expect_complaint("401")
             await tab.page.get_by_label("Key").fill(str(then))
