@@ -353,7 +353,7 @@ async def _run(plan: StackPlan, options: UpOptions, zygote: StackZygote | None, 
         log.show(_banner(plan, options.program, time.monotonic() - began))
 
     with _acting_as(plan.owner):
-        work = make_work_folder(plan.home)
+        work = make_work_folder(plan.home, is_shared=plan.owner is not None)
     supervisor = Supervisor(
         table,
         cwd=work,
@@ -399,20 +399,21 @@ def _decided(plan: StackPlan) -> Iterator[str]:
         yield "Spiders run as this user, and can read its files, with the stores' passwords. NODE_UIDS changes that"
 
 
-def make_work_folder(home: Path) -> Path:
+def make_work_folder(home: Path, *, is_shared: bool) -> Path:
     """The folder in which the processes run. It holds what says how a node runs, and nothing that can be imported.
     Raises `OSError`.
 
-    The files are in the wheel beside `embedded`, and above it in a clone. Users of projects must read them.
+    The files are in the wheel beside `embedded`, and above it in a clone. If the folder is shared, other users can
+    read it: with `NODE_UIDS`, crawls run as such users.
     """
     work = home / WORK
     work.mkdir(exist_ok=True)
-    work.chmod(0o755)
+    work.chmod(0o755 if is_shared else 0o700)
     package = Path(embedded.__file__).resolve().parent
     for name in _CONFIGURATION:
         source = next(path for path in (package / name, package.parent / name) if path.exists())
         write_private(work / name, source.read_text(encoding="utf-8"))
-        (work / name).chmod(0o644)
+        (work / name).chmod(0o644 if is_shared else 0o600)
     return work
 
 

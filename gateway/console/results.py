@@ -108,7 +108,7 @@ def why_nothing(job: Job | None, what: Literal["items", "files"]) -> Nothing:
     failed = job.status is JobStatus.ERROR or (job.progress and job.progress.errors_count)
     more = "The pages may have none, or the spider's selectors no longer match them."
     if failed:
-        return Nothing("No items found", job.message, "Go to the first error in the log", "log", "ERROR")
+        return Nothing("No items found", job.message, "View errors in the log", "log", "ERROR")
     return Nothing("No items found", job.message or more, "View log", "log")
 
 

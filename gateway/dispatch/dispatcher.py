@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -308,12 +309,15 @@ class Dispatch:
             return
         full, choice = self._fair.full(), self._choice()
         of_nodes = {one.requirements: choice.reason(one.requirements) for one in partitions}
-        found = ((one, why_waits(one.user_id, of_nodes[one.requirements], full)) for one in partitions)
-        apart.each(((str(one), (one, reason)) for one, reason in found if reason), self._explain)
+        by_reason: defaultdict[WaitingReason, list[Partition]] = defaultdict(list)
+        for one in partitions:
+            if reason := why_waits(one.user_id, of_nodes[one.requirements], full):
+                by_reason[reason].append(one)
+        apart.each(((str(reason), (reason, alike)) for reason, alike in by_reason.items()), self._explain)
 
-    def _explain(self, waiting: tuple[Partition, WaitingReason]) -> None:
-        partition, reason = waiting
-        while found := self._queue.misinformed(partition, reason, NOTED):
+    def _explain(self, waiting: tuple[WaitingReason, Sequence[Partition]]) -> None:
+        reason, partitions = waiting
+        while found := self._queue.misinformed(partitions, reason, NOTED):
             self._note(dict.fromkeys(found, reason))
             if len(found) < NOTED or remaining(VERDICT_SECONDS) <= 0:
                 return

@@ -7,7 +7,7 @@ could start now.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from types import MappingProxyType
@@ -251,14 +251,16 @@ class JobQueue:
 
     def partitions(self, after: str = "") -> Iterator[Partition]:
         """The partitions in which jobs wait, in the order of their names, starting after `after`."""
-        while (first := self._first(after)) is not None:
-            yield first.partition
-            after = str(first.partition)
+        while lanes := self._lanes_ahead(after):
+            yield from filter(None, map(_partition, dict.fromkeys(lanes)))
+            after = lanes[-1]
+            if len(lanes) < _LONG_STEP:
+                return
 
-    def misinformed(self, partition: Partition, reason: WaitingReason, limit: int) -> list[str]:
-        """Jobs of the partition that have another reason to wait than this one, or none yet: their ids."""
+    def misinformed(self, partitions: Iterable[Partition], reason: WaitingReason, limit: int) -> list[str]:
+        """Jobs of these partitions that have another reason to wait than this one, or none yet: their ids."""
         others = [None, *(one for one in WaitingReason if one is not reason)]
-        query: Document = {"lane": str(partition), "waiting_reason": {"$in": others}}
+        query: Document = {"lane": {"$in": list(map(str, partitions))}, "waiting_reason": {"$in": others}}
         return [one["_id"] for one in self._jobs.find(query, {"_id": 1}, limit=limit)]
 
     def waiting(self, job_ids: Sequence[str]) -> list[Waiting]:
@@ -466,6 +468,14 @@ def _waits(now: datetime, reason: WaitingReason) -> Document:
 def avoiding(job: Job, node: str) -> list[str]:
     """The nodes that the job avoids, with this one added."""
     return [*(other for other in job.avoid if other != node), node][-_AVOIDED:]
+
+
+def _partition(lane: str) -> Partition | None:
+    try:
+        return Partition.parse(lane)
+    except ValueError:
+        # reading its document will set it aside
+        return None
 
 
 def _candidate(document: Document) -> Candidate:

@@ -80,6 +80,7 @@ class RabbitMQ:
         """Connected, and deaf."""
         assert self._server is not None
         self._server.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._server.pid, os.WSTOPPED)  # a signal is taken some time after it was sent
         try:
             yield
         finally:

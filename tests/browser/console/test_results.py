@@ -55,7 +55,7 @@ async def test_an_empty_tab_says_why_and_what_to_do(tab: Tab, console: Console, 
     failed = console.job(JobStatus.ERROR, message="5 of 5 requests failed", progress={"items_count": 0})
     await tab.page.goto(f"/console/jobs/{failed.id}/items")
     await expect(tab.page.get_by_text("No items found")).to_be_visible()
-    await expect(tab.page.get_by_role("link", name="Go to the first error in the log")).to_be_visible()
+    await expect(tab.page.get_by_role("link", name="View errors in the log")).to_be_visible()
     await expect(tab.page.locator("data-table").get_by_role("searchbox")).to_be_hidden()
     await axe(tab)
     await tab.page.goto(f"/console/jobs/{failed.id}/files")

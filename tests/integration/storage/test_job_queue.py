@@ -145,11 +145,11 @@ def test_a_job_says_why_it_waits_and_says_it_once(database: Documents, queue: Jo
     assert [(one.id, one.waiting_reason) for one in told] == [(job.id, WaitingReason.CAPACITY)]
     assert queue.note_waiting({job.id: WaitingReason.CAPACITY}) == []
     (partition,) = queue.partitions()
-    assert queue.misinformed(partition, WaitingReason.CAPACITY, 9) == []
-    assert queue.misinformed(partition, WaitingReason.NO_NODE, 9) == [job.id]
+    assert queue.misinformed([partition], WaitingReason.CAPACITY, 9) == []
+    assert queue.misinformed([partition], WaitingReason.NO_NODE, 9) == [job.id]
     new = make_job()
     keep(database, [new])
-    assert queue.misinformed(partition, WaitingReason.CAPACITY, 9) == [new.id]
+    assert queue.misinformed([partition], WaitingReason.CAPACITY, 9) == [new.id]
 
 
 # --- the way to a node

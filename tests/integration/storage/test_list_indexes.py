@@ -256,7 +256,7 @@ def test_only_jobs_whose_reason_changes_are_read_of_those_that_wait(
 ) -> None:
     partition = Partition(Requirements("default"), "many")
     asked.finds.clear()
-    JobQueue(database).misinformed(partition, WaitingReason.CAPACITY, 9)
+    JobQueue(database).misinformed([partition], WaitingReason.CAPACITY, 9)
     (found,) = map(plan, asked.finds)
     assert found.index
     assert (found.index.spec.name, [one.low != b"" for one in found.intervals].count(False)) == ("lane_reason", 0)

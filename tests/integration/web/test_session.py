@@ -124,7 +124,7 @@ def test_while_there_are_no_keys_nobody_needs_a_session(gateway: httpx.Client) -
     told = gateway.get("/session").json()
     assert (told["user_id"], told["scopes"], told["csrf_token"]) == (
         None,
-        ["metrics", "read", "crawl", "admin"],
+        ["metrics", "read", "read_all", "crawl", "admin"],
         None,
     )
     assert gateway.delete("/session").status_code == 204

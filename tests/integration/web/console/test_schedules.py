@@ -43,7 +43,7 @@ def test_a_week_has_runs_by_hand_and_says_where_it_is_cut(gateway: httpx.Client,
     page = read(gateway, "/console/schedules/week", zone="UTC", user_id=user)
     assert f"/console/jobs/{run}" in page
     assert "<span>pending, manual</span>" in page
-    assert "or more to come" in page
+    assert "or more upcoming" in page
     assert "at most 200 past and 200 upcoming runs shown" in page
 
 

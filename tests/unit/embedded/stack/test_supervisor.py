@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 SLEEPS = "import time; time.sleep(600)"
 IGNORES_SIGTERM = (
-    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+    "import signal, time\n"
+    "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    "print('ignores it', flush=True)\n"
+    "time.sleep(600)\n"
 )
 SAYS_WHEN_IT_STOPS = (
     "import signal\n"
@@ -110,7 +113,7 @@ def test_the_rest_of_a_dead_group_goes_before_its_successor_starts(start: Start,
 def test_one_that_does_not_stop_is_killed_after_its_grace(start: Start) -> None:
     stack = start([{"name": "deaf", "code": IGNORES_SIGTERM, "grace": 0.3}])
     stack.pids()
-    stack.until(lambda: "| deaf" in stack.log)
+    stack.until(lambda: "| ignores it" in stack.log)
     stack.signal(signal.SIGTERM)
     assert stack.ended() == 0
     assert not stack.survivors()
@@ -133,7 +136,7 @@ def test_a_stack_all_of_whose_parts_hang_is_gone_after_the_time_it_has_to_stop(
     ]
     stack = start(rows)
     pids = stack.pids()
-    stack.until(lambda: stack.log.count("| deaf") == len(names))
+    stack.until(lambda: stack.log.count("| ignores it") == len(names))
     if hangs == "stopped":
         for pid in pids.values():
             os.kill(pid, signal.SIGSTOP)
@@ -157,7 +160,7 @@ def test_stores_go_when_all_others_are_gone(start: Start) -> None:
         ]
     )
     stack.pids()
-    stack.until(lambda: "| waits" in stack.log and "| deaf" in stack.log)
+    stack.until(lambda: "| waits" in stack.log and "| ignores it" in stack.log)
     stack.signal(signal.SIGTERM)
     assert stack.ended() == 0
     assert stack.log.index("deaf did not stop") < stack.log.index("stopping store")
@@ -166,7 +169,7 @@ def test_stores_go_when_all_others_are_gone(start: Start) -> None:
 def test_a_second_ctrl_c_kills_at_once(start: Start) -> None:
     stack = start([{"name": "deaf", "code": IGNORES_SIGTERM, "grace": 600}])
     stack.pids()
-    stack.until(lambda: "| deaf" in stack.log)
+    stack.until(lambda: "| ignores it" in stack.log)
     stack.signal(signal.SIGINT)
     stack.until(lambda: "stopping deaf" in stack.log)
     time.sleep(0.6)  # closer together, they count as one
@@ -178,7 +181,7 @@ def test_a_second_ctrl_c_kills_at_once(start: Start) -> None:
 def test_nothing_outlives_a_killed_supervisor(start: Start) -> None:
     stack = start([{"name": "deaf", "code": IGNORES_SIGTERM}, {"name": "forks", "code": SLEEPS}])
     stack.pids()
-    stack.until(lambda: "| deaf" in stack.log)
+    stack.until(lambda: "| ignores it" in stack.log)
     stack.signal(signal.SIGKILL)
     stack.ended()
     stack.until(lambda: not stack.survivors())
