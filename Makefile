@@ -52,7 +52,7 @@ render: $(RUN) ## Install what `"render": true` needs, for `make up`
 quick: $(STAMP) ## Run the unit tests: no system packages, no stores
 	@exec $(PYTEST) -n 3 tests/unit
 
-test: $(STAMP) $(OLDEST) ## Run all tests
+test: $(STAMP) $(OLDEST) docs ## Run all tests
 	@tests/install-system-packages
 	@exec $(PYTEST) -n 4  # on two cores, for many tests wait
 

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 from browser.chromium import new_tab
 from browser.test_reference import serving
+from machine import missing
 
 from gateway.console.help import ARCHIVE
 from gateway.settings import Settings
@@ -16,7 +17,7 @@ from gateway.settings import Settings
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     if not ARCHIVE.exists():
-        pytest.skip("the documentation is not built: make docs")
+        missing("the documentation is not built: make docs")
     with serving(Settings()) as address:
         yield address
 

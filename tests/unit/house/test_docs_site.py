@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 from zipfile import ZipFile
 
-import pytest
 from jobs import make_job
+from machine import missing
 from unit.house.sources import ROOT, relative
 
 from gateway.console.help import ARCHIVE, _in_site
@@ -39,7 +39,7 @@ def test_every_page_has_one_place_in_the_navigation() -> None:
 
 def test_advice_leads_to_a_heading_of_the_site_as_it_is_built() -> None:
     if not ARCHIVE.exists():
-        pytest.skip("the documentation is not built: make docs")
+        missing("the documentation is not built: make docs")
     jobs = [make_job(status=JobStatus.ERROR, reason=reason) for reason in Reason]
     jobs += [make_job(waiting_reason=reason) for reason in [*WaitingReason, None]]
     with ZipFile(ARCHIVE) as site:
