@@ -39,6 +39,7 @@ from gateway.web.middleware import AnswerMiddleware, ProcessMetrics
 from gateway.web.routes import (
     access,
     crawl,
+    datasets,
     environment,
     fields,
     files,
@@ -152,6 +153,7 @@ _TAGS = [
     {"name": "crawls", "description": "Ask for work."},
     {"name": "jobs", "description": "Watch it, collect its results, end it, run it again."},
     {"name": "schedules", "description": "What is run again and again: when, and what became of it."},
+    {"name": "datasets", "description": "What is known across runs, and what each run has changed."},
     {"name": "sites", "description": "Where to search, what for, and how often; and to search it now."},
     {"name": "platform", "description": "What can be run, where, and whether all is well."},
 ]
@@ -162,6 +164,7 @@ _ROUTERS = (
     *(sites.router, scrape.router, jobs.queue_router, jobs.router, logs.router, logs.token_router),
     log_search.router,
     *(items.router, fields.router, requests.router, files.router, job_history.router),
+    datasets.router,
     *(jobs.dead_letters_router, logs.events_router),
     *(schedules.scheduler_router, schedules.router, sites.targets_router),
     *(projects.spiders_router, projects.projects_router, environment.router, nodes.router, nodes.scrapyd_router),

@@ -185,6 +185,18 @@ class ScheduleNotFoundError(NoSuchError):
     """No schedule has this id."""
 
 
+class DatasetNotFoundError(NoSuchError):
+    """The user has no dataset of this name."""
+
+
+class DatasetRunNotFoundError(NoSuchError):
+    """No run of the dataset is of this job."""
+
+
+class CursorExpiredError(DiscoveryBotError):
+    """Changes after this cursor are no longer kept. The detail says where to go on."""
+
+
 class ConflictError(DiscoveryBotError):
     """The present state of the job, schedule or other object does not allow the request."""
 

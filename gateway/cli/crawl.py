@@ -378,6 +378,7 @@ _OPTIONS = (
         *_QUEUE,
         option("tags", "A tag, to find it by; repeatable.", "--tag", kind=list[str]),
         option("user_id", "Who asks. Default: the user of your key, or your login name.", "--user", metavar="USER"),
+        option("dataset", "The dataset that its items become part of.", metavar="NAME|JSON|@FILE"),
         option("min_items", "Expect this many items; with fewer it is partial.", kind=int),
         option("expect", "All that is expected: min_items, max_error_rate, fields.", metavar="JSON|@FILE"),
         option("webhook_url", "Call this URL at the end of each run.", "--webhook", metavar="URL"),
@@ -446,6 +447,7 @@ def _body(
     render: bool,
     min_items: int | None,
     expect: str | None,
+    dataset: str | None,
     **fields: Any,
 ) -> Record:
     """What `POST /crawl` is asked. Raises `ApiError`, `BadParameter`."""
@@ -458,8 +460,13 @@ def _body(
     asked = {"project": fields["project"], "version": fields["version"], "name": name}
     found = gather_params(api, asked, params, pairs or [], render=render)
     body = timing(spider=name, start_urls=start_urls or None, params=found or None, **fields)
-    body |= given(expect=expected, settings=chosen, env=variables, fetch=fetch)
+    body |= given(dataset=_dataset(dataset), expect=expected, settings=chosen, env=variables, fetch=fetch)
     return ({} if api.key else {"user_id": login_name()}) | body
+
+
+def _dataset(text: str | None) -> Record | str | None:
+    """A name, or an object with a name and options."""
+    return read_object("dataset", text) if text and text[0] in "{@" else text
 
 
 def _project_here(api: Api, spider: str) -> str | None:

@@ -114,7 +114,7 @@ def _form(chosen: Chosen, spider: SpiderView | None) -> ParameterForm:
 
 def texts_of(given: dict[str, Any]) -> dict[str, str]:
     """The fields of an earlier crawl as the form's fields show them."""
-    expect = given.get("expect") or {}
+    expect, dataset = given.get("expect") or {}, given.get("dataset") or {}
     texts = {name: str(given[name]) for name in NUMBERS if given.get(name) is not None}
     texts |= {f"expect.{name}": str(value) for name, value in expect.items() if isinstance(value, int | float)}
     return {
@@ -126,6 +126,8 @@ def texts_of(given: dict[str, Any]) -> dict[str, str]:
             f"{name}={orjson.dumps(value).decode()}" for name, value in given.get("settings", {}).items()
         ),
         "env": "\n".join(f"{name}=" for name in given.get("env", {})),
+        "dataset.name": dataset.get("name", ""),
+        **{f"dataset.{name}": "\n".join(dataset.get(name) or ()) for name in ("key", "ignore")},
         "expect.fields": "\n".join(f"{name}={value:g}" for name, value in expect.get("fields", {}).items()),
         "fetch": _fetch(given.get("fetch")),
     }

@@ -7,7 +7,9 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
-from pydantic import AfterValidator, BaseModel, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from gateway.contract.param_formats import RATE, parse_rate
 
@@ -188,6 +190,66 @@ class Expect(BaseModel, extra="forbid", frozen=True, strict=True):
         return self
 
 
+# --- the dataset that a crawl's items go into
+
+#: A name that needs no escape in a URL or a file's name.
+DATASET_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+DatasetName = Annotated[str, Field(pattern=DATASET_NAME)]
+#: A field of items; `seller.id` is the field `id` of the object `seller`.
+FieldPath = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+# as in `Statuses`, what is a tuple here is a list in JSON and BSON
+FieldPaths = Annotated[tuple[FieldPath, ...], Field(max_length=20, strict=False)]
+EmptyValues = Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field(max_length=50, strict=False)]
+
+
+class DatasetOptions(BaseModel, extra="forbid", frozen=True, strict=True):
+    """What is known across runs, and how. An option that is left out stays as the dataset has it; a dataset that does
+    not exist yet is made with these options.
+    """
+
+    key: FieldPaths | None = Field(
+        default=None,
+        description="The fields that say which items are the same. By default the canonical URL in `url`, and the "
+        "whole content of items without one. It can be changed only while the dataset has no items.",
+        examples=[["sku"]],
+    )
+    ignore: FieldPaths | None = Field(
+        default=None, description="Fields whose difference is no change.", examples=[["scraped_at"]]
+    )
+    confirm_removed: Annotated[int, Field(ge=1, le=100)] | None = Field(
+        default=None,
+        description="After how many complete runs in a row without it an item counts as removed; 1 by default.",
+    )
+    drop_guard: Share | None = Field(
+        default=None,
+        description="Hold a run that would remove more than this share of the items, and more than three; 0.2 by "
+        "default. 1 holds none for that.",
+    )
+    empty_values: EmptyValues | None = Field(
+        default=None, description="Texts that count as empty, such as `N/A`, besides null and blank."
+    )
+
+
+class DatasetOrder(DatasetOptions, frozen=True):
+    """The dataset that the items of a crawl go into."""
+
+    name: DatasetName
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [{"type": "string", "pattern": DATASET_NAME}, handler(core)]}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that are given."""
+        return self.model_dump(exclude={"name"}, exclude_none=True)
+
+
 #: The project that has no egg: `crawler/`, `default` in scrapy.cfg.
 DEFAULT_PROJECT = "default"
 
@@ -283,6 +345,8 @@ class CrawlSpec(BaseModel, frozen=True, extra="forbid"):
     env: Annotated[dict[str, str], CrawlField(protocol=SETTINGS_PROTOCOL)] = Field(default_factory=dict, repr=False)
     #: Set only for a run of a site: the site whose rate limit this crawl shares with all other crawls of that site.
     site: Annotated[str | None, CrawlField("always", asked=False)] = None
+    #: Nodes do not need it: items become part of a dataset after the crawl.
+    dataset: DatasetOrder | None = None
     # it comes with the site
     site_rate_limit: Annotated[str | None, CrawlField("never", asked=False)] = None
 

@@ -44,7 +44,7 @@ class Item(NamedTuple):
     @property
     def row(self) -> Row:
         """The item's fields, also where BSON could not hold them."""
-        return self.data if self.data is not None else _parse(self.raw or "")
+        return self.data if self.data is not None else parse_row(self.raw or "")
 
 
 class ItemStore:
@@ -69,6 +69,10 @@ class ItemStore:
     def page(self, job_id: str, attempt: int | None, after: str | None, limit: int) -> list[Item]:
         """Items in the order they were scraped, after the item `after`; of all attempts if `attempt` is `None`."""
         return self._documents.find({"_id": _after(job_id, attempt, after)}, limit, [("_id", ASCENDING)])
+
+    def of(self, ids: Sequence[str]) -> list[Item]:
+        """The items with these ids, those that exist, in any order."""
+        return self._documents.many(self._items.find({"_id": {"$in": list(ids)}}))
 
     def look(self, job_id: str, attempt: int | None, after: str | None) -> Iterator[tuple[str, Item | None]]:
         """All items after the item `after`, each with its id, for those who do not know how many they need. An item
@@ -232,22 +236,22 @@ def _picked(row: Row, fields: Sequence[str]) -> Row:
     """
     if not fields:
         return row
-    values = ((name, _value(row, name)) for name in fields)
-    return {name: value for name, value in values if value is not _MISSING}
+    values = ((name, value_of(row, name)) for name in fields)
+    return {name: value for name, value in values if value is not MISSING}
 
 
-_MISSING = object()
+MISSING = object()
 
 
-def _value(row: Row, name: str) -> Any:
+def value_of(row: Row, name: str) -> Any:
     if name in row:
         return row[name]
     outer, _, inner = name.partition(".")
     value = row.get(outer)
-    return value.get(inner, _MISSING) if isinstance(value, dict) else _MISSING
+    return value.get(inner, MISSING) if isinstance(value, dict) else MISSING
 
 
-def _parse(raw: str) -> Row:
+def parse_row(raw: str) -> Row:
     """The object in `raw`, which BSON could not hold. A line that is not a JSON object becomes the field `_raw`."""
     try:
         # NaN and infinities are not JSON, but Python reads and writes them

@@ -34,7 +34,7 @@ def fingerprint(user_id: str, spec: CrawlSpec, *, when: dict[str, str] | None = 
     Raises `InvalidRequestError` for values that JSON or MongoDB cannot hold.
     """
     given = {name: getattr(spec, name) for name in _IDENTITY}
-    given["start_urls"] = sorted({_canonical(url) for url in spec.start_urls})
+    given["start_urls"] = sorted({canonical_url(url) for url in spec.start_urls})
     identity = {
         "user": user_id,
         "when": when,
@@ -56,7 +56,7 @@ def _plain(value: Any) -> Any:
 
 
 @lru_cache(maxsize=1024)  # most requests repeat an earlier one
-def _canonical(url: str) -> str:
+def canonical_url(url: str) -> str:
     """The URL in canonical form. Its fragment stays, as it may name another page, and so does its query's order."""
     query = urlsplit(safe_url_string(url)).query
     return urlsplit(canonicalize_url(url, keep_fragments=True))._replace(query=query).geturl()

@@ -502,6 +502,12 @@ class Job(JobFacts, extra="forbid"):
     #: The newest attempt that a node has accepted, by its number as a string, so that a MongoDB path can name it
     #: (`attempts.2.exit`). Older ones are in the collection `attempts`, unless they have not been moved there yet.
     attempts: dict[str, Attempt] = Field(default_factory=dict)
+    #: When its run is to be folded into its dataset; absent without one, before its end, and once that is done.
+    dataset_due: datetime | None = None
+    #: How often that has failed.
+    dataset_failures: int = 0
+    #: Its run is held: its items stay until somebody has decided.
+    dataset_held: bool | None = None
     #: How many attempts failed, without those that `spared` counts.
     failures: int = 0
     #: How many attempts in the collection `attempts` cost no retry, by the reason, up to `MOST_SPARED`.

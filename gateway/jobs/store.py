@@ -308,6 +308,8 @@ class JobStore:
             "webhooks_due": now,
         }
         changes.update(_attempt_outcome(job, outcome))
+        if job.spec.dataset is not None:
+            changes["dataset_due"] = now
         if (current := job.current) and current.exit and current.exit.report:
             changes["progress"] = current.exit.report.progress.model_dump(exclude_none=True)
         return self._change(

@@ -76,6 +76,7 @@ def site_crawl(site: Site, search: SiteSearch, timeout: int) -> CrawlSpec:
             update={"min_pause_seconds": site.min_pause_seconds, "max_pause_seconds": site.max_pause_seconds}
         ),
         expect=site.expect and _within(site.expect, search.results_wanted),
+        dataset=site.dataset,
         site=site.name,
         site_rate_limit=site.rate_limit,
     )

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, Field
 
-from gateway.contract.crawl import Expect, FetchOptions, PaginationType
+from gateway.contract.crawl import DatasetOrder, Expect, FetchOptions, PaginationType
 from gateway.errors import InvalidRequestError
 
 FIELD = "search_url"
@@ -97,6 +97,8 @@ class Site(BaseModel, extra="forbid", populate_by_name=True):
     fetch: FetchOptions = FetchOptions()
     #: What each run must find; otherwise it ends as partial.
     expect: Expect | None = None
+    #: The dataset that the items of its runs, and of its targets' runs, become part of.
+    dataset: DatasetOrder | None = None
     #: The id of its own schedule, which exists as long as the site.
     schedule_id: str
     rev: int = 1

@@ -56,6 +56,10 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("assigned", "assignment.attempt", sparse=True),
         # the users whose webhooks are to be called, and the first job of each
         _index("user_webhooks_due", "user_id", "webhooks_due", where=_there("webhooks_due")),
+        # runs that are to be folded into their datasets
+        _index("dataset_due", "dataset_due", sparse=True),
+        # the runs of a dataset
+        _index("dataset_newest", "spec.dataset.name", then=_NEWEST, where=_there("spec.dataset")),
         _index("newest", then=_NEWEST),
         _index("user_newest", "user_id", then=_NEWEST),
         _index("tag_newest", "tags", then=_NEWEST),
@@ -137,6 +141,27 @@ INDEXES: dict[str, list[IndexModel]] = {
     "attempts": [],
     "items": [],
     "item_fields": [],
+    "datasets": [
+        _index("live_name", "live_name", unique=True, sparse=True),
+        _index("newest", then=_NEWEST),
+        _index("user_newest", "user_id", then=_NEWEST),
+        # the datasets of one name, of all users
+        _index("name", "name"),
+        _index("deleted", "deleted_at", sparse=True),
+    ],
+    # keyed by prefixes of `_id`
+    "dataset_records": [],
+    "dataset_changes": [
+        # the changes of one item
+        _index("dataset_key_seq", "dataset", "key_hash", then={"seq": DESCENDING}),
+        # what was changed before a time
+        _index("dataset_at", "dataset", then={"at": DESCENDING, "seq": DESCENDING}),
+    ],
+    "dataset_runs": [
+        _index("dataset_newest", "dataset", then={"started_at": DESCENDING, "_id": DESCENDING}),
+        _index("dataset_last_seq", "dataset", "last_seq"),
+        _index("dataset_state", "dataset", "state"),
+    ],
     "files": [],
     "logs": [],
     "progress": [],

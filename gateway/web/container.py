@@ -16,6 +16,8 @@ from gateway.access.keys import Seal
 from gateway.access.request_counter import RequestCounter
 from gateway.clock import VERDICT_SECONDS, Clock
 from gateway.container import Container, part, value
+from gateway.datasets.feed import FeedWatch
+from gateway.datasets.store import DatasetStore
 from gateway.dispatch.deployment import Deployment
 from gateway.jobs.bulk import BulkActs
 from gateway.jobs.dedupe import Dedupe
@@ -54,6 +56,10 @@ class GatewayParts(Container):
         """`end` closes the parts whose closing has to be awaited."""
         super().__init__(settings)
         self._async_end = end
+
+    @part
+    def feed_watch(self) -> FeedWatch:
+        return FeedWatch(self[DatasetStore], self.threads.look)
 
     @part
     def database(self) -> Database[Document]:

@@ -19,6 +19,7 @@ from starlette.types import Scope
 
 from gateway.errors import (
     ConflictError,
+    CursorExpiredError,
     DiscoveryBotError,
     ForbiddenAddressError,
     ForbiddenError,
@@ -51,6 +52,7 @@ _MEANINGS = {
     401: "The gateway needs a key, and the request has no valid one",
     403: "Not allowed: the key lacks the right, an address may not be fetched, or the request has another origin",
     404: "There is no such thing",
+    410: "What the cursor names is no longer kept; `detail` says where to go on",
     409: "The current state does not allow this",
     413: "The body is larger than this call takes: 256 KiB, or 64 MiB for an egg",
     416: "The file ends before the part that `Range` asks for; `Content-Range` has its size",
@@ -106,6 +108,7 @@ _STATUSES: dict[type[DiscoveryBotError], int] = {
     NotFoundError: 404,
     ConflictError: 409,
     TooManyError: 429,
+    CursorExpiredError: 410,
     UnavailableError: 503,
     NodeError: 502,
     RunGoesOnError: 504,

@@ -19,6 +19,7 @@ from pymongo.database import Database
 from gateway import logging
 from gateway.clock import VERDICT_SECONDS
 from gateway.container import Container, part
+from gateway.datasets.folding import Folding
 from gateway.dispatch.dispatcher import LOOK_SECONDS, Dispatch
 from gateway.dispatch.egg_delivery import EggDelivery, EggWatch
 from gateway.dispatch.steps import Patience
@@ -40,6 +41,8 @@ from gateway.stores.unanswered import lately_unanswered, note_unanswered
 
 log = structlog.get_logger()
 
+#: Seconds between two looks for runs to fold.
+FOLD_SECONDS = 1.0
 #: Seconds between two deletions of data whose retention has ended.
 RETENTION_SECONDS = 60.0
 
@@ -93,7 +96,12 @@ class OwnWork(bootsteps.StartStopStep):
         self._patience = Patience()
 
     def start(self, _parent: Any) -> None:
-        for name, work in (("dispatch", self._dispatch), ("eggs", self._bring_eggs), ("retention", self._remove)):
+        for name, work in (
+            ("dispatch", self._dispatch),
+            ("eggs", self._bring_eggs),
+            ("retention", self._remove),
+            ("datasets", self._fold),
+        ):
             threading.Thread(target=self._keep_on, args=(work,), name=name, daemon=True).start()
 
     def stop(self, _parent: Any) -> None:
@@ -102,6 +110,9 @@ class OwnWork(bootsteps.StartStopStep):
             # posts under way are still recorded; deliveries of eggs are repeated by another worker
             self._parts[Dispatch].close()
             self._parts[ScrapydClient].close()
+
+        if Folding in self._parts:
+            self._parts[Folding].close()
 
     terminate = stop
 
@@ -121,6 +132,12 @@ class OwnWork(bootsteps.StartStopStep):
         with self._patience.round():
             for node_id, egg in self._parts[EggWatch].wanted():
                 self._parts[EggDelivery].bring_soon(node_id, egg)
+
+    def _fold(self) -> None:
+        """Begin to fold what is due into its datasets."""
+        with within(VERDICT_SECONDS):
+            self._parts[Folding].look()
+        self._ended.wait(FOLD_SECONDS)
 
     def _remove(self) -> None:
         """Remove data whose retention is over. Rounds of several workers may overlap."""

@@ -10,6 +10,7 @@ from fastapi import Header, Query, Request, Response
 
 from gateway.access.keys import Caller, Scope
 from gateway.contract.crawl import DEFAULT_PROJECT, SPEC_FIELDS, CrawlSpec, Expect, FetchOptions
+from gateway.datasets.service import Datasets
 from gateway.errors import InvalidRequestError
 from gateway.jobs.job import ASKED_FIELDS, ORDER_FIELDS, CrawlOrder, Requester
 from gateway.jobs.submission import RequestedCrawl, Submission
@@ -59,6 +60,8 @@ async def order_of(body: CrawlRequest, query: CrawlQuery, caller: Caller, parts:
         webhooks=(body.webhook_url,) if body.webhook_url else (),
         max_retries=settings.max_retries if body.max_retries is None else body.max_retries,
     )
+    if spec.dataset is not None:
+        await parts.threads.run(parts[Datasets].check, user_id, spec.dataset)
     return RequestedCrawl(Requester(user_id), crawl)
 
 
@@ -185,6 +188,7 @@ async def crawl(
     order = await order_of(body, query, caller, parts)
     order = order.with_request(idempotency_key or None, request_id)
     when = when_of(body)
+    await _make_dataset(parts, order)
     answer = await (_now(parts, order) if when is None else _later(parts, order, when))
     if streams:
         opening = ("job", answer.model_dump(mode="json", exclude_none=True))
@@ -214,6 +218,12 @@ async def preview_crawl(
         return CrawlPreview.refused(error)
     forecast = await parts[Forecasts].of(order, when)
     return CrawlPreview.of(forecast, when, parts.settings.crawl_cache_ttl, parts.clock())
+
+
+async def _make_dataset(parts: GatewayParts, order: RequestedCrawl) -> None:
+    """Make the dataset that the crawl names, so that it can be read from now on."""
+    if order.spec.dataset is not None:
+        await parts.threads.run(parts[Datasets].ensure, order.user_id, order.spec.dataset)
 
 
 async def _now(parts: GatewayParts, order: RequestedCrawl) -> CrawlReceipt:

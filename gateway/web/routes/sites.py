@@ -12,7 +12,7 @@ from pydantic.config import JsonDict
 from pydantic_core import PydanticUndefined
 
 from gateway.access.keys import Scope
-from gateway.contract.crawl import DEFAULT_PROJECT, Expect, FetchOptions, PaginationType, RateText
+from gateway.contract.crawl import DEFAULT_PROJECT, DatasetOrder, Expect, FetchOptions, PaginationType, RateText
 from gateway.contract.param_formats import MAX_LENGTH
 from gateway.schedules.schedule import Schedule, ScheduleState
 from gateway.sites.crawl import is_job_board
@@ -135,6 +135,11 @@ class SiteRequest(Named, json_schema_extra={"examples": [_BOARD, _OTHER]}):
     fetch: FetchOptions = Field(
         default=FetchOptions(), description="Headers, cookies and other options; the pauses have fields of their own."
     )
+    dataset: DatasetOrder | None = Field(
+        default=None,
+        description="The dataset that the items of its runs and of its targets' runs become part of: a name, or an "
+        "object with its options.",
+    )
     expect: Expect | None = Field(
         default=None, description="What each run must find. A run that finds less is `partial`; null: nothing."
     )
@@ -168,6 +173,7 @@ class SiteView(BaseModel):
         description="The options, without the values of headers and cookies and without the proxy's password."
     )
     expect: Expect | None = Field(description="What each run must find; a run that finds less is `partial`.")
+    dataset: DatasetOrder | None = Field(description="The dataset that the items of its runs become part of.")
     schedule_id: str = Field(description="The id of the site's schedule in `/schedules`.")
     schedule_state: ScheduleState | None = Field(
         description="The state of its schedule. While `paused`, it runs only when somebody asks."
@@ -182,9 +188,10 @@ class SiteView(BaseModel):
     @classmethod
     def of(cls, site: Site, schedule: Schedule | None) -> SiteView:
         return cls(
-            **site.model_dump(exclude={"rev", "fetch", "expect"}),
+            **site.model_dump(exclude={"rev", "fetch", "expect", "dataset"}),
             fetch=site.fetch.masked(),
             expect=site.expect,
+            dataset=site.dataset,
             schedule_state=schedule.state if schedule else None,
             last_run_at=schedule.last_run_at if schedule else None,
             next_run_at=schedule.next_run if schedule else None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, create_model, field_validator
 from pydantic.config import JsonDict
 
-from gateway.contract.crawl import Expect, FetchOptions
+from gateway.contract.crawl import DatasetOrder, Expect, FetchOptions
 from gateway.jobs.job import LIMITS, NUMBERS
 from gateway.schedules.schedule import CatchUp, Overlap
 from gateway.web.schemas.types import (
@@ -171,6 +171,12 @@ class WorkFields(_Limits, strict=True):
         default_factory=dict,
         description="Settings of Scrapy, over those of the project and its spiders: plain ones, and those that the "
         "project opens.",
+    )
+    dataset: DatasetOrder | None = Field(
+        default=None,
+        description="The dataset that the items become part of when the crawl has ended: a name, or an object that "
+        "also says what makes an item the same. It is made if it does not exist.",
+        examples=["prices", {"name": "prices", "key": ["sku"], "ignore": ["scraped_at"]}],
     )
     env: Variables = Field(
         default_factory=dict,

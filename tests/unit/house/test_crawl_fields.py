@@ -19,7 +19,8 @@ TEMPLATES = ROOT / "gateway/console/templates"
 #: A request has one webhook, a schedule may have several.
 ONE_WEBHOOK = {"webhooks": "webhook_url"}
 #: What Scrapyd and the launcher use up, so that a spider's process does not need it. Variables are its environment.
-OF_THE_NODE = {"version", "replaced", "timeout", "env", "not_after", "instance", "has_env"}
+#: Items become part of a dataset once the process has ended.
+OF_THE_NODE = {"dataset", "version", "replaced", "timeout", "env", "not_after", "instance", "has_env"}
 
 
 def spelled(name: str) -> str:

@@ -114,6 +114,7 @@ export function commandLine({ origin, body, options }) {
     else if (name === "tags") words.push(...texts(value).map((tag) => `--tag=${word(tag)}`));
     else if (name === "ignore_cache") words.push(...(value ? ["--ignore-cache"] : []));
     else if (name === "params" || name === "expect") words.push(`--${name}=${word(json(value))}`);
+    else if (name === "dataset") words.push(`--dataset=${word(typeof value === "string" ? value : json(value))}`);
     else if (name === "settings") words.push(...pairs("--setting", value, json));
     else if (name === "env") words.push(...pairs("--env", value, String));
     else if (name !== "spider" && name !== "start_urls") without.push(name);

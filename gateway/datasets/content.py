@@ -1,0 +1,151 @@
+"""Which items are the same, and which have the same content.
+
+Content is hashed in a normal form: fields sorted by name, ignored ones left out, dates, numbers and white space
+spelled in one way. Otherwise a newer Scrapy, which spells dates in another way, would make every item a changed one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from gateway.contract.outbox import whole_text
+from gateway.items.items import MISSING, Row, as_json, value_of
+from gateway.jobs.dedupe import canonical_url
+
+#: The field that is the key of a dataset without one.
+URL_FIELD = "url"
+#: Bytes of a digest.
+_DIGEST = 16
+_SPACE = re.compile(r"\s+")
+#: A time as `json`, `orjson`, Scrapy and `str()` write it.
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:?\d\d)?")
+#: The largest integer up to which floats and integers are the same numbers.
+_EXACT = 1 << 53
+#: A URL of which each character is in its canonical form already.
+_PLAIN_URL = re.compile(r"https?://[a-z0-9][a-z0-9.-]*[a-z0-9]/[A-Za-z0-9/._~-]*(\?[A-Za-z0-9=&._~-]*)?")
+#: Characters that are shown of a value of the key.
+_SHOWN = 1000
+
+Key = dict[str, Any]
+
+
+def key_of(row: Row, fields: Sequence[str], content: str) -> Key | None:
+    """The values of the key's `fields`, in their normal form; `None` if one of them is empty. Without fields, it is
+    the canonical `url`, or the hash of the `content` if there is none.
+    """
+    if not fields:
+        url = row.get(URL_FIELD)
+        return {URL_FIELD: _url(url)} if isinstance(url, str) and url.strip() else {"content": content}
+    key = {name: _normal(value_of(row, name)) for name in fields}
+    return None if any(value in _EMPTY for value in key.values()) else key
+
+
+#: `MISSING` is what a row without the field has.
+_EMPTY: list[Any] = [MISSING, None, "", [], {}]
+
+
+def _url(url: str) -> str:
+    url = url.strip()
+    return url if _PLAIN_URL.fullmatch(url) else canonical_url(url)
+
+
+def key_hash(key: Key) -> str:
+    """32 hexadecimal digits. The names of the fields do not count, because they belong to the dataset."""
+    return _hashed(as_json(list(key.values())))
+
+
+def shown_key(key: Key) -> dict[str, Any]:
+    """The key as it is stored and shown: values cut, and names that every MongoDB takes."""
+    return {name.replace(".", "\uff0e").replace("$", "\uff04"): _cut(value) for name, value in key.items()}
+
+
+def _cut(value: Any) -> Any:
+    text = whole_text(value) if isinstance(value, str) else as_json(value).decode()
+    if len(text) > _SHOWN:
+        return text[:_SHOWN] + "…"
+    return value if isinstance(value, bool | int | float) else text
+
+
+def content_hash(row: Mapping[str, Any], ignore: Collection[str]) -> str:
+    """32 hexadecimal digits."""
+    kept = row if not ignore else _without(row, ignore)
+    try:
+        return _hashed(orjson.dumps(_normal(kept), option=orjson.OPT_SORT_KEYS))
+    except (TypeError, RecursionError):
+        # an integer beyond 64 bits, half a surrogate pair, or deeper than anything should be
+        return _hashed(repr(kept).encode("utf-8", "replace"))
+
+
+def _without(row: Mapping[str, Any], ignore: Collection[str]) -> dict[str, Any]:
+    kept = {name: value for name, value in row.items() if name not in ignore}
+    for path in ignore:
+        outer, _, inner = path.partition(".")
+        if inner and isinstance(value := kept.get(outer), dict):
+            kept[outer] = {name: one for name, one in value.items() if name != inner}
+    return kept
+
+
+def _normal(value: Any) -> Any:
+    kind = type(value)
+    if kind is str:
+        return _text(value)
+    if kind is float:
+        return int(value) if abs(value) < _EXACT and value.is_integer() else value
+    if kind is dict:
+        return {unicodedata.normalize("NFC", name): _normal(inner) for name, inner in value.items()}
+    if kind is list:
+        return [_normal(inner) for inner in value]
+    if isinstance(value, int) and kind is not bool and not -(1 << 63) <= value < 1 << 63:
+        return str(value)
+    return value
+
+
+def _text(text: str) -> str:
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", text)
+    text = _SPACE.sub(" ", text).strip()
+    return _time(text) if text[4:5] == "-" and _TIME.fullmatch(text) else text
+
+
+def _time(text: str) -> str:
+    """The time in one spelling: UTC if it has an offset, and without zeros that say nothing."""
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            return moment.astimezone(UTC).isoformat()
+        return moment.isoformat()
+    except (ValueError, OverflowError):
+        return text
+
+
+def _hashed(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=_DIGEST).hexdigest()
+
+
+# --- what is different in a changed item
+
+#: Bytes of JSON that the differences of one item may have; more are not kept, the items themselves are.
+MAX_DIFFERENCES = 256 << 10
+
+
+def differences(
+    before: Mapping[str, Any], after: Mapping[str, Any], ignore: Collection[str]
+) -> list[dict[str, Any]] | None:
+    """`{"field", "previous", "current"}` for each field that is different in the normal form, in the order of the
+    later item; `None` if they are too large.
+    """
+    old, new = (_without(row, ignore) if ignore else row for row in (before, after))
+    names = dict.fromkeys((*new, *old))
+    found = [
+        {"field": name, "previous": old.get(name), "current": new.get(name)}
+        for name in names
+        if _normal(old.get(name)) != _normal(new.get(name)) or (name in old) != (name in new)
+    ]
+    return found if len(as_json(found)) <= MAX_DIFFERENCES else None

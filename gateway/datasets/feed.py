@@ -1,0 +1,169 @@
+"""Reading a dataset: its changes in the order of their numbers, and its items as they are or were."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from attrs import define, field
+
+from gateway.datasets.dataset import SHOWN, ChangeType, Dataset, ItemChange, Record
+from gateway.datasets.plan import row_of
+from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore, shown
+from gateway.errors import CursorExpiredError, InvalidRequestError
+from gateway.items.items import has_text
+
+#: Changes, or records, that are read at a time.
+_BATCH = 500
+#: Seconds after which a page ends with what it has found; its `next` goes on.
+PAGE_SECONDS = 2.0
+
+
+class ChangePage(NamedTuple):
+    changes: list[ItemChange]
+    #: The number after which the next page begins.
+    next: int
+    #: The number of the last change that is visible.
+    last: int
+
+
+class RecordPage(NamedTuple):
+    records: list[Record]
+    #: The key hash after which the next page begins; `None` after the last.
+    next: str | None
+
+
+@define(eq=False, repr=False, slots=False, kw_only=True)
+class DatasetFeed:
+    _records: RecordStore
+    _changes: ChangeStore
+    _runs: RunStore
+
+    def changes(self, dataset: Dataset, since: int, limit: int, types: Collection[ChangeType] = SHOWN) -> ChangePage:
+        """Up to `limit` changes with numbers above `since`. Raises `CursorExpiredError` if some of those are no
+        longer kept, `InvalidRequestError` if no cursor can be that large.
+        """
+        self._require(dataset, since)
+        found: list[ItemChange] = []
+        began, last = time.monotonic(), since
+        while last < dataset.head_seq and len(found) < limit and time.monotonic() - began < PAGE_SECONDS:
+            read = self._changes.page(dataset.id, last, dataset.head_seq, _BATCH)
+            if not read:
+                last = dataset.head_seq
+                break
+            visible = shown(read, self._plans(dataset, last, read[-1].seq), types)
+            room = limit - len(found)
+            found += visible[:room]
+            # plans that were not carried out may have used a number again: the last number read may go on
+            last = visible[room - 1].seq if len(visible) >= room else _whole(read, dataset.head_seq)
+        return ChangePage(found, last, dataset.head_seq)
+
+    def items(
+        self,
+        dataset: Dataset,
+        after: str,
+        limit: int,
+        *,
+        as_of: int | None = None,
+        removed: bool = False,
+        text: str | None = None,
+    ) -> RecordPage:
+        """Up to `limit` items in the order of their keys' hashes, as they were right after the change `as_of`.
+        `removed`: also those that are gone; `text`: only items with this text. Raises as `changes` does.
+        """
+        if as_of is not None:
+            self._require(dataset, as_of)
+        wanted = text.casefold() if text else None
+        found: list[Record] = []
+        began = time.monotonic()
+        while time.monotonic() - began < PAGE_SECONDS:
+            read = self._records.page(dataset.id, after, min(_BATCH, limit + 1))
+            for record in read:
+                if len(found) >= limit:
+                    return RecordPage(found, after)
+                after = record.key_hash
+                then = record if as_of is None or record.seq <= as_of else self._before(dataset, record, as_of)
+                if then is None or (then.removed and not removed):
+                    continue
+                if wanted is None or has_text(row_of(then), wanted):
+                    found.append(then)
+            if len(read) < min(_BATCH, limit + 1):
+                return RecordPage(found, None)
+        return RecordPage(found, after)
+
+    def _before(self, dataset: Dataset, record: Record, as_of: int) -> Record | None:
+        """The record as it was then; `None` if it was not there yet."""
+        until = as_of
+        while changes := self._changes.of_key(dataset.id, record.key_hash, until, _BATCH):
+            plans = self._plans(dataset, changes[-1].seq - 1, as_of)
+            for change in changes:
+                if change.plan in plans and change.type in SHOWN:
+                    return Record.model_validate(change.to_record())
+            until = changes[-1].seq - 1
+        return None
+
+    def _plans(self, dataset: Dataset, since: int, until: int) -> set[str]:
+        head = {dataset.head_plan} if dataset.head_plan else set()
+        return self._runs.plans(dataset.id, since, until) | head
+
+    def _require(self, dataset: Dataset, cursor: int) -> None:
+        if cursor > dataset.head_seq:
+            raise InvalidRequestError("since", f"is beyond the last change, {dataset.head_seq}")
+        if cursor < dataset.floor_seq:
+            raise CursorExpiredError(
+                f"changes up to {dataset.floor_seq} are no longer kept: read the items, and go on after their `seq`",
+                detail={"snapshot": f"/datasets/{dataset.name}/items", "since": dataset.head_seq},
+            )
+
+
+def _whole(read: list[ItemChange], head: int) -> int:
+    """The last number of which all was read: a batch may end between two changes with the same number."""
+    return read[-1].seq if len(read) < _BATCH or read[-1].seq >= head else max(read[-1].seq - 1, read[0].seq)
+
+
+# --- waiting for the next run, for any number of readers by one question
+
+#: Seconds between two looks.
+LOOK_SECONDS = 0.5
+
+
+@define(eq=False, repr=False, slots=False)
+class FeedWatch:
+    """Knows when datasets get changes. For one event loop. `_ask` carries out a call of a store in a thread."""
+
+    _datasets: DatasetStore
+    _ask: Callable[..., Awaitable[Any]]
+    _waiting: dict[str, set[asyncio.Event]] = field(init=False, factory=dict)
+    _heads: dict[str, int] = field(init=False, factory=dict)
+    _task: asyncio.Task[None] | None = field(init=False, default=None)
+
+    async def changed(self, dataset: Dataset, seconds: float) -> None:
+        """Returns once the dataset has changes after its `head_seq`, or after this time."""
+        event = asyncio.Event()
+        waiting = self._waiting.setdefault(dataset.id, set())
+        waiting.add(event)
+        self._heads[dataset.id] = max(dataset.head_seq, self._heads.get(dataset.id, 0))
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._look_on())
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(event.wait(), seconds)
+        finally:
+            waiting.discard(event)
+            if not waiting:
+                self._waiting.pop(dataset.id, None)
+                self._heads.pop(dataset.id, None)
+
+    async def _look_on(self) -> None:
+        while self._waiting:
+            await asyncio.sleep(LOOK_SECONDS)
+            # a store that is away answers nothing, and the readers go on waiting
+            with suppress(Exception):
+                heads = await self._ask(self._datasets.heads, list(self._waiting))
+                for dataset_id, events in self._waiting.items():
+                    if heads.get(dataset_id, -1) != self._heads.get(dataset_id):
+                        for event in events:
+                            event.set()

@@ -1,0 +1,234 @@
+"""Folds a run into its dataset: plan, guard, write, publish, apply. It may die between any two of these steps; the
+next fold then does the same again, or goes on.
+
+The order is what keeps the promises. Nothing is written before the guard has decided. Changes are written before they
+are published, and are invisible until then. One compare-and-set publishes all of them. Only published changes are
+applied to the records, and the next run is not planned before all of them are.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import structlog
+from attrs import define
+
+from gateway.clock import Clock, utc_now
+from gateway.contract.reasons import Reason
+from gateway.datasets.dataset import (
+    FEW_REMOVED,
+    Dataset,
+    DatasetRun,
+    Incomplete,
+    RunFinding,
+    RunState,
+    digest,
+    scope_of,
+)
+from gateway.datasets.plan import BATCH, Plan, Planner, RunItems, changes_of
+from gateway.datasets.queue import LEASE_SECONDS, FoldQueue
+from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore
+from gateway.items.items import ItemStore
+from gateway.jobs.job import GOOD_STATUSES, Job, JobStatus
+from gateway.stores.mongo import within
+
+log = structlog.get_logger()
+
+#: Scrapy's finish reason of a crawl that has done all there was to do.
+_FINISHED = "finished"
+#: RunFinding of a run that would remove too much.
+REMOVALS = "removals"
+#: Seconds that one batch of reads or writes may take.
+_BATCH_SECONDS = 60.0
+
+
+class LeaseLostError(Exception):
+    """Another worker folds runs of this dataset now, or its options have changed."""
+
+
+class _Judged(NamedTuple):
+    findings: list[RunFinding]
+    figures: dict[str, Any] | None = None
+    #: What is normal from now on, if the run is published.
+    normal: Mapping[str, Any] | None = None
+
+
+@define(eq=False, repr=False, slots=False, kw_only=True)
+class Fold:
+    _items: ItemStore
+    _datasets: DatasetStore
+    _records: RecordStore
+    _changes: ChangeStore
+    _runs: RunStore
+    _queue: FoldQueue
+    _clock: Clock = utc_now
+
+    def fold(self, dataset: Dataset, job: Job) -> DatasetRun:
+        """Fold the run of this job, which has ended, into the leased dataset. Returns what became of the run.
+
+        Raises `LeaseLostError`, PyMongo's errors, `OSError`.
+        """
+        dataset = self.settle(dataset)
+        known = self._runs.get(job.id)
+        if known is not None and known.state in {RunState.PUBLISHED, RunState.REJECTED, RunState.SUPERSEDED}:
+            return known
+        run = self._begun(dataset, job, known)
+        closed = _why_not(dataset, job, run)
+        if closed is not None:
+            state, message = closed
+            return self._saved(run, state=state, message=message)
+        with tempfile.TemporaryDirectory(prefix="dataset-") as folder:
+            return self._carry_out(dataset, job, run, Path(folder))
+
+    def settle(self, dataset: Dataset) -> Dataset:
+        """Do what is left to do for the run that was published last. Raises `LeaseLostError`."""
+        if dataset.is_applied or dataset.head_run is None:
+            return dataset
+        run = self._runs.get(dataset.head_run)
+        if run is not None and run.state is RunState.PLANNED:
+            run = self._runs.change(run, RunState.PUBLISHED) or run
+        if run is not None:
+            self._changes.delete_others(dataset.id, run)
+            # their crawls' items are not needed any more
+            for job_id in self._runs.supersede(dataset.id, run.scope, run.started_at):
+                self._queue.release(job_id)
+        self._apply(dataset)
+        if not self._datasets.applied(dataset):
+            raise LeaseLostError(dataset.id)
+        return dataset.model_copy(update={"applied_seq": dataset.head_seq})
+
+    def _apply(self, dataset: Dataset) -> None:
+        since = dataset.applied_seq
+        while found := self._changes.of_plan(dataset.id, dataset.head_plan or "", since, dataset.head_seq, BATCH):
+            self._renew(dataset)
+            with within(_BATCH_SECONDS):
+                self._records.apply(found)
+            since = found[-1].seq
+
+    def _begun(self, dataset: Dataset, job: Job, known: DatasetRun | None) -> DatasetRun:
+        ended = job.finished_at or self._clock()
+        return DatasetRun.of(
+            dataset,
+            job.id,
+            state=RunState.PLANNED,
+            scope=scope_of(job.spec),
+            started_at=job.started_at or ended,
+            ended_at=ended,
+            incomplete=why_incomplete(job),
+            accepted=known.accepted if known else False,
+            accepted_by=known.accepted_by if known else None,
+            at=self._clock(),
+        )
+
+    def _carry_out(self, dataset: Dataset, job: Job, run: DatasetRun, folder: Path) -> DatasetRun:
+        items = RunItems(self._items, job.id, job.newest)
+        planner = Planner(
+            dataset=dataset,
+            run=run,
+            items=items,
+            records=self._records,
+            folder=folder,
+            beat=_Beat(lambda: self._renew(dataset)),
+        )
+        plan = planner.plan()
+        judged = self._judge(dataset, plan)
+        run = run.model_copy(
+            update={
+                "counts": plan.counts,
+                "left_out": plan.left_out,
+                "findings": judged.findings,
+                "figures": judged.figures,
+            }
+        )
+        if judged.findings and not run.accepted:
+            return self._saved(run, state=RunState.HELD, message=judged.findings[0].message)
+        return self._publish(dataset, run, plan, planner, judged)
+
+    def _judge(self, dataset: Dataset, plan: Plan) -> _Judged:
+        return _Judged(too_many_removed(dataset, plan))
+
+    def _publish(
+        self, dataset: Dataset, run: DatasetRun, plan: Plan, planner: Planner, judged: _Judged
+    ) -> DatasetRun:
+        # the name says what the plan was made from
+        name = digest([run.job_id, dataset.head_seq, dataset.rev, dataset.runs, run.accepted])
+        first, last = dataset.head_seq + 1, dataset.head_seq + plan.size
+        run = self._saved(run, plan=name, first_seq=first, last_seq=last)
+        for changes in changes_of(plan, planner, name):
+            with within(_BATCH_SECONDS):
+                self._changes.write(changes)
+        self._renew(dataset)
+        published = self._datasets.publish(dataset, run, judged.normal)
+        if published is None:
+            raise LeaseLostError(dataset.id)
+        log.info("run_published", dataset=dataset.id, job_id=run.job_id, **run.counts.model_dump())
+        if plan.size:
+            self.settle(published)
+        else:
+            # without changes there is nothing left to apply that would lead to this
+            self._runs.change(run, RunState.PUBLISHED)
+        return run.model_copy(update={"state": RunState.PUBLISHED})
+
+    def _saved(self, run: DatasetRun, **facts: Any) -> DatasetRun:
+        run = run.model_copy(update={**facts, "at": self._clock()})
+        self._runs.save(run)
+        return run
+
+    def _renew(self, dataset: Dataset) -> None:
+        if not self._datasets.renew(dataset, LEASE_SECONDS):
+            raise LeaseLostError(dataset.id)
+
+
+class _Beat:
+    """Renews a lease, but not more often than is needed."""
+
+    def __init__(self, renew: Callable[[], None]) -> None:
+        self._renew = renew
+        self._next = 0.0
+
+    def __call__(self) -> None:
+        if (now := time.monotonic()) >= self._next:
+            self._next = now + LEASE_SECONDS / 4
+            self._renew()
+
+
+# --- what a run can say
+
+
+def why_incomplete(job: Job) -> Incomplete | None:
+    """Why the run says nothing about items that it has not found; `None` if it has seen all there is in its scope."""
+    end = job.current.exit if job.current else None
+    report = end.report if end else None
+    if job.status is not JobStatus.FINISHED or end is None or report is None:
+        return Incomplete.NOT_FINISHED
+    if end.items_lost is not None:
+        return Incomplete.ITEMS_LOST
+    if job.reason is Reason.OWN_LIMIT:
+        return Incomplete.OWN_LIMIT
+    return None if report.finish_reason == _FINISHED and end.stopped_by is None else Incomplete.ENDED_EARLY
+
+
+def _why_not(dataset: Dataset, job: Job, run: DatasetRun) -> tuple[RunState, str] | None:
+    """Why the run is not folded."""
+    if job.status not in GOOD_STATUSES:
+        return RunState.SKIPPED, f"the crawl is {job.status}: {job.message or job.reason}"
+    if job.items_removed_at is not None:
+        return RunState.FAILED, "its items were removed before it was taken up"
+    head = dataset.heads.get(run.scope)
+    if head is not None and run.started_at < head:
+        return RunState.SUPERSEDED, "a run that started later is published already"
+    return None
+
+
+def too_many_removed(dataset: Dataset, plan: Plan) -> list[RunFinding]:
+    """The finding of a run that misses more than the dataset's `drop_guard` allows."""
+    gone = plan.counts.removed + plan.counts.missed
+    share = gone / plan.known if plan.known else 0.0
+    if gone <= FEW_REMOVED or share <= dataset.drop_guard:
+        return []
+    message = f"{gone} of {plan.known} items are missing: {share:.0%}, and {dataset.drop_guard:.0%} is the limit"
+    return [RunFinding(code=REMOVALS, normal=dataset.drop_guard, here=round(share, 4), message=message)]

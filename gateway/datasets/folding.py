@@ -1,0 +1,148 @@
+"""Folds what is due, in a few threads of a worker: a run of a million items delays neither dispatch nor the runs of
+other users.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import structlog
+from attrs import define, field
+from pymongo.errors import ConnectionFailure
+
+from gateway.datasets.dataset import DatasetRun, RunState, scope_of
+from gateway.datasets.fold import Fold, LeaseLostError, why_incomplete
+from gateway.datasets.queue import LEASE_SECONDS, DueRun, FoldQueue
+from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore
+from gateway.errors import JobNotFoundError
+from gateway.jobs.backoff import backoff
+from gateway.jobs.job import Job
+from gateway.jobs.messages import about
+from gateway.jobs.store import JobStore
+
+log = structlog.get_logger()
+
+#: Folds under way in one worker, and how many of them may be one user's.
+AT_ONCE, OF_ONE_USER = 4, 2
+#: Due runs that one look reads.
+_LOOK = 100
+#: Seconds after which a run is looked at again whose dataset another worker has.
+_BUSY = 2.0
+#: A fold that has failed so often is given up: then it is not the stores.
+MOST_FAILURES = 6
+
+
+@define(eq=False, repr=False, slots=False, kw_only=True)
+class Folding:
+    _jobs: JobStore
+    _queue: FoldQueue
+    _datasets: DatasetStore
+    _records: RecordStore
+    _changes: ChangeStore
+    _runs: RunStore
+    _fold: Fold
+    #: Jobs, and datasets by user and name, that a thread is at; and how many of each user.
+    _busy: set[tuple[str, str]] = field(init=False, factory=set)
+    _users: Counter[str] = field(init=False, factory=Counter)
+    _lock: threading.Lock = field(init=False, factory=threading.Lock)
+    _threads: ThreadPoolExecutor = field(
+        init=False, factory=lambda: ThreadPoolExecutor(AT_ONCE, thread_name_prefix="fold")
+    )
+
+    def look(self) -> None:
+        """Begin to fold what is due, as far as there is room. Returns at once. Raises PyMongo's errors."""
+        for run in self._queue.due(_LOOK):
+            if not self._takes(run):
+                continue
+            self._threads.submit(self._work, run)
+        self._remove_deleted()
+
+    def close(self) -> None:
+        """Begin nothing more. What is under way is done again by another worker."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _takes(self, run: DueRun) -> bool:
+        name = (run.user_id, run.dataset.name)
+        with self._lock:
+            if name in self._busy or len(self._busy) >= AT_ONCE or self._users[run.user_id] >= OF_ONE_USER:
+                return False
+            self._busy.add(name)
+            self._users[run.user_id] += 1
+            return True
+
+    def _work(self, run: DueRun) -> None:
+        try:
+            self.fold_next(run)
+        except Exception as error:  # noqa: BLE001 - no run may end the thread; it is due again
+            log.warning("fold_failed", job_id=run.job_id, error=str(error), kind=type(error).__name__)
+        finally:
+            with self._lock:
+                self._busy.discard((run.user_id, run.dataset.name))
+                self._users[run.user_id] -= 1
+
+    def fold_next(self, due: DueRun) -> DatasetRun | None:
+        """Fold the first due run of this run's dataset. `None` if another worker is at it, or nothing is due."""
+        dataset = self._datasets.ensure(due.user_id, due.dataset.name, due.dataset.options)
+        leased = self._datasets.claim(dataset.id, LEASE_SECONDS)
+        if leased is None:
+            self._queue.again(due.job_id, timedelta(seconds=_BUSY), failures=due.failures)
+            return None
+        try:
+            first = self._queue.first_of(due)
+            return None if first is None else self._fold_one(first, leased.id)
+        finally:
+            self._datasets.release(leased)
+
+    def _fold_one(self, due: DueRun, dataset_id: str) -> DatasetRun | None:
+        dataset = self._datasets.by_id(dataset_id)
+        try:
+            job = self._jobs.get(due.job_id)
+        except JobNotFoundError:
+            return None
+        if dataset is None or dataset.lease is None:
+            return None
+        with about(job):
+            try:
+                run = self._fold.fold(dataset, job)
+            except LeaseLostError:
+                return None
+            except ConnectionFailure:
+                raise
+            except Exception as error:
+                self._failed(due, job, dataset_id, error)
+                raise
+            self._queue.done(job.id, held=run.state is RunState.HELD)
+            log.info("run_folded", job_id=job.id, state=run.state.value, **run.counts.model_dump())
+            return run
+
+    def _failed(self, due: DueRun, job: Job, dataset_id: str, error: Exception) -> None:
+        failures = due.failures + 1
+        if failures < MOST_FAILURES:
+            self._queue.again(job.id, backoff(failures), failures=failures)
+            return
+        ended = job.finished_at or job.created_at
+        self._runs.save(
+            DatasetRun(
+                job_id=job.id,
+                dataset=dataset_id,
+                state=RunState.FAILED,
+                scope=scope_of(job.spec),
+                started_at=job.started_at or ended,
+                ended_at=ended,
+                incomplete=why_incomplete(job),
+                message=f"it could not be taken up: {type(error).__name__}: {error}"[:500],
+                at=ended,
+            )
+        )
+        self._queue.done(job.id, held=True)
+
+    def _remove_deleted(self) -> None:
+        for dataset in self._datasets.deleted(AT_ONCE):
+            # in this order, so that nothing is left once the document is gone
+            if not any(
+                (self._records.delete(dataset.id), self._changes.delete(dataset.id), self._runs.delete(dataset.id))
+            ):
+                self._datasets.remove(dataset)

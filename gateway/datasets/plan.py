@@ -1,0 +1,326 @@
+"""What a run would change: its sightings and the records, merged in the order of their keys' hashes.
+
+The plan depends on nothing but the run's items, the records and the dataset's options. None of them changes while
+it is made, so a plan that is made again after a crash is the same. It is kept in files, and nothing is written to a
+store before somebody has decided on it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from attrs import define, field
+
+from gateway.datasets.content import Key, content_hash, differences, key_hash, key_of, shown_key
+from gateway.datasets.dataset import (
+    EXAMPLES,
+    ChangeType,
+    Dataset,
+    DatasetRun,
+    ItemChange,
+    Record,
+    RunCounts,
+    change_id,
+    record_id,
+)
+from gateway.datasets.sightings import Sighting, Sightings
+from gateway.datasets.store import RecordStore
+from gateway.items.items import Item, ItemStore, Row, as_json, parse_row
+from gateway.stores.mongo import Document
+
+#: Records, or items, that are read at a time.
+BATCH = 500
+#: Changes that are made at a time: each may have an item of its own.
+CHANGES = 100
+#: Bytes of an item that is shown as an example.
+_EXAMPLE = 500
+_TYPES = tuple(ChangeType)
+#: Type, key hash, position and content hash of one change.
+_PACKED = struct.Struct(">B16sQ16s")
+_NOTHING = "0" * 32
+
+#: Called again and again while work goes on. It raises an error if the work is to end.
+Beat = Callable[[], object]
+
+
+class RunItems(NamedTuple):
+    """The items of the attempt of a job that counts."""
+
+    store: ItemStore
+    job_id: str
+    attempt: int
+
+    def each(self, beat: Beat) -> Iterator[Item]:
+        after: str | None = None
+        while found := self.store.page(self.job_id, self.attempt, after, BATCH):
+            beat()
+            yield from found
+            after = found[-1].id
+
+    def at(self, positions: list[int]) -> dict[int, Item]:
+        """The items at these positions, those that exist."""
+        ids = [Item(self.job_id, self.attempt, position, None).id for position in positions]
+        return {item.end: item for item in self.store.of(ids)}
+
+
+class KnownRecord(NamedTuple):
+    """A record, as far as a run is compared with it."""
+
+    key_hash: str
+    #: Of its content.
+    hash: str
+    removed: bool
+    scopes: dict[str, int]
+
+
+class Planned(NamedTuple):
+    """One change to come."""
+
+    type: ChangeType
+    key_hash: str
+    #: Of the item; 0 without one.
+    position: int
+    content_hash: str
+
+    def pack(self) -> bytes:
+        content = bytes.fromhex(self.content_hash)
+        return _PACKED.pack(_TYPES.index(self.type), bytes.fromhex(self.key_hash), self.position, content)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Planned:
+        kind, key, position, content = _PACKED.unpack(data)
+        return cls(_TYPES[kind], key.hex(), position, content.hex())
+
+
+class Plan(NamedTuple):
+    """What a run would change, in a file."""
+
+    path: Path
+    size: int
+    counts: RunCounts
+    #: How many present records there were in the run's scope.
+    known: int
+    left_out: list[str]
+
+    def __iter__(self) -> Iterator[Planned]:  # type: ignore[override]  # a plan is read as its changes
+        with self.path.open("rb") as file:
+            while data := file.read(_PACKED.size * BATCH):
+                for start in range(0, len(data), _PACKED.size):
+                    yield Planned.unpack(data[start : start + _PACKED.size])
+
+
+@define(eq=False, repr=False, slots=False, kw_only=True)
+class Planner:
+    """Makes the plan of one run. `look` is shown each item that counts; `folder` is for temporary files."""
+
+    dataset: Dataset
+    run: DatasetRun
+    items: RunItems
+    records: RecordStore
+    folder: Path
+    beat: Beat
+    look: Callable[[Row], object] = lambda _row: None
+    counts: RunCounts = field(init=False, factory=RunCounts)
+    _left_out: list[str] = field(init=False, factory=list)
+    _known: int = field(init=False, default=0)
+
+    def plan(self) -> Plan:
+        """Raises PyMongo's errors, `OSError`, and what `beat` raises."""
+        sightings = self._sight()
+        path, size = self.folder / "plan", 0
+        with path.open("wb") as file:
+            for planned in self._compare(sightings):
+                file.write(planned.pack())
+                size += 1
+        self.counts.repeated = sightings.repeated
+        return Plan(path, size, self.counts, self._known, self._left_out)
+
+    def _sight(self) -> Sightings:
+        sightings, dataset = Sightings(self.folder), self.dataset
+        for item in self.items.each(self.beat):
+            row = item.row
+            found = identify(row, dataset)
+            if found is None:
+                self._leave_out(row)
+                continue
+            self.look(row)
+            sightings.add(key_hash(found.key), item.end, found.content)
+        return sightings
+
+    def _leave_out(self, row: Row) -> None:
+        self.counts.without_key += 1
+        if len(self._left_out) < EXAMPLES:
+            self._left_out.append(as_json(row)[:_EXAMPLE].decode("utf-8", "ignore"))
+
+    def _compare(self, sightings: Sightings) -> Iterator[Planned]:
+        for sighting, known in _side_by_side(sightings.in_order(), self._records()):
+            if sighting is not None:
+                self.counts.items += 1
+            if known is not None and not known.removed and self.run.scope in known.scopes:
+                self._known += 1
+            kind = self._kind(sighting, known)
+            self._count(kind, sighting)
+            if kind is not None:
+                hashed = sighting.key_hash if sighting else known.key_hash  # type: ignore[union-attr]  # one is there
+                position, content = (sighting.position, sighting.content_hash) if sighting else (0, _NOTHING)
+                yield Planned(kind, hashed, position, content)
+
+    def _kind(self, sighting: Sighting | None, known: KnownRecord | None) -> ChangeType | None:
+        """How the run changes this record; `None` if it does not."""
+        if sighting is not None:
+            if known is None or known.removed:
+                return ChangeType.NEW
+            if known.hash != sighting.content_hash:
+                return ChangeType.CHANGED
+            return None if known.scopes.get(self.run.scope) == 0 else ChangeType.SEEN
+        if known is None or known.removed or self.run.incomplete or self.run.scope not in known.scopes:
+            return None
+        if scopes_without(known.scopes, self.run.scope, self.dataset.confirm_removed):
+            return ChangeType.MISSED
+        return ChangeType.REMOVED
+
+    def _count(self, kind: ChangeType | None, sighting: Sighting | None) -> None:
+        counts = self.counts
+        match kind:
+            case ChangeType.NEW:
+                counts.new += 1
+            case ChangeType.CHANGED:
+                counts.changed += 1
+            case ChangeType.REMOVED:
+                counts.removed += 1
+            case ChangeType.MISSED:
+                counts.missed += 1
+            case _:
+                counts.same += sighting is not None
+
+    def _records(self) -> Iterator[KnownRecord]:
+        after = ""
+        while found := self.records.compared(self.dataset.id, after, BATCH):
+            self.beat()
+            hashes = self._rehash(found)
+            for document in found:
+                hashed = _key_hash(document)
+                yield KnownRecord(
+                    hashed,
+                    hashes.get(document["_id"]) or document["hash"],
+                    document.get("removed", False),
+                    document.get("scopes", {}),
+                )
+            after = _key_hash(found[-1])
+
+    def _rehash(self, found: list[Document]) -> dict[str, str]:
+        """Hash records anew that were hashed in another way: that changes nothing of what is known."""
+        hashing = self.dataset.hashing
+        old = {one["_id"]: one["applied"] for one in found if one["hashed_by"] != hashing}
+        if not old:
+            return {}
+        records = self.records.of(self.dataset.id, [one.rpartition(":")[2] for one in old])
+        made = {one.id: content_hash(row_of(one), self.dataset.ignore) for one in records.values()}
+        self.records.rehash({one: (old[one], hashed, hashing) for one, hashed in made.items()})
+        return made
+
+
+class Identified(NamedTuple):
+    key: Key
+    content: str
+
+
+def identify(row: Row, dataset: Dataset) -> Identified | None:
+    """`None` if a field of the key is empty, or nests so deep that it cannot be read."""
+    try:
+        content = content_hash(row, dataset.ignore)
+        key = key_of(row, dataset.key, content)
+    except (RecursionError, TypeError, ValueError):
+        return None
+    return None if key is None else Identified(key, content)
+
+
+def scopes_without(scopes: dict[str, int], scope: str, confirm: int) -> dict[str, int]:
+    """The scopes of a record after a complete run of `scope` has missed it; empty if it is there in none any more."""
+    missed = scopes[scope] + 1
+    others = {one: count for one, count in scopes.items() if one != scope}
+    return others if missed >= confirm else {**others, scope: missed}
+
+
+def _side_by_side(
+    sightings: Iterator[Sighting], records: Iterator[KnownRecord]
+) -> Iterator[tuple[Sighting | None, KnownRecord | None]]:
+    """Both in one: each key once, with what there is of it."""
+    sighting, known = next(sightings, None), next(records, None)
+    while sighting is not None or known is not None:
+        if known is None or (sighting is not None and sighting.key_hash < known.key_hash):
+            yield sighting, None
+            sighting = next(sightings, None)
+        elif sighting is None or known.key_hash < sighting.key_hash:
+            yield None, known
+            known = next(records, None)
+        else:
+            yield sighting, known
+            sighting, known = next(sightings, None), next(records, None)
+
+
+def _key_hash(document: Document) -> str:
+    return str(document["_id"]).rpartition(":")[2]
+
+
+def row_of(record: Record | ItemChange) -> Row:
+    return record.item if record.item is not None else parse_row(record.raw or "{}")
+
+
+# --- from what is planned to the changes themselves
+
+
+def changes_of(plan: Plan, planner: Planner, plan_name: str) -> Iterator[list[ItemChange]]:
+    """All changes of the plan, in the order of their numbers, `CHANGES` at a time."""
+    planned, seq = iter(plan), planner.dataset.head_seq
+    while some := list(islice(planned, CHANGES)):
+        planner.beat()
+        records = planner.records.of(planner.dataset.id, [one.key_hash for one in some])
+        items = planner.items.at([one.position for one in some if one.position])
+        made = []
+        for one in some:
+            seq += 1
+            numbered = {"id": change_id(planner.dataset.id, seq, plan_name), "seq": seq, "plan": plan_name}
+            record, item = records.get(one.key_hash), items.get(one.position)
+            made.append(ItemChange(**numbered, **_content(one, planner, record, item)))
+        yield made
+
+
+def _content(planned: Planned, planner: Planner, record: Record | None, item: Item | None) -> dict[str, Any]:
+    """The fields of the change, except its number."""
+    dataset, run = planner.dataset, planner.run
+    facts: dict[str, Any] = {
+        "dataset": dataset.id,
+        "run": run.job_id,
+        "type": planned.type,
+        "key_hash": planned.key_hash,
+        "at": run.ended_at,
+        "first_seen": record.first_seen if record else run.started_at,
+    }
+    scopes = record.scopes if record and not record.removed else {}
+    if planned.type is ChangeType.SEEN:
+        return facts | {"scopes": {**scopes, run.scope: 0}}
+    if planned.type is ChangeType.MISSED:
+        return facts | {"scopes": scopes_without(scopes, run.scope, dataset.confirm_removed)}
+    if planned.type is ChangeType.REMOVED:
+        known = record or _lost(dataset, planned)
+        return facts | known.model_dump(include={"key", "item", "raw", "hash", "hashed_by"})
+    found = item or _missing(planned)
+    identified = identify(found.row, dataset)
+    facts |= {"key": shown_key(identified.key) if identified else {}, "item": found.data, "raw": found.raw}
+    facts |= {"hash": planned.content_hash, "hashed_by": dataset.hashing, "scopes": {**scopes, run.scope: 0}}
+    if planned.type is ChangeType.CHANGED and record is not None and record.raw is None and found.raw is None:
+        facts["differences"] = differences(row_of(record), found.row, dataset.ignore)
+    return facts
+
+
+def _missing(planned: Planned) -> Item:
+    raise LookupError(f"the item at {planned.position} is gone while its run is folded")
+
+
+def _lost(dataset: Dataset, planned: Planned) -> Record:
+    raise LookupError(f"the record {record_id(dataset.id, planned.key_hash)} is gone while a run is folded")

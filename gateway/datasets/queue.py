@@ -1,0 +1,88 @@
+"""Which runs are to be folded. The queue is in the jobs: `dataset_due` says when a run is due, and is absent once
+nothing is left to do. `dataset_held` keeps the items of a run that is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+from pymongo import ASCENDING
+from pymongo.database import Database
+
+from gateway.clock import Clock, utc_now
+from gateway.contract.crawl import DatasetOrder
+from gateway.crash_points import state_change
+from gateway.stores.documents import SET_ASIDE
+from gateway.stores.mongo import Document, Repeating
+
+#: Seconds for which a worker has a dataset; it renews the lease while it works.
+LEASE_SECONDS = 60.0
+
+
+class DueRun(NamedTuple):
+    job_id: str
+    user_id: str
+    dataset: DatasetOrder
+    #: How often its fold has failed.
+    failures: int
+
+
+class FoldQueue:
+    def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
+        self._jobs = database["jobs"]
+        self._clock = clock
+
+    def due(self, limit: int) -> list[DueRun]:
+        """The runs that are due, the longest due first."""
+        query = {"dataset_due": {"$lte": self._clock()}, SET_ASIDE: {"$exists": False}}
+        return self._runs(query, limit, "dataset_due")
+
+    def first_of(self, run: DueRun) -> DueRun | None:
+        """Of the due runs of the same dataset the one that started first."""
+        due = {"dataset_due": {"$lte": self._clock()}, "user_id": run.user_id}
+        found = self._runs({**due, "spec.dataset.name": run.dataset.name}, 1, "started_at")
+        return found[0] if found else None
+
+    def waiting(self, user_id: str, names: Sequence[str]) -> dict[str, int]:
+        """How many runs of these datasets wait to be folded."""
+        query = {"dataset_due": {"$exists": True}, "user_id": user_id, "spec.dataset.name": {"$in": list(names)}}
+        counts: dict[str, int] = {}
+        for one in self._jobs.find(query, {"spec.dataset.name": 1}):
+            name = one["spec"]["dataset"]["name"]
+            counts[name] = counts.get(name, 0) + 1
+        return counts
+
+    def _runs(self, query: Document, limit: int, order: str) -> list[DueRun]:
+        fields = {"user_id": 1, "spec.dataset": 1, "dataset_failures": 1}
+        found = self._jobs.find(query, fields, sort=[(order, ASCENDING)], limit=limit)
+        return [
+            DueRun(
+                one["_id"],
+                one["user_id"],
+                DatasetOrder.model_validate(one["spec"]["dataset"]),
+                one.get("dataset_failures", 0),
+            )
+            for one in found
+        ]
+
+    @state_change("folds.done")
+    def done(self, job_id: str, *, held: bool = False) -> None:
+        """Nothing is left to do for this run; a held one keeps its items."""
+        gone = ["dataset_due", "dataset_failures", *([] if held else ["dataset_held"])]
+        update: Document = {"$unset": dict.fromkeys(gone, "")}
+        if held:
+            update["$set"] = {"dataset_held": True}
+        Repeating(self._jobs).update_one({"_id": job_id}, update)
+
+    @state_change("folds.again")
+    def again(self, job_id: str, after: timedelta = timedelta(), *, failures: int = 0) -> None:
+        """The run is due once more, after this time."""
+        due = {"dataset_due": self._clock() + after, "dataset_failures": failures}
+        Repeating(self._jobs).update_one({"_id": job_id}, {"$set": due})
+
+    @state_change("folds.release")
+    def release(self, job_id: str) -> None:
+        """The run is not held any more: its items may go when their time is over."""
+        Repeating(self._jobs).update_one({"_id": job_id}, {"$unset": {"dataset_held": ""}})

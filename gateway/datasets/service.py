@@ -1,0 +1,107 @@
+"""What people and programs do with datasets: make, change and delete them, and decide on held runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import define
+from pydantic_core import to_json
+
+from gateway.contract.crawl import DatasetOrder
+from gateway.datasets.dataset import OPTIONS, Dataset, DatasetRun, RunState
+from gateway.datasets.queue import FoldQueue
+from gateway.datasets.store import DatasetStore, RunStore
+from gateway.errors import ConflictError, DatasetRunNotFoundError, InvalidRequestError
+from gateway.stores.mongo import mongo_errors
+
+
+@define(eq=False, repr=False, slots=False, kw_only=True)
+class Datasets:
+    _datasets: DatasetStore
+    _runs: RunStore
+    _queue: FoldQueue
+
+    def find(self, name: str, user_id: str | None) -> Dataset:
+        """The user's dataset of this name; without a user the only one that there is. Raises
+        `DatasetNotFoundError`, `InvalidRequestError`.
+        """
+        with mongo_errors():
+            return self._datasets.named(name) if user_id is None else self._datasets.get(user_id, name)
+
+    def check(self, user_id: str, order: DatasetOrder) -> None:
+        """Raises `InvalidRequestError` if the user's dataset is there and has other options than the order names."""
+        with mongo_errors():
+            known = self._datasets.look(user_id, order.name)
+        for name, value in order.options.items() if known else ():
+            if getattr(known, name) != value:
+                has = to_json(getattr(known, name)).decode()
+                raise InvalidRequestError(
+                    f"dataset.{name}",
+                    f"the dataset has {has}: leave it out here, or change it with PATCH /datasets/{order.name}",
+                )
+
+    def ensure(self, user_id: str, order: DatasetOrder) -> Dataset:
+        """The dataset that the order names; it is made if it does not exist."""
+        with mongo_errors():
+            return self._datasets.ensure(user_id, order.name, order.options)
+
+    def put(self, user_id: str, name: str, options: Mapping[str, Any]) -> tuple[Dataset, bool]:
+        """Make the dataset, or give it exactly these options. Returns whether it is new."""
+        with mongo_errors():
+            before = self._datasets.ensure(user_id, name, options)
+            if all(getattr(before, key) == value for key, value in {**OPTIONS, **options}.items()):
+                return before, before.runs == 0 and before.rev == 1
+            return self.change(before, {**OPTIONS, **options}), False
+
+    def change(self, dataset: Dataset, options: Mapping[str, Any]) -> Dataset:
+        """Raises `InvalidRequestError` for another key of a dataset that has items, `ConflictError`."""
+        changes = {name: value for name, value in options.items() if getattr(dataset, name) != value}
+        if "key" in changes and dataset.head_seq:
+            raise InvalidRequestError(
+                "key", "cannot be changed: the dataset has items, and each is known by its key. Make another dataset"
+            )
+        with mongo_errors():
+            return self._datasets.change(dataset, changes) if changes else dataset
+
+    def delete(self, dataset: Dataset) -> None:
+        """The name is free at once; records, changes and runs are removed soon after."""
+        with mongo_errors():
+            self._datasets.mark_deleted(dataset)
+
+    def run(self, dataset: Dataset, job_id: str) -> DatasetRun:
+        """Raises `DatasetRunNotFoundError`."""
+        with mongo_errors():
+            run = self._runs.get(job_id)
+        if run is None or run.dataset != dataset.id:
+            raise DatasetRunNotFoundError(job_id)
+        return run
+
+    def accept(self, dataset: Dataset, job_id: str, by: str | None = None) -> DatasetRun:
+        """Have a held run published. Raises `DatasetRunNotFoundError`, `ConflictError`."""
+        run = self._decide(dataset, job_id, RunState.HELD, accepted=True, accepted_by=by)
+        with mongo_errors():
+            self._queue.again(job_id)
+        return run
+
+    def reject(self, dataset: Dataset, job_id: str, by: str | None = None) -> DatasetRun:
+        """Have a held run forgotten. Raises `DatasetRunNotFoundError`, `ConflictError`."""
+        run = self._decide(dataset, job_id, RunState.REJECTED, rejected_by=by)
+        with mongo_errors():
+            self._queue.done(job_id)
+        return run
+
+    def learn_anew(self, dataset: Dataset) -> None:
+        """What was normal is forgotten."""
+        with mongo_errors():
+            self._datasets.forget_normal(dataset)
+
+    def _decide(self, dataset: Dataset, job_id: str, state: RunState, **facts: Any) -> DatasetRun:
+        run = self.run(dataset, job_id)
+        if run.state is not RunState.HELD or (run.accepted and state is RunState.HELD):
+            raise ConflictError(f"only a held run is decided on (it is {'accepted' if run.accepted else run.state})")
+        with mongo_errors():
+            decided = self._runs.change(run, state, **facts)
+        if decided is None:
+            raise ConflictError("the run has changed meanwhile; look at it again")
+        return decided

@@ -1,0 +1,410 @@
+"""The collections of datasets: the datasets themselves, their records, changes and runs.
+
+A change is visible if its number is at most the dataset's `head_seq` and its plan is that of a published run. Only
+`DatasetStore.publish` raises `head_seq`, by a compare-and-set, so a run becomes visible as a whole.
+"""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from pymongo import ASCENDING, DESCENDING, ReplaceOne, ReturnDocument, UpdateOne
+from pymongo.database import Database
+from pymongo.errors import BulkWriteError, DuplicateKeyError
+
+from gateway.clock import Clock, utc_now
+from gateway.crash_points import state_change
+from gateway.datasets.dataset import (
+    MAX_SCOPES,
+    OPTIONS,
+    SHOWN,
+    ChangeType,
+    Dataset,
+    DatasetRun,
+    ItemChange,
+    Record,
+    RunState,
+    change_id,
+    record_id,
+)
+from gateway.errors import ConflictError, DatasetNotFoundError, InvalidRequestError
+from gateway.stores.documents import Documents, page, reader
+from gateway.stores.mongo import DUPLICATE_KEY, Document, Repeating, refusals
+
+#: Documents deleted in one write.
+_BATCH = 1000
+
+
+class DatasetStore:
+    def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
+        self._datasets = database["datasets"]
+        self._documents = Documents(self._datasets, reader(Dataset))
+        self._clock = clock
+
+    def ensure(self, user_id: str, name: str, options: Mapping[str, Any]) -> Dataset:
+        """The user's dataset of this name. If there is none, it is made, with these options."""
+        return self.look(user_id, name) or self._insert(user_id, name, options) or self.get(user_id, name)
+
+    def get(self, user_id: str, name: str) -> Dataset:
+        """Raises `DatasetNotFoundError`."""
+        if (found := self.look(user_id, name)) is None:
+            raise DatasetNotFoundError(name)
+        return found
+
+    def named(self, name: str) -> Dataset:
+        """The only dataset of this name, of any user. Raises `DatasetNotFoundError`; `InvalidRequestError` if several
+        users have one.
+        """
+        query = {"name": name, "live_name": {"$exists": True}}
+        found = self._documents.many(self._datasets.find(query, limit=2))
+        if len(found) > 1:
+            raise InvalidRequestError("user_id", f"several users have a dataset {name!r}: name the user")
+        if not found:
+            raise DatasetNotFoundError(name)
+        return found[0]
+
+    def by_id(self, dataset_id: str) -> Dataset | None:
+        return self._documents.find_one({"_id": dataset_id})
+
+    def of_user(self, user_id: str | None, limit: int, after: str | None = None) -> tuple[list[Dataset], str | None]:
+        """A page as `documents.page` returns it; of all users if `user_id` is `None`."""
+        mine: Document = {"live_name": {"$exists": True}} if user_id is None else {"user_id": user_id}
+        return page(self._documents, [{**mine, "deleted_at": {"$exists": False}}], limit, after)
+
+    def heads(self, dataset_ids: Sequence[str]) -> dict[str, int]:
+        """The number of the last visible change of each of these datasets that exist."""
+        found = self._datasets.find({"_id": {"$in": list(dataset_ids)}}, {"head_seq": 1})
+        return {document["_id"]: document.get("head_seq", 0) for document in found}
+
+    def look(self, user_id: str, name: str) -> Dataset | None:
+        """The user's dataset of this name, if there is one."""
+        return self._documents.find_one({"live_name": _live_name(user_id, name)})
+
+    @state_change("datasets.insert")
+    def _insert(self, user_id: str, name: str, options: Mapping[str, Any]) -> Dataset | None:
+        """`None` if another process was first."""
+        now = self._clock()
+        made = Dataset(
+            id=uuid.uuid4().hex, user_id=user_id, name=name, created_at=now, updated_at=now, **(OPTIONS | {**options})
+        )
+        document = made.model_dump(by_alias=True, exclude_none=True)
+        try:
+            Repeating(self._datasets).insert_one({**document, "live_name": _live_name(user_id, name)}, ours=["name"])
+        except DuplicateKeyError:
+            return None
+        return made
+
+    @state_change("datasets.change")
+    def change(self, dataset: Dataset, options: Mapping[str, Any]) -> Dataset:
+        """ItemChange options. Raises `ConflictError` if the dataset has changed since it was read."""
+        update = {"$set": {**options, "rev": dataset.rev + 1, "updated_at": self._clock()}}
+        query: Document = {"_id": dataset.id, "rev": dataset.rev, "deleted_at": {"$exists": False}}
+        if "key" in options:
+            # no run may have become visible meanwhile
+            query["head_seq"] = 0
+        found = self._datasets.find_one_and_update(query, update, return_document=ReturnDocument.AFTER)
+        if found is None:
+            raise ConflictError("the dataset has changed meanwhile; read it again")
+        return self._documents.one(found)
+
+    # --- one fold of a dataset at a time
+
+    @state_change("datasets.claim")
+    def claim(self, dataset_id: str, seconds: float) -> Dataset | None:
+        """The dataset, leased; `None` if somebody else has a lease."""
+        now = self._clock()
+        lease = {"token": secrets.token_hex(8), "until": now + timedelta(seconds=seconds)}
+        free = {"_id": dataset_id, "$or": [{"lease": {"$exists": False}}, {"lease.until": {"$lte": now}}]}
+        found = Repeating(self._datasets).find_one_and_update(
+            free, {"$set": {"lease": lease}}, return_document=ReturnDocument.AFTER
+        )
+        return self._documents.optional(found)
+
+    @state_change("datasets.renew")
+    def renew(self, dataset: Dataset, seconds: float) -> bool:
+        """Whether the lease was still ours, and is for `seconds` more."""
+        until = self._clock() + timedelta(seconds=seconds)
+        return self._change(dataset, {}, {"lease.until": until})
+
+    @state_change("datasets.release")
+    def release(self, dataset: Dataset) -> None:
+        self._datasets.update_one(_leased(dataset), {"$unset": {"lease": ""}})
+
+    @state_change("datasets.publish")
+    def publish(self, dataset: Dataset, run: DatasetRun, normal: Mapping[str, Any] | None) -> Dataset | None:
+        """Make the run visible. `None` if the dataset is no longer as it was read, or the lease is lost."""
+        counts = run.counts
+        changes: Document = {
+            "head_run": run.job_id,
+            "head_plan": run.plan,
+            "head_seq": run.last_seq,
+            "heads": _newest({**dataset.heads, run.scope: run.started_at}),
+            "items": dataset.items + counts.new - counts.removed,
+            "runs": dataset.runs + 1,
+            "updated_at": self._clock(),
+        }
+        if normal is not None:
+            changes["normal"] = dict(normal)
+        if run.incomplete is None:
+            changes["complete_at"] = run.ended_at
+        as_read = {"head_seq": dataset.head_seq, "runs": dataset.runs, "rev": dataset.rev}
+        if not self._change(dataset, as_read, changes):
+            return None
+        return dataset.model_copy(update=changes)
+
+    @state_change("datasets.applied")
+    def applied(self, dataset: Dataset) -> bool:
+        """Note that all visible changes are in the records. False if the lease is lost."""
+        return self._change(dataset, {"head_seq": dataset.head_seq}, {"applied_seq": dataset.head_seq})
+
+    @state_change("datasets.forget_normal")
+    def forget_normal(self, dataset: Dataset) -> None:
+        """Learn anew what is normal."""
+        Repeating(self._datasets).update_one({"_id": dataset.id}, {"$unset": {"normal": ""}})
+
+    @state_change("datasets.raise_floor")
+    def raise_floor(self, dataset: Dataset, seq: int) -> None:
+        """Changes up to this one are about to be removed."""
+        Repeating(self._datasets).update_one({"_id": dataset.id}, {"$max": {"floor_seq": seq}})
+
+    def _change(self, dataset: Dataset, as_read: Mapping[str, Any], changes: Document) -> bool:
+        found = Repeating(self._datasets).update_one({**_leased(dataset), **as_read}, {"$set": changes})
+        return found.matched_count == 1
+
+    # --- deletion: the name is free at once, the data goes batch by batch, the document last
+
+    @state_change("datasets.mark_deleted")
+    def mark_deleted(self, dataset: Dataset) -> None:
+        update = {"$set": {"deleted_at": self._clock()}, "$unset": {"live_name": ""}}
+        Repeating(self._datasets).update_one({"_id": dataset.id}, update)
+
+    def deleted(self, limit: int) -> list[Dataset]:
+        """Datasets that are to be removed."""
+        return self._documents.many(self._datasets.find({"deleted_at": {"$exists": True}}, limit=limit))
+
+    @state_change("datasets.remove")
+    def remove(self, dataset: Dataset) -> None:
+        Repeating(self._datasets).delete_many({"_id": dataset.id})
+
+    def all(self) -> Iterator[Dataset]:
+        """Each dataset, in the order of their ids."""
+        after = ""
+        while found := self._documents.find({"_id": {"$gt": after}}, _BATCH, [("_id", ASCENDING)]):
+            yield from found
+            after = found[-1].id
+
+
+def _live_name(user_id: str, name: str) -> str:
+    return f"{user_id}:{name}"
+
+
+def _leased(dataset: Dataset) -> Document:
+    return {"_id": dataset.id, "lease.token": dataset.lease.token if dataset.lease else None}
+
+
+def _newest(heads: Mapping[str, datetime]) -> dict[str, datetime]:
+    newest = sorted(heads.items(), key=lambda head: head[1], reverse=True)
+    return dict(newest[:MAX_SCOPES])
+
+
+# --- records, in the order of their keys' hashes
+
+#: What the comparison of a run with the records needs.
+_COMPARED = {"hash": 1, "hashed_by": 1, "removed": 1, "scopes": 1, "applied": 1}
+
+
+class RecordStore:
+    def __init__(self, database: Database[Document]) -> None:
+        self._records = database["dataset_records"]
+        self._documents = Documents(self._records, reader(Record))
+
+    def compared(self, dataset_id: str, after: str, limit: int) -> list[Document]:
+        """The next records after this key hash: the fields `_COMPARED`, as they are stored."""
+        return list(self._records.find(_of(dataset_id, after), _COMPARED).sort("_id", ASCENDING).limit(limit))
+
+    def page(self, dataset_id: str, after: str, limit: int) -> list[Record]:
+        """The next records after this key hash, removed ones too."""
+        return self._documents.find(_of(dataset_id, after), limit, [("_id", ASCENDING)])
+
+    def of(self, dataset_id: str, key_hashes: Iterable[str]) -> dict[str, Record]:
+        """These records, those that exist, by their key hashes."""
+        ids = [record_id(dataset_id, one) for one in key_hashes]
+        return {one.key_hash: one for one in self._documents.many(self._records.find({"_id": {"$in": ids}}))}
+
+    @state_change("dataset_records.apply")
+    def apply(self, changes: Sequence[ItemChange]) -> None:
+        """Carry out these changes, which are in the order of their numbers. Records that already have them, or later
+        ones, stay as they are.
+        """
+        if changes:
+            self._write([_applying(change) for change in changes])
+
+    @state_change("dataset_records.rehash")
+    def rehash(self, hashes: Mapping[str, tuple[int, str, str]]) -> None:
+        """Set the hashes of unchanged records, by their ids: `applied` as it was read, the hash, and its form."""
+        operations = [
+            UpdateOne({"_id": one, "applied": applied}, {"$set": {"hash": made, "hashed_by": by}})
+            for one, (applied, made, by) in hashes.items()
+        ]
+        if operations:
+            self._records.bulk_write(operations, ordered=False)
+
+    def _write(self, operations: Sequence[UpdateOne | ReplaceOne[Document]]) -> None:
+        try:
+            self._records.bulk_write(operations, ordered=False)
+        except BulkWriteError as error:
+            # the record is there, and has the change: only then does the condition find nothing to replace
+            refusals(error, {DUPLICATE_KEY})
+
+    @state_change("dataset_records.delete")
+    def delete(self, dataset_id: str) -> bool:
+        """Delete a batch. Returns whether there may be more."""
+        found = [one["_id"] for one in self._records.find(_of(dataset_id), {"_id": 1}, limit=_BATCH)]
+        Repeating(self._records).delete_many({"_id": {"$in": found}})
+        return len(found) == _BATCH
+
+
+def _applying(change: ItemChange) -> UpdateOne | ReplaceOne[Document]:
+    behind = {"_id": record_id(change.dataset, change.key_hash), "applied": {"$lt": change.seq}}
+    if change.type in SHOWN:
+        return ReplaceOne(behind, change.to_record(), upsert=True)
+    return UpdateOne(behind, {"$set": {"scopes": change.scopes, "applied": change.seq}})
+
+
+def _of(dataset_id: str, after: str = "") -> Document:
+    """The documents whose ids are `<dataset>:<anything>`, after this."""
+    return {"_id": {"$gt": f"{dataset_id}:{after}", "$lt": f"{dataset_id};"}}
+
+
+# --- changes, in the order of their numbers
+
+
+class ChangeStore:
+    def __init__(self, database: Database[Document]) -> None:
+        self._changes = database["dataset_changes"]
+        self._documents = Documents(self._changes, reader(ItemChange))
+
+    @state_change("dataset_changes.write")
+    def write(self, changes: Sequence[ItemChange]) -> None:
+        """Insert those that are not there yet."""
+        documents = [change.model_dump(by_alias=True, exclude_none=True) for change in changes]
+        if not documents:
+            return
+        try:
+            self._changes.insert_many(documents, ordered=False)
+        except BulkWriteError as error:
+            refusals(error, {DUPLICATE_KEY})
+
+    def page(self, dataset_id: str, since: int, until: int, limit: int) -> list[ItemChange]:
+        """The changes of all plans, published or not, with numbers above `since` and up to `until`."""
+        query = {"_id": {"$gte": change_id(dataset_id, since + 1), "$lt": change_id(dataset_id, until + 1)}}
+        return self._documents.find(query, limit, [("_id", ASCENDING)])
+
+    def of_plan(self, dataset_id: str, plan: str, since: int, until: int, limit: int) -> list[ItemChange]:
+        """The same of one plan."""
+        query = {"_id": {"$gte": change_id(dataset_id, since + 1), "$lt": change_id(dataset_id, until + 1)}}
+        return self._documents.find({**query, "plan": plan}, limit, [("_id", ASCENDING)])
+
+    def of_key(self, dataset_id: str, key_hash: str, until: int, limit: int) -> list[ItemChange]:
+        """The changes of one item, of all plans, marks too, up to this number, the latest first."""
+        query = {"dataset": dataset_id, "key_hash": key_hash, "seq": {"$lte": until}}
+        return self._documents.find(query, limit, [("seq", DESCENDING)])
+
+    @state_change("dataset_changes.delete_others")
+    def delete_others(self, dataset_id: str, run: DatasetRun) -> None:
+        """Delete what plans that were not carried out have written under the numbers of this published run."""
+        if run.first_seq is None or run.last_seq is None:
+            return
+        low, high = change_id(dataset_id, run.first_seq), change_id(dataset_id, run.last_seq + 1)
+        Repeating(self._changes).delete_many({"_id": {"$gte": low, "$lt": high}, "plan": {"$ne": run.plan}})
+
+    @state_change("dataset_changes.delete")
+    def delete(self, dataset_id: str, until: int | None = None) -> bool:
+        """Delete a batch of the changes up to this number, or of all. Returns whether there may be more."""
+        query = _of(dataset_id) if until is None else _of(dataset_id) | {"_id": {
+            "$gt": f"{dataset_id}:", "$lt": change_id(dataset_id, until + 1)}}  # fmt: skip
+        found = [one["_id"] for one in self._changes.find(query, {"_id": 1}).sort("_id", ASCENDING).limit(_BATCH)]
+        Repeating(self._changes).delete_many({"_id": {"$in": found}})
+        return len(found) == _BATCH
+
+    def last_before(self, dataset_id: str, moment: datetime, until: int) -> int:
+        """The number of the last change that was made before `moment`, up to `until`; 0 if there is none."""
+        query = {"dataset": dataset_id, "at": {"$lt": moment}, "seq": {"$lte": until}}
+        found = self._changes.find_one(query, {"seq": 1}, sort=[("at", DESCENDING), ("seq", DESCENDING)])
+        return found["seq"] if found else 0
+
+
+# --- runs
+
+
+class RunStore:
+    def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
+        self._runs = database["dataset_runs"]
+        self._documents = Documents(self._runs, reader(DatasetRun))
+        self._clock = clock
+
+    @state_change("dataset_runs.save")
+    def save(self, run: DatasetRun) -> None:
+        self._runs.replace_one({"_id": run.job_id}, run.model_dump(by_alias=True, exclude_none=True), upsert=True)
+
+    @state_change("dataset_runs.change")
+    def change(self, run: DatasetRun, state: RunState, **facts: Any) -> DatasetRun | None:
+        """Move the run to this state. `None` if it is no longer in the state that it was read in."""
+        update = {"$set": {"state": state, "at": self._clock(), **facts}}
+        found = self._runs.find_one_and_update(
+            {"_id": run.job_id, "state": run.state}, update, return_document=ReturnDocument.AFTER
+        )
+        return self._documents.optional(found)
+
+    @state_change("dataset_runs.supersede")
+    def supersede(self, dataset_id: str, scope: str, before: datetime) -> list[str]:
+        """Held runs of this scope that started before are not needed any more. Returns their jobs."""
+        query = {"dataset": dataset_id, "state": RunState.HELD, "scope": scope, "started_at": {"$lt": before}}
+        ids = [one["_id"] for one in self._runs.find(query, {"_id": 1})]
+        Repeating(self._runs).update_many(
+            {"_id": {"$in": ids}, "state": RunState.HELD},
+            {"$set": {"state": RunState.SUPERSEDED, "at": self._clock()}},
+        )
+        return ids
+
+    def get(self, job_id: str) -> DatasetRun | None:
+        return self._documents.find_one({"_id": job_id})
+
+    def of_dataset(
+        self, dataset_id: str, limit: int, after: str | None = None, states: Collection[RunState] = ()
+    ) -> tuple[list[DatasetRun], str | None]:
+        """A page, newest start first, as `documents.page` returns it."""
+        wanted: Document = {"dataset": dataset_id, **({"state": {"$in": list(states)}} if states else {})}
+        return page(self._documents, [wanted], limit, after, field="started_at", identity="job_id")
+
+    def plans(self, dataset_id: str, since: int, until: int) -> set[str]:
+        """The plans of the published runs that have changes with numbers above `since` and up to `until`."""
+        query = {"dataset": dataset_id, "last_seq": {"$gt": since}, "first_seq": {"$lte": until}}
+        published = self._runs.find({**query, "state": RunState.PUBLISHED}, {"plan": 1})
+        return {one["plan"] for one in published}
+
+    def held(self, dataset_ids: Sequence[str]) -> dict[str, int]:
+        """How many held runs these datasets have, those that have one."""
+        found = self._runs.find({"dataset": {"$in": list(dataset_ids)}, "state": RunState.HELD}, {"dataset": 1})
+        counts: dict[str, int] = {}
+        for one in found:
+            counts[one["dataset"]] = counts.get(one["dataset"], 0) + 1
+        return counts
+
+    @state_change("dataset_runs.delete")
+    def delete(self, dataset_id: str) -> bool:
+        """Delete a batch. Returns whether there may be more."""
+        found = [one["_id"] for one in self._runs.find({"dataset": dataset_id}, {"_id": 1}, limit=_BATCH)]
+        Repeating(self._runs).delete_many({"_id": {"$in": found}})
+        return len(found) == _BATCH
+
+
+def shown(
+    changes: Iterable[ItemChange], plans: Collection[str], types: Collection[ChangeType] = SHOWN
+) -> list[ItemChange]:
+    """The changes of these plans and types."""
+    return [change for change in changes if change.plan in plans and change.type in types]

@@ -1,0 +1,267 @@
+"""`/datasets`: what is known across runs, and the feed of what has changed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from gateway.access.keys import Caller, Scope
+from gateway.contract.crawl import DATASET_NAME
+from gateway.datasets.dataset import Dataset
+from gateway.datasets.feed import DatasetFeed, FeedWatch
+from gateway.datasets.queue import FoldQueue
+from gateway.datasets.service import Datasets
+from gateway.datasets.store import DatasetStore, RunStore
+from gateway.errors import DatasetNotFoundError
+from gateway.stores.mongo import mongo_errors
+from gateway.web.authorisation import Called, needs
+from gateway.web.container import GatewayParts
+from gateway.web.dependencies import JobId, Parts, Router
+from gateway.web.errors import problems
+from gateway.web.event_stream.lines import event
+from gateway.web.routes.crawl import EVENT_STREAM
+from gateway.web.schemas.dataset import (
+    ChangesPage,
+    ChangesQuery,
+    ChangeView,
+    DatasetBody,
+    DatasetEdit,
+    DatasetItemsQuery,
+    DatasetPage,
+    DatasetRunsPage,
+    DatasetRunsQuery,
+    DatasetRunView,
+    DatasetsQuery,
+    DatasetView,
+    OwnedQuery,
+    RecordsPage,
+    RecordView,
+)
+
+router = Router(prefix="/datasets", tags=["datasets"])
+
+Name = Annotated[str, Path(pattern=DATASET_NAME, examples=["prices"])]
+
+
+def find(name: str, user_id: str | None, parts: GatewayParts, caller: Caller) -> Dataset:
+    """Raises `DatasetNotFoundError`, `NotYourUserError`, `InvalidRequestError`."""
+    return parts[Datasets].find(name, caller.only(user_id))
+
+
+def datasets_page(query: DatasetsQuery, parts: GatewayParts, caller: Caller) -> DatasetPage:
+    with mongo_errors():
+        found, following = parts[DatasetStore].of_user(caller.only(query.user_id), query.limit, query.after)
+        return DatasetPage(datasets=views(found, parts), next=following)
+
+
+def views(found: list[Dataset], parts: GatewayParts) -> list[DatasetView]:
+    held = parts[RunStore].held([one.id for one in found])
+    users: dict[str, list[str]] = {}
+    for one in found:
+        users.setdefault(one.user_id, []).append(one.name)
+    waiting = {user: parts[FoldQueue].waiting(user, names) for user, names in users.items()}
+    return [DatasetView.of(one, held.get(one.id, 0), waiting[one.user_id].get(one.name, 0)) for one in found]
+
+
+@router.get("", summary="List datasets", responses=problems(503))
+@needs(Scope.READ)
+async def list_datasets(query: Annotated[DatasetsQuery, Query()], parts: Parts, caller: Called) -> DatasetPage:
+    """Newest first. Pass `next` as `after` for the page that follows."""
+    return await parts.threads.run(datasets_page, query, parts, caller)
+
+
+@router.put(
+    "/{name}",
+    summary="Make a dataset, or set its options",
+    responses={201: {"description": "It is new", "model": DatasetView}, **problems(409, 413, 503)},
+)
+@needs(Scope.CRAWL)
+def put_dataset(  # noqa: PLR0917 - what a route is given
+    name: Name,
+    body: DatasetBody,
+    query: Annotated[OwnedQuery, Query()],
+    response: Response,
+    parts: Parts,
+    caller: Called,
+) -> DatasetView:
+    """Options that are left out get their defaults. The `key` of a dataset that has items stays as it is: 422."""
+    made, is_new = parts[Datasets].put(caller.asking(query.user_id), name, body.model_dump(exclude_none=True))
+    if is_new:
+        response.status_code = HTTPStatus.CREATED.value
+    return views([made], parts)[0]
+
+
+@router.get("/{name}", summary="A dataset, and how it fares", responses=problems(404, 503))
+@needs(Scope.READ)
+def get_dataset(name: Name, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called) -> DatasetView:
+    return views([find(name, query.user_id, parts, caller)], parts)[0]
+
+
+@router.patch("/{name}", summary="ItemChange options of a dataset", responses=problems(404, 409, 413, 503))
+@needs(Scope.CRAWL)
+def change_dataset(
+    name: Name, body: DatasetEdit, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called
+) -> DatasetView:
+    """Other fields to `ignore` change nothing by themselves: what is known is compared in the new way."""
+    dataset = find(name, query.user_id, parts, caller)
+    return views([parts[Datasets].change(dataset, body.model_dump(exclude_none=True))], parts)[0]
+
+
+@router.delete("/{name}", summary="Delete a dataset", status_code=204, responses=problems(404, 503))
+@needs(Scope.CRAWL)
+def delete_dataset(name: Name, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called) -> None:
+    """Deletes its items and changes. The jobs stay. A later run that names it begins with an empty one."""
+    parts[Datasets].delete(find(name, query.user_id, parts, caller))
+
+
+# --- the feed
+
+
+@router.get(
+    "/{name}/changes",
+    summary="What has changed, in order",
+    response_model=ChangesPage,
+    responses={
+        200: {
+            "description": "The changes. With `Accept: text/event-stream` a stream of `change` events that does not "
+            "end; the `id` of each is its cursor.",
+            "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
+        },
+        **problems(404, 410, 429, 503),
+    },
+)
+@needs(Scope.READ)
+async def get_changes(
+    name: Name, query: Annotated[ChangesQuery, Query()], request: Request, parts: Parts, caller: Called
+) -> ChangesPage | Response:
+    """Each change exactly once, in the order of `seq`; a run's changes become visible together. Keep `next` beside
+    what you have done with the changes, and go on from there.
+
+    410 (`cursor_expired`): changes after `since` are no longer kept. Read `GET /datasets/{name}/items` and go on
+    after its `seq`.
+    """
+    dataset = await parts.threads.look(find, name, query.user_id, parts, caller)
+    if EVENT_STREAM in request.headers.get("accept", ""):
+        parts.answers.take()
+        since = _last_event_id(request, query.since)
+        page = await _page(parts, dataset, query.model_copy(update={"since": since}))
+        return StreamingResponse(
+            _events(parts, dataset, query, page), media_type=EVENT_STREAM, headers={"Cache-Control": "no-store"}
+        )
+    page = await _page(parts, dataset, query)
+    if not page.changes and query.wait:
+        parts.answers.take()
+        await parts[FeedWatch].changed(dataset, query.wait)
+        page = await _page(parts, await _again(parts, dataset), query.model_copy(update={"since": page.next}))
+    return page
+
+
+async def _page(parts: GatewayParts, dataset: Dataset, query: ChangesQuery) -> ChangesPage:
+    found = await parts.threads.run(parts[DatasetFeed].changes, dataset, query.since, query.limit, query.wanted)
+    views = [ChangeView.of(change) for change in found.changes]
+    return ChangesPage(changes=views, next=found.next, last_seq=found.last, pending=found.last - found.next)
+
+
+async def _again(parts: GatewayParts, dataset: Dataset) -> Dataset:
+    found: Dataset | None = await parts.threads.look(parts[DatasetStore].by_id, dataset.id)
+    if found is None or found.deleted_at is not None:
+        raise DatasetNotFoundError(dataset.name)
+    return found
+
+
+def _last_event_id(request: Request, since: int) -> int:
+    told = request.headers.get("last-event-id", "")
+    return int(told) if told.isascii() and told.isdigit() and len(told) <= 15 else since  # noqa: PLR2004 - as `SeqText`
+
+
+#: Seconds without a change after which a comment is sent.
+_PING_SECONDS = 15.0
+
+
+async def _events(
+    parts: GatewayParts, dataset: Dataset, query: ChangesQuery, page: ChangesPage
+) -> AsyncIterator[bytes]:
+    yield b"retry: 2000\n\n"
+    while True:
+        for change in page.changes:
+            yield b"id: %d\n" % change.seq + event("change", change.model_dump(mode="json"))
+        if not page.pending:
+            await parts[FeedWatch].changed(dataset, _PING_SECONDS)
+            dataset = await _again(parts, dataset)
+        query = query.model_copy(update={"since": page.next})
+        page = await _page(parts, dataset, query)
+        if not page.changes:
+            yield b": ping\n\n"
+
+
+@router.get("/{name}/items", summary="The items of a dataset", responses=problems(404, 410, 503))
+@needs(Scope.READ)
+async def get_dataset_items(
+    name: Name, query: Annotated[DatasetItemsQuery, Query()], parts: Parts, caller: Called
+) -> RecordsPage:
+    """The items that are present, in the order of their keys' hashes. While a run is applied, a page may have states
+    that are later than `seq`. With `q` or `as_of`, a page ends after two seconds, and its `next` goes on.
+    """
+    dataset = await parts.threads.look(find, name, query.user_id, parts, caller)
+    found = await parts.threads.run(
+        parts[DatasetFeed].items,
+        dataset,
+        query.after or "",
+        query.limit,
+        as_of=query.as_of,
+        removed=query.removed,
+        text=query.q,
+    )
+    seq = query.as_of if query.as_of is not None else dataset.applied_seq
+    return RecordsPage(items=[RecordView.of(record) for record in found.records], next=found.next, seq=seq)
+
+
+# --- runs
+
+
+@router.get("/{name}/runs", summary="What each run has changed", responses=problems(404, 503))
+@needs(Scope.READ)
+async def get_dataset_runs(
+    name: Name, query: Annotated[DatasetRunsQuery, Query()], parts: Parts, caller: Called
+) -> DatasetRunsPage:
+    """The newest start first."""
+    return await parts.threads.run(runs_page, name, query, parts, caller)
+
+
+def runs_page(name: str, query: DatasetRunsQuery, parts: GatewayParts, caller: Caller) -> DatasetRunsPage:
+    dataset = find(name, query.user_id, parts, caller)
+    with mongo_errors():
+        found, following = parts[RunStore].of_dataset(dataset.id, query.limit, query.after, query.state)
+    return DatasetRunsPage(runs=[DatasetRunView.of(run) for run in found], next=following)
+
+
+@router.get("/{name}/runs/{job_id}", summary="One run of a dataset", responses=problems(404, 503))
+@needs(Scope.READ)
+def get_dataset_run(
+    name: Name, job_id: JobId, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called
+) -> DatasetRunView:
+    return DatasetRunView.of(parts[Datasets].run(find(name, query.user_id, parts, caller), job_id))
+
+
+@router.post("/{name}/runs/{job_id}/accept", summary="Publish a held run", responses=problems(404, 409, 503))
+@needs(Scope.CRAWL)
+def accept_run(
+    name: Name, job_id: JobId, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called
+) -> DatasetRunView:
+    """Its changes become visible within a few seconds. 409 unless the run is held."""
+    dataset = find(name, query.user_id, parts, caller)
+    return DatasetRunView.of(parts[Datasets].accept(dataset, job_id, caller.name))
+
+
+@router.post("/{name}/runs/{job_id}/reject", summary="Forget a held run", responses=problems(404, 409, 503))
+@needs(Scope.CRAWL)
+def reject_run(
+    name: Name, job_id: JobId, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called
+) -> DatasetRunView:
+    """It changes nothing, and its items may go when their time is over. 409 unless the run is held."""
+    dataset = find(name, query.user_id, parts, caller)
+    return DatasetRunView.of(parts[Datasets].reject(dataset, job_id, caller.name))

@@ -1,0 +1,266 @@
+"""How the API shows datasets, their items, changes and runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+from pydantic.config import JsonDict
+
+from gateway.contract.crawl import DATASET_NAME, DatasetOptions
+from gateway.datasets.dataset import (
+    SHOWN,
+    ChangeType,
+    Dataset,
+    DatasetRun,
+    Difference,
+    Incomplete,
+    ItemChange,
+    Record,
+    RunCounts,
+    RunFinding,
+    RunState,
+)
+from gateway.datasets.plan import row_of
+from gateway.web.schemas.types import Body, Cursor, QueryBoolean, QueryModel, SearchText, Timestamp, UserId
+
+_JOB = "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"
+_TIME = "2027-06-01T07:05:00.000Z"
+_KEY_HASH = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
+_DATASET: JsonDict = {
+    "name": "prices",
+    "user_id": "abc123",
+    "key": ["sku"],
+    "ignore": ["scraped_at"],
+    "confirm_removed": 1,
+    "drop_guard": 0.2,
+    "empty_values": [],
+    "items": 1204,
+    "runs": 31,
+    "last_seq": 2211,
+    "floor_seq": 0,
+    "held": 0,
+    "waiting": 0,
+    "head_run": _JOB,
+    "complete_at": _TIME,
+    "created_at": _TIME,
+    "updated_at": _TIME,
+    "page_url": "/console/datasets/prices",
+}
+_ITEM: JsonDict = {"sku": "A-1", "title": "Shoe", "price": 49.0}
+_CHANGE: JsonDict = {
+    "id": f"{_JOB}:{_KEY_HASH}",
+    "seq": 2211,
+    "type": "changed",
+    "deleted": False,
+    "key": {"sku": "A-1"},
+    "item": _ITEM,
+    "changes": {"price": {"previous": 59.0, "current": 49.0}},
+    "run": _JOB,
+    "at": _TIME,
+    "first_seen": _TIME,
+}
+_RUN: JsonDict = {
+    "job_id": _JOB,
+    "state": "published",
+    "incomplete": None,
+    "started_at": _TIME,
+    "ended_at": _TIME,
+    "counts": {
+        "items": 1204,
+        "new": 3,
+        "changed": 12,
+        "removed": 1,
+        "same": 1189,
+        "missed": 0,
+        "repeated": 0,
+        "without_key": 0,
+    },
+    "first_seq": 2196,
+    "last_seq": 2211,
+    "findings": [],
+    "left_out": [],
+    "message": None,
+    "accepted_by": None,
+    "rejected_by": None,
+    "page_url": f"/console/jobs/{_JOB}",
+}
+_PAGE: JsonDict = {"changes": [_CHANGE], "next": 2211, "last_seq": 2211, "pending": 0}
+
+KeyHash = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
+SeqText = Annotated[int, Field(ge=0, le=10**15)]
+
+
+class OwnedQuery(QueryModel):
+    user_id: UserId | None = Field(
+        default=None, description="Whose dataset; by default the caller's, or the only one of this name."
+    )
+
+
+class DatasetBody(DatasetOptions, Body, strict=True):
+    """The options of a dataset; those that are left out have their defaults."""
+
+
+class DatasetEdit(DatasetOptions, Body, strict=True):
+    """The options to change; the others stay as they are."""
+
+
+class DatasetView(BaseModel, json_schema_extra={"examples": [_DATASET]}):
+    name: str = Field(json_schema_extra={"pattern": DATASET_NAME})
+    user_id: str
+    key: list[str] = Field(description="Empty: the canonical `url`, or the content of items without one.")
+    ignore: list[str]
+    confirm_removed: int
+    drop_guard: float
+    empty_values: list[str]
+    items: int = Field(description="How many items are present.")
+    runs: int = Field(description="How many runs were published.")
+    last_seq: int = Field(description="The number of the last change: the cursor of those who know all.")
+    floor_seq: int = Field(description="Changes up to this number are no longer kept.")
+    held: int = Field(description="How many runs are held: somebody should accept or reject them.")
+    waiting: int = Field(description="How many runs have ended and are about to be taken up.")
+    head_run: str | None = Field(description="The job of the last published run.")
+    complete_at: Timestamp | None = Field(description="When the last complete run had ended.")
+    created_at: Timestamp
+    updated_at: Timestamp
+    page_url: str
+
+    @classmethod
+    def of(cls, dataset: Dataset, held: int = 0, waiting: int = 0) -> DatasetView:
+        same = dataset.model_dump(include=set(cls.model_fields))
+        page_url = f"/console/datasets/{dataset.name}"
+        return cls(**same, last_seq=dataset.head_seq, held=held, waiting=waiting, page_url=page_url)
+
+
+class DatasetsQuery(OwnedQuery):
+    limit: int = Field(default=50, ge=1, le=200)
+    after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
+
+
+class DatasetPage(BaseModel):
+    datasets: list[DatasetView]
+    next: str | None
+
+
+class ChangedField(BaseModel):
+    previous: Any = None
+    current: Any = None
+
+
+class ChangeView(BaseModel, json_schema_extra={"examples": [_CHANGE]}):
+    id: str = Field(description="The same each time that this change is told.")
+    seq: int = Field(description="Its number: changes are in this order. Numbers may be missing.")
+    type: Literal["new", "changed", "removed"]
+    deleted: bool = Field(description="Whether the item is gone, for programs that have a column for that.")
+    key: dict[str, Any]
+    item: dict[str, Any] = Field(description="The item; of a removed one the last that was known.")
+    changes: dict[str, ChangedField] | None = Field(
+        description="What is different in a changed item, by field; null if that is too large to be kept."
+    )
+    run: str = Field(description="The job that found it.")
+    at: Timestamp
+    first_seen: Timestamp
+
+    @classmethod
+    def of(cls, change: ItemChange) -> ChangeView:
+        same = change.model_dump(include={"seq", "key", "run", "at", "first_seen"})
+        return cls(
+            **same,
+            id=change.change_id,
+            type=change.type.value,
+            deleted=change.type is ChangeType.REMOVED,
+            item=row_of(change),
+            changes=None if change.differences is None else _by_field(change.differences),
+        )
+
+
+def _by_field(differences: list[Difference]) -> dict[str, ChangedField]:
+    return {one.field: ChangedField(previous=one.previous, current=one.current) for one in differences}
+
+
+class ChangesQuery(OwnedQuery):
+    since: SeqText = Field(default=0, description="The `next` of the page before: only changes after it.")
+    types: list[Literal["new", "changed", "removed"]] = Field(
+        default_factory=list, max_length=3, description="Only changes of these types; may be repeated for several."
+    )
+    limit: int = Field(default=200, ge=1, le=1000)
+    wait: int = Field(
+        default=0, ge=0, le=60, description="If there is no change yet, wait up to so many seconds for one."
+    )
+
+    @property
+    def wanted(self) -> tuple[ChangeType, ...]:
+        return tuple(ChangeType(one) for one in dict.fromkeys(self.types)) or SHOWN
+
+
+class ChangesPage(BaseModel, json_schema_extra={"examples": [_PAGE]}):
+    changes: list[ChangeView]
+    next: int = Field(description="The value of `since` for the next page, also if this one is empty.")
+    last_seq: int = Field(description="The number of the last change that there is.")
+    pending: int = Field(description="How many numbers lie between `next` and `last_seq`.")
+
+
+class RecordView(BaseModel):
+    key_hash: str
+    key: dict[str, Any]
+    item: dict[str, Any]
+    seq: int = Field(description="The change that made it what it is. Apply only changes with a higher `seq` to it.")
+    run: str
+    first_seen: Timestamp
+    changed_at: Timestamp
+    removed: bool
+
+    @classmethod
+    def of(cls, record: Record) -> RecordView:
+        same = record.model_dump(include={"key", "seq", "run", "first_seen", "changed_at", "removed"})
+        return cls(**same, key_hash=record.key_hash, item=row_of(record))
+
+
+class DatasetItemsQuery(OwnedQuery):
+    as_of: SeqText | None = Field(default=None, description="The items as they were right after this change.")
+    removed: QueryBoolean = Field(default=False, description="Also items that are gone, as they were last.")
+    q: SearchText | None = Field(default=None, description="Only items with this text in a value.")
+    limit: int = Field(default=100, ge=1, le=1000)
+    after: KeyHash | None = Field(default=None, description="The `next` of the previous page.")
+
+
+class RecordsPage(BaseModel):
+    items: list[RecordView]
+    next: str | None = Field(description="The value of `after` for the next page; null after the last.")
+    seq: int = Field(
+        description="Of the first page: to keep up, follow the changes after this number, and apply each only to "
+        "items with a lower `seq`."
+    )
+
+
+class DatasetRunView(BaseModel, json_schema_extra={"examples": [_RUN]}):
+    job_id: str
+    state: RunState
+    incomplete: Incomplete | None = Field(description="Why it removes nothing; null for a complete run.")
+    started_at: Timestamp
+    ended_at: Timestamp
+    counts: RunCounts
+    first_seq: int | None
+    last_seq: int | None
+    findings: list[RunFinding] = Field(description="Why it is held, or was before it was accepted.")
+    left_out: list[str] = Field(description="The first items without a key, as JSON, cut.")
+    message: str | None
+    accepted_by: str | None
+    rejected_by: str | None
+    page_url: str
+
+    @classmethod
+    def of(cls, run: DatasetRun) -> DatasetRunView:
+        same = run.model_dump(include=set(cls.model_fields) - {"page_url"})
+        return cls(**same, page_url=f"/console/jobs/{run.job_id}")
+
+
+class DatasetRunsQuery(OwnedQuery):
+    state: list[RunState] = Field(default_factory=list, max_length=10, description="Only runs in these states.")
+    limit: int = Field(default=50, ge=1, le=200)
+    after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
+
+
+class DatasetRunsPage(BaseModel):
+    runs: list[DatasetRunView]
+    next: str | None
