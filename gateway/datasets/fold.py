@@ -65,6 +65,8 @@ class Fold:
     _changes: ChangeStore
     _runs: RunStore
     _queue: FoldQueue
+    #: Seconds.
+    _lease: float = LEASE_SECONDS
     _clock: Clock = utc_now
 
     def fold(self, dataset: Dataset, job: Job) -> DatasetRun:
@@ -93,13 +95,19 @@ class Fold:
             run = self._runs.change(run, RunState.PUBLISHED) or run
         if run is not None:
             self._changes.delete_others(dataset.id, run)
-            # their crawls' items are not needed any more
-            for job_id in self._runs.supersede(dataset.id, run.scope, run.started_at):
-                self._queue.release(job_id)
+            self._supersede(dataset, run)
         self._apply(dataset)
         if not self._datasets.applied(dataset):
             raise LeaseLostError(dataset.id)
         return dataset.model_copy(update={"applied_seq": dataset.head_seq})
+
+    def _supersede(self, dataset: Dataset, run: DatasetRun) -> None:
+        """Nobody has to decide on held runs that started before this one, and their items may go."""
+        if held := self._runs.held_before(dataset.id, run.scope, run.started_at):
+            # first, because once they are superseded nothing finds them again
+            for job_id in held:
+                self._queue.release(job_id)
+            self._runs.supersede(held)
 
     def _apply(self, dataset: Dataset) -> None:
         since = dataset.applied_seq
@@ -132,7 +140,7 @@ class Fold:
             items=items,
             records=self._records,
             folder=folder,
-            beat=_Beat(lambda: self._renew(dataset)),
+            beat=_Beat(lambda: self._renew(dataset), self._lease / 4),
         )
         plan = planner.plan()
         judged = self._judge(dataset, plan)
@@ -179,20 +187,21 @@ class Fold:
         return run
 
     def _renew(self, dataset: Dataset) -> None:
-        if not self._datasets.renew(dataset, LEASE_SECONDS):
+        if not self._datasets.renew(dataset, self._lease):
             raise LeaseLostError(dataset.id)
 
 
 class _Beat:
     """Renews a lease, but not more often than is needed."""
 
-    def __init__(self, renew: Callable[[], None]) -> None:
+    def __init__(self, renew: Callable[[], None], seconds: float) -> None:
         self._renew = renew
+        self._seconds = seconds
         self._next = 0.0
 
     def __call__(self) -> None:
         if (now := time.monotonic()) >= self._next:
-            self._next = now + LEASE_SECONDS / 4
+            self._next = now + self._seconds
             self._renew()
 
 

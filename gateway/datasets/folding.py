@@ -7,7 +7,6 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 
 import structlog
 from attrs import define, field
@@ -27,10 +26,6 @@ log = structlog.get_logger()
 
 #: Folds under way in one worker, and how many of them may be one user's.
 AT_ONCE, OF_ONE_USER = 4, 2
-#: Due runs that one look reads.
-_LOOK = 100
-#: Seconds after which a run is looked at again whose dataset another worker has.
-_BUSY = 2.0
 #: A fold that has failed so often is given up: then it is not the stores.
 MOST_FAILURES = 6
 
@@ -44,7 +39,9 @@ class Folding:
     _changes: ChangeStore
     _runs: RunStore
     _fold: Fold
-    #: Jobs, and datasets by user and name, that a thread is at; and how many of each user.
+    #: Seconds.
+    _lease: float = LEASE_SECONDS
+    #: The datasets, by user and name, that a thread is at; and how many of each user.
     _busy: set[tuple[str, str]] = field(init=False, factory=set)
     _users: Counter[str] = field(init=False, factory=Counter)
     _lock: threading.Lock = field(init=False, factory=threading.Lock)
@@ -54,9 +51,9 @@ class Folding:
 
     def look(self) -> None:
         """Begin to fold what is due, as far as there is room. Returns at once. Raises PyMongo's errors."""
-        for run in self._queue.due(_LOOK):
-            if not self._takes(run):
-                continue
+        tried: set[tuple[str, str]] = set()
+        while (run := self._next(tried)) is not None:
+            tried.add((run.user_id, run.dataset.name))
             self._threads.submit(self._work, run)
         self._remove_deleted()
 
@@ -64,14 +61,17 @@ class Folding:
         """Begin nothing more. What is under way is done again by another worker."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _takes(self, run: DueRun) -> bool:
-        name = (run.user_id, run.dataset.name)
+    def _next(self, tried: set[tuple[str, str]]) -> DueRun | None:
+        """Take a place for a run that is due; `None` if there is no place, or no run."""
         with self._lock:
-            if name in self._busy or len(self._busy) >= AT_ONCE or self._users[run.user_id] >= OF_ONE_USER:
-                return False
-            self._busy.add(name)
-            self._users[run.user_id] += 1
-            return True
+            if len(self._busy) >= AT_ONCE:
+                return None
+            users = [user for user, folds in self._users.items() if folds >= OF_ONE_USER]
+            run = self._queue.next_due(self._busy | tried, users)
+            if run is not None:
+                self._busy.add((run.user_id, run.dataset.name))
+                self._users[run.user_id] += 1
+            return run
 
     def _work(self, run: DueRun) -> None:
         try:
@@ -86,9 +86,8 @@ class Folding:
     def fold_next(self, due: DueRun) -> DatasetRun | None:
         """Fold the first due run of this run's dataset. `None` if another worker is at it, or nothing is due."""
         dataset = self._datasets.ensure(due.user_id, due.dataset.name, due.dataset.options)
-        leased = self._datasets.claim(dataset.id, LEASE_SECONDS)
+        leased = self._datasets.claim(dataset.id, self._lease)
         if leased is None:
-            self._queue.again(due.job_id, timedelta(seconds=_BUSY), failures=due.failures)
             return None
         try:
             first = self._queue.first_of(due)

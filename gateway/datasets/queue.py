@@ -4,8 +4,8 @@ nothing is left to do. `dataset_held` keeps the items of a run that is held.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from pymongo import ASCENDING
@@ -25,6 +25,7 @@ class DueRun(NamedTuple):
     job_id: str
     user_id: str
     dataset: DatasetOrder
+    due: datetime
     #: How often its fold has failed.
     failures: int
 
@@ -34,16 +35,22 @@ class FoldQueue:
         self._jobs = database["jobs"]
         self._clock = clock
 
-    def due(self, limit: int) -> list[DueRun]:
-        """The runs that are due, the longest due first."""
-        query = {"dataset_due": {"$lte": self._clock()}, SET_ASIDE: {"$exists": False}}
-        return self._runs(query, limit, "dataset_due")
+    def next_due(self, datasets: Collection[tuple[str, str]] = (), users: Collection[str] = ()) -> DueRun | None:
+        """The run that has been due for longest, but for those of these datasets (user and name) and users."""
+        query: Document = {"dataset_due": {"$lte": self._clock()}, SET_ASIDE: {"$exists": False}}
+        if datasets:
+            query["$nor"] = [{"user_id": user, "spec.dataset.name": name} for user, name in datasets]
+        if users:
+            query["user_id"] = {"$nin": list(users)}
+        return self._first(query, "dataset_due")
 
     def first_of(self, run: DueRun) -> DueRun | None:
-        """Of the due runs of the same dataset the one that started first."""
-        due = {"dataset_due": {"$lte": self._clock()}, "user_id": run.user_id}
-        found = self._runs({**due, "spec.dataset.name": run.dataset.name}, 1, "started_at")
-        return found[0] if found else None
+        """Of the runs of the same dataset that are not folded yet the one that started first; `None` if it is not due
+        yet, because its fold has failed: the others wait for it.
+        """
+        query: Document = {"dataset_due": {"$exists": True}, SET_ASIDE: {"$exists": False}}
+        first = self._first({**query, "user_id": run.user_id, "spec.dataset.name": run.dataset.name}, "started_at")
+        return first if first is not None and first.due <= self._clock() else None
 
     def waiting(self, user_id: str, names: Sequence[str]) -> dict[str, int]:
         """How many runs of these datasets wait to be folded."""
@@ -54,18 +61,13 @@ class FoldQueue:
             counts[name] = counts.get(name, 0) + 1
         return counts
 
-    def _runs(self, query: Document, limit: int, order: str) -> list[DueRun]:
-        fields = {"user_id": 1, "spec.dataset": 1, "dataset_failures": 1}
-        found = self._jobs.find(query, fields, sort=[(order, ASCENDING)], limit=limit)
-        return [
-            DueRun(
-                one["_id"],
-                one["user_id"],
-                DatasetOrder.model_validate(one["spec"]["dataset"]),
-                one.get("dataset_failures", 0),
-            )
-            for one in found
-        ]
+    def _first(self, query: Document, order: str) -> DueRun | None:
+        fields = {"user_id": 1, "spec.dataset": 1, "dataset_due": 1, "dataset_failures": 1}
+        found = self._jobs.find_one(query, fields, sort=[(order, ASCENDING)])
+        if found is None:
+            return None
+        dataset, failures = DatasetOrder.model_validate(found["spec"]["dataset"]), found.get("dataset_failures", 0)
+        return DueRun(found["_id"], found["user_id"], dataset, found["dataset_due"], failures)
 
     @state_change("folds.done")
     def done(self, job_id: str, *, held: bool = False) -> None:

@@ -78,15 +78,19 @@ class Datasets:
         return run
 
     def accept(self, dataset: Dataset, job_id: str, by: str | None = None) -> DatasetRun:
-        """Have a held run published. Raises `DatasetRunNotFoundError`, `ConflictError`."""
-        run = self._decide(dataset, job_id, RunState.HELD, accepted=True, accepted_by=by)
+        """Have a held run published. It may be asked for again. Raises `DatasetRunNotFoundError`, `ConflictError`."""
+        run = self.run(dataset, job_id)
+        if not (run.accepted and run.state is RunState.HELD):
+            run = self._decide(run, RunState.HELD, accepted=True, accepted_by=by)
         with mongo_errors():
             self._queue.again(job_id)
         return run
 
     def reject(self, dataset: Dataset, job_id: str, by: str | None = None) -> DatasetRun:
-        """Have a held run forgotten. Raises `DatasetRunNotFoundError`, `ConflictError`."""
-        run = self._decide(dataset, job_id, RunState.REJECTED, rejected_by=by)
+        """Have a held run forgotten. It may be asked for again. Raises `DatasetRunNotFoundError`, `ConflictError`."""
+        run = self.run(dataset, job_id)
+        if run.state is not RunState.REJECTED:
+            run = self._decide(run, RunState.REJECTED, rejected_by=by)
         with mongo_errors():
             self._queue.done(job_id)
         return run
@@ -96,10 +100,9 @@ class Datasets:
         with mongo_errors():
             self._datasets.forget_normal(dataset)
 
-    def _decide(self, dataset: Dataset, job_id: str, state: RunState, **facts: Any) -> DatasetRun:
-        run = self.run(dataset, job_id)
-        if run.state is not RunState.HELD or (run.accepted and state is RunState.HELD):
-            raise ConflictError(f"only a held run is decided on (it is {'accepted' if run.accepted else run.state})")
+    def _decide(self, run: DatasetRun, state: RunState, **facts: Any) -> DatasetRun:
+        if run.state is not RunState.HELD:
+            raise ConflictError(f"only a held run is decided on (it is {run.state})")
         with mongo_errors():
             decided = self._runs.change(run, state, **facts)
         if decided is None:

@@ -360,16 +360,16 @@ class RunStore:
         )
         return self._documents.optional(found)
 
+    def held_before(self, dataset_id: str, scope: str, moment: datetime) -> list[str]:
+        """The jobs of held runs of this scope that started before."""
+        query = {"dataset": dataset_id, "state": RunState.HELD, "scope": scope, "started_at": {"$lt": moment}}
+        return [one["_id"] for one in self._runs.find(query, {"_id": 1})]
+
     @state_change("dataset_runs.supersede")
-    def supersede(self, dataset_id: str, scope: str, before: datetime) -> list[str]:
-        """Held runs of this scope that started before are not needed any more. Returns their jobs."""
-        query = {"dataset": dataset_id, "state": RunState.HELD, "scope": scope, "started_at": {"$lt": before}}
-        ids = [one["_id"] for one in self._runs.find(query, {"_id": 1})]
-        Repeating(self._runs).update_many(
-            {"_id": {"$in": ids}, "state": RunState.HELD},
-            {"$set": {"state": RunState.SUPERSEDED, "at": self._clock()}},
-        )
-        return ids
+    def supersede(self, job_ids: Sequence[str]) -> None:
+        """These held runs are not needed any more."""
+        held = {"_id": {"$in": list(job_ids)}, "state": RunState.HELD}
+        Repeating(self._runs).update_many(held, {"$set": {"state": RunState.SUPERSEDED, "at": self._clock()}})
 
     def get(self, job_id: str) -> DatasetRun | None:
         return self._documents.find_one({"_id": job_id})

@@ -2,126 +2,31 @@
 
 from __future__ import annotations
 
-import uuid
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from dataset_runs import BEGAN, DatasetRuns
 
-from gateway.container import Container
-from gateway.contract.crawl import CrawlSpec
 from gateway.contract.reasons import Reason
-from gateway.datasets.dataset import SHOWN, ChangeType, ItemChange, RunState
-from gateway.datasets.folding import Folding
+from gateway.datasets.dataset import SHOWN, ChangeType, RunState
 from gateway.datasets.queue import FoldQueue
-from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore, shown
-from gateway.items.items import Item, ItemStore
-from gateway.jobs.job import CrawlOrder, Job, JobStatus
+from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore
+from gateway.jobs.job import JobStatus
 from gateway.stores.indexes import ensure_indexes
-
-BEGAN = datetime(2027, 6, 1, 9, tzinfo=UTC)
-
-
-class Runs:
-    """Makes ended crawls of one user, and folds them."""
-
-    def __init__(self, database: Any) -> None:
-        self.parts = Container()
-        self.parts.database = database
-        self.parts.clock = lambda: BEGAN + timedelta(days=365)
-        self.database = database
-        self.user = f"user-{uuid.uuid4().hex[:8]}"
-        self.hours = 0
-
-    def crawl(self, rows: list[dict[str, Any]], **facts: Any) -> str:
-        """A crawl that has found these items, and is due."""
-        options = facts.pop("dataset", {"name": "prices", "key": ["sku"]})
-        urls = facts.pop("start_urls", ("https://shop.test/",))
-        spec = CrawlSpec(spider="offers", start_urls=urls, dataset=options)
-        self.hours += 1
-        started = facts.pop("started_at", BEGAN + timedelta(hours=self.hours))
-        ended = started + timedelta(minutes=5)
-        report = {
-            "finish_reason": facts.pop("finish_reason", "finished"),
-            "progress": {"items_count": len(rows)},
-            "ended_at": ended,
-        }
-        attempt = {
-            "attempt": 1,
-            "node": "n1",
-            "dispatched_at": started,
-            "started_at": started,
-            "ended_at": ended,
-            "exit": {"attempt": 1, "ended_at": ended, "exit_code": 0, "report": report},
-        }
-        origin = {
-            "status": JobStatus.FINISHED,
-            "reason": Reason.COMPLETED,
-            "started_at": started,
-            "finished_at": ended,
-            "attempt": 1,
-            "attempts": {"1": attempt},
-            "settled": True,
-            "dataset_due": ended,
-        }
-        job = Job.new(self.user, CrawlOrder(spec=spec), uuid.uuid4().hex, started, **{**origin, **facts})
-        self.database["jobs"].insert_one(job.to_document())
-        self.parts[ItemStore].insert([Item(job.id, 1, (n + 1) * 100, row) for n, row in enumerate(rows)])
-        return job.id
-
-    def fold(self) -> list[RunState]:
-        """Fold all that is due."""
-        states = []
-        while due := self.parts[FoldQueue].due(100):
-            run = self.parts[Folding].fold_next(due[0])
-            assert run is not None
-            states.append(run.state)
-        return states
-
-    def run(self, rows: list[dict[str, Any]], **facts: Any) -> RunState:
-        self.crawl(rows, **facts)
-        (state,) = self.fold()
-        return state
-
-    @property
-    def dataset(self) -> Any:
-        return self.parts[DatasetStore].get(self.user, "prices")
-
-    def changes(self) -> list[ItemChange]:
-        """All that readers see."""
-        head = self.dataset.head_seq
-        plans = self.parts[RunStore].plans(self.dataset.id, 0, head)
-        return shown(self.parts[ChangeStore].page(self.dataset.id, 0, head, 100_000), plans)
-
-    def told(self) -> list[tuple[str, Any]]:
-        return sorted((change.type.value, change.key["sku"]) for change in self.changes())
-
-    def snapshot(self) -> dict[str, Any]:
-        records = self.parts[RecordStore].page(self.dataset.id, "", 100_000)
-        return {one.key["sku"]: one.item for one in records if not one.removed}
-
-    def replayed(self) -> dict[str, Any]:
-        """The items by the feed alone."""
-        items: dict[str, Any] = {}
-        for change in self.changes():
-            if change.type is ChangeType.REMOVED:
-                del items[change.key["sku"]]
-            else:
-                items[change.key["sku"]] = change.item
-        return items
 
 
 @pytest.fixture
-def runs(served: Any) -> Runs:
+def runs(served: Any) -> DatasetRuns:
     ensure_indexes(served)
-    return Runs(served)
+    return DatasetRuns(served)
 
 
 def offers(*skus: str, price: int = 1) -> list[dict[str, Any]]:
     return [{"sku": sku, "price": price} for sku in skus]
 
 
-def test_a_run_tells_what_is_new_changed_and_gone(runs: Runs) -> None:
+def test_a_run_tells_what_is_new_changed_and_gone(runs: DatasetRuns) -> None:
     assert runs.run(offers("a", "b", "c")) is RunState.PUBLISHED
     assert runs.told() == [("new", "a"), ("new", "b"), ("new", "c")]
     runs.run([*offers("a"), *offers("b", price=2), *offers("d")])
@@ -134,7 +39,7 @@ def test_a_run_tells_what_is_new_changed_and_gone(runs: Runs) -> None:
     ]
 
 
-def test_the_same_again_is_no_change(runs: Runs) -> None:
+def test_the_same_again_is_no_change(runs: DatasetRuns) -> None:
     runs.run(offers("a", "b"))
     before = runs.dataset.head_seq
     runs.run([{"price": 1.0, "sku": " a "}, {"sku": "b", "price": 1}])
@@ -150,19 +55,19 @@ def test_the_same_again_is_no_change(runs: Runs) -> None:
         {"finish_reason": "shutdown"},
     ],
 )
-def test_an_incomplete_run_removes_nothing(runs: Runs, facts: dict[str, Any]) -> None:
+def test_an_incomplete_run_removes_nothing(runs: DatasetRuns, facts: dict[str, Any]) -> None:
     runs.run(offers("a", "b"))
     assert runs.run(offers("c"), **facts) is RunState.PUBLISHED
     assert runs.snapshot().keys() == {"a", "b", "c"}
 
 
-def test_a_failed_run_changes_nothing(runs: Runs) -> None:
+def test_a_failed_run_changes_nothing(runs: DatasetRuns) -> None:
     runs.run(offers("a"))
     assert runs.run(offers("a", price=9), status=JobStatus.ERROR) is RunState.SKIPPED
     assert runs.snapshot() == {"a": offers("a")[0]}
 
 
-def test_a_run_of_another_scope_removes_nothing(runs: Runs) -> None:
+def test_a_run_of_another_scope_removes_nothing(runs: DatasetRuns) -> None:
     runs.run(offers("a", "b"))
     runs.run(offers("b", "c"), start_urls=("https://shop.test/shoes",))
     assert runs.snapshot().keys() == {"a", "b", "c"}
@@ -173,7 +78,7 @@ def test_a_run_of_another_scope_removes_nothing(runs: Runs) -> None:
     assert runs.snapshot().keys() == {"a", "c"}
 
 
-def test_an_item_is_removed_once_enough_runs_have_missed_it(runs: Runs) -> None:
+def test_an_item_is_removed_once_enough_runs_have_missed_it(runs: DatasetRuns) -> None:
     careful = {"name": "prices", "key": ["sku"], "confirm_removed": 3}
     runs.run(offers("a", "b"), dataset=careful)
     for _ in range(2):
@@ -187,7 +92,7 @@ def test_an_item_is_removed_once_enough_runs_have_missed_it(runs: Runs) -> None:
     assert runs.told() == [("new", "a"), ("new", "b"), ("removed", "b")]
 
 
-def test_an_item_that_comes_back_is_new_with_its_first_date(runs: Runs) -> None:
+def test_an_item_that_comes_back_is_new_with_its_first_date(runs: DatasetRuns) -> None:
     runs.run(offers("a", "b"))
     runs.run(offers("a"))
     runs.run(offers("a", "b"))
@@ -196,7 +101,7 @@ def test_an_item_that_comes_back_is_new_with_its_first_date(runs: Runs) -> None:
     assert again.seq > first.seq
 
 
-def test_of_two_items_with_one_key_the_last_counts(runs: Runs) -> None:
+def test_of_two_items_with_one_key_the_last_counts(runs: DatasetRuns) -> None:
     job_id = runs.crawl([*offers("a", price=1), *offers("a", price=2), {"price": 3}])
     runs.fold()
     assert runs.snapshot() == {"a": {"sku": "a", "price": 2}}
@@ -206,7 +111,7 @@ def test_of_two_items_with_one_key_the_last_counts(runs: Runs) -> None:
     assert run.left_out == ['{"price":3}']
 
 
-def test_a_run_that_would_remove_too_much_is_held(runs: Runs) -> None:
+def test_a_run_that_would_remove_too_much_is_held(runs: DatasetRuns) -> None:
     many = [f"s{n}" for n in range(20)]
     runs.run(offers(*many))
     job_id = runs.crawl(offers(*many[:10], price=7))
@@ -220,7 +125,7 @@ def test_a_run_that_would_remove_too_much_is_held(runs: Runs) -> None:
     assert "dataset_held" not in runs.database["jobs"].find_one({"_id": job_id})
 
 
-def test_an_accepted_run_is_folded_as_it_is(runs: Runs) -> None:
+def test_an_accepted_run_is_folded_as_it_is(runs: DatasetRuns) -> None:
     many = [f"s{n}" for n in range(20)]
     runs.run(offers(*many))
     job_id = runs.crawl(offers(*many[:10]))
@@ -233,13 +138,13 @@ def test_an_accepted_run_is_folded_as_it_is(runs: Runs) -> None:
     assert len(runs.snapshot()) == 10
 
 
-def test_a_run_that_began_before_the_published_one_is_not_folded(runs: Runs) -> None:
+def test_a_run_that_began_before_the_published_one_is_not_folded(runs: DatasetRuns) -> None:
     runs.run(offers("a", price=2), started_at=BEGAN + timedelta(hours=10))
     assert runs.run(offers("a", price=1), started_at=BEGAN + timedelta(hours=9)) is RunState.SUPERSEDED
     assert runs.snapshot() == {"a": offers("a", price=2)[0]}
 
 
-def test_other_fields_to_ignore_change_nothing_by_themselves(runs: Runs) -> None:
+def test_other_fields_to_ignore_change_nothing_by_themselves(runs: DatasetRuns) -> None:
     runs.run([{"sku": "a", "price": 1, "at": "1"}])
     runs.parts[DatasetStore].change(runs.dataset, {"ignore": ["at"]})
     runs.run([{"sku": "a", "price": 1, "at": "2"}])
@@ -248,7 +153,7 @@ def test_other_fields_to_ignore_change_nothing_by_themselves(runs: Runs) -> None
     assert record.hashed_by == runs.dataset.hashing
 
 
-def test_what_another_plan_has_left_is_never_shown(runs: Runs) -> None:
+def test_what_another_plan_has_left_is_never_shown(runs: DatasetRuns) -> None:
     runs.run(offers("a"))
     dataset, change = runs.dataset, runs.changes()[0]
     stale = change.model_copy(
@@ -260,12 +165,12 @@ def test_what_another_plan_has_left_is_never_shown(runs: Runs) -> None:
     assert runs.parts[ChangeStore].page(dataset.id, 0, 10, 10)[-1].plan != "stale"
 
 
-def test_items_without_url_or_key_are_known_by_their_content(runs: Runs) -> None:
+def test_items_without_url_or_key_are_known_by_their_content(runs: DatasetRuns) -> None:
     runs.run([{"x": 1}, {"x": 2}, {"url": "https://Shop.test/a?b=1#c"}], dataset="prices")
     records = runs.parts[RecordStore].page(runs.dataset.id, "", 10)
     assert len(records) == 3
     assert {"https://shop.test/a?b=1#c"} == {one.key["url"] for one in records if "url" in one.key}
 
 
-def test_marks_are_never_shown(runs: Runs) -> None:
+def test_marks_are_never_shown(runs: DatasetRuns) -> None:
     assert {ChangeType.SEEN, ChangeType.MISSED}.isdisjoint(SHOWN)

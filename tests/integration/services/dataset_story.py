@@ -1,0 +1,102 @@
+"""Runs of a crawl that are folded into datasets, held, accepted and superseded; and a dataset that is deleted."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from dataset_runs import DatasetRuns
+from pymongo.database import Database
+
+from gateway.container import Container
+from gateway.datasets.dataset import RunState
+from gateway.datasets.fold import Fold
+from gateway.datasets.folding import Folding
+from gateway.datasets.queue import FoldQueue
+from gateway.datasets.service import Datasets
+from gateway.datasets.store import DatasetStore, RunStore
+from gateway.stores.indexes import ensure_indexes
+from gateway.stores.mongo import Document, connect
+
+USER = "anne"
+MANY = [f"s{number:02}" for number in range(20)]
+#: What the items are in the end.
+LEFT = {sku: {"sku": sku, "price": 3} for sku in MANY[:10]}
+
+
+def prepare(database: Database[Document]) -> None:
+    ensure_indexes(database)
+    for one in ("datasets", "dataset_records", "dataset_changes", "dataset_runs"):
+        database[one].delete_many({})
+    runs = DatasetRuns(database, USER)
+    assert runs.run([_offer(sku, 1) for sku in MANY]) is RunState.PUBLISHED
+    # from now on records have hashes of another form
+    runs.parts[DatasetStore].change(runs.dataset, {"ignore": ["seen"]})
+    # held, and superseded by the next
+    runs.crawl([_offer(sku, 2) for sku in MANY[:5]])
+    runs.crawl([_offer(sku, 2) for sku in MANY])
+    # held, and accepted
+    runs.crawl([_offer(sku, 3) for sku in MANY[:10]])
+    runs.crawl([_offer("x", 1)], dataset={"name": "others", "key": ["sku"]})
+    runs.parts[DatasetStore].ensure(USER, "old", {})
+
+
+def _offer(sku: str, price: int) -> dict[str, Any]:
+    return {"sku": sku, "price": price}
+
+
+def parts_of(uri: str, lease: float = 0.0) -> Container:
+    """The parts of a worker that need not wait long for the lease of one that was killed."""
+    parts = Container()
+    parts.database = connect(uri)
+    parts[Fold] = parts.build(Fold, lease=lease)
+    parts[Folding] = parts.build(Folding, lease=lease)
+    return parts
+
+
+def main() -> None:
+    """A worker that folds until nothing is due."""
+    parts = parts_of(sys.argv[1], lease=1.0)
+    while due := parts[FoldQueue].next_due():
+        if parts[Folding].fold_next(due) is None:
+            # the other one is at it
+            time.sleep(0.02)
+    parts.database.client.close()
+
+
+def tell(uri: str) -> None:
+    parts = parts_of(uri)
+    _fold(parts)
+    service, store = parts[Datasets], parts[DatasetStore]
+    dataset = service.find("prices", USER)
+    held, _ = parts[RunStore].of_dataset(dataset.id, 10, states=[RunState.HELD])
+    for run in held:
+        if run.accepted:
+            parts[FoldQueue].again(run.job_id)
+        else:
+            service.accept(dataset, run.job_id, "anne")
+    _fold(parts)
+    if (old := store.look(USER, "old")) is not None:
+        service.delete(old)
+    while store.deleted(1):
+        parts[Folding].look()
+    parts.database.client.close()
+
+
+def _fold(parts: Container) -> None:
+    while due := parts[FoldQueue].next_due():
+        parts[Folding].fold_next(due)
+
+
+def check(database: Database[Document]) -> None:
+    runs = DatasetRuns(database, USER)
+    assert runs.snapshot() == LEFT
+    assert runs.replayed() == LEFT
+    assert sorted({(change.type.value, change.run) for change in runs.changes()}) != []
+    counts = [change.type.value for change in runs.changes()]
+    assert (counts.count("new"), counts.count("changed"), counts.count("removed")) == (20, 30, 10)
+    assert runs.dataset.items == 10
+    assert database["jobs"].count_documents({"dataset_due": {"$exists": True}}) == 0
+    assert database["jobs"].count_documents({"dataset_held": {"$exists": True}}) == 0
+    assert database["datasets"].count_documents({}) == 2

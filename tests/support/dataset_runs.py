@@ -1,0 +1,108 @@
+"""Ended crawls of one user, and what becomes of them in a dataset."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from gateway.container import Container
+from gateway.contract.crawl import CrawlSpec
+from gateway.contract.reasons import Reason
+from gateway.datasets.dataset import ChangeType, ItemChange, RunState
+from gateway.datasets.folding import Folding
+from gateway.datasets.queue import FoldQueue
+from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore, shown
+from gateway.items.items import Item, ItemStore
+from gateway.jobs.job import CrawlOrder, Job, JobStatus
+
+BEGAN = datetime(2026, 6, 1, 9, tzinfo=UTC)
+
+
+class DatasetRuns:
+    """Makes ended crawls of one user, and folds them."""
+
+    def __init__(self, database: Any, user: str | None = None) -> None:
+        self.parts = Container()
+        self.parts.database = database
+        self.parts.clock = lambda: BEGAN + timedelta(days=365)
+        self.database = database
+        self.user = user or f"user-{uuid.uuid4().hex[:8]}"
+        self.hours = 0
+
+    def crawl(self, rows: list[dict[str, Any]], **facts: Any) -> str:
+        """A crawl that has found these items, and is due."""
+        options = facts.pop("dataset", {"name": "prices", "key": ["sku"]})
+        urls = facts.pop("start_urls", ("https://shop.test/",))
+        spec = CrawlSpec(spider="offers", start_urls=urls, dataset=options)
+        self.hours += 1
+        started = facts.pop("started_at", BEGAN + timedelta(hours=self.hours))
+        ended = started + timedelta(minutes=5)
+        report = {
+            "finish_reason": facts.pop("finish_reason", "finished"),
+            "progress": {"items_count": len(rows)},
+            "ended_at": ended,
+        }
+        attempt = {
+            "attempt": 1,
+            "node": "n1",
+            "dispatched_at": started,
+            "started_at": started,
+            "ended_at": ended,
+            "exit": {"attempt": 1, "ended_at": ended, "exit_code": 0, "report": report},
+        }
+        origin = {
+            "status": JobStatus.FINISHED,
+            "reason": Reason.COMPLETED,
+            "started_at": started,
+            "finished_at": ended,
+            "attempt": 1,
+            "attempts": {"1": attempt},
+            "settled": True,
+            "dataset_due": ended,
+        }
+        job = Job.new(self.user, CrawlOrder(spec=spec), uuid.uuid4().hex, started, **{**origin, **facts})
+        self.database["jobs"].insert_one(job.to_document())
+        self.parts[ItemStore].insert([Item(job.id, 1, (n + 1) * 100, row) for n, row in enumerate(rows)])
+        return job.id
+
+    def fold(self) -> list[RunState]:
+        """Fold all that is due."""
+        states = []
+        while due := self.parts[FoldQueue].next_due():
+            run = self.parts[Folding].fold_next(due)
+            assert run is not None
+            states.append(run.state)
+        return states
+
+    def run(self, rows: list[dict[str, Any]], **facts: Any) -> RunState:
+        self.crawl(rows, **facts)
+        (state,) = self.fold()
+        return state
+
+    @property
+    def dataset(self) -> Any:
+        return self.parts[DatasetStore].get(self.user, "prices")
+
+    def changes(self) -> list[ItemChange]:
+        """All that readers see."""
+        head = self.dataset.head_seq
+        plans = self.parts[RunStore].plans(self.dataset.id, 0, head)
+        return shown(self.parts[ChangeStore].page(self.dataset.id, 0, head, 100_000), plans)
+
+    def told(self) -> list[tuple[str, Any]]:
+        return sorted((change.type.value, change.key["sku"]) for change in self.changes())
+
+    def snapshot(self) -> dict[str, Any]:
+        records = self.parts[RecordStore].page(self.dataset.id, "", 100_000)
+        return {one.key["sku"]: one.item for one in records if not one.removed}
+
+    def replayed(self) -> dict[str, Any]:
+        """The items by the feed alone."""
+        items: dict[str, Any] = {}
+        for change in self.changes():
+            if change.type is ChangeType.REMOVED:
+                del items[change.key["sku"]]
+            else:
+                items[change.key["sku"]] = change.item
+        return items
