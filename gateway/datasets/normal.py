@@ -1,0 +1,561 @@
+"""What is normal for a dataset, learned from its accepted complete runs, and how a run compares with it.
+
+Three things are learned, each in the way that fits it:
+
+- *levels* (items, duration, shares of failed and refused requests, the median of a number's log |value|): forecast by
+  the median of the last few runs. How far forecasts were off (MAD, and the farthest) is how far a run may be off. So
+  slow growth moves the level, and a season that the window has seen widens the bounds;
+- *shares* (coverage of a field, its mix of types): a beta-binomial, for runs differ by more than chance, and the
+  lower Wilson bound of its prediction less five points;
+- *the barest window*: the fewest filled values among 50 items in a row, for a run that is still going on. A listing
+  whose first pages are unlike its later ones was so in earlier runs, too, and has low bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from functools import cache
+from math import ceil, comb, exp, hypot, log, sqrt
+from statistics import fmean, median
+from typing import Any, NamedTuple, Self
+
+from attrs import Factory, asdict, frozen
+
+from gateway.datasets.figures import MAX_DISTINCT, STEP, TYPES, WINDOW, FieldFigures, JsonType, RunFigures, Sketch
+
+#: Runs before anything is said, and before a run is held for it.
+SPEAKS_AFTER, HOLDS_AFTER = 5, 10
+#: The newest accepted runs that are learned from, and those whose median is the forecast: an odd number, as a week
+#: of days has, so that a weekend does not move it.
+LEARNED_RUNS, LEVEL_RUNS = 30, 7
+#: Runs before one that is forecast while learning.
+_FIRST_FORECAST = 3
+#: How many standard deviations a run may be off, once there are many runs. Fewer of them know their own spread less
+#: well: the reach is `1 + 4 / runs` times as much.
+_REACH = 5.0
+#: The standard deviation of a normal distribution whose MAD is 1.
+_SIGMA_OF_MAD = 1.4826
+#: How many standard errors the median of a run's numbers may be off by chance.
+_MEDIAN_ERRORS = 3.0
+#: How much farther off than the farthest run before a run may be at least (a log, or a share).
+_AS_BEFORE = 0.02
+#: What is never held, however steady the runs before were: a third fewer or three times as many items (logs), ten
+#: points of requests, a number at 1.65 times, five points of coverage.
+_FEWER_ITEMS, _MORE_ITEMS, _MORE_SECONDS = log(1.5), log(3), log(3)
+_MORE_FAILURES, _OTHER_SIZES, _LOWER_SHARE = 0.1, 0.5, 0.05
+#: Values that a field needs before their sizes or their sameness are judged.
+_ENOUGH_VALUES = 20
+#: How probable it is that a sound run is stopped for one of its fields, at most; shared out among them.
+_STOPPED_BY_CHANCE = 1e-5
+#: A window stops a run only if it has less than half of what is normal, or more refused responses than half.
+_COLLAPSED = 0.5
+#: A share of a type below this is not watched.
+_MAIN_TYPE = 0.5
+
+
+class Stage(StrEnum):
+    #: Too few runs: nothing is said.
+    LEARNING = "learning"
+    #: It is said what would have been held.
+    OBSERVING = "observing"
+    HOLDING = "holding"
+
+
+class Severity(StrEnum):
+    #: The run is held, or paused if it is going on.
+    HOLD = "hold"
+    NOTICE = "notice"
+
+
+class FindingCode(StrEnum):
+    ITEMS_DROPPED = "items_dropped"
+    ITEMS_RISEN = "items_risen"
+    SLOWER = "slower"
+    FAILURES_UP = "failures_up"
+    #: More responses than usual have a status of 400 or more.
+    BLOCK_PAGES = "block_pages"
+    FIELD_LOWER = "field_lower"
+    #: Less than half of what is normal.
+    FIELD_COLLAPSED = "field_collapsed"
+    TYPE_FLIPPED = "type_flipped"
+    VALUES_SHIFTED = "values_shifted"
+    #: All values of a field that had many are the same.
+    VALUES_SAME = "values_same"
+
+
+_NOTICES = frozenset({FindingCode.SLOWER})
+
+
+# --- what is learned
+
+
+@frozen
+class Level:
+    """A forecast for the next run, and how far forecasts of earlier ones were off."""
+
+    level: float
+    #: Standard deviation, from the MAD.
+    scale: float
+    #: The farthest that a run was below (at most 0) and above it.
+    lowest: float
+    highest: float
+
+    @classmethod
+    def of(cls, series: Sequence[float]) -> Self:
+        """Of at least one run, the oldest first."""
+        errors = [series[at] - _forecast(series[:at]) for at in range(_FIRST_FORECAST, len(series))] or [0.0]
+        middle = median(errors)
+        scale = _SIGMA_OF_MAD * median(abs(error - middle) for error in errors)
+        return cls(_forecast(series), scale, min(*errors, 0.0), max(*errors, 0.0))
+
+    def lower(self, reach: float, floor: float, noise: float = 0.0) -> float:
+        """`noise`: the standard deviation that the run has for being small."""
+        return self.level - self._far(-self.lowest, reach, floor, noise)
+
+    def upper(self, reach: float, floor: float, noise: float = 0.0) -> float:
+        return self.level + self._far(self.highest, reach, floor, noise)
+
+    def _far(self, farthest: float, reach: float, floor: float, noise: float) -> float:
+        scale = hypot(self.scale, noise)
+        return max(floor, reach * scale, farthest + max(scale, _AS_BEFORE))
+
+
+def _forecast(series: Sequence[float]) -> float:
+    return median(series[-LEVEL_RUNS:])
+
+
+@frozen
+class Share:
+    """A beta-binomial: its mean, how alike two items of one run are (0: as those of two runs), and how many items of
+    independent runs it is known from.
+    """
+
+    mean: float
+    alike: float
+    weight: float
+
+    @classmethod
+    def of(cls, counts: Sequence[tuple[int, int]]) -> Self:
+        """Of `(hits, items)` of at least one run that has items."""
+        shares = [hits / items for hits, items in counts if items]
+        sizes = [items for _, items in counts if items]
+        mean = fmean(shares)
+        alike = _alike(shares, sizes, mean)
+        return cls(mean, alike, sum(_independent(items, alike) for items in sizes))
+
+    def lower(self, items: int, reach: float) -> float:
+        """The lower Wilson bound for a run of so many items, less five points."""
+        # the run's own chance, and that of those by which the mean is known
+        number = 1 / (1 / _independent(items, self.alike) + 1 / self.weight)
+        square = reach * reach / number
+        middle = self.mean + square / 2
+        half = sqrt(square * (self.mean * (1 - self.mean) + square / 4))
+        return (middle - half) / (1 + square) - _LOWER_SHARE
+
+
+def _alike(shares: Sequence[float], sizes: Sequence[int], mean: float) -> float:
+    """The intraclass correlation, by the method of moments."""
+    binomial = mean * (1 - mean)
+    size = len(sizes) / sum(1 / items for items in sizes)
+    if not binomial or size <= 1 or not shares[1:]:
+        return 0.0
+    variance = sum((share - mean) ** 2 for share in shares) / (len(shares) - 1)
+    return min(1.0, max(0.0, (variance * size / binomial - 1) / (size - 1)))
+
+
+def _independent(items: int, alike: float) -> float:
+    """How many independent items tell as much."""
+    return items / (1 + (items - 1) * alike)
+
+
+@frozen
+class FieldNormal:
+    coverage: Share
+    #: Of filled values, for each type that has some.
+    types: dict[JsonType, Share]
+    #: The fewest filled values of any window, and the fewest of the type that most values have; `None` if it is not
+    #: watched.
+    barest: int | None
+    main_type: JsonType | None
+    barest_type: int | None
+    #: Of log |value|; `None` if less than half of the values are numbers.
+    sizes: Level | None
+    #: Whether each run had many different values.
+    is_varied: bool
+
+    @classmethod
+    def of(cls, runs: Sequence[tuple[FieldFigures, int]]) -> Self:
+        """Of a field and the number of items, in each run; at least one fills it."""
+        filled = [(one, one.filled) for one, _ in runs if one.filled]
+        types = {kind: Share.of([(one.count(kind), count) for one, count in filled]) for kind in TYPES}
+        types = {kind: share for kind, share in types.items() if share.mean}
+        main = max(types, key=lambda kind: types[kind].mean)
+        sizes = [one.sizes for one, count in filled if one.sizes.count * 2 >= count]
+        is_number = len(sizes) * 2 > len(filled)
+        is_watched = types[main].mean >= _MAIN_TYPE
+        return cls(
+            coverage=Share.of([(one.filled, items) for one, items in runs]),
+            types=types,
+            barest=_barest(runs, 0),
+            main_type=main if is_watched else None,
+            barest_type=_barest(runs, TYPES.index(main) + 1) if is_watched else None,
+            sizes=Level.of([one.median() for one in sizes]) if is_number else None,
+            is_varied=all(len(one.distinct) >= MAX_DISTINCT for one, count in filled if count >= _ENOUGH_VALUES),
+        )
+
+
+def _barest(runs: Sequence[tuple[FieldFigures, int]], place: int) -> int | None:
+    return min((one.fewest[place] for one, _ in runs if one.fewest is not None), default=None)
+
+
+@frozen
+class Normal:
+    """Of a dataset since its last reset. All but `runs` is empty before `SPEAKS_AFTER` runs."""
+
+    #: How many runs it is learned from.
+    runs: int = 0
+    #: log(items + 1), log seconds, shares of failed requests and of refused responses.
+    items: Level | None = None
+    seconds: Level | None = None
+    failed: Level | None = None
+    refused: Level | None = None
+    #: The largest share of refused responses among a few in a row, in any run.
+    most_refused: float = 0.0
+    #: Fields that `SPEAKS_AFTER` runs or more are known of, by name.
+    fields: dict[str, FieldNormal] = Factory(dict)
+
+    @property
+    def stage(self) -> Stage:
+        if self.runs < SPEAKS_AFTER:
+            return Stage.LEARNING
+        return Stage.OBSERVING if self.runs < HOLDS_AFTER else Stage.HOLDING
+
+    def holds(self, findings: Sequence[RunFinding]) -> bool:
+        """Whether a run with these findings is to be held, or to be paused."""
+        return self.stage is Stage.HOLDING and any(finding.severity is Severity.HOLD for finding in findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For BSON and JSON: names of fields are values, never keys."""
+        known = asdict(self, filter=lambda attribute, _: attribute.name != "fields")
+        fields = [{"name": name, **asdict(one, value_serializer=_plain)} for name, one in self.fields.items()]
+        return {**known, "fields": fields}
+
+    @classmethod
+    def from_dict(cls, known: Mapping[str, Any]) -> Self:
+        return cls(
+            runs=int(known["runs"]),
+            most_refused=float(known["most_refused"]),
+            fields={one["name"]: _read_field(one) for one in known["fields"]},
+            **{name: known[name] and Level(**known[name]) for name in ("items", "seconds", "failed", "refused")},
+        )
+
+
+def _plain(_: Any, __: Any, value: Any) -> Any:
+    return value.value if isinstance(value, JsonType) else value
+
+
+def _read_field(known: Mapping[str, Any]) -> FieldNormal:
+    read = {
+        "coverage": Share(**known["coverage"]),
+        "types": {JsonType(kind): Share(**share) for kind, share in known["types"].items()},
+        "main_type": known["main_type"] and JsonType(known["main_type"]),
+        "sizes": known["sizes"] and Level(**known["sizes"]),
+    }
+    return FieldNormal(**{name: value for name, value in known.items() if name != "name"} | read)
+
+
+def learn(accepted: Sequence[RunFigures]) -> Normal:
+    """What is normal by the figures of accepted complete runs, the oldest first: those since the last reset ("this is
+    the new normal"). Only the newest `LEARNED_RUNS` count.
+    """
+    runs = accepted[-LEARNED_RUNS:]
+    if len(runs) < SPEAKS_AFTER:
+        return Normal(len(runs))
+    seconds = [log(max(run.seconds, 1.0)) for run in runs if run.seconds is not None]
+    return Normal(
+        runs=len(runs),
+        items=Level.of([log(run.items + 1) for run in runs]),
+        seconds=Level.of(seconds) if seconds else None,
+        failed=Level.of([_share(run.failed, run.pages + run.failed) for run in runs]),
+        refused=Level.of([_share(run.refused, run.responses) for run in runs]),
+        most_refused=max(run.most_refused or 0.0 for run in runs),
+        fields=dict(_learn_fields(runs)),
+    )
+
+
+def _learn_fields(runs: Sequence[RunFigures]) -> Iterator[tuple[str, FieldNormal]]:
+    for name in dict.fromkeys(name for run in reversed(runs) for name in run.fields):
+        # a field that is new is not judged by the runs before it; where it was not counted, nothing is known
+        first = next(at for at, run in enumerate(runs) if name in run.fields)
+        known = [
+            (run.fields.get(name) or FieldFigures.after(run.items // STEP), run.items)
+            for run in runs[first:]
+            if run.items and (name in run.fields or not run.rest)
+        ]
+        if len(known) >= SPEAKS_AFTER and any(one.filled for one, _ in known):
+            yield name, FieldNormal.of(known)
+
+
+def _share(count: int, of: int) -> float:
+    return count / of if of else 0.0
+
+
+# --- how a run compares
+
+
+class Measure(StrEnum):
+    ITEMS = "items"
+    SECONDS = "seconds"
+    #: Shares of requests and of responses.
+    FAILED = "failed"
+    REFUSED = "refused"
+    #: A field's: share of items that fill it, share of its values that are of its main type, median of its |numbers|,
+    #: and how many different values it has, up to `MAX_DISTINCT`.
+    COVERAGE = "coverage"
+    TYPE = "type"
+    SIZE = "size"
+    DISTINCT = "distinct"
+
+
+@frozen
+class Comparison:
+    measure: Measure
+    value: float
+    normal: float
+    #: The bounds; `None` if there is none.
+    lower: float | None = None
+    upper: float | None = None
+    field: str | None = None
+    #: Of `TYPE`: the main type.
+    type: JsonType | None = None
+
+    @property
+    def bound(self) -> float | None:
+        """The one that the value is beyond."""
+        if self.lower is not None and self.value < self.lower:
+            return self.lower
+        return self.upper if self.upper is not None and self.value > self.upper else None
+
+
+def compare(figures: RunFigures, normal: Normal) -> list[Comparison]:
+    """A run that has ended with what is normal, measure by measure and field by field; empty while it is learned."""
+    if normal.stage is Stage.LEARNING:
+        return []
+    reach = _REACH * (1 + 4 / normal.runs)
+    compared = [*_compare_run(figures, normal, reach)]
+    for name, field in normal.fields.items():
+        found = figures.fields.get(name, _NOTHING)
+        if figures.items and (found is not _NOTHING or not figures.rest):
+            compared += _compare_field(name, found, figures.items, field, reach)
+    return compared
+
+
+_NOTHING = FieldFigures()
+
+
+def _compare_run(figures: RunFigures, normal: Normal, reach: float) -> Iterator[Comparison]:
+    if (level := normal.items) is not None:
+        lower, upper = exp(level.lower(reach, _FEWER_ITEMS)) - 1, exp(level.upper(reach, _MORE_ITEMS)) - 1
+        yield Comparison(Measure.ITEMS, figures.items, exp(level.level) - 1, lower, upper)
+    if (level := normal.seconds) is not None and figures.seconds is not None:
+        upper = exp(level.upper(reach, _MORE_SECONDS))
+        yield Comparison(Measure.SECONDS, figures.seconds, exp(level.level), upper=upper)
+    requests = figures.pages + figures.failed
+    for measure, level, count, of in (
+        (Measure.FAILED, normal.failed, figures.failed, requests),
+        (Measure.REFUSED, normal.refused, figures.refused, figures.responses),
+    ):
+        if level is not None and of:
+            noise = sqrt(level.level * (1 - level.level) / of)
+            yield Comparison(measure, count / of, level.level, upper=level.upper(reach, _MORE_FAILURES, noise))
+
+
+def _compare_field(
+    name: str, found: FieldFigures, items: int, normal: FieldNormal, reach: float
+) -> Iterator[Comparison]:
+    filled, coverage = found.filled, normal.coverage
+    lower = coverage.lower(items, reach)
+    yield Comparison(Measure.COVERAGE, filled / items, coverage.mean, lower, field=name)
+    if normal.main_type is not None and filled:
+        kind, share = normal.main_type, normal.types[normal.main_type]
+        lower = share.lower(filled, reach)
+        yield Comparison(Measure.TYPE, found.count(kind) / filled, share.mean, lower, field=name, type=kind)
+    numbers = found.sizes.count
+    if normal.sizes is not None and numbers >= _ENOUGH_VALUES and numbers * 2 >= filled:
+        low, middle, high = _median(found.sizes)
+        lower = exp(normal.sizes.lower(reach, _OTHER_SIZES) - (high - middle))
+        upper = exp(normal.sizes.upper(reach, _OTHER_SIZES) + (middle - low))
+        yield Comparison(Measure.SIZE, exp(middle), exp(normal.sizes.level), lower, upper, name)
+    if normal.is_varied and filled >= _ENOUGH_VALUES:
+        yield Comparison(Measure.DISTINCT, len(found.distinct), MAX_DISTINCT, 2, field=name)
+
+
+def _median(sizes: Sketch) -> list[float]:
+    """The median between the bounds of its confidence interval, which needs no kind of distribution: where values are
+    of two sizes, the median leaps from one to the other by chance.
+    """
+    half = min(_MEDIAN_ERRORS / (2 * sqrt(sizes.count)), 0.5)
+    return sizes.quantiles(0.5 - half, 0.5, 0.5 + half)
+
+
+# --- what is said of it
+
+
+@frozen
+class RunFinding:
+    """Something of a run that is not normal."""
+
+    code: FindingCode
+    value: float
+    normal: float
+    bound: float
+    field: str | None = None
+    #: Of `TYPE_FLIPPED`: the type that is missing.
+    type: JsonType | None = None
+    #: Whether it was found in a few items, or responses, in a row; else in the whole run.
+    in_window: bool = False
+
+    @property
+    def severity(self) -> Severity:
+        return Severity.NOTICE if self.code in _NOTICES else Severity.HOLD
+
+    @property
+    def sentence(self) -> str:
+        """For a person; made from the code."""
+        words = _WORDS[self.code]
+        shown = {name: words.form(getattr(self, name)) for name in ("value", "normal", "bound")}
+        what = words.sentence.format(field=self.field, type=self.type, **shown)
+        where = f"In {WINDOW} {words.window} in a row: " if self.in_window else ""
+        return where + what + words.bounds.format(**shown)
+
+
+def judge(figures: RunFigures, normal: Normal) -> list[RunFinding]:
+    """What is not normal in a run that has ended; whether it is held for that, `Normal.holds` says."""
+    found = [
+        RunFinding(_code(one), one.value, one.normal, one.bound, one.field, one.type)
+        for one in compare(figures, normal)
+        if one.bound is not None
+    ]
+    said = {(finding.code, finding.field) for finding in found}
+    # what has broken near the end of a long run hardly moves its shares
+    running = judge_running(figures, normal)
+    return found + [finding for finding in running if (finding.code, finding.field) not in said]
+
+
+def _code(compared: Comparison) -> FindingCode:
+    if compared.measure is Measure.ITEMS:
+        return FindingCode.ITEMS_DROPPED if compared.value < compared.normal else FindingCode.ITEMS_RISEN
+    if compared.measure is Measure.COVERAGE:
+        has_collapsed = compared.value < compared.normal * _COLLAPSED
+        return FindingCode.FIELD_COLLAPSED if has_collapsed else FindingCode.FIELD_LOWER
+    return _CODES[compared.measure]
+
+
+_CODES = {
+    Measure.SECONDS: FindingCode.SLOWER,
+    Measure.FAILED: FindingCode.FAILURES_UP,
+    Measure.REFUSED: FindingCode.BLOCK_PAGES,
+    Measure.TYPE: FindingCode.TYPE_FLIPPED,
+    Measure.SIZE: FindingCode.VALUES_SHIFTED,
+    Measure.DISTINCT: FindingCode.VALUES_SAME,
+}
+
+
+def judge_running(figures: RunFigures, normal: Normal) -> list[RunFinding]:
+    """What a run is stopped for while it is going on: a field that has collapsed, a type that has flipped, a storm of
+    block pages. It can be asked at any time; the answer changes with each `STEP` items, from `WINDOW` items on.
+    """
+    if normal.stage is Stage.LEARNING:
+        return []
+    found = [*_refusals(figures, normal)]
+    for name, field in normal.fields.items():
+        seen = figures.fields.get(name)
+        if seen is None and not figures.rest:
+            seen = FieldFigures.after(figures.items // STEP)
+        if seen is not None and seen.fewest is not None:
+            found += _collapses(name, seen.fewest, field, len(normal.fields))
+    return found
+
+
+def _refusals(figures: RunFigures, normal: Normal) -> Iterator[RunFinding]:
+    bound = max(_COLLAPSED, normal.most_refused + _COLLAPSED / 2)
+    if normal.refused is not None and figures.most_refused is not None and figures.most_refused > bound:
+        yield RunFinding(FindingCode.BLOCK_PAGES, figures.most_refused, normal.refused.level, bound, in_window=True)
+
+
+def _collapses(name: str, fewest: Sequence[int], normal: FieldNormal, fields: int) -> Iterator[RunFinding]:
+    share = normal.coverage.mean
+    limit = _limit(normal.barest, share, fields)
+    if fewest[0] < limit:
+        yield RunFinding(FindingCode.FIELD_COLLAPSED, fewest[0] / WINDOW, share, limit / WINDOW, name, in_window=True)
+    elif normal.main_type is not None:
+        kind = normal.main_type
+        share *= normal.types[kind].mean
+        limit, fewest_of_type = _limit(normal.barest_type, share, fields), fewest[TYPES.index(kind) + 1]
+        if fewest_of_type < limit:
+            yield RunFinding(
+                FindingCode.TYPE_FLIPPED, fewest_of_type / WINDOW, share, limit / WINDOW, name, kind, in_window=True
+            )
+
+
+def _limit(barest: int | None, share: float, fields: int) -> int:
+    """A window with fewer values than this stops the run. `barest`: what the barest window before had."""
+    return 0 if barest is None else min(_improbable(barest, fields), ceil(_COLLAPSED * share * WINDOW))
+
+
+@cache
+def _improbable(barest: int, fields: int) -> int:
+    """The most values that even a window as bare as the barest one before has less of only by a chance of
+    `_STOPPED_BY_CHANCE / fields`.
+    """
+    share, chance = barest / WINDOW, 0.0
+    for values in range(WINDOW + 1):
+        chance += comb(WINDOW, values) * share**values * (1 - share) ** (WINDOW - values)
+        if chance > _STOPPED_BY_CHANCE / fields:
+            return values
+    return WINDOW
+
+
+# --- its words
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def _percent(value: float) -> str:
+    return f"{value * 100:.3g} %"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.4g}"
+
+
+class _Words(NamedTuple):
+    form: Callable[[float], str]
+    sentence: str
+    bounds: str
+    #: What a window is made of.
+    window: str = "items"
+
+
+_AT_LEAST, _AT_MOST = "; {normal} are normal, {bound} the least.", "; {normal} are normal, {bound} the most."
+_WORDS = {
+    FindingCode.ITEMS_DROPPED: _Words(_count, "The run has {value} items", _AT_LEAST),
+    FindingCode.ITEMS_RISEN: _Words(_count, "The run has {value} items", _AT_MOST),
+    FindingCode.SLOWER: _Words(_count, "The run took {value} seconds", _AT_MOST),
+    FindingCode.FAILURES_UP: _Words(_percent, "{value} of the requests have failed", _AT_MOST),
+    FindingCode.BLOCK_PAGES: _Words(
+        _percent, "{value} of the responses have a status of 400 or more", _AT_MOST, "responses"
+    ),
+    FindingCode.FIELD_LOWER: _Words(_percent, "{value} of the items have {field!r}", _AT_LEAST),
+    FindingCode.FIELD_COLLAPSED: _Words(_percent, "{value} of the items have {field!r}", _AT_LEAST),
+    FindingCode.TYPE_FLIPPED: _Words(_percent, "{value} of {field!r} are of the type {type}", _AT_LEAST),
+    FindingCode.VALUES_SHIFTED: _Words(
+        _number, "The median of {field!r} is {value}", "; {normal} is normal, {bound} the bound."
+    ),
+    FindingCode.VALUES_SAME: _Words(
+        _count, "All values of {field!r} are the same", "; many different ones are normal."
+    ),
+}
