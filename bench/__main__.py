@@ -21,6 +21,7 @@ from bench import (
     embedded_mongo,
     first_line,
     fleet,
+    guard,
     lists,
     long_log,
     memory,
@@ -49,6 +50,7 @@ BENCHMARKS = {
     "removal": Benchmark(removal.run, 90),
     "streams": Benchmark(sse_fanout.run, 90),
     "schedules": Benchmark(schedules.run, 120),
+    "guard": Benchmark(guard.run, 150),
     "stores": Benchmark(embedded_mongo.run, 90),
     # eight environments are installed first
     "projects": Benchmark(projects.run, 240, is_short=False),
