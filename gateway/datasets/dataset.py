@@ -59,8 +59,8 @@ class Dataset(BaseModel, populate_by_name=True, extra="ignore"):
     runs: int = 0
     #: When the newest published run of each scope had started. One that started before is not published after it.
     heads: dict[str, datetime] = Field(default_factory=dict)
-    #: What `normal.py` has learned.
-    normal: dict[str, Any] | None = None
+    #: Only runs that started then or later teach what is normal; absent until somebody has said that much is new.
+    learn_from: datetime | None = None
     #: When the newest complete run had ended: until then, each present item was seen.
     complete_at: datetime | None = None
     lease: Lease | None = None
@@ -220,13 +220,15 @@ class RunCounts(BaseModel, extra="ignore"):
     without_key: int = 0
 
 
-class RunFinding(BaseModel, extra="ignore"):
+class StoredFinding(BaseModel, extra="ignore"):
     """Why a run is held: a code, the field, what is normal, what it is here, and all that in words."""
 
     code: str
     field: str | None = None
     normal: float | None = None
     here: float | None = None
+    #: Whether the run is held for it; else it is only said, because too few runs are known, or it is no harm.
+    holds: bool = True
     message: str
 
 
@@ -249,7 +251,7 @@ class DatasetRun(BaseModel, populate_by_name=True, extra="ignore"):
     first_seq: int | None = None
     last_seq: int | None = None
     #: Why it is held; of a published run, why it would have been held.
-    findings: list[RunFinding] = Field(default_factory=list)
+    findings: list[StoredFinding] = Field(default_factory=list)
     #: Somebody has accepted it: it is not held again.
     accepted_by: str | None = None
     accepted: bool = False

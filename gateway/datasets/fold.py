@@ -10,25 +10,28 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import structlog
 from attrs import define
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.reasons import Reason
+from gateway.contract.records import Progress
 from gateway.datasets.dataset import (
     FEW_REMOVED,
     Dataset,
     DatasetRun,
     Incomplete,
-    RunFinding,
     RunState,
+    StoredFinding,
     digest,
     scope_of,
 )
+from gateway.datasets.figures import RunFigures
+from gateway.datasets.normal import LEARNED_RUNS, FindingCode, Normal, judge, learn
 from gateway.datasets.plan import BATCH, Plan, Planner, RunItems, changes_of
 from gateway.datasets.queue import LEASE_SECONDS, FoldQueue
 from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore
@@ -40,7 +43,7 @@ log = structlog.get_logger()
 
 #: Scrapy's finish reason of a crawl that has done all there was to do.
 _FINISHED = "finished"
-#: RunFinding of a run that would remove too much.
+#: StoredFinding of a run that would remove too much.
 REMOVALS = "removals"
 #: Seconds that one batch of reads or writes may take.
 _BATCH_SECONDS = 60.0
@@ -48,13 +51,6 @@ _BATCH_SECONDS = 60.0
 
 class LeaseLostError(Exception):
     """Another worker folds runs of this dataset now, or its options have changed."""
-
-
-class _Judged(NamedTuple):
-    findings: list[RunFinding]
-    figures: dict[str, Any] | None = None
-    #: What is normal from now on, if the run is published.
-    normal: Mapping[str, Any] | None = None
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
@@ -133,7 +129,7 @@ class Fold:
         )
 
     def _carry_out(self, dataset: Dataset, job: Job, run: DatasetRun, folder: Path) -> DatasetRun:
-        items = RunItems(self._items, job.id, job.newest)
+        items, figures = RunItems(self._items, job.id, job.newest), figures_of(dataset, job)
         planner = Planner(
             dataset=dataset,
             run=run,
@@ -141,27 +137,41 @@ class Fold:
             records=self._records,
             folder=folder,
             beat=_Beat(lambda: self._renew(dataset), self._lease / 4),
+            look=figures.observe,
         )
         plan = planner.plan()
-        judged = self._judge(dataset, plan)
+        findings = [*too_many_removed(dataset, plan), *self._not_normal(dataset, run, figures)]
         run = run.model_copy(
             update={
                 "counts": plan.counts,
                 "left_out": plan.left_out,
-                "findings": judged.findings,
-                "figures": judged.figures,
+                "findings": findings,
+                "figures": figures.to_dict(),
             }
         )
-        if judged.findings and not run.accepted:
-            return self._saved(run, state=RunState.HELD, message=judged.findings[0].message)
-        return self._publish(dataset, run, plan, planner, judged)
+        holding = [one.message for one in findings if one.holds]
+        if holding and not run.accepted:
+            return self._saved(run, state=RunState.HELD, message=holding[0])
+        return self._publish(dataset, run, plan, planner)
 
-    def _judge(self, dataset: Dataset, plan: Plan) -> _Judged:
-        return _Judged(too_many_removed(dataset, plan))
+    def _not_normal(self, dataset: Dataset, run: DatasetRun, figures: RunFigures) -> list[StoredFinding]:
+        normal = normal_of(dataset, self._runs)
+        found = judge(figures, normal)
+        if run.incomplete is not None:
+            found = [one for one in found if one.code not in OF_WHOLE_RUNS]
+        return [
+            StoredFinding(
+                code=one.code,
+                field=one.field,
+                normal=round(one.normal, 6),
+                here=round(one.value, 6),
+                holds=normal.holds([one]),
+                message=one.sentence,
+            )
+            for one in found
+        ]
 
-    def _publish(
-        self, dataset: Dataset, run: DatasetRun, plan: Plan, planner: Planner, judged: _Judged
-    ) -> DatasetRun:
+    def _publish(self, dataset: Dataset, run: DatasetRun, plan: Plan, planner: Planner) -> DatasetRun:
         # the name says what the plan was made from
         name = digest([run.job_id, dataset.head_seq, dataset.rev, dataset.runs, run.accepted])
         first, last = dataset.head_seq + 1, dataset.head_seq + plan.size
@@ -170,7 +180,7 @@ class Fold:
             with within(_BATCH_SECONDS):
                 self._changes.write(changes)
         self._renew(dataset)
-        published = self._datasets.publish(dataset, run, judged.normal)
+        published = self._datasets.publish(dataset, run)
         if published is None:
             raise LeaseLostError(dataset.id)
         log.info("run_published", dataset=dataset.id, job_id=run.job_id, **run.counts.model_dump())
@@ -233,11 +243,46 @@ def _why_not(dataset: Dataset, job: Job, run: DatasetRun) -> tuple[RunState, str
     return None
 
 
-def too_many_removed(dataset: Dataset, plan: Plan) -> list[RunFinding]:
+def too_many_removed(dataset: Dataset, plan: Plan) -> list[StoredFinding]:
     """The finding of a run that misses more than the dataset's `drop_guard` allows."""
     gone = plan.counts.removed + plan.counts.missed
     share = gone / plan.known if plan.known else 0.0
     if gone <= FEW_REMOVED or share <= dataset.drop_guard:
         return []
     message = f"{gone} of {plan.known} items are missing: {share:.0%}, and {dataset.drop_guard:.0%} is the limit"
-    return [RunFinding(code=REMOVALS, normal=dataset.drop_guard, here=round(share, 4), message=message)]
+    return [StoredFinding(code=REMOVALS, normal=dataset.drop_guard, here=round(share, 4), message=message)]
+
+
+# --- what is normal
+
+
+#: What an incomplete run is not judged by: it is known that it has not found all.
+OF_WHOLE_RUNS = frozenset(
+    {FindingCode.ITEMS_DROPPED, FindingCode.ITEMS_RISEN, FindingCode.SLOWER, FindingCode.FAILURES_UP}
+)
+
+
+def figures_of(dataset: Dataset, job: Job) -> RunFigures:
+    """The figures of a run, before its items are observed."""
+    figures = RunFigures(empty_values=frozenset(dataset.empty_values))
+    if job.started_at is not None and job.finished_at is not None:
+        figures.seconds = max(0.0, (job.finished_at - job.started_at).total_seconds())
+    note_progress(figures, job.progress)
+    return figures
+
+
+def note_progress(figures: RunFigures, progress: Progress | None) -> None:
+    if progress is not None:
+        answered = [getattr(progress, f"answered_{kind}xx") for kind in (2, 3, 4, 5)]
+        figures.answered(
+            pages=progress.completed_pages,
+            failed=progress.errors_count,
+            responses=sum(answered),
+            refused=sum(answered[2:]),
+        )
+
+
+def normal_of(dataset: Dataset, runs: RunStore) -> Normal:
+    """What is normal by the runs so far."""
+    known = runs.figures(dataset, LEARNED_RUNS)
+    return learn([RunFigures.from_dict(one, dataset.empty_values) for one in known])

@@ -77,9 +77,14 @@ class Datasets:
             raise DatasetRunNotFoundError(job_id)
         return run
 
-    def accept(self, dataset: Dataset, job_id: str, by: str | None = None) -> DatasetRun:
-        """Have a held run published. It may be asked for again. Raises `DatasetRunNotFoundError`, `ConflictError`."""
+    def accept(self, dataset: Dataset, job_id: str, by: str | None = None, *, is_normal: bool = False) -> DatasetRun:
+        """Have a held run published. It may be asked for again. `is_normal`: from this run on, learn anew what is
+        normal. Raises `DatasetRunNotFoundError`, `ConflictError`.
+        """
         run = self.run(dataset, job_id)
+        if is_normal and run.state is RunState.HELD:
+            with mongo_errors():
+                self._datasets.learn_from(dataset, run.started_at)
         if not (run.accepted and run.state is RunState.HELD):
             run = self._decide(run, RunState.HELD, accepted=True, accepted_by=by)
         with mongo_errors():
@@ -94,11 +99,6 @@ class Datasets:
         with mongo_errors():
             self._queue.done(job_id)
         return run
-
-    def learn_anew(self, dataset: Dataset) -> None:
-        """What was normal is forgotten."""
-        with mongo_errors():
-            self._datasets.forget_normal(dataset)
 
     def _decide(self, run: DatasetRun, state: RunState, **facts: Any) -> DatasetRun:
         if run.state is not RunState.HELD:

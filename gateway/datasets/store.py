@@ -135,7 +135,7 @@ class DatasetStore:
         self._datasets.update_one(_leased(dataset), {"$unset": {"lease": ""}})
 
     @state_change("datasets.publish")
-    def publish(self, dataset: Dataset, run: DatasetRun, normal: Mapping[str, Any] | None) -> Dataset | None:
+    def publish(self, dataset: Dataset, run: DatasetRun) -> Dataset | None:
         """Make the run visible. `None` if the dataset is no longer as it was read, or the lease is lost."""
         counts = run.counts
         changes: Document = {
@@ -147,8 +147,6 @@ class DatasetStore:
             "runs": dataset.runs + 1,
             "updated_at": self._clock(),
         }
-        if normal is not None:
-            changes["normal"] = dict(normal)
         if run.incomplete is None:
             changes["complete_at"] = run.ended_at
         as_read = {"head_seq": dataset.head_seq, "runs": dataset.runs, "rev": dataset.rev}
@@ -161,10 +159,10 @@ class DatasetStore:
         """Note that all visible changes are in the records. False if the lease is lost."""
         return self._change(dataset, {"head_seq": dataset.head_seq}, {"applied_seq": dataset.head_seq})
 
-    @state_change("datasets.forget_normal")
-    def forget_normal(self, dataset: Dataset) -> None:
-        """Learn anew what is normal."""
-        Repeating(self._datasets).update_one({"_id": dataset.id}, {"$unset": {"normal": ""}})
+    @state_change("datasets.learn_from")
+    def learn_from(self, dataset: Dataset, moment: datetime) -> None:
+        """What is normal is learned anew, from runs that started then or later."""
+        Repeating(self._datasets).update_one({"_id": dataset.id}, {"$set": {"learn_from": moment}})
 
     @state_change("datasets.raise_floor")
     def raise_floor(self, dataset: Dataset, seq: int) -> None:
@@ -380,6 +378,14 @@ class RunStore:
         """A page, newest start first, as `documents.page` returns it."""
         wanted: Document = {"dataset": dataset_id, **({"state": {"$in": list(states)}} if states else {})}
         return page(self._documents, [wanted], limit, after, field="started_at", identity="job_id")
+
+    def figures(self, dataset: Dataset, limit: int) -> list[dict[str, Any]]:
+        """Of the newest published complete runs that say what is normal, the oldest first."""
+        query: Document = {"dataset": dataset.id, "state": RunState.PUBLISHED, "incomplete": {"$exists": False}}
+        if dataset.learn_from is not None:
+            query["started_at"] = {"$gte": dataset.learn_from}
+        found = self._runs.find(query, {"figures": 1}).sort([("started_at", DESCENDING), ("_id", DESCENDING)])
+        return [one["figures"] for one in found.limit(limit) if one.get("figures")][::-1]
 
     def plans(self, dataset_id: str, since: int, until: int) -> set[str]:
         """The plans of the published runs that have changes with numbers above `since` and up to `until`."""

@@ -11,8 +11,11 @@ from fastapi.responses import StreamingResponse
 
 from gateway.access.keys import Caller, Scope
 from gateway.contract.crawl import DATASET_NAME
-from gateway.datasets.dataset import Dataset
+from gateway.datasets.dataset import Dataset, RunState
 from gateway.datasets.feed import DatasetFeed, FeedWatch
+from gateway.datasets.figures import RunFigures
+from gateway.datasets.fold import normal_of
+from gateway.datasets.normal import compare
 from gateway.datasets.queue import FoldQueue
 from gateway.datasets.service import Datasets
 from gateway.datasets.store import DatasetStore, RunStore
@@ -25,11 +28,13 @@ from gateway.web.errors import problems
 from gateway.web.event_stream.lines import event
 from gateway.web.routes.crawl import EVENT_STREAM
 from gateway.web.schemas.dataset import (
+    AcceptQuery,
     ChangesPage,
     ChangesQuery,
     ChangeView,
     DatasetBody,
     DatasetEdit,
+    DatasetHealth,
     DatasetItemsQuery,
     DatasetPage,
     DatasetRunsPage,
@@ -220,6 +225,27 @@ async def get_dataset_items(
     return RecordsPage(items=[RecordView.of(record) for record in found.records], next=found.next, seq=seq)
 
 
+@router.get("/{name}/health", summary="What is normal, and how the last run compares", responses=problems(404, 503))
+@needs(Scope.READ)
+async def get_dataset_health(
+    name: Name, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called
+) -> DatasetHealth:
+    """Measure by measure and field by field. It is learned from published complete runs: nothing is said before five
+    of them, and for five more it is only said what a run would have been held for.
+    """
+    return await parts.threads.run(health, name, query, parts, caller)
+
+
+def health(name: str, query: OwnedQuery, parts: GatewayParts, caller: Caller) -> DatasetHealth:
+    dataset = find(name, query.user_id, parts, caller)
+    with mongo_errors():
+        newest, _ = parts[RunStore].of_dataset(dataset.id, 1, states=[RunState.PUBLISHED, RunState.HELD])
+        normal = normal_of(dataset, parts[RunStore])
+    run = newest[0] if newest else None
+    figures = RunFigures.from_dict(run.figures) if run and run.figures else None
+    return DatasetHealth.of(normal, run, compare(figures, normal) if figures else [])
+
+
 # --- runs
 
 
@@ -250,11 +276,14 @@ def get_dataset_run(
 @router.post("/{name}/runs/{job_id}/accept", summary="Publish a held run", responses=problems(404, 409, 503))
 @needs(Scope.CRAWL)
 def accept_run(
-    name: Name, job_id: JobId, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called
+    name: Name, job_id: JobId, query: Annotated[AcceptQuery, Query()], parts: Parts, caller: Called
 ) -> DatasetRunView:
-    """Its changes become visible within a few seconds. 409 unless the run is held."""
+    """Its changes become visible within a few seconds. 409 unless the run is held. With `new_normal`, what is normal
+    is learned anew, from this run on.
+    """
     dataset = find(name, query.user_id, parts, caller)
-    return DatasetRunView.of(parts[Datasets].accept(dataset, job_id, caller.name))
+    accepted = parts[Datasets].accept(dataset, job_id, caller.name, is_normal=query.new_normal)
+    return DatasetRunView.of(accepted)
 
 
 @router.post("/{name}/runs/{job_id}/reject", summary="Forget a held run", responses=problems(404, 409, 503))

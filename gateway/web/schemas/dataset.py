@@ -18,9 +18,10 @@ from gateway.datasets.dataset import (
     ItemChange,
     Record,
     RunCounts,
-    RunFinding,
     RunState,
+    StoredFinding,
 )
+from gateway.datasets.normal import Comparison, Measure, Normal, Stage
 from gateway.datasets.plan import row_of
 from gateway.web.schemas.types import Body, Cursor, QueryBoolean, QueryModel, SearchText, Timestamp, UserId
 
@@ -242,7 +243,7 @@ class DatasetRunView(BaseModel, json_schema_extra={"examples": [_RUN]}):
     counts: RunCounts
     first_seq: int | None
     last_seq: int | None
-    findings: list[RunFinding] = Field(description="Why it is held, or was before it was accepted.")
+    findings: list[StoredFinding] = Field(description="Why it is held, or was before it was accepted.")
     left_out: list[str] = Field(description="The first items without a key, as JSON, cut.")
     message: str | None
     accepted_by: str | None
@@ -259,6 +260,46 @@ class DatasetRunsQuery(OwnedQuery):
     state: list[RunState] = Field(default_factory=list, max_length=10, description="Only runs in these states.")
     limit: int = Field(default=50, ge=1, le=200)
     after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
+
+
+class AcceptQuery(OwnedQuery):
+    new_normal: QueryBoolean = Field(
+        default=False, description="This is how it is from now on: learn anew what is normal, from this run on."
+    )
+
+
+class MeasureView(BaseModel):
+    measure: Measure
+    field: str | None
+    value: float = Field(description="Of the run.")
+    normal: float
+    lower: float | None = Field(description="Below it a run is held.")
+    upper: float | None = Field(description="Above it a run is held.")
+    within: bool
+
+
+class DatasetHealth(BaseModel):
+    stage: Stage
+    runs: int = Field(description="How many runs it is learned from.")
+    run: DatasetRunView | None = Field(description="The last run, published or held.")
+    measures: list[MeasureView]
+
+    @classmethod
+    def of(cls, normal: Normal, run: DatasetRun | None, compared: list[Comparison]) -> DatasetHealth:
+        measures = [
+            MeasureView(
+                measure=one.measure,
+                field=one.field,
+                value=one.value,
+                normal=one.normal,
+                lower=one.lower,
+                upper=one.upper,
+                within=one.bound is None,
+            )
+            for one in compared
+        ]
+        view = DatasetRunView.of(run) if run else None
+        return cls(stage=normal.stage, runs=normal.runs, run=view, measures=measures)
 
 
 class DatasetRunsPage(BaseModel):

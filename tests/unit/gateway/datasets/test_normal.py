@@ -100,13 +100,19 @@ def _without(name: str) -> Callable[[int, Item], Item]:
         (run(seconds=600.0), (FindingCode.SLOWER, None)),
         (run(change=_without("price")), (FindingCode.FIELD_COLLAPSED, "price")),
         (run(change=_without("rating")), (FindingCode.FIELD_COLLAPSED, "rating")),
-        (run(change=lambda at, item: item | {"tags": item["tags"] if at % 5 else []}), (FindingCode.FIELD_LOWER, "tags")),
+        (
+            run(change=lambda at, item: item | {"tags": item["tags"] if at % 5 else []}),
+            (FindingCode.FIELD_LOWER, "tags"),
+        ),
         (run(change=lambda _, item: item | {"price": str(item["price"])}), (FindingCode.TYPE_FLIPPED, "price")),
         (run(change=lambda _, item: item | {"tags": "a"}), (FindingCode.TYPE_FLIPPED, "tags")),
         (run(change=lambda _, item: item | {"price": item["price"] * 100}), (FindingCode.VALUES_SHIFTED, "price")),
         (run(change=lambda _, item: item | {"price": 0}), (FindingCode.VALUES_SHIFTED, "price")),
         (run(change=lambda _, item: item | {"title": "Just a moment…"}), (FindingCode.VALUES_SAME, "title")),
-        (run(change=lambda at, item: item if at < 345 else item | {"tags": []}), (FindingCode.FIELD_COLLAPSED, "tags")),
+        (
+            run(change=lambda at, item: item if at < 345 else item | {"tags": []}),
+            (FindingCode.FIELD_COLLAPSED, "tags"),
+        ),
     ],
 )  # fmt: skip
 def test_what_has_broken_is_found_and_said(

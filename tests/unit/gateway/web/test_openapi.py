@@ -47,6 +47,7 @@ PATHS = {
     "/datasets",
     "/datasets/{name}",
     "/datasets/{name}/changes",
+    "/datasets/{name}/health",
     "/datasets/{name}/items",
     "/datasets/{name}/runs",
     "/datasets/{name}/runs/{job_id}",
