@@ -56,7 +56,7 @@ from gateway.cli.terminal import (
     visible,
     visible_json,
 )
-from gateway.cli.watching import TerminalLog, follow, log_line
+from gateway.cli.watching import LogLines, TerminalLog, follow, log_line
 from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.jobs.job import NUMBERS
 
@@ -277,11 +277,16 @@ def writing(output: str) -> Iterator[BinaryIO]:
     flag("follow_log", "Follow the crawl to its end.", "--follow", "-f"),
     option("tail", "Begin at the last so many lines.", "--tail", "-n", kind=int, min=1, max=5000),
     LEVEL,
+    flag(
+        "full",
+        "On a terminal, too, print Scrapy's setup and statistics. Elsewhere the log is always whole.",
+        "--full",
+    ),
     flag("as_json", "Print each line as a JSON document.", "--json"),
     URL,
 )
 def logs(
-    *, job_id: str, follow_log: bool, tail: int | None, level: str | None, as_json: bool, url: str | None
+    *, job_id: str, follow_log: bool, tail: int | None, level: str | None, full: bool, as_json: bool, url: str | None
 ) -> None:
     """The log of a crawl. With -f the exit code is that of `crawl`."""
     if as_json and follow_log:
@@ -291,9 +296,9 @@ def logs(
     api.get(f"/jobs/{job_id}/status")  # refuses at once if there is no such job
     after = "" if tail is None else _print_last(api, job_id, tail, level, as_json=as_json)
     if follow_log:
-        raise typer.Exit(watch(api, job_id, out, level, after))
+        raise typer.Exit(watch(api, job_id, out, level, after, whole=full))
     if tail is None:
-        _print_log(api, job_id, level, as_json=as_json)
+        _print_log(api, job_id, level, None if as_json else LogLines(out, full))
 
 
 def _print_last(api: Api, job_id: str, tail: int, level: str | None, *, as_json: bool) -> str:
@@ -315,14 +320,19 @@ def _print_last(api: Api, job_id: str, tail: int, level: str | None, *, as_json:
     return f"{of_run}{lines[-1]['id']}" if lines else ""
 
 
-def _print_log(api: Api, job_id: str, level: str | None, *, as_json: bool) -> None:
+def _print_log(api: Api, job_id: str, level: str | None, pretty: LogLines | None) -> None:
     api.client.headers["Accept"] = "application/x-ndjson"
     torn = b""
     with api.download(f"/jobs/{job_id}/logs", level=level) as pieces:
         for piece in pieces:
             *lines, torn = (torn + piece).split(b"\n")
             for line in lines:
-                out.print(visible_json(line.decode()) if as_json else log_line(json.loads(line)), soft_wrap=True)
+                if pretty:
+                    pretty.print(json.loads(line))
+                else:
+                    out.print(visible_json(line.decode()), soft_wrap=True)
+    if pretty:
+        pretty.flush()
 
 
 @taking(
@@ -611,14 +621,16 @@ def _saved(api: Api, job_id: str, item_format: str, output: str, code: ExitCode)
     return code
 
 
-def watch(api: Api, job_id: str, console: Console, level: str | None = None, after: str = "") -> ExitCode:
+def watch(
+    api: Api, job_id: str, console: Console, level: str | None = None, after: str = "", *, whole: bool = False
+) -> ExitCode:
     """Show the job until its end, then how it ended. Ctrl-C stops the watching, not the job. `after` is the id of an
-    event of the log's stream: those up to it are left out.
+    event of the log's stream: those up to it are left out. `whole`: a terminal is not spared Scrapy's setup.
     """
     console.print(Text.assemble("job ", (job_id, "bold")))
     console.print(Text(api.page(job_id), style="dim"), soft_wrap=True)
     try:
-        end = TerminalLog(console).show(follow(api, job_id, level=level, after=after))
+        end = TerminalLog(console, whole).show(follow(api, job_id, level=level, after=after))
     except KeyboardInterrupt:
         err.print(f"\nStopped watching; the crawl goes on. To watch: {program()} logs -f {job_id}", soft_wrap=True)
         err.print(f"To cancel it: {program()} cancel {job_id}", soft_wrap=True)

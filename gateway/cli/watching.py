@@ -16,6 +16,7 @@ from rich.text import Text
 
 from gateway.cli.api import Api, ApiError, ExitCode, refusal
 from gateway.cli.terminal import counted, shown, visible
+from gateway.logs.fold import folded_as
 
 #: Seconds after which a silent gateway counts as gone: it sends a comment every 15 s.
 _SILENCE = 45.0
@@ -141,13 +142,57 @@ def progress_line(status: str, progress: dict[str, Any]) -> Text:
 
 
 @define(eq=False, repr=False, slots=False)
+class LogLines:
+    """Prints lines of a log; on a terminal, unless all are wanted (`whole`), a line in place of Scrapy's setup, and
+    one in place of its statistics. End with `flush`.
+    """
+
+    _console: Console
+    _whole: bool = False
+    _held: list[Text] = field(init=False, factory=list)
+    _held_as: str | None = field(init=False, default=None)
+
+    def __attrs_post_init__(self) -> None:
+        self._whole = self._whole or not self._console.is_terminal
+
+    def print(self, entry: dict[str, Any]) -> None:
+        name = None if self._whole else self._name(entry)
+        if name != self._held_as:
+            self.flush()
+        self._held_as = name
+        if name is None:
+            self._console.print(log_line(entry), soft_wrap=True)
+        else:
+            self._held.append(log_line(entry))
+
+    def _name(self, entry: dict[str, Any]) -> str | None:
+        cont = bool(entry.get("cont"))
+        return folded_as(entry.get("logger"), entry["level"], entry["msg"], self._held_as, cont=cont)
+
+    def flush(self) -> None:
+        """Print what was held back."""
+        if len(self._held) > 1:
+            what = f"… {len(self._held)} lines of Scrapy's {self._held_as} (`logs --full` shows them)"
+            self._held = [Text(what, style="dim")]
+        for line in self._held:
+            self._console.print(line, soft_wrap=True)
+        self._held, self._held_as = [], None
+
+
+@define(eq=False, repr=False, slots=False)
 class TerminalLog:
     """Shows events on `console`; the progress line only where it is a terminal."""
 
     _console: Console
+    #: Fold nothing.
+    _whole: bool = False
+    _lines: LogLines = field(init=False)
     _status: str = field(init=False, default="pending")
     _progress: dict[str, Any] = field(init=False, factory=dict)
     _dropped: bool = field(init=False, default=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._lines = LogLines(self._console, self._whole)
 
     def show(self, events: Iterable[Event]) -> dict[str, Any] | None:
         """Show all events. Returns the data of the `end` event."""
@@ -157,20 +202,23 @@ class TerminalLog:
             return self._show(events, live)
 
     def _show(self, events: Iterable[Event], live: Live | None) -> dict[str, Any] | None:
+        end = None
         for event in events:
             if event.name == "end":
-                return event.data
+                end = event.data
+                break
             self._take(event)
             if live is not None and event.name != "log":
                 live.update(self._line())
-        return None
+        self._lines.flush()
+        return end
 
     def _line(self) -> Text:
         return progress_line(self._status, self._progress)
 
     def _take(self, event: Event) -> None:
         if event.name == "log":
-            self._console.print(log_line(event.data), soft_wrap=True)
+            self._lines.print(event.data)
         elif event.name == "progress":
             self._progress = event.data
         elif event.name == "status":
@@ -191,4 +239,5 @@ class TerminalLog:
             self._note(f"{self._status}{attempt}{why}")
 
     def _note(self, text: str) -> None:
+        self._lines.flush()
         self._console.print(Text(f"── {text}", style="blue"), soft_wrap=True)

@@ -18,6 +18,7 @@ from gateway.jobs.advice import Advice, Place, advice
 from gateway.jobs.attempts import AttemptStore
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.queries import JobQueries
+from gateway.logs.fold import FOLDED
 from gateway.schedules.store import JobOrSchedule, RunOf
 from gateway.web.authorisation import needs
 from gateway.web.dependencies import JobId, Parts
@@ -45,7 +46,7 @@ def job_page(request: Request, job_id: JobId, parts: Parts) -> Response:
 @router.page("/console/jobs/{job_id}/log")
 @needs(Scope.READ)
 def log_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
-    return tab(request, job_id, parts, "log")
+    return tab(request, job_id, parts, "log", folded=FOLDED)
 
 
 @router.page("/console/jobs/{job_id}/runs")

@@ -117,6 +117,9 @@ interface LogIndex {
 }
 
 interface LogLine {
+  /** As what it is folded, and of how many lines the row then is. */
+  part?: string | undefined;
+  folded?: number;
   id: PositionId;
   /** Where it begins; it ends at `id`. */
   start: number;

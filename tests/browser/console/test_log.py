@@ -448,3 +448,33 @@ async def test_rows_become_others_unless_one_is_selected(tab: Tab, play: Play) -
     play.write(lines(401, 700))
     await expect(log.row("line 700")).to_be_visible()
     assert await tab.page.evaluate("kept.textContent") == text
+
+
+SETUP = (
+    HEAD + b"[scrapy.utils.log] INFO: Scrapy 2.19.0 started (bot: shop)\n",
+    HEAD + b"[scrapy.crawler] INFO: Overridden settings:\n{'BOT_NAME': 'shop',\n 'LOG_LEVEL': 'INFO'}\n",
+)
+STATISTICS = HEAD + b"[scrapy.statscollectors] INFO: Dumping Scrapy stats:\n{'item_scraped_count': 7}\n"
+
+
+async def test_scrapys_setup_and_statistics_are_a_row_each_until_they_are_wanted(tab: Tab, console: Console) -> None:
+    job, data = console.job(), b"".join((*SETUP, HEAD + b"[shop] INFO: the first page\n", STATISTICS))
+    entries, _ = split_entries(data, 0)
+    chunk = LogChunk(job.id, 1, 0, len(data), "INFO", data, None, count_lines(entries, None))
+    console.logs.append(chunk)
+    console.database["jobs"].update_one({"_id": job.id}, {"$set": {"attempts.1.log_end": len(data)}})
+    log = LogPage(tab.page)
+    await log.open(job.id)
+    await expect(log.row("the first page")).to_be_visible()
+    await expect(log.page.locator(".log-row")).to_have_count(3)
+    await expect(log.page.get_by_text("Show 2 lines of Scrapy’s statistics")).to_be_visible()
+    await log.page.get_by_text("Show 4 lines of Scrapy’s setup").click()
+    await expect(log.page.locator(".log-row")).to_have_count(len(entries))
+    await expect(log.row("Overridden settings:")).to_be_visible()
+    # a link to a line that would be folded shows it
+    await log.page.goto("about:blank")
+    await log.open(job.id, f"#1-{entries[1].end}")
+    await expect(log.page.locator(".log-row[aria-current]")).to_contain_text("Overridden settings:")
+    # its logger's lines are what was asked for
+    await log.open(job.id, "?logger=scrapy.crawler")
+    await expect(log.row("Overridden settings:")).to_be_visible()

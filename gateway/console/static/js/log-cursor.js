@@ -58,11 +58,12 @@ export class LogCursor {
     this.#news.announce(`${row.level} ${shown(row.msg, 200)}`);
   }
 
-  /** Have the line in the page's address, and show it in full where it is long. */
+  /** Have the line in the page's address, and show it in full where it is long or folded. */
   enter() {
     const element = this.#element;
     if (!element) return;
     history.replaceState(history.state, "", `#${this.id}`);
     if (element.querySelector("[data-whole]")) this.#on.onWhole(element);
+    allWithin(element, "[data-unfold]")[0]?.click();
   }
 }

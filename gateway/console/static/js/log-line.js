@@ -1,5 +1,6 @@
 // One row of a log as an element, and a line's whole text in a dialog. What a spider has written is text, never markup.
 import { h } from "./dom.js";
+import { drawFold } from "./log-fold.js";
 import { count, shown } from "./text.js";
 import { pieces } from "./text-search.js";
 
@@ -61,6 +62,7 @@ export function drawRow(row, { link, isCurrent, text }, element) {
   if (!row) return h("div", { class: "log-row log-unread", role: "row" }, h("span", { role: "cell" }, "…"));
   if ("attempt" in row) return note(`Attempt ${row.attempt}`);
   if ("gap" in row) return note("Older lines were removed");
+  if (row.folded) return drawFold(row, isCurrent);
   const kind = row.cont ? "cont" : row.logger ? "named" : "plain";
   const known = element && written.get(element);
   const parts = known?.kind === kind ? known : blank(kind);

@@ -3,6 +3,7 @@
 // The API counts the lines of each part of the log ("segment"). A row's number leads to its segment, whose lines are
 // read when they are to be shown. New lines come over the stream; they make segments of their own.
 import { api } from "./api.js";
+import { push } from "./log-fold.js";
 import { atLeast, compare, position } from "./log-positions.js";
 import { LogSegments } from "./log-segments.js";
 import { follow } from "./streams.js";
@@ -24,6 +25,7 @@ const TRIES = 20;
  * @typedef {{ lines: number, levels: Record<string, number>, loggers: { name: string }[] }} Totals
  * @typedef {LogLine | Note} Row
  * @typedef {object} Hooks
+ * @property {import("./log-fold.js").Names} folded what is shown as a row until somebody goes to one of its lines
  * @property {() => void} onChange
  * @property {(state: import("./streams.js").State) => void} onState
  * @property {(counts: Totals) => void} onCounts
@@ -42,6 +44,10 @@ export class LogRows {
   #job;
   /** @type {Hooks} */
   #on;
+  /** @type {import("./log-fold.js").Names} */
+  #names;
+  /** What lines are folded now: none, once they were all asked for, and none of a logger that was. */
+  #folding;
   /** @type {Filter} */
   #filter = {};
   #segments = new LogSegments();
@@ -69,6 +75,7 @@ export class LogRows {
   constructor(job, on) {
     this.#job = job;
     this.#on = on;
+    this.#folding = this.#names = on.folded;
   }
 
   get count() {
@@ -112,6 +119,7 @@ export class LogRows {
     if (generation !== this.#generation) return;
     const seen = this.#end;
     this.#filter = filter;
+    this.#folding = filter.logger == null ? this.#names : {};
     this.#held.clear();
     this.#reading.clear();
     this.#segments.clear();
@@ -164,6 +172,20 @@ export class LogRows {
   }
 
   /**
+   * As `numberOf`, for a line that is to be seen: if it is folded, nothing is from now on.
+   *
+   * @type {(id: PositionId) => Promise<number>}
+   */
+  async unfolded(id) {
+    const number = await this.numberOf(id);
+    const row = this.row(number);
+    if (!row || !("folded" in row)) return number;
+    this.#names = {};
+    await this.load(this.#filter);
+    return this.numberOf(id);
+  }
+
+  /**
    * Which share of the rows comes before this position: from 0 to 1.
    *
    * @type {(place: Position) => number}
@@ -203,7 +225,7 @@ export class LogRows {
       const query = { ...this.#filter, from: next, to, limit: PAGE };
       /** @type {{ lines: LogLine[], next: PositionId | null }} */
       const page = await api(`GET /jobs/${this.#job}/logs/lines`, { query });
-      lines.push(...page.lines);
+      for (const line of page.lines) push(lines, line, this.#folding);
       next = page.next;
     }
     return lines;
@@ -289,9 +311,8 @@ export class LogRows {
       segment.isLive = true;
       this.#hold(segment, []);
     }
-    this.#held.get(segment)?.push(line);
     segment.end = end;
-    this.#segments.grow(segment);
+    if (push(this.#held.get(segment) ?? [], line, this.#folding)) this.#segments.grow(segment);
     this.#end = [attempt, end];
   }
 

@@ -29,6 +29,7 @@ const POSITION = /^\d{1,6}-\d{1,15}$/;
 class LogView extends HTMLElement {
   #job = this.getAttribute("job") ?? "";
   #rows = new LogRows(this.#job, {
+    folded: JSON.parse(this.getAttribute("folded") ?? "{}"),
     onChange: () => this.#paintSoon(),
     onState: (state) => this.#tellState(state),
     onCounts: () => this.#tellCounts(),
@@ -229,7 +230,7 @@ class LogView extends HTMLElement {
     this.#setFollowing(false);
     this.#cursor.id = id;
     this.scrollIntoView({ block: "nearest" });
-    const number = await this.#rows.numberOf(id);
+    const number = await this.#rows.unfolded(id);
     this.#view.count = this.#rows.count;
     this.#view.show(number);
     this.#view.refresh({ anew: true });
@@ -274,6 +275,9 @@ class LogView extends HTMLElement {
     const whole = above(event, "[data-whole]") && above(event, "[data-number]");
     if (logger) this.#filter({ logger: logger.dataset.logger });
     if (whole) this.#showWhole(whole);
+    const fold =
+      above(event, "[data-unfold]") && this.#rows.row(Number(above(event, "[data-number]")?.dataset.number));
+    if (fold && "id" in fold) this.#goTo(`${position(fold.id)[0]}-${fold.start + 1}`);
   }
 
   /** @param {HTMLElement} element of the line */

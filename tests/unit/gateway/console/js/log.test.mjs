@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { push } from "../../../../../gateway/console/static/js/log-fold.js";
 import { atLeast, compare, linesBefore, partWith, position } from "../../../../../gateway/console/static/js/log-positions.js";
 import { LogSegments } from "../../../../../gateway/console/static/js/log-segments.js";
 import { barOf, rowAt, windowOf } from "../../../../../gateway/console/static/js/rows-window.js";
@@ -90,4 +91,47 @@ test("a position is a share of the rows: by lines where they were read, else by 
   assert.deepEqual([0, 50, 100, 200, 300].map((byte) => segments.share([1, byte], unread)), [0, 0.25, 0.5, 0.75, 1]);
   const lines = [{ id: "1-90" }, { id: "1-100" }];
   assert.equal(segments.share([1, 90], (segment) => (segment === first ? lines : undefined)), 1 / 20);
+});
+
+const NAMES = { "scrapy.addons": "setup", "scrapy.crawler": "setup", "scrapy.statscollectors": "statistics" };
+
+/** @type {(lines: object[]) => (string | [number, string])[]} */
+function folded(lines) {
+  const rows = [];
+  const grown = lines.filter((line, place) =>
+    push(rows, { id: `1-${10 * (place + 1)}`, start: 10 * place, level: "INFO", logger: "shop", ...line }, NAMES),
+  );
+  assert.equal(grown.length, rows.length);
+  return rows.map((row) => (row.folded ? [row.folded, row.part] : row.msg));
+}
+
+test("Scrapy's setup is one row, and its statistics are another", () => {
+  const setup = [
+    { logger: "scrapy.addons", msg: "Enabled addons:" },
+    { logger: "scrapy.addons", msg: "[]", cont: true },
+    { logger: "scrapy.crawler", level: "DEBUG", msg: "Overridden settings:" },
+    { logger: "scrapy.crawler", msg: "{'BOT_NAME': 'shop',", cont: true },
+    { logger: "scrapy.crawler", msg: " 'LOG_LEVEL': 'INFO'}", cont: true },
+  ];
+  const statistics = [
+    { logger: "scrapy.statscollectors", msg: "Dumping Scrapy stats:" },
+    { logger: "scrapy.statscollectors", msg: "{}", cont: true },
+  ];
+  assert.deepEqual(folded([...setup, { msg: "a page" }, ...statistics]), [[5, "setup"], "a page", [2, "statistics"]]);
+  assert.deepEqual(folded([...setup, ...statistics]), [[5, "setup"], [2, "statistics"]]);
+});
+
+test("one line of it stays, and so does what a spider prints or raises between", () => {
+  const head = { logger: "scrapy.addons", msg: "Enabled addons:" };
+  const raised = ["Traceback (most recent call last):", "  File spider.py", "ValueError: no price"];
+  const lines = [head, ...raised.map((msg) => ({ logger: "scrapy.addons", msg, cont: true }))];
+  assert.deepEqual(folded(lines), ["Enabled addons:", ...raised]);
+  const warned = { ...head, level: "WARNING", msg: "an old add-on" };
+  assert.deepEqual(folded([head, warned, head]), ["Enabled addons:", "an old add-on", "Enabled addons:"]);
+});
+
+test("a row of folded lines begins where the first does and ends where the last does", () => {
+  const rows = [];
+  for (const place of [0, 1, 2]) push(rows, { id: `1-${place + 1}`, start: place, level: "INFO", logger: "scrapy.addons", msg: "a" }, NAMES);
+  assert.deepEqual([rows[0].start, rows[0].id], [0, "1-3"]);
 });

@@ -1,0 +1,28 @@
+"""Which lines of a log are Scrapy's account of itself: how a crawl is set up, and what it has counted.
+
+They are most of a short log, and nobody reads them until something is wrong. Where people read a log they are folded;
+where programs do, it is whole.
+"""
+
+from __future__ import annotations
+
+#: By logger: as what its lines are folded.
+FOLDED = {
+    "crawler.node.runner": "setup",
+    "scrapy.addons": "setup",
+    "scrapy.crawler": "setup",
+    "scrapy.extensions.telnet": "setup",
+    "scrapy.middleware": "setup",
+    "scrapy.utils.log": "setup",
+    "scrapy.statscollectors": "statistics",
+}
+_LEVELS = {"DEBUG", "INFO"}
+#: With which a line begins that goes on with a list or a dictionary. What a spider prints, and a traceback, stay.
+_PRETTY_PRINTED = ("[", "{", " ")
+
+
+def folded_as(logger: str | None, level: str, message: str, before: str | None, *, cont: bool) -> str | None:
+    """As what a line is folded; `None` if it is shown. `before` is the answer for the line before it."""
+    if cont:
+        return before if message.startswith(_PRETTY_PRINTED) else None
+    return FOLDED.get(logger or "") if level in _LEVELS else None
