@@ -369,6 +369,7 @@ class Container(Builder):
             items=timedelta(days=self.settings.item_retention_days),
             logs=timedelta(days=self.settings.log_retention_days),
             audit=timedelta(days=self.settings.audit_retention_days),
+            changes=timedelta(days=self.settings.change_retention_days),
         )
 
     # --- schedules

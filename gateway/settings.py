@@ -468,6 +468,8 @@ class Settings(ScrapydSettings):
     paused_job_days: float = Field(default=7, ge=0, le=36_500)
     #: Days for which audit entries are kept.
     audit_retention_days: float = Field(default=365, ge=0, le=36_500)
+    #: Days for which the changes of datasets are kept.
+    change_retention_days: float = Field(default=90, ge=0, le=36_500)
     #: Seconds that `POST /jobs/scrape?mode=sync` waits for the run to end.
     scrape_sync_timeout: float = Field(default=30, gt=0, le=600)
     #: Where the files that crawls write are stored: a folder, or `s3://bucket/prefix`. Gateways, workers and tailers

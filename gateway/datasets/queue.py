@@ -5,6 +5,7 @@ nothing is left to do. `dataset_held` keeps the items of a run that is held.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ from gateway.crash_points import state_change
 from gateway.stores.documents import SET_ASIDE
 from gateway.stores.mongo import Document, Repeating
 
+#: Runs that cannot be read and are passed over, at most.
+_PASSED = 100
 #: Seconds for which a worker has a dataset; it renews the lease while it works.
 LEASE_SECONDS = 60.0
 
@@ -63,11 +66,14 @@ class FoldQueue:
 
     def _first(self, query: Document, order: str) -> DueRun | None:
         fields = {"user_id": 1, "spec.dataset": 1, "dataset_due": 1, "dataset_failures": 1}
-        found = self._jobs.find_one(query, fields, sort=[(order, ASCENDING)])
-        if found is None:
-            return None
-        dataset, failures = DatasetOrder.model_validate(found["spec"]["dataset"]), found.get("dataset_failures", 0)
-        return DueRun(found["_id"], found["user_id"], dataset, found["dataset_due"], failures)
+        for found in self._jobs.find(query, fields, sort=[(order, ASCENDING)], limit=_PASSED):
+            with suppress(ValueError, KeyError, TypeError):
+                # one that cannot be read is passed over; whoever reads the whole job notes it
+                dataset = DatasetOrder.model_validate(found["spec"]["dataset"])
+                return DueRun(
+                    found["_id"], found["user_id"], dataset, found["dataset_due"], found.get("dataset_failures", 0)
+                )
+        return None
 
     @state_change("folds.done")
     def done(self, job_id: str, *, held: bool = False) -> None:

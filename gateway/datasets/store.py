@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -188,12 +188,9 @@ class DatasetStore:
     def remove(self, dataset: Dataset) -> None:
         Repeating(self._datasets).delete_many({"_id": dataset.id})
 
-    def all(self) -> Iterator[Dataset]:
-        """Each dataset, in the order of their ids."""
-        after = ""
-        while found := self._documents.find({"_id": {"$gt": after}}, _BATCH, [("_id", ASCENDING)]):
-            yield from found
-            after = found[-1].id
+    def next_after(self, dataset_id: str, limit: int) -> list[Dataset]:
+        """The next datasets in the order of their ids."""
+        return self._documents.find({"_id": {"$gt": dataset_id}}, limit, [("_id", ASCENDING)])
 
 
 def _live_name(user_id: str, name: str) -> str:
@@ -400,6 +397,29 @@ class RunStore:
         for one in found:
             counts[one["dataset"]] = counts.get(one["dataset"], 0) + 1
         return counts
+
+    @state_change("dataset_runs.drop_figures")
+    def drop_figures(self, dataset_id: str, kept: int) -> None:
+        """Drop the figures of all but so many of the newest runs."""
+        if (oldest := self._oldest_of(dataset_id, kept)) is not None:
+            old = {"dataset": dataset_id, "started_at": {"$lt": oldest}, "figures": {"$exists": True}}
+            Repeating(self._runs).update_many(old, {"$unset": {"figures": ""}})
+
+    @state_change("dataset_runs.forget")
+    def forget(self, dataset_id: str, floor: int, before: datetime, kept: int) -> None:
+        """Remove runs that started before `before` and whose changes, up to `floor`, are no longer kept, but none of
+        the newest ones nor one that is held.
+        """
+        if (oldest := self._oldest_of(dataset_id, kept)) is not None:
+            old: Document = {"dataset": dataset_id, "started_at": {"$lt": min(oldest, before)}}
+            gone = [{"last_seq": {"$lte": floor}}, {"last_seq": {"$exists": False}}]
+            Repeating(self._runs).delete_many({**old, "state": {"$ne": RunState.HELD}, "$or": gone})
+
+    def _oldest_of(self, dataset_id: str, newest: int) -> datetime | None:
+        """When the oldest of so many of the newest runs started; `None` if there are no more than that."""
+        order = [("started_at", DESCENDING), ("_id", DESCENDING)]
+        found = list(self._runs.find({"dataset": dataset_id}, {"started_at": 1}).sort(order).skip(newest).limit(1))
+        return found[0]["started_at"] if found else None
 
     @state_change("dataset_runs.delete")
     def delete(self, dataset_id: str) -> bool:

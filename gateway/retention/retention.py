@@ -20,6 +20,8 @@ from gateway.access.audit import AuditEntry, AuditStore
 from gateway.access.key_store import read_key
 from gateway.clock import Clock, utc_now
 from gateway.crash_points import state_change
+from gateway.datasets.dataset import Dataset, DatasetRun, ItemChange, Record
+from gateway.datasets.upkeep import DatasetUpkeep
 from gateway.errors import ConflictError, FileStoreAwayError
 from gateway.files.store import FileRecord, FileStore
 from gateway.items.fields import read_counts
@@ -69,6 +71,10 @@ READERS: dict[str, Reader[Any]] = {
     "requests": read_chunk,
     "files": reader(FileRecord),
     "heartbeats": read_heartbeat,
+    "datasets": reader(Dataset),
+    "dataset_records": reader(Record),
+    "dataset_changes": reader(ItemChange),
+    "dataset_runs": reader(DatasetRun),
     "static_entries": read_static_entry,
 }
 #: How many notes one look goes through.
@@ -132,6 +138,8 @@ class Deletion:
             job = self._jobs.get(job_id)
             if not job.is_final or not job.settled:
                 raise ConflictError(f"only ended jobs can be deleted (it is {job.status})")
+            if job.dataset_due or job.dataset_held:
+                raise ConflictError(_needed(job))
             key = dedupe_key(job.user_id, job.spec.spider, job.fingerprint)
             try:
                 self._dedupe.release(key, job.id)
@@ -149,6 +157,13 @@ class Deletion:
         self._progress.delete(*job_ids)
         self._attempts.delete(*job_ids)
         self._jobs.delete(*job_ids)
+
+
+def _needed(job: Job) -> str:
+    name = job.spec.dataset.name if job.spec.dataset else ""
+    if job.dataset_held:
+        return f"its run is held for the dataset {name!r}: accept or reject it first"
+    return f"the dataset {name!r} has not taken up its items yet; ask again"
 
 
 # --- removes data whose retention is over, a little at a time. Any number of runs may overlap, and may die at any
@@ -176,6 +191,8 @@ class Keep(NamedTuple):
     logs: timedelta
     #: Counted from the time at which an entry was made.
     audit: timedelta = timedelta()
+    #: The changes of datasets, counted from the end of their run.
+    changes: timedelta = timedelta()
 
 
 #: Whether the time for something is over.
@@ -234,6 +251,8 @@ class Expiry:
 
     def _remove_together(self, part: Part, batch: Sequence[Ended], is_over: IsOver, *, files: bool) -> bool:
         ended = [one for one in batch if part != "jobs" or self._may_go(one)]
+        if part != "logs":
+            ended = [one for one in ended if not one.is_needed]
         job_ids = [one.job_id for one in ended]
         if part == "logs":
             self._windows.mark_removed(part, job_ids)
@@ -287,6 +306,7 @@ class Retention:
     _heartbeats: HeartbeatStore
     _ledger: LedgerStore
     _audit: AuditStore
+    _datasets: DatasetUpkeep
     _clock: Clock = utc_now
     _monotonic: Callable[[], float] = time.monotonic
     _running: threading.Lock = field(init=False, factory=threading.Lock)
@@ -322,6 +342,7 @@ class Retention:
             # the decisions on occurrences are kept for as long as their jobs
             partial(self._forget, self._ledger.forget, now, self._keep.jobs, deadline),
             partial(self._forget, self._audit.forget, now, self._keep.audit, deadline),
+            partial(self._keep_up_datasets, now, deadline),
         ):
             try:
                 step()
@@ -366,6 +387,10 @@ class Retention:
         while keep and forget(now - keep, LEDGER_BATCH) == LEDGER_BATCH:
             if self._is_over(deadline):
                 return
+
+    def _keep_up_datasets(self, now: datetime, deadline: float) -> None:
+        before = now - self._keep.changes if self._keep.changes else None
+        self._datasets.run(before, partial(self._is_over, deadline))
 
     def _forget_nodes(self, now: datetime) -> None:
         for node in self._nodes.all(attempts=False):

@@ -32,8 +32,10 @@ WINDOW = timedelta(minutes=1)
 LEASE = timedelta(seconds=60)
 #: How many jobs are removed together.
 BATCH = 100
+#: Fields of a job that exist while a dataset needs its items.
+_NEEDED = ("dataset_due", "dataset_held")
 _OLDEST_FIRST = [("finished_at", ASCENDING)]
-_ENDED = ("finished_at", "user_id", "spec.spider", "fingerprint")
+_ENDED = ("finished_at", "user_id", "spec.spider", "fingerprint", *_NEEDED)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -44,6 +46,8 @@ class Ended(NamedTuple):
     dedupe_key: str | None
     #: The job itself, if it was asked for and can be read.
     job: Job | None = None
+    #: Its items are still needed: its dataset has not taken them up, or its run is held.
+    is_needed: bool = False
 
 
 class Window(NamedTuple):
@@ -141,7 +145,10 @@ class Windows:
         whole = window.part == "jobs"
         with self._jobs.find(query, None if whole else _ENDED).sort(_OLDEST_FIRST).batch_size(BATCH) as found:
             documents = self._documents.each(found) if whole else ((one, None) for one in found)
-            ended = (Ended(one["_id"], one["finished_at"], _key(one), job) for one, job in documents)
+            ended = (
+                Ended(one["_id"], one["finished_at"], _key(one), job, not one.keys().isdisjoint(_NEEDED))
+                for one, job in documents
+            )
             while some := list(islice(ended, BATCH)):
                 yield some
 

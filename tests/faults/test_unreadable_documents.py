@@ -28,7 +28,9 @@ PROMPT = full_or_short(5.0, 20.0)
 #: One that cannot be read closes the door of a platform without keys, as any other does: storage/test_documents.py.
 #: Entries of Celery's own schedule are read where it has any, what a project has when one of its crawls begins.
 #: Counts of fields are made anew by the one who cannot read them.
-READ = set(READERS) - {"keys", "projects", "static_entries", "item_fields"}
+#: Nobody of this load has a dataset.
+READ = {name for name in READERS if not name.startswith("dataset")}
+READ -= {"keys", "projects", "static_entries", "item_fields"}
 LISTS = (
     *("/jobs", "/jobs?limit=1", "/schedules", "/schedules?limit=1", "/sites", "/targets", "/nodes", "/spiders"),
     *("/dead-letters", "/jobs/queue/status", "/jobs/health", "/scheduler/status", "/audit", "/metrics"),
@@ -102,6 +104,7 @@ class Spoiler:
             {**waiting, "webhooks_due": self._before, "webhooks": ["http://127.0.0.1:9/"]},
             {"status": "scheduled", "not_before": self._before},
             {"status": "running", "node": self._node, "undecided": True},
+            {"status": "finished", "settled": True, "dataset_due": self._before},
             {"status": "error", "settled": False, "finished_at": now, "dead": True},
             {"status": "pending", "cancel_requested_at": self._before, "not_before": now + timedelta(hours=1)},
         ):

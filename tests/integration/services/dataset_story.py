@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import sys
 import time
+from datetime import timedelta
 from typing import Any
 
-from dataset_runs import DatasetRuns
+from dataset_runs import BEGAN, DatasetRuns
 from pymongo.database import Database
 
+import gateway.datasets.upkeep
 from gateway.container import Container
 from gateway.datasets.dataset import RunState
 from gateway.datasets.fold import Fold
 from gateway.datasets.folding import Folding
 from gateway.datasets.queue import FoldQueue
 from gateway.datasets.service import Datasets
-from gateway.datasets.store import DatasetStore, RunStore
+from gateway.datasets.store import ChangeStore, DatasetStore, RunStore
+from gateway.datasets.upkeep import DatasetUpkeep
 from gateway.stores.indexes import ensure_indexes
 from gateway.stores.mongo import Document, connect
 
+HOUR = timedelta(hours=1)
 USER = "anne"
 MANY = [f"s{number:02}" for number in range(20)]
 #: What the items are in the end.
@@ -39,6 +43,9 @@ def prepare(database: Database[Document]) -> None:
     # held, and accepted
     runs.crawl([_offer(sku, 3) for sku in MANY[:10]])
     runs.crawl([_offer("x", 1)], dataset={"name": "others", "key": ["sku"]})
+    # whose changes are not kept any more
+    for hours in (4, 3, 2):
+        runs.run([_offer("y", hours)], dataset={"name": "aged", "key": ["sku"]}, started_at=BEGAN - hours * HOUR)
     runs.parts[DatasetStore].ensure(USER, "old", {})
 
 
@@ -75,8 +82,11 @@ def tell(uri: str) -> None:
         if run.accepted:
             parts[FoldQueue].again(run.job_id)
         else:
-            service.accept(dataset, run.job_id, "anne")
+            service.accept(dataset, run.job_id, "anne", is_normal=True)
     _fold(parts)
+    service.change(service.find("prices", USER), {"empty_values": ("N/A",)})
+    gateway.datasets.upkeep.KEPT_FIGURES = 1
+    parts[DatasetUpkeep].run(BEGAN - timedelta(hours=1), lambda: False)
     if (old := store.look(USER, "old")) is not None:
         service.delete(old)
     while store.deleted(1):
@@ -99,4 +109,7 @@ def check(database: Database[Document]) -> None:
     assert runs.dataset.items == 10
     assert database["jobs"].count_documents({"dataset_due": {"$exists": True}}) == 0
     assert database["jobs"].count_documents({"dataset_held": {"$exists": True}}) == 0
-    assert database["datasets"].count_documents({}) == 2
+    assert database["datasets"].count_documents({}) == 3
+    aged = runs.parts[DatasetStore].get(USER, "aged")
+    assert (aged.floor_seq, aged.head_seq, aged.items) == (3, 3, 1)
+    assert runs.parts[ChangeStore].page(aged.id, 0, 9, 9) == []

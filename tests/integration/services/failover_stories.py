@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import boards
+import dataset_story
 import dispatch_story
 import egg_life
 import http_story
@@ -72,6 +73,11 @@ def check_sites(world: World, _: Any) -> None:
 
 STORIES: dict[str, Story] = {
     "schedules": Story(lambda world: scheduling_story.tell(world.uri)),
+    "datasets": Story(
+        lambda world: dataset_story.tell(world.uri),
+        lambda world: dataset_story.prepare(world.database),
+        lambda world, _: dataset_story.check(world.database),
+    ),
     "dispatch": Story(
         lambda world: dispatch_story.tell(world.uri, world.redis_url, world.double.url),
         lambda world: dispatch_story.prepare(world.database),

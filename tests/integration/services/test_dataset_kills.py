@@ -12,6 +12,8 @@ from gateway.stores.mongo import connect
 
 POINTS = (
     *("datasets.insert", "datasets.claim", "datasets.renew", "datasets.publish", "datasets.applied"),
+    *("datasets.change", "datasets.learn_from", "datasets.raise_floor"),
+    *("dataset_runs.drop_figures", "dataset_runs.forget"),
     *("datasets.release", "datasets.mark_deleted", "datasets.remove"),
     *("dataset_runs.save", "dataset_runs.change", "dataset_runs.supersede", "dataset_runs.delete"),
     *("dataset_changes.write", "dataset_changes.delete_others", "dataset_changes.delete"),

@@ -17,6 +17,8 @@ from structlog.testing import capture_logs
 from gateway.access.audit import AuditEntry, AuditFilter, AuditStore
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import SpiderInfo
+from gateway.datasets.store import ChangeStore, DatasetStore, RunStore
+from gateway.datasets.upkeep import DatasetUpkeep
 from gateway.errors import JobNotFoundError
 from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
 from gateway.items.items import Item, ItemStore
@@ -60,6 +62,11 @@ def retain(platform: Platform, tmp_path: Path) -> Retain:
             "sweeps": platform.sweeps, "heartbeats": HeartbeatStore(platform.database, platform.clock),
             "ledger": LedgerStore(platform.database), "audit": AuditStore(platform.database),
             "unreadable": UnreadableStore(platform.database),
+            "datasets": DatasetUpkeep(
+                datasets=DatasetStore(platform.database),
+                changes=ChangeStore(platform.database),
+                runs=RunStore(platform.database),
+            ),
             "keys": IdempotencyKeys(platform.database, platform.clock),
         }  # fmt: skip
         return Retention(keep=keep, clock=platform.clock, **{**given, **parts})

@@ -27,6 +27,8 @@ from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import SpiderInfo
+from gateway.datasets.dataset import ChangeType, DatasetRun, ItemChange, RunState, change_id
+from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore
 from gateway.errors import UnreadableError
 from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
 from gateway.items.fields import FieldCounts, FieldCountStore
@@ -116,6 +118,21 @@ def _file(database: Mongo, number: int) -> object:
     return FileStore(database, FileBytes(FilesPlace("file:///nowhere"))).note(record)
 
 
+def _change(database: Mongo, number: int) -> object:
+    facts = {"dataset": "d", "plan": "p", "run": "j", "key_hash": f"{number:032x}", "hash": "0", "hashed_by": "1"}
+    change = ItemChange(
+        id=change_id("d", number, "p"), seq=number, type=ChangeType.NEW, at=NINE, first_seen=NINE, **facts
+    )
+    ChangeStore(database).write([change])
+    return RecordStore(database).apply([change])
+
+
+def _dataset_run(database: Mongo, number: int) -> object:
+    times = {"started_at": NINE + number * HOUR, "ended_at": NINE + number * HOUR, "at": NINE}
+    facts = {"job_id": f"{number:032x}", "dataset": "d", "scope": "s"}
+    return RunStore(database).save(DatasetRun(state=RunState.PUBLISHED, **facts, **times))
+
+
 KINDS = {
     "jobs": Kind(
         lambda db, number: JobStore(db).insert(make_job(created_at=NINE + number * HOUR)),
@@ -196,6 +213,14 @@ KINDS = {
         lambda db: sorted(SpiderStore(db).nodes()) if SpiderStore(db).all() else [],
         "node",
     ),
+    "datasets": Kind(
+        lambda db, number: DatasetStore(db, lambda: NINE + number * HOUR).ensure("ada", f"d{number}", {}),
+        lambda db: DatasetStore(db).of_user("ada", 2)[0],
+        "rev",
+    ),
+    "dataset_records": Kind(_change, lambda db: RecordStore(db).page("d", "", 9), "hash", ascending=True),
+    "dataset_changes": Kind(_change, lambda db: ChangeStore(db).page("d", 0, 9, 9), "type", ascending=True),
+    "dataset_runs": Kind(_dataset_run, lambda db: RunStore(db).of_dataset("d", 2)[0], "state"),
     "eggs": Kind(
         _egg, lambda db: list(EggStore(db).find(Egg("p", f"v{number}") for number in range(1, 4))), "content"
     ),

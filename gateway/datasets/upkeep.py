@@ -1,0 +1,46 @@
+"""What becomes of old changes and runs: changes whose time is over go, and of old runs the figures, then the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from attrs import define, field
+
+from gateway.datasets.dataset import Dataset
+from gateway.datasets.normal import LEARNED_RUNS
+from gateway.datasets.store import ChangeStore, DatasetStore, RunStore
+
+#: Datasets that one round looks at; the next round goes on with the others.
+_ROUND = 200
+#: Of how many published runs the figures are kept: of some more than are learned from, for incomplete ones are not.
+KEPT_FIGURES = 3 * LEARNED_RUNS
+
+
+@define(eq=False, repr=False, slots=False, kw_only=True)
+class DatasetUpkeep:
+    _datasets: DatasetStore
+    _changes: ChangeStore
+    _runs: RunStore
+    #: The dataset after which the next round goes on.
+    _after: str = field(init=False, default="")
+
+    def run(self, before: datetime | None, is_over: Callable[[], bool]) -> None:
+        """Remove what is older than `before`; nothing is too old if it is `None`."""
+        found = self._datasets.next_after(self._after, _ROUND)
+        self._after = found[-1].id if len(found) == _ROUND else ""
+        for dataset in found:
+            if is_over():
+                return
+            self._runs.drop_figures(dataset.id, KEPT_FIGURES)
+            if before is not None:
+                self._forget(dataset, before, is_over)
+
+    def _forget(self, dataset: Dataset, before: datetime, is_over: Callable[[], bool]) -> None:
+        floor = max(dataset.floor_seq, self._changes.last_before(dataset.id, before, dataset.applied_seq))
+        if floor > dataset.floor_seq:
+            # first, so that no reader takes what is left for all there is
+            self._datasets.raise_floor(dataset, floor)
+        while floor and self._changes.delete(dataset.id, floor) and not is_over():
+            pass
+        self._runs.forget(dataset.id, floor, before, KEPT_FIGURES)

@@ -1,0 +1,73 @@
+"""What is kept of a dataset: changes for a time, and what they have led to for ever."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from dataset_runs import BEGAN, DatasetRuns
+
+from gateway.datasets.feed import DatasetFeed
+from gateway.datasets.store import RunStore
+from gateway.datasets.upkeep import DatasetUpkeep
+from gateway.errors import CursorExpiredError, InvalidRequestError
+from gateway.retention.windows import Window, Windows
+from gateway.stores.indexes import ensure_indexes
+
+
+@pytest.fixture
+def runs(served: Any) -> DatasetRuns:
+    ensure_indexes(served)
+    return DatasetRuns(served)
+
+
+def offers(*skus: str, price: int = 1) -> list[dict[str, Any]]:
+    return [{"sku": sku, "price": price} for sku in skus]
+
+
+def test_changes_go_and_what_they_have_led_to_stays(runs: DatasetRuns) -> None:
+    for price in range(1, 5):
+        runs.run(offers("a", "b", price=price))
+    feed = runs.parts[DatasetFeed]
+    assert feed.items(runs.dataset, "", 9, as_of=2).records[0].item == {"sku": "a", "price": 1} | {
+        "sku": feed.items(runs.dataset, "", 9, as_of=2).records[0].key["sku"]
+    }
+    # the first two runs ended before
+    runs.parts[DatasetUpkeep].run(BEGAN + timedelta(hours=2, minutes=30), lambda: False)
+    dataset = runs.dataset
+    assert (dataset.floor_seq, dataset.head_seq) == (4, 8)
+    assert [change.seq for change in feed.changes(dataset, 4, 9).changes] == [5, 6, 7, 8]
+    with pytest.raises(CursorExpiredError) as expired:
+        feed.changes(dataset, 3, 9)
+    assert expired.value.detail == {"snapshot": "/datasets/prices/items", "since": 8}
+    with pytest.raises(CursorExpiredError):
+        feed.items(dataset, "", 9, as_of=2)
+    assert runs.snapshot() == {one["sku"]: one for one in offers("a", "b", price=4)}
+
+
+def test_a_cursor_from_nowhere_is_refused(runs: DatasetRuns) -> None:
+    runs.run(offers("a"))
+    with pytest.raises(InvalidRequestError, match="beyond the last change"):
+        runs.parts[DatasetFeed].changes(runs.dataset, 2, 9)
+
+
+def test_the_newest_runs_stay_with_their_figures(runs: DatasetRuns, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.datasets.upkeep.KEPT_FIGURES", 2)
+    for price in range(1, 6):
+        runs.run(offers("a", price=price))
+    runs.parts[DatasetUpkeep].run(BEGAN + timedelta(hours=2, minutes=30), lambda: False)
+    found, _ = runs.parts[RunStore].of_dataset(runs.dataset.id, 9)
+    assert [bool(run.figures) for run in found] == [True, True, True]
+
+
+def test_items_that_a_dataset_needs_are_marked_for_retention(runs: DatasetRuns) -> None:
+    many = [f"s{number}" for number in range(20)]
+    runs.run(offers(*many))
+    held = runs.crawl(offers(*many[:5]))
+    runs.fold()
+    due = runs.crawl(offers(*many))
+    windows = Windows(runs.database)
+    for hour in (2, 3):
+        (batch,) = windows.batches(Window.around("items", BEGAN + timedelta(hours=hour, minutes=5)))
+        assert [(one.job_id, one.is_needed) for one in batch] == [({2: held, 3: due}[hour], True)]
