@@ -35,6 +35,9 @@ def prepare(database: Database[Document]) -> None:
         database[one].delete_many({})
     runs = DatasetRuns(database, USER)
     assert runs.run([_offer(sku, 1) for sku in MANY]) is RunState.PUBLISHED
+    # whose changes are not kept any more
+    for hours in (4, 3, 2):
+        runs.run([_offer("y", hours)], dataset={"name": "aged", "key": ["sku"]}, started_at=BEGAN - hours * HOUR)
     # from now on records have hashes of another form
     runs.parts[DatasetStore].change(runs.dataset, {"ignore": ["seen"]})
     # held, and superseded by the next
@@ -43,9 +46,6 @@ def prepare(database: Database[Document]) -> None:
     # held, and accepted
     runs.crawl([_offer(sku, 3) for sku in MANY[:10]])
     runs.crawl([_offer("x", 1)], dataset={"name": "others", "key": ["sku"]})
-    # whose changes are not kept any more
-    for hours in (4, 3, 2):
-        runs.run([_offer("y", hours)], dataset={"name": "aged", "key": ["sku"]}, started_at=BEGAN - hours * HOUR)
     runs.parts[DatasetStore].ensure(USER, "old", {})
 
 
