@@ -48,6 +48,7 @@ from gateway.contract.requirements import (
     RAISED,
     Conditions,
     is_too_old,
+    raised_day,
     raised_words,
     read_conditions,
     read_stack,
@@ -349,7 +350,7 @@ def _ways(lines: list[str], said: Conditions, plan: BuildPlan) -> Iterator[Way]:
         can_run = Version(stack.scrapy) >= OLDEST_SCRAPY
         nearest = f"scrapy~={stack.scrapy}.0" if can_run else RAISED
         yield Way([] if _chooses_scrapy(lines) else [nearest], stack.date if can_run else "", otherwise)
-    yield Way([_scrapy(lines, plan)], said.exclude_newer)
+    yield Way([_scrapy(lines, plan)], raised_day(said.exclude_newer))
 
 
 # --- one environment: whole or not at all
@@ -372,7 +373,7 @@ def build(plan: BuildPlan, log: Log) -> Path:
         python = _brought(plan, said, log)
     to_render = [*_TO_RENDER.values()] if "scrapy-playwright" in _names(lines) else []
     # the digest has the Python that was chosen, not what the project says of it
-    decisive = filter(None, (said.exclude_newer, said.stack, *to_render))
+    decisive = filter(None, (raised_day(said.exclude_newer), said.stack, *to_render))
     asked = _digest([*sorted(lines), *decisive], plan, python)
     is_locked = bool(lines) and all("--hash" in line for line in lines)
     found = _found(plan.folder, asked)

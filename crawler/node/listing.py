@@ -23,10 +23,13 @@ from pathlib import Path
 from traceback import FrameSummary, StackSummary, extract_tb, walk_tb
 from typing import TYPE_CHECKING, Any
 
+from packaging.version import Version
+
 from crawler.node import projects
 from crawler.node.missing import advice_on_missing
 from gateway.contract.param_formats import RESERVED_PARAMS
 from gateway.contract.reasons import Reason
+from gateway.contract.requirements import OLDEST_SCRAPY
 from gateway.contract.variable_names import refused_variable
 
 if TYPE_CHECKING:
@@ -167,12 +170,29 @@ def _advice_on_resources(error: BaseException) -> str:
     return ""
 
 
+#: Modules of Scrapy that had moved before the oldest one that a node can run.
+_MOVED = frozenset(
+    {"command", "conf", "contrib", "contrib_exp", "dupefilter", "linkextractor", "log", "project", "spider"}
+)
+
+
+def _is_long_gone(name: str) -> bool:
+    """Whether no Scrapy that a node can run has it: what the oldest one lacks, an older one had."""
+    oldest = Version(version("scrapy")).release[:2] == OLDEST_SCRAPY.release
+    return oldest or name.partition(".")[2].partition(".")[0] in _MOVED
+
+
 def _wrong_version(error: ImportError, library: str, egg: projects.UnpackedEgg) -> str:
     """What to do about a library that lacks what is imported from it. Raises `PackageNotFoundError`."""
     modules = [frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in walk_tb(error.__traceback__)]
     importer = next((module for module in reversed(modules) if module != "importlib"), "")
     if importer == __package__.partition(".")[0]:
         return f"This node cannot work with {library} {version(library)}: name another in the project's requirements"
+    if library == "scrapy" and _is_long_gone(error.name or ""):
+        return (
+            f"No Scrapy has it that a node can run ({OLDEST_SCRAPY} or later): import what has taken its place, "
+            "which Scrapy's release notes name"
+        )
     if importer in egg.packages or importer == library or not (owners := packages_distributions().get(importer)):
         return (
             f"It is not in {library} {version(library)}: name the version that has it in the project's requirements, "

@@ -16,12 +16,16 @@ _DISTRIBUTIONS = {
     "MySQLdb": "mysqlclient",
     "OpenSSL": "pyOpenSSL",
     "PIL": "Pillow",
+    "allauth": "django-allauth",
     "attr": "attrs",
     "bs4": "beautifulsoup4",
     "cv2": "opencv-python-headless",
     "dateutil": "python-dateutil",
     "docx": "python-docx",
     "dotenv": "python-dotenv",
+    "dynamic_scraper": "django-dynamic-scraper",
+    "environ": "django-environ",
+    "factory": "factory-boy",
     "fitz": "PyMuPDF",
     "git": "GitPython",
     "googleapiclient": "google-api-python-client",
@@ -31,6 +35,7 @@ _DISTRIBUTIONS = {
     "pptx": "python-pptx",
     "psycopg2": "psycopg2-binary",
     "pymysql": "PyMySQL",
+    "rest_framework": "djangorestframework",
     "scrapyd_api": "python-scrapyd-api",
     "sklearn": "scikit-learn",
     "slugify": "python-slugify",
@@ -58,7 +63,8 @@ def advice_on_missing(missing: str, egg: UnpackedEgg) -> str:
         return f". It is the project's own: import it as {inside}"
     return (
         f". Add {distribution_of(missing)} to the project's requirements (requirements.txt, pyproject.toml …), which "
-        "`discoverybot deploy` sends, or put it into the egg (scrapyd-deploy --include-dependencies)"
+        "`discoverybot deploy` sends, or put it into the egg (scrapyd-deploy --include-dependencies); if it is a "
+        "file of the project's own, have git track it, beside scrapy.cfg"
         f"{_also_missing(missing, egg)}"
     )
 
@@ -98,4 +104,5 @@ def _also_missing(missing: str, egg: UnpackedEgg) -> str:
     names = sorted(name for name in imported - there if find_spec(name) is None and not _inside(name, egg))
     more = f" and {len(names) - _NAMED} others" if len(names) > _NAMED else ""
     named = ", ".join(map(distribution_of, names[:_NAMED]))
-    return f". It also imports {named}{more}, which are missing, too" if names else ""
+    are = "is" if len(names) == 1 else "are"
+    return f". It also imports {named}{more}, which {are} missing, too" if names else ""

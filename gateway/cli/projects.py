@@ -26,7 +26,7 @@ from gateway.cli.requirements import EggBuildError, EggRequirements, find_requir
 from gateway.cli.resources import PROJECTS, print_node_answers, require_project
 from gateway.cli.terminal import counted, err, gateway_url, new_table, out, print_json, program
 from gateway.contract.crawl import DEFAULT_PROJECT
-from gateway.contract.requirements import is_too_old, raised_words
+from gateway.contract.requirements import OLDEST_SCRAPY, is_too_old, raised_day, raised_words
 
 #: What a spider without a schema takes.
 _ANY_STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
@@ -239,9 +239,12 @@ _NONE_DECLARED = (
 def _day(text: str | None) -> str:
     """The date in ISO form; empty for none. Raises `ApiError` for a text that is not a date."""
     try:
-        return date.fromisoformat(text).isoformat() if text else ""
+        day, raised = date.fromisoformat(text).isoformat() if text else "", raised_day(text or "")
     except ValueError:
         raise ApiError(f"--as-of: {text!r} is no date like 2024-10-22") from None
+    if raised != day:
+        _tell(f"there was no Scrapy on {day} that a node can run: as of {raised}, the day of Scrapy {OLDEST_SCRAPY}")
+    return raised
 
 
 def _tell(line: str) -> None:

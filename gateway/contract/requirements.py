@@ -67,6 +67,8 @@ def read_stack(text: str) -> Stack | None:
 # --- the Scrapy that is asked for
 
 OLDEST_SCRAPY = Version("2.11")
+#: When it was released.
+_OLDEST_DAY = date(2023, 9, 18)
 #: What a project gets that asks for an older version: the nearest that a node can run.
 RAISED = "scrapy>=2.11,<2.12"
 #: All versions as Scrapy numbers its releases; no release has a last number above 9.
@@ -88,6 +90,11 @@ def _number(text: str) -> Version:
         return Version(text.removesuffix(".*"))
     except InvalidVersion:  # after `===` anything may stand
         return OLDEST_SCRAPY
+
+
+def raised_day(day: str) -> str:
+    """The day, in ISO form, or the first one on which there was a Scrapy that a node can run. Empty for none."""
+    return max(date.fromisoformat(day), _OLDEST_DAY).isoformat() if day else ""
 
 
 def raised_words(wanted: Requirement) -> str:

@@ -235,6 +235,14 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+#: Reasons of Scrapy's that are not the spider's own words.
+_ENDS_WELL = frozenset({"finished", EXPECTATION_BROKEN, *OWN_LIMITS})
+
+
+def _closed(report: SpiderReport) -> str:
+    return "" if report.finish_reason in _ENDS_WELL else f": it ended early ({report.finish_reason})"
+
+
 def _measured(report: SpiderReport) -> Outcome:
     tally = _tally(report)
     if outcome := _start_failed(report, tally) or _forbidden_by_robots(report, tally):
@@ -243,8 +251,10 @@ def _measured(report: SpiderReport) -> Outcome:
         if tally.errors == 0 or report.progress.requested_pages <= 0:
             may_pass = tally.errors > 0 and _may_pass(report)
             reason = _first_code(report, Reason.NOTHING_FETCHED)
-            return Outcome(JobStatus.ERROR, reason, f"nothing was fetched{_example(report)}", may_pass)
-    elif report.finish_reason not in {"finished", EXPECTATION_BROKEN, *OWN_LIMITS}:
+            return Outcome(
+                JobStatus.ERROR, reason, f"nothing was fetched{_closed(report)}{_example(report)}", may_pass
+            )
+    elif report.finish_reason not in _ENDS_WELL:
         return Outcome(JobStatus.PARTIAL, Reason.CLOSED_EARLY, f"ended early ({report.finish_reason})")
     if tally.error_rate > PARTIAL_ERROR_RATE:
         reason = _first_code(report, Reason.REQUESTS_FAILED)

@@ -39,6 +39,10 @@ REFUSED: dict[str, tuple[bytes, tuple[str, ...]]] = {
         egg(source("dated", spiders="import scrapy\nfrom scrapy.utils import gone_long_ago\n")),
         ("ImportError", "dated/spiders.py, line 2", "It is not in scrapy 2."),
     ),
+    "what Scrapy had no more before the oldest that a node can run": (
+        egg(source("ancient", spiders="from scrapy.contrib.spiders import CrawlSpider\n")),
+        ("'scrapy.contrib'", "ancient/spiders.py, line 1", "No Scrapy has it that a node can run (2.11 or later)"),
+    ),
     "a missing dependency": (
         egg(source("needy", spiders="import no_such_dependency.at_all\n")),
         ("ModuleNotFoundError", "'no_such_dependency'", "needy/spiders.py", "requirements", "--include-dependencies"),
@@ -52,7 +56,7 @@ REFUSED: dict[str, tuple[bytes, tuple[str, ...]]] = {
                 optional="try:\n    import no_such_third\nexcept ImportError: ...\n",
             )
         ),
-        ("'no_such_dependency'", "It also imports no_such_other, which"),
+        ("'no_such_dependency'", "It also imports no_such_other, which is"),
     ),
     "a missing dependency whose distribution has another name": (
         egg(source("named", spiders="import no_such_first\n", pipelines="import slugify\n")),

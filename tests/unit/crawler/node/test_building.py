@@ -143,11 +143,14 @@ def dated_index(tmp_path: Path) -> Iterator[str]:
         write_wheel(folder, name, version(name), {})
     days = {}
     for name, number, day, needs in (
+        ("scrapy", "2.11.0", "2023-09-18", ("w3lib", "twisted")),
         ("scrapy", "2.11.2", "2024-05-01", ("w3lib", "twisted")),
         ("scrapy", "2.13.3", "2025-05-01", ("w3lib", "twisted")),
+        ("twisted", "22.10.0", "2022-10-30", ()),
         ("twisted", "24.3.0", "2024-03-01", ()),
         ("twisted", "25.5.0", "2025-06-01", ()),
         ("twisted", "26.10.0", "2026-10-01", ()),
+        ("w3lib", "2.0.1", "2022-08-11", ()),
         ("w3lib", "2.1.2", "2024-01-01", ()),
         ("w3lib", "2.5.0", "2026-01-01", ()),
         ("newer", "1.0", "2026-02-01", ("w3lib>=2.5",)),
@@ -163,6 +166,8 @@ def dated_index(tmp_path: Path) -> Iterator[str]:
     ("text", "gets"),
     [
         ("# exclude-newer: 2024-10-22\nscrapy", ("2.11.2", "24.3.0", "2.1.2")),
+        # on that day there was no Scrapy that a node can run
+        ("# exclude-newer: 2019-07-19\nw3lib", ("2.11.0", "22.10.0", "2.0.1")),
         ("# stack: scrapy:2.11-20241022\nw3lib", ("2.11.2", "24.3.0", "2.1.2")),
         # it is newer than the stack, whose other packages are of today then
         ("# stack: scrapy:2.11-20241022\nnewer\nscrapy==2.13.3", ("2.13.3", "25.5.0", "2.5.0")),

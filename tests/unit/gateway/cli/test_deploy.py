@@ -424,6 +424,9 @@ def test_a_day_is_asked_for_or_is_that_of_its_stack(gateway: StandIn, run: Run, 
     body = sent_with(gateway, run, project, "--as-of", "2025-02-03")
     assert b"# exclude-newer: 2025-02-03\ntop\n" in body
     assert b"stack" not in body
+    old = run("deploy", str(project), "--as-of", "2019-07-19")
+    assert "there was no Scrapy on 2019-07-19 that a node can run: as of 2023-09-18" in old.stderr
+    assert b"# exclude-newer: 2023-09-18\n" in gateway.asked("/projects/shop/versions")[-1].body
     done = run("deploy", str(project), "--as-of", "yesterday")
     assert (done.returncode, done.stderr) == (2, "error: --as-of: 'yesterday' is no date like 2024-10-22\n")
 

@@ -290,6 +290,10 @@ def test_where_every_page_failed_the_message_counts_them_and_where_none_was_aske
         (report(reason="closespider_pagecount", items=0), "reached its own limit (closespider_pagecount), no items"),
         (report(reason="blocked", items=0), "ended early (blocked), no items"),
         (report(pages=0, items=0), "nothing was fetched"),
+        (
+            report(pages=0, reason="no cookie is set", items=0),
+            "nothing was fetched: it ended early (no cookie is set)",
+        ),
     ],
 )
 def test_the_message_says_that_nothing_was_found(spider: SpiderReport, message: str) -> None:
