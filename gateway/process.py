@@ -4,6 +4,7 @@ started processes, hidden secrets, and minders.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import errno
 import gc
@@ -18,6 +19,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
+
+logger = logging.getLogger(__name__)
 
 #: Exit code of a process that does not understand the format of a newer version's documents. Starting it again does
 #: not help.
@@ -124,6 +127,26 @@ def leave(code: int) -> NoReturn:
         with suppress(Exception):
             getattr(sys, name).flush()
     os._exit(code)
+
+
+def leave_in_order(code: int, seconds: float) -> NoReturn:
+    """End as the interpreter does: wait for the threads that are no daemons, call the exit functions, and leave. What
+    has not ended after `seconds` is left behind, and the log says so.
+    """
+
+    def give_up() -> None:
+        left = [one.name for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()]
+        what = f"threads that have not ended: {', '.join(left)}" if left else "an exit function that has not ended"
+        logger.warning("After %g seconds the process leaves behind %s", seconds, what)
+        leave(code)
+
+    timer = threading.Timer(seconds, give_up)
+    timer.daemon = True
+    with suppress(BaseException):  # no exit function may change how the process ends
+        timer.start()
+        threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - as in `run_and_end`
+        atexit._run_exitfuncs()  # noqa: SLF001 - os._exit() calls none, and a fork must not unwind into its parent
+    leave(code)
 
 
 # --- hides the secrets of a crawl node's processes from its spiders, which run as the same user: the password of

@@ -26,7 +26,7 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.spider import iter_spider_classes
 
 from crawler import extras, setting_names
-from crawler.closing import hurry, told_to_stop
+from crawler.closing import hurry, told_to_stop, was_told_to_stop
 from crawler.frontier.journal import attempt_to_continue
 from crawler.frontier.sealing import seal_with
 from crawler.net.egress import EgressBlockedError, require_guard
@@ -46,7 +46,7 @@ from gateway.contract.outbox import FILES
 from gateway.contract.param_formats import SCRAPYS_PARAMS
 from gateway.contract.written_files import SCRAPY_CFG
 from gateway.crash_points import state_change
-from gateway.process import hide_process, leave
+from gateway.process import hide_process, leave, leave_in_order
 
 if TYPE_CHECKING:
     import asyncio
@@ -54,6 +54,10 @@ if TYPE_CHECKING:
 
     from scrapy import Request
     from scrapy.settings import Settings
+
+
+#: Share of the grace for threads and exit functions of a project whose crawl was told to stop.
+LEFT_OF_GRACE = 0.1
 
 
 def preload() -> None:
@@ -80,7 +84,9 @@ def main() -> None:
     spec = read_order(Path(folder))
     _tell_environment(spec)
     _activate()
-    leave(crawl(spec, folder, rules.log_level))
+    code = crawl(spec, folder, rules.log_level)
+    # once it was told to stop, most of the grace is over
+    leave_in_order(code, rules.crawl_stop_grace * (LEFT_OF_GRACE if was_told_to_stop() else 1))
 
 
 def _tell_environment(spec: AttemptOrder) -> None:
@@ -162,7 +168,7 @@ def crawl(spec: AttemptOrder, folder: str, log_level: str) -> int:
         process.start()
     except BaseException as error:  # noqa: BLE001 - `sys.exit()` in a callback ends the loop, but not our threads
         _tell_broken(crawler, error)
-        return 1
+        leave(1)
     return int(process.bootstrap_failed)
 
 

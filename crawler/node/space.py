@@ -51,7 +51,8 @@ def measure(paths: Iterable[Path], most: Space, pids: Iterable[int] = (), elsewh
     def count(name: str, status: os.stat_result, records: frozenset[str]) -> None:
         nonlocal taken
         size = 0 if name == LOG and name in records else _BLOCK * status.st_blocks
-        size, recorded = (0, size) if name in records else (size, 0)
+        # a record is read to its end: one with holes takes little disk, but as long as any other
+        size, recorded = (0, max(size, status.st_size)) if name in records - {LOG} else (size, 0)
         taken = Space(taken.bytes + size, taken.entries + 1, taken.records + recorded)
         if exceeded(taken, most):
             raise _EnoughError

@@ -189,8 +189,10 @@ class TailerParts(Container):
             disk=self.disk,
             plain_logs=PlainLogs(settings.node_dir, timedelta(days=settings.log_retention_days), utc_now),
             clock=partial(time_of_node, settings.node_dir),
-            # the launcher ends an attempt long before; a file that gets longer than that does not come from logging
+            # the launcher ends an attempt long before; a file that gets longer than that was not written,
+            # it only has a size
             longest_log=2 * settings.crawl_max_log_bytes,
+            longest_items=2 * settings.crawl_max_record_bytes,
         )
 
     def _is_awaited(self, attempt_id: AttemptId) -> bool:

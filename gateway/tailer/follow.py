@@ -293,6 +293,7 @@ class Follower:
     _clock: Clock = field(kw_only=True)
     #: Bytes; 0 is no limit.
     _longest_log: int = field(default=0, kw_only=True)
+    _longest_items: int = field(default=0, kw_only=True)
     _open: dict[files.AttemptId, AttemptFolder] = field(init=False, factory=dict)
     #: Acknowledged attempts.
     _kept: dict[files.AttemptId, _Kept] = field(init=False, factory=dict)
@@ -432,7 +433,9 @@ class Follower:
                 log.exception("attempt_not_followed", attempt=str(attempt_id))
 
     def _admit(self, attempt_id: files.AttemptId) -> AttemptFolder:
-        attempt = self._open[attempt_id] = AttemptFolder(self._outbox.path, attempt_id, self._longest_log)
+        attempt = self._open[attempt_id] = AttemptFolder(
+            self._outbox.path, attempt_id, self._longest_log, self._longest_items
+        )
         if attempt.checkpoint.acknowledged and attempt.are_files_told and attempt.log_end is not None:
             # readers who still want the rest of an acknowledged log read MongoDB
             self._set_aside(attempt)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import shutil
 import stat
@@ -253,10 +254,15 @@ FAULTS_OF_OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 class AttemptFolder:
     """Shared by threads. Each field has one writer; two fields that do not match only cost a second look."""
 
-    def __init__(self, outbox: Path, attempt_id: files.AttemptId, longest_log: int = 0) -> None:
-        """`longest_log` in bytes: the bytes of a log beyond it are ignored; 0 is no limit."""
+    def __init__(
+        self, outbox: Path, attempt_id: files.AttemptId, longest_log: int = 0, longest_items: int = 0
+    ) -> None:
+        """The bytes of a log beyond `longest_log` are ignored. An `items.jsonl` that is read beyond `longest_items`
+        bytes counts as unreadable from there on. 0 is no limit.
+        """
         self.id = attempt_id
         self._longest_log = longest_log
+        self.longest_items: float = longest_items or math.inf
         self.folder = files.attempt_dir(outbox, attempt_id)
         self.checkpoint: Checkpoint = load_checkpoint(self.folder)
         # The following fields are not saved: after a restart the tailer finds the values, or ships, once more.

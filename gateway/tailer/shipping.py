@@ -257,7 +257,15 @@ def ship_items(store: ItemStore, attempt: AttemptFolder, *, ended: bool) -> bool
 
 
 def _next_batch(attempt: AttemptFolder, start: int) -> tuple[list[Item], int, bool]:
+    """The items of one batch, the position after them, and whether there might be more. Raises `HostileFileError`
+    beyond the longest that a crawl may write: a sparse file costs nobody a disk, and can be read for hours.
+    """
     data = files.read_part(attempt.folder / files.ITEMS, start, BATCH_BYTES)
+    if data and start >= attempt.longest_items:
+        raise files.HostileFileError(
+            errno.EFBIG,
+            f"{files.ITEMS} has more than {attempt.longest_items:.0f} bytes (twice CRAWL_MAX_RECORD_BYTES)",
+        )
     if b"\n" not in data and len(data) == BATCH_BYTES:
         return _long_line(attempt, start)
     items: list[Item] = []

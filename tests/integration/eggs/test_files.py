@@ -58,3 +58,36 @@ def test_a_pipeline_works_though_the_project_names_no_place(node: EggNode, site:
     (item,) = ended.items
     for one in item["files"]:
         assert (ended.folder / "files/files" / one["path"]).is_file()
+
+
+LATE = """
+import atexit, threading, time
+from pathlib import Path
+
+import scrapy
+
+def upload():
+    time.sleep(1)
+    Path("uploaded").touch()
+
+class Late(scrapy.Spider):
+    name = "late"
+
+    def parse(self, response):
+        atexit.register(Path("flushed").touch)
+        threading.Thread(target=upload).start()
+        if response.url.endswith("/a"):
+            threading.Thread(target=time.sleep, args=[600], name="endless").start()
+        yield {}
+"""
+
+
+def test_threads_and_exit_functions_of_a_project_end_as_without_us_but_in_time(node: EggNode, site: Site) -> None:
+    answer = node.deploy("late", "1.0", egg(source("late", spiders=LATE)))
+    assert answer["status"] == "ok", answer
+    ended = node.ended(node.run("late", project="late", start_urls=[site.url]))
+    assert ended.exit["exit_code"] == 0, ended.log
+    assert {"flushed", "uploaded"} <= {path.name for path in (ended.folder / "files").iterdir()}
+    endless = node.ended(node.run("late", project="late", start_urls=[f"{site.url}/a"]))
+    assert endless.exit["exit_code"] == 0, endless.log
+    assert "leaves behind threads that have not ended: endless" in endless.log
