@@ -353,7 +353,7 @@ def run(effort: Effort) -> list[Row]:
         Row(f"guard: held or paused, of {found.broken} bad runs", "runs", caught, wanted, asked, caught / wanted,
             ">= 1"),
         Row(f"guard: paused in time, of {found.showing} that show it half-way", "runs", soon, found.showing, "all",
-            soon / found.showing, ">= 0.95"),
+            soon / found.showing, ">= 1"),
         Row(f"guard: held, of {found.good:,} good runs", "runs", len(found.held), most, asked, len(found.held) / most,
             "<= 1"),
         Row("guard: CPU of an item that is observed", "µs", observing, reading, "reading its JSON (orjson)",

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from gateway.clock import Clock
     from gateway.dispatch.fair_queue import FairQueue
     from gateway.files.store import FileBytes
+    from gateway.items.tables import TableSpace
     from gateway.jobs.admission import Quotas
     from gateway.jobs.messages import EventPublisher, Waker
     from gateway.nodes.node import NodeList
@@ -317,6 +318,14 @@ class Container(Builder):
                 secret_key=secret_key.get_secret_value() if secret_key else None,
             )
         )
+
+    @part
+    def table_space(self) -> TableSpace:
+        from gateway.items.tables import TableSpace
+
+        space = TableSpace(self.settings.tables_folder, self.settings.table_max_bytes)
+        space.remove_leftovers()
+        return space
 
     # --- projects
 

@@ -42,6 +42,50 @@ class ForbiddenAddressError(InvalidRequestError):
     """A URL that may not be fetched: its address is private, loopback, link-local, metadata, or the like."""
 
 
+class TooManyRowsError(InvalidRequestError):
+    """A sheet of a spreadsheet has no place for so many rows."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(
+            "format",
+            f"a sheet has {most:,} rows at most, and there are more; take format=csv or format=parquet",
+            detail={"field": "format", "limit": most},
+        )
+
+
+class TooManyColumnsError(InvalidRequestError):
+    """A table has no place for so many columns."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(
+            "fields",
+            f"a table has {most:,} columns at most, and these rows have more fields; name some, or take format=jsonl",
+            detail={"field": "fields", "limit": most},
+        )
+
+
+class TableTooLargeError(InvalidRequestError):
+    """A file that has to be made before it is sent would take more room than it may."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(
+            "format",
+            f"the rows have more than {most:,} bytes (TABLE_MAX_BYTES); take format=csv or format=jsonl",
+            detail={"field": "format", "limit": most},
+        )
+
+
+class ExtraMissingError(InvalidRequestError):
+    """The request needs a package that does not come with the platform."""
+
+    def __init__(self, field: str, what: str, extra: str) -> None:
+        super().__init__(
+            field,
+            f"{what} needs what `pip install 'discoverybot[{extra}]'` installs where the gateway and workers run",
+            detail={"field": field, "extra": extra},
+        )
+
+
 class UnauthenticatedError(DiscoveryBotError):
     """Keys are in use, and the request shows none."""
 
@@ -274,6 +318,13 @@ class FileStoreAwayError(UnavailableError):
         # the further lines of its message are for programmers
         reason = str(error).partition("\n")[0] or type(error).__name__
         super().__init__(f"the file store at {url} is not available: {reason}")
+
+
+class NoRoomError(UnavailableError):
+    """The disk has no room for a file that is being made."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(f"there is no room in {folder} to make this file; nothing was written")
 
 
 class SecretsKeyError(UnavailableError):

@@ -127,8 +127,9 @@ _KEPT_FROM_SPIDERS = ("scrapyd_password", "mongo_uri", "redis_url", "redis_passw
 #: Files in DISCOVERYBOT_HOME.
 SIGNING_KEY_FILE = "signing-key"
 SECRETS_KEY_FILE = "secrets-key"
-#: A folder in DISCOVERYBOT_HOME.
+#: Folders in DISCOVERYBOT_HOME.
 FILES_FOLDER = "files"
+TABLES_FOLDER = "tables"
 _MIN_KEY = 32
 
 
@@ -483,6 +484,8 @@ class Settings(ScrapydSettings):
     #: How many files of one attempt are kept, and how large each may be.
     files_max_count: int = Field(default=10_000, ge=0, le=1_000_000)
     files_max_file_bytes: int = Field(default=1 << 30, ge=0)
+    #: Bytes that the rows of an XLSX or Parquet file may have, as JSON; they are on the disk while it is made.
+    table_max_bytes: int = Field(default=2 << 30, ge=1 << 20)
     #: Seconds between two ticks of a beat; a tick finds the work that no message has announced.
     tick_seconds: float = Field(default=1.0, gt=0, le=60)
     #: Scrapyds (URLs, comma-separated) that get work. Default: all nodes that register themselves.
@@ -582,6 +585,10 @@ class Settings(ScrapydSettings):
     @property
     def files_location(self) -> str:
         return self.files_url or f"file://{self.discoverybot_home.absolute() / FILES_FOLDER}"
+
+    @property
+    def tables_folder(self) -> Path:
+        return self.discoverybot_home.absolute() / TABLES_FOLDER
 
     def _kept(self, setting: str, file: str) -> str:
         try:

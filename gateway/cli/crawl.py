@@ -11,7 +11,7 @@ import shlex
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -116,11 +116,15 @@ def _json_or_text(value: str) -> Any:
 # --- `discoverybot items`: what a crawl found, to a file or to stdout
 
 STDOUT = "-"
-FORMATS = ("jsonl", "json", "csv")
-_FORMAT = option(
-    "item_format", "jsonl, json or csv. Default: by the file's name.", "--format", metavar="FORMAT",
-    autocompletion=one_of(FORMATS),
-)  # fmt: skip
+TEXT_FORMATS = ("jsonl", "json", "csv")
+FORMATS = (*TEXT_FORMATS, "xlsx", "parquet")
+
+
+def _format(formats: Sequence[str]) -> Any:
+    said = f"{', '.join(formats[:-1])} or {formats[-1]}. Default: by the file's name."
+    return option("item_format", said, "--format", metavar="FORMAT", autocompletion=one_of(formats))
+
+
 _ESCAPE = option(
     "escape_formulas",
     "In a CSV, put a ' before text that a spreadsheet would run.",
@@ -136,7 +140,7 @@ _TEXT = option("q", "Only those with this text.", "--search")
     option("limit", "The first so many. Default: all.", "--limit", "-n", kind=int, min=1, max=1000),
     option("fields", "Only these fields, in this order; a.b is the field b in a.", metavar="A,B,…"),
     _TEXT,
-    _FORMAT,
+    _format(FORMATS),
     option("output", "Where to; `-` is stdout.", "--output", "-o", default=STDOUT, metavar="FILE"),
     _ESCAPE,
     flag("as_json", "The same as --format json.", "--json"),
@@ -149,11 +153,13 @@ def items(*, job_id: str, item_format: str | None, output: str, as_json: bool, u
     save_items(api, JOBS.find(api, job_id), chosen, output, **query)
 
 
-def _chosen(item_format: str | None, output: str, *, as_json: bool) -> str:
+def _chosen(item_format: str | None, output: str, formats: Sequence[str] = FORMATS, *, as_json: bool) -> str:
     """The format, once it is known that something can be written there. Raises `BadParameter`."""
-    chosen = item_format or ("json" if as_json else format_of(output))
-    if chosen not in FORMATS:
-        raise typer.BadParameter(f"{chosen!r} is not a format: choose {', '.join(FORMATS)}", param_hint="--format")
+    chosen = item_format or ("json" if as_json else format_of(output, formats))
+    if chosen not in formats:
+        raise typer.BadParameter(f"{chosen!r} is not a format: choose {', '.join(formats)}", param_hint="--format")
+    if chosen not in TEXT_FORMATS and output == STDOUT and sys.stdout.isatty():
+        raise typer.BadParameter(f"{chosen} is not for a terminal: name a file", param_hint="--output")
     check_writable(output)
     return chosen
 
@@ -177,7 +183,7 @@ _CLASSES = ("2xx", "3xx", "4xx", "5xx")
                autocompletion=one_of(("at", "-ms", "-bytes"))),
         option("limit", "How many at most; in a file all, by default.", "--limit", "-n", kind=int, min=1, max=1000),
     ),
-    _FORMAT,
+    _format(TEXT_FORMATS),
     option("output", "Write them to a file; `-` is stdout. Default: a table.", "--output", "-o", metavar="FILE"),
     _ESCAPE,
     JSON,
@@ -190,7 +196,7 @@ def requests(
     """What a crawl asked for, with status, time and size of each answer, also while it runs."""
     api, query = Api(gateway_url(url)), {"failed": "true" if failed else None, **query}
     if item_format or output:
-        chosen = _chosen(item_format, output or STDOUT, as_json=as_json)
+        chosen = _chosen(item_format, output or STDOUT, TEXT_FORMATS, as_json=as_json)
         path = f"/jobs/{JOBS.find(api, job_id)}/requests"
         _save(api, path, chosen, output or STDOUT, escape_formulas=escape_formulas, **query)
         return
@@ -208,13 +214,14 @@ def requests(
         err.print("more: --limit, or all of them with --output FILE", style="dim")
 
 
-def format_of(output: str) -> str:
+def format_of(output: str, formats: Sequence[str] = FORMATS) -> str:
     """The format by the file's name; JSON Lines for stdout. Raises `BadParameter` for another ending."""
     suffix = Path(output).suffix.lstrip(".").lower()
     if output == STDOUT:
         return "jsonl"
-    if suffix not in FORMATS:
-        raise typer.BadParameter(f"{output!r} must end in .jsonl, .json or .csv", param_hint="--output")
+    if suffix not in formats:
+        endings = ", ".join(f".{form}" for form in formats[:-1])
+        raise typer.BadParameter(f"{output!r} must end in {endings} or .{formats[-1]}", param_hint="--output")
     return suffix
 
 
@@ -397,7 +404,7 @@ _OPTIONS = (
         "Output",
         flag("dry_run", "Say what would happen, and ask for nothing."),
         option("follow_log", _FOLLOW, "--follow/--no-follow", kind=bool),
-        option("output", "Its items: .jsonl, .json, .csv; `-`: stdout.", "--output", "-o", metavar="FILE"),
+        option("output", "Its items: .jsonl, .csv, .xlsx and so on; `-`: stdout.", "--output", "-o", metavar="FILE"),
         LEVEL,
         flag("as_json", "Print the ended job as JSON, or the receipt if it is not watched.", "--json"),
     ),

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from gateway.contract.outbox import whole_text
-from gateway.items.items import MISSING, Row, as_json, value_of
+from gateway.items.formats import MISSING, Row, as_json, value_of
 from gateway.jobs.dedupe import canonical_url
 
 #: The field that is the key of a dataset without one.

@@ -218,8 +218,7 @@ class FieldFigures:
 
     def to_dict(self, name: str) -> dict[str, Any]:
         return {
-            # without half surrogate pairs, which BSON cannot hold
-            "name": name.encode("utf-8", "replace").decode(),
+            "name": name,
             "types": {kind.value: count for kind, count in zip(TYPES, self.counts, strict=True) if count},
             "fewest": self.fewest,
             "sizes": self.sizes.to_dict(),
@@ -304,10 +303,17 @@ class RunFigures:
         return None if place in _EMPTIABLE and not value else place
 
     def _new(self, name: str) -> FieldFigures | None:
-        if len(self.fields) >= MAX_FIELDS or len(name) > MAX_NAME:
-            return None
-        found = self.fields[name] = FieldFigures.after(self.items // STEP)
+        # without half surrogate pairs, which BSON cannot hold
+        name = name.encode("utf-8", "replace").decode()
+        found = self.fields.get(name)
+        if found is None and not self.is_full and len(name) <= MAX_NAME:
+            found = self.fields[name] = FieldFigures.after(self.items // STEP)
         return found
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it may have had fields that are not in `fields`."""
+        return len(self.fields) >= MAX_FIELDS
 
     def answered(self, *, pages: int, failed: int, responses: int, refused: int) -> None:
         """The crawl's counts from its start to now, as `Progress` has them. They never fall."""
@@ -327,7 +333,7 @@ class RunFigures:
             one = other.fields.get(name) or FieldFigures.after(other.items // STEP)
             if found is None:
                 self.rest += one.filled
-            elif name in other.fields or not other.rest:
+            elif name in other.fields or not other.is_full:
                 found.merge(one)
         shares = [share for share in (self.most_refused, other.most_refused) if share is not None]
         self.most_refused = max(shares, default=None)

@@ -291,7 +291,7 @@ def _learn_fields(runs: Sequence[RunFigures]) -> Iterator[tuple[str, FieldNormal
         known = [
             (run.fields.get(name) or FieldFigures.after(run.items // STEP), run.items)
             for run in runs[first:]
-            if run.items and (name in run.fields or not run.rest)
+            if run.items and (name in run.fields or not run.is_full)
         ]
         if len(known) >= SPEAKS_AFTER and any(one.filled for one, _ in known):
             yield name, FieldNormal.of(known)
@@ -346,7 +346,7 @@ def compare(figures: RunFigures, normal: Normal) -> list[Comparison]:
     compared = [*_compare_run(figures, normal, reach)]
     for name, field in normal.fields.items():
         found = figures.fields.get(name, _NOTHING)
-        if figures.items and (found is not _NOTHING or not figures.rest):
+        if figures.items and (found is not _NOTHING or not figures.is_full):
             compared += _compare_field(name, found, figures.items, field, reach)
     return compared
 
@@ -471,7 +471,7 @@ def judge_running(figures: RunFigures, normal: Normal) -> list[RunFinding]:
     found = [*_refusals(figures, normal)]
     for name, field in normal.fields.items():
         seen = figures.fields.get(name)
-        if seen is None and not figures.rest:
+        if seen is None and not figures.is_full:
             seen = FieldFigures.after(figures.items // STEP)
         if seen is not None and seen.fewest is not None:
             found += _collapses(name, seen.fewest, field, len(normal.fields))

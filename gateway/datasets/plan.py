@@ -29,7 +29,8 @@ from gateway.datasets.dataset import (
 )
 from gateway.datasets.sightings import Sighting, Sightings
 from gateway.datasets.store import RecordStore
-from gateway.items.items import Item, ItemStore, Row, as_json, parse_row
+from gateway.items.formats import Row, as_json
+from gateway.items.items import Item, ItemStore, parse_row
 from gateway.stores.mongo import Document
 
 #: Records, or items, that are read at a time.

@@ -15,7 +15,8 @@ from pymongo.errors import DuplicateKeyError
 
 from gateway.crash_points import state_change
 from gateway.errors import JobNotFoundError
-from gateway.items.items import ItemStore, as_json
+from gateway.items.formats import as_json
+from gateway.items.items import ItemStore
 from gateway.jobs.job import Job
 from gateway.jobs.store import JobStore
 from gateway.stores.documents import Documents

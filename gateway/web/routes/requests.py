@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from gateway.access.keys import Scope
 from gateway.clock import to_iso
 from gateway.errors import InvalidRequestError
-from gateway.items.items import Item, ItemFormat, JsonLinesFormat
+from gateway.items.formats import ItemFormat, JsonLinesFormat
 from gateway.jobs.job import Job
 from gateway.requests.store import (
     COLUMNS,
@@ -221,8 +221,7 @@ class _Export:
         found, self.following, _ = _find(self._parts, self._job, self._attempt, self._query, limit)
         if self.following:
             self._query = self._query.model_copy(update={"after": _text(self.following)})
-        rows = [Item("", *one.place, _row(one.facts)) for one in found]
-        return self._encoder.encode(rows)
+        return self._encoder.encode([_row(one.facts) for one in found])
 
     async def stream(self, first: bytes) -> AsyncIterator[bytes]:
         yield first

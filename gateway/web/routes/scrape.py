@@ -12,7 +12,8 @@ from pydantic.config import JsonDict
 from gateway.access.keys import Scope
 from gateway.contract.records import Progress
 from gateway.errors import InvalidRequestError, RunGoesOnError
-from gateway.items.items import ItemStore, JsonFormat
+from gateway.items.formats import JsonFormat
+from gateway.items.items import ItemStore
 from gateway.jobs.job import RUN_STATUSES, Job, Requester, RunStatus, Trigger, run_id_of
 from gateway.sites.runs import RequestedRun, RunRecords, Scraping, SiteRun
 from gateway.sites.site import OPERATOR
@@ -21,7 +22,7 @@ from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts, RequestId, Router
 from gateway.web.errors import problems
 from gateway.web.routes.crawl import IdempotencyKey
-from gateway.web.routes.items import ItemExport
+from gateway.web.routes.items import ItemExport, ItemPages
 from gateway.web.schemas.types import Name, Params, QueryModel, Text, Timestamp, UserId
 
 #: Most results that a request which waits for them may ask for.
@@ -192,7 +193,7 @@ def _record(run: SiteRun, **more: Any) -> bytes:
 
 def _page(items: ItemStore, job: Job, encoder: RunFormat, limit: int, after: str | None) -> bytes:
     attempt = job.current.attempt if job.current else 0
-    data, _ = ItemExport(items, job.id, attempt, after, encoder).page(limit)
+    data, _ = ItemExport(ItemPages(items, job.id, attempt, after), encoder).page(limit)
     return data
 
 

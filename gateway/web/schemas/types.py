@@ -220,6 +220,9 @@ class RowsQuery(QueryModel):
 
 
 class ItemsQuery(RowsQuery):
+    format: Literal["json", "jsonl", "csv", "xlsx", "parquet"] = Field(  # type: ignore[assignment]  # more of them
+        default="json", description="Parquet needs the extra `parquet` where the gateway runs."
+    )
     fields: Annotated[Text, Field(min_length=1, max_length=2000)] | None = Field(
         default=None,
         description="Only these fields, separated by commas; also the columns of a CSV, in this order. `seller.name` "

@@ -8,13 +8,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 import httpx
+import openpyxl
+import pyarrow.parquet as pq
 import pytest
 from jobs import make_job
 
 from gateway.clock import utc_now
+from gateway.items import tables
 from gateway.items.items import Item, ItemStore
+from gateway.items.tables import TABLES
 from gateway.jobs.job import Attempt, Job, JobStatus
 from gateway.jobs.store import JobStore
+from gateway.settings import Settings
 
 COUNT = 1234
 
@@ -168,3 +173,65 @@ def test_a_csv_runs_no_formula_unless_its_reader_wants_the_text_as_it_is(
     for name in ("escape_formulas", "bom"):
         refused = gateway.get(f"/jobs/{job.id}/items?{name}=true")
         assert (refused.status_code, refused.json()["error"]["detail"]["field"]) == (422, name)
+
+
+# --- XLSX and Parquet
+
+
+def of_parquet(response: httpx.Response) -> list[dict[str, Any]]:
+    assert response.headers["content-type"] == "application/vnd.apache.parquet"
+    assert int(response.headers["content-length"]) == len(response.content)
+    found: list[dict[str, Any]] = pq.read_table(io.BytesIO(response.content)).to_pylist()
+    return found
+
+
+def test_parquet_has_all_items(gateway: httpx.Client, job: Job) -> None:
+    response = gateway.get(f"/jobs/{job.id}/items?format=parquet")
+    rows = of_parquet(response)
+    assert (len(rows), rows[7]) == (COUNT + 1, {"n": 7.0, "url": "https://e/7", "more": [7]})
+    assert ".parquet" in response.headers["content-disposition"]
+
+
+def test_a_sheet_has_all_items_or_those_that_are_asked_for(gateway: httpx.Client, job: Job) -> None:
+    def rows(**query: Any) -> list[Any]:
+        response = gateway.get(f"/jobs/{job.id}/items", params={"format": "xlsx", **query})
+        sheet = openpyxl.load_workbook(io.BytesIO(response.content), read_only=True).active
+        return list(sheet.iter_rows(values_only=True))  # type: ignore[union-attr]  # there is a sheet
+
+    assert len(rows()) == COUNT + 2
+    assert rows(fields="url,n", q="e/123") == [("url", "n"), ("https://e/123", 123), *(
+        (f"https://e/{n}", n) for n in range(1230, COUNT)
+    )]  # fmt: skip
+
+
+def test_pages_of_a_table_follow_each_other(gateway: httpx.Client, job: Job) -> None:
+    address = f"/jobs/{job.id}/items?format=parquet&limit=700&fields=n"
+    first = gateway.get(address)
+    second = gateway.get(f"{address}&after={first.headers['X-Next']}")
+    found = [row["n"] for row in of_parquet(first) + of_parquet(second)]
+    assert (found[:COUNT], len(found), second.headers.get("X-Next")) == ([*range(COUNT)], COUNT + 1, None)
+
+
+def test_more_rows_than_a_sheet_has_are_refused_at_once(
+    gateway: httpx.Client, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TABLES, "xlsx", TABLES["xlsx"]._replace(most_rows=COUNT))
+    refused = gateway.get(f"/jobs/{job.id}/items?format=xlsx")
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"]) == (422, "too_many_rows")
+    assert "csv" in error["message"]
+    assert gateway.get(f"/jobs/{job.id}/items?format=xlsx&q=e/12").is_success
+
+
+def test_without_the_extra_parquet_is_refused(
+    gateway: httpx.Client, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "find_spec", lambda _: None)
+    refused = gateway.get(f"/jobs/{job.id}/items?format=parquet")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "extra_missing")
+
+
+def test_tables_leave_nothing_on_the_gateways_disk(gateway: httpx.Client, job: Job, settings: Settings) -> None:
+    for query in ("format=xlsx", "format=parquet&limit=5", "format=xlsx&bom=true"):
+        gateway.get(f"/jobs/{job.id}/items?{query}")
+    assert not list(settings.tables_folder.iterdir())

@@ -7,7 +7,7 @@
 //   fields    a route whose `fields` say what else there is, as GET /jobs/{id}/fields; read when somebody chooses columns
 //   keep      under which name the browser keeps which columns were chosen
 //   search    the route takes `q`; the attribute's text is the search field's label
-//   formats   the route takes `format`: "jsonl json csv"; `picks`: it takes `fields`
+//   formats   the route takes `format`: "jsonl csv xlsx"; `picks`: it takes `fields`
 //   total     how many records there are, if that is known
 //   order     what it is sorted by until somebody chooses
 //   live      there may be more by and by; every so many seconds it looks; "last": once more

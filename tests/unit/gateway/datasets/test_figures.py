@@ -71,7 +71,7 @@ def test_what_fills_a_field_has_a_type(value: Any, kind: JsonType) -> None:
 def test_more_fields_than_are_counted_are_counted_together() -> None:
     names = [*(f"field {number}" for number in range(MAX_FIELDS + 3)), "x" * (MAX_NAME + 1)]
     figures = observed([dict.fromkeys(names, 1)] * 2)
-    assert (len(figures.fields), figures.rest) == (MAX_FIELDS, 2 * 4)
+    assert (len(figures.fields), figures.rest, figures.is_full) == (MAX_FIELDS, 2 * 4, True)
 
 
 @pytest.mark.parametrize(

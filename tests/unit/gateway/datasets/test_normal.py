@@ -9,7 +9,7 @@ from typing import Any
 import bson
 import pytest
 
-from gateway.datasets.figures import WINDOW, RunFigures
+from gateway.datasets.figures import MAX_FIELDS, WINDOW, RunFigures
 from gateway.datasets.normal import (
     HOLDS_AFTER,
     LEARNED_RUNS,
@@ -100,19 +100,13 @@ def _without(name: str) -> Callable[[int, Item], Item]:
         (run(seconds=600.0), (FindingCode.SLOWER, None)),
         (run(change=_without("price")), (FindingCode.FIELD_COLLAPSED, "price")),
         (run(change=_without("rating")), (FindingCode.FIELD_COLLAPSED, "rating")),
-        (
-            run(change=lambda at, item: item | {"tags": item["tags"] if at % 5 else []}),
-            (FindingCode.FIELD_LOWER, "tags"),
-        ),
+        (run(change=lambda at, one: one | {"tags": ["a"] if at % 5 else []}), (FindingCode.FIELD_LOWER, "tags")),
         (run(change=lambda _, item: item | {"price": str(item["price"])}), (FindingCode.TYPE_FLIPPED, "price")),
         (run(change=lambda _, item: item | {"tags": "a"}), (FindingCode.TYPE_FLIPPED, "tags")),
         (run(change=lambda _, item: item | {"price": item["price"] * 100}), (FindingCode.VALUES_SHIFTED, "price")),
         (run(change=lambda _, item: item | {"price": 0}), (FindingCode.VALUES_SHIFTED, "price")),
         (run(change=lambda _, item: item | {"title": "Just a moment…"}), (FindingCode.VALUES_SAME, "title")),
-        (
-            run(change=lambda at, item: item if at < 345 else item | {"tags": []}),
-            (FindingCode.FIELD_COLLAPSED, "tags"),
-        ),
+        (run(change=lambda at, one: one if at < 345 else one | {"tags": []}), (FindingCode.FIELD_COLLAPSED, "tags")),
     ],
 )  # fmt: skip
 def test_what_has_broken_is_found_and_said(
@@ -203,8 +197,9 @@ def test_a_field_is_judged_only_where_it_is_known(normal: Normal) -> None:
 
 
 def test_fields_that_could_not_be_counted_are_not_missing(normal: Normal) -> None:
-    figures = run(change=_without("price"))
-    figures.rest = 400
+    others = {f"field {number}": 1 for number in range(MAX_FIELDS)}
+    figures = run(change=lambda _, item: others | item)
+    assert figures.is_full
     assert judge(figures, normal) == []
 
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from gateway.items.items import FORMATS, CsvFormat, Item, JsonFormat, JsonLinesFormat
+from gateway.items.formats import FORMATS, CsvFormat, JsonFormat, JsonLinesFormat, Row
+from gateway.items.items import Item
 
 JOB = "0" * 32
 
 
-def item(end: int, data: dict[str, Any] | None = None, raw: str | None = None) -> Item:
-    return Item(JOB, 1, end, data, raw)
+def item(end: int, data: dict[str, Any] | None = None, raw: str | None = None) -> Row:
+    return Item(JOB, 1, end, data, raw).row
 
 
 def test_json_is_one_document_however_many_batches_it_took() -> None:
