@@ -136,26 +136,24 @@ class FeedWatch:
 
     _datasets: DatasetStore
     _ask: Callable[..., Awaitable[Any]]
-    _waiting: dict[str, set[asyncio.Event]] = field(init=False, factory=dict)
-    _heads: dict[str, int] = field(init=False, factory=dict)
+    #: For each dataset, who waits, and the `head_seq` that each of them knows.
+    _waiting: dict[str, dict[asyncio.Event, int]] = field(init=False, factory=dict)
     _task: asyncio.Task[None] | None = field(init=False, default=None)
 
     async def changed(self, dataset: Dataset, seconds: float) -> None:
         """Returns once the dataset has changes after its `head_seq`, or after this time."""
         event = asyncio.Event()
-        waiting = self._waiting.setdefault(dataset.id, set())
-        waiting.add(event)
-        self._heads[dataset.id] = max(dataset.head_seq, self._heads.get(dataset.id, 0))
+        waiting = self._waiting.setdefault(dataset.id, {})
+        waiting[event] = dataset.head_seq
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._look_on())
         try:
             with suppress(TimeoutError):
                 await asyncio.wait_for(event.wait(), seconds)
         finally:
-            waiting.discard(event)
+            del waiting[event]
             if not waiting:
                 self._waiting.pop(dataset.id, None)
-                self._heads.pop(dataset.id, None)
 
     async def _look_on(self) -> None:
         while self._waiting:
@@ -163,7 +161,7 @@ class FeedWatch:
             # a store that is away answers nothing, and the readers go on waiting
             with suppress(Exception):
                 heads = await self._ask(self._datasets.heads, list(self._waiting))
-                for dataset_id, events in self._waiting.items():
-                    if heads.get(dataset_id, -1) != self._heads.get(dataset_id):
-                        for event in events:
+                for dataset_id, waiting in self._waiting.items():
+                    for event, known in waiting.items():
+                        if heads.get(dataset_id, -1) != known:
                             event.set()
