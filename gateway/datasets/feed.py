@@ -13,7 +13,7 @@ from attrs import define, field
 from gateway.datasets.dataset import SHOWN, ChangeType, Dataset, ItemChange, Record
 from gateway.datasets.plan import row_of
 from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore, shown
-from gateway.errors import CursorExpiredError, InvalidRequestError
+from gateway.errors import ConflictError, CursorExpiredError, InvalidRequestError
 from gateway.items.items import has_text
 
 #: Changes, or records, that are read at a time.
@@ -46,7 +46,7 @@ class DatasetFeed:
         """Up to `limit` changes with numbers above `since`. Raises `CursorExpiredError` if some of those are no
         longer kept, `InvalidRequestError` if no cursor can be that large.
         """
-        self._require(dataset, since)
+        self._require(dataset, since, "since")
         found: list[ItemChange] = []
         began, last = time.monotonic(), since
         while last < dataset.head_seq and len(found) < limit and time.monotonic() - began < PAGE_SECONDS:
@@ -72,10 +72,14 @@ class DatasetFeed:
         text: str | None = None,
     ) -> RecordPage:
         """Up to `limit` items in the order of their keys' hashes, as they were right after the change `as_of`.
-        `removed`: also those that are gone; `text`: only items with this text. Raises as `changes` does.
+        `removed`: also those that are gone; `text`: only items with this text. Raises as `changes` does, and
+        `ConflictError` if changes up to `as_of` are still being applied.
         """
         if as_of is not None:
-            self._require(dataset, as_of)
+            self._require(dataset, as_of, "as_of")
+            # records that are new in such a run may not be there yet
+            if as_of > dataset.applied_seq:
+                raise ConflictError(f"changes after {dataset.applied_seq} are still being applied: ask again soon")
         wanted = text.casefold() if text else None
         found: list[Record] = []
         began = time.monotonic()
@@ -109,13 +113,13 @@ class DatasetFeed:
         head = {dataset.head_plan} if dataset.head_plan else set()
         return self._runs.plans(dataset.id, since, until) | head
 
-    def _require(self, dataset: Dataset, cursor: int) -> None:
+    def _require(self, dataset: Dataset, cursor: int, name: str) -> None:
         if cursor > dataset.head_seq:
-            raise InvalidRequestError("since", f"is beyond the last change, {dataset.head_seq}")
+            raise InvalidRequestError(name, f"is beyond the last change, {dataset.head_seq}")
         if cursor < dataset.floor_seq:
             raise CursorExpiredError(
                 f"changes up to {dataset.floor_seq} are no longer kept: read the items, and go on after their `seq`",
-                detail={"snapshot": f"/datasets/{dataset.name}/items", "since": dataset.head_seq},
+                detail={"snapshot": f"/datasets/{dataset.name}/items", "since": dataset.applied_seq},
             )
 
 

@@ -203,13 +203,14 @@ async def _events(
             yield b": ping\n\n"
 
 
-@router.get("/{name}/items", summary="The items of a dataset", responses=problems(404, 410, 503))
+@router.get("/{name}/items", summary="The items of a dataset", responses=problems(404, 409, 410, 503))
 @needs(Scope.READ)
 async def get_dataset_items(
     name: Name, query: Annotated[DatasetItemsQuery, Query()], parts: Parts, caller: Called
 ) -> RecordsPage:
     """The items that are present, in the order of their keys' hashes. While a run is applied, a page may have states
-    that are later than `seq`. With `q` or `as_of`, a page ends after two seconds, and its `next` goes on.
+    that are later than `seq`, and `as_of` of a change that is not applied yet is answered with 409. With `q` or
+    `as_of`, a page ends after two seconds, and its `next` goes on.
     """
     dataset = await parts.threads.look(find, name, query.user_id, parts, caller)
     found = await parts.threads.run(
