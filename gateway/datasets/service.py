@@ -49,9 +49,10 @@ class Datasets:
     def put(self, user_id: str, name: str, options: Mapping[str, Any]) -> tuple[Dataset, bool]:
         """Make the dataset, or give it exactly these options. Returns whether it is new."""
         with mongo_errors():
+            is_new = self._datasets.look(user_id, name) is None
             before = self._datasets.ensure(user_id, name, options)
             if all(getattr(before, key) == value for key, value in {**OPTIONS, **options}.items()):
-                return before, before.runs == 0 and before.rev == 1
+                return before, is_new
             return self.change(before, {**OPTIONS, **options}), False
 
     def change(self, dataset: Dataset, options: Mapping[str, Any]) -> Dataset:
