@@ -100,7 +100,7 @@ class DatasetStore:
 
     @state_change("datasets.change")
     def change(self, dataset: Dataset, options: Mapping[str, Any]) -> Dataset:
-        """ItemChange options. Raises `ConflictError` if the dataset has changed since it was read."""
+        """Change options. Raises `ConflictError` if the dataset has changed since it was read."""
         update = {"$set": {**options, "rev": dataset.rev + 1, "updated_at": self._clock()}}
         query: Document = {"_id": dataset.id, "rev": dataset.rev, "deleted_at": {"$exists": False}}
         if "key" in options:

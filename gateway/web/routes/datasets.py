@@ -106,7 +106,7 @@ def get_dataset(name: Name, query: Annotated[OwnedQuery, Query()], parts: Parts,
     return views([find(name, query.user_id, parts, caller)], parts)[0]
 
 
-@router.patch("/{name}", summary="ItemChange options of a dataset", responses=problems(404, 409, 413, 503))
+@router.patch("/{name}", summary="Change options of a dataset", responses=problems(404, 409, 413, 503))
 @needs(Scope.CRAWL)
 def change_dataset(
     name: Name, body: DatasetEdit, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called
@@ -158,7 +158,7 @@ async def get_changes(
             _events(parts, dataset, query, page), media_type=EVENT_STREAM, headers={"Cache-Control": "no-store"}
         )
     page = await _page(parts, dataset, query)
-    if not page.changes and query.wait:
+    if query.wait and not page.changes and not page.pending:
         parts.answers.take()
         await parts[FeedWatch].changed(dataset, query.wait)
         page = await _page(parts, await _again(parts, dataset), query.model_copy(update={"since": page.next}))
@@ -183,7 +183,7 @@ def _last_event_id(request: Request, since: int) -> int:
     return int(told) if told.isascii() and told.isdigit() and len(told) <= 15 else since  # noqa: PLR2004 - as `SeqText`
 
 
-#: Seconds without a change after which a comment is sent.
+#: Seconds without a change after which the cursor alone is sent.
 _PING_SECONDS = 15.0
 
 
@@ -194,13 +194,14 @@ async def _events(
     while True:
         for change in page.changes:
             yield b"id: %d\n" % change.seq + event("change", change.model_dump(mode="json"))
+        if not page.changes:
+            # a sign of life, after which a client that comes back need not read again what was passed over
+            yield b"id: %d\n\n" % page.next
         if not page.pending:
             await parts[FeedWatch].changed(dataset, _PING_SECONDS)
             dataset = await _again(parts, dataset)
         query = query.model_copy(update={"since": page.next})
         page = await _page(parts, dataset, query)
-        if not page.changes:
-            yield b": ping\n\n"
 
 
 @router.get("/{name}/items", summary="The items of a dataset", responses=problems(404, 409, 410, 503))
