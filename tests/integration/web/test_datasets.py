@@ -1,0 +1,405 @@
+"""`/datasets`: options, the feed of changes, the items as they are and were, runs, and who may decide on them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+from dataset_runs import DatasetRuns
+from jobs import make_job
+from pymongo.database import Database
+
+from gateway.datasets.dataset import RunState
+from gateway.datasets.store import DatasetStore
+
+_NAME = {"name": "prices", "key": ["sku"]}
+FEW = 3
+#: More than `drop_guard` lets go of.
+MANY = [f"s{n:02}" for n in range(20)]
+
+
+@pytest.fixture
+def runs(database: Database[dict[str, Any]], gateway: httpx.Client, user: str) -> DatasetRuns:
+    # the gateway has made the indexes
+    del gateway
+    return DatasetRuns(database, user)
+
+
+class Caller:
+    """One user's calls about the dataset `prices`."""
+
+    def __init__(self, client: httpx.Client, user: str) -> None:
+        self.client = client
+        self.user = user
+
+    def call(self, method: str, path: str = "", **more: Any) -> httpx.Response:
+        params = {"user_id": self.user, **more.pop("params", {})}
+        return self.client.request(method, f"/datasets/prices{path}", params=params, **more)
+
+    def get(self, path: str = "", **query: Any) -> Any:
+        answer = self.call("GET", path, params=query)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    def refusal(self, method: str, path: str = "", **more: Any) -> tuple[int, str, str | None]:
+        """Status, code and field."""
+        answer = self.call(method, path, **more)
+        error = answer.json()["error"]
+        return answer.status_code, error["code"], (error["detail"] or {}).get("field")
+
+    @contextmanager
+    def events(self, last: int | None = None, **query: Any) -> Iterator[Iterator[tuple[int, dict[str, Any]]]]:
+        """The cursors and changes of the stream."""
+        headers = {"Accept": "text/event-stream", **({} if last is None else {"Last-Event-ID": str(last)})}
+        params = {"user_id": self.user, **query}
+        with self.client.stream("GET", "/datasets/prices/changes", params=params, headers=headers) as answer:
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            yield _events(answer.iter_lines())
+
+
+def _events(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    cursor = 0
+    for line in lines:
+        name, _, value = line.partition(": ")
+        if name == "id":
+            cursor = int(value)
+        elif name == "data":
+            yield cursor, json.loads(value)
+
+
+@pytest.fixture
+def prices(gateway: httpx.Client, user: str) -> Caller:
+    return Caller(gateway, user)
+
+
+def offers(*skus: str, price: int = 1) -> list[dict[str, Any]]:
+    return [{"sku": sku, "price": price} for sku in skus]
+
+
+def told(answer: Any) -> list[tuple[str, str]]:
+    return [(change["type"], change["key"]["sku"]) for change in answer["changes"]]
+
+
+# --- options
+
+
+def test_a_dataset_is_made_read_changed_and_deleted(prices: Caller) -> None:
+    assert prices.refusal("GET") == (404, "dataset_not_found", None)
+    made = prices.call("PUT", json={"key": ["sku"], "ignore": ["scraped_at"]})
+    assert (made.status_code, made.json()["key"], made.json()["drop_guard"]) == (201, ["sku"], 0.2)
+    assert prices.get() == made.json()
+    assert prices.call("PUT", json={"key": ["sku"], "ignore": ["scraped_at"]}).status_code == 200
+
+    edited = prices.call("PATCH", json={"drop_guard": 0.5}).raise_for_status().json()
+    assert (edited["drop_guard"], edited["ignore"]) == (0.5, ["scraped_at"])
+    # options that are left out get their defaults
+    whole = prices.call("PUT", json={"key": ["sku"]}).json()
+    assert (whole["drop_guard"], whole["ignore"]) == (0.2, [])
+
+    assert prices.call("DELETE").status_code == 204
+    assert prices.refusal("GET")[0] == prices.refusal("DELETE")[0] == 404
+    assert prices.call("PUT", json={}).status_code == 201
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"drop_guard": 2}, "drop_guard"),
+        ({"confirm_removed": 0}, "confirm_removed"),
+        ({"confirm_removed": "1"}, "confirm_removed"),
+        ({"key": "sku"}, "key"),
+        ({"key": [""]}, "key.0"),
+        ({"color": "red"}, "color"),
+    ],
+)
+def test_an_option_that_is_wrong_is_named(prices: Caller, method: str, body: dict[str, Any], field: str) -> None:
+    prices.call("PUT", json={}).raise_for_status()
+    assert prices.refusal(method, json=body) == (422, "invalid_request", field)
+
+
+def test_the_key_of_a_dataset_with_items_stays(prices: Caller, runs: DatasetRuns) -> None:
+    runs.run(offers("a"))
+    assert prices.refusal("PATCH", json={"key": ["url"]}) == (422, "invalid_request", "key")
+    assert prices.call("PATCH", json={"key": ["sku"], "ignore": ["seen"]}).is_success
+
+
+def test_datasets_are_listed_page_by_page(gateway: httpx.Client, user: str) -> None:
+    for name in ("one", "two", "three"):
+        gateway.put(f"/datasets/{name}", params={"user_id": user}, json={}).raise_for_status()
+    query: dict[str, Any] = {"user_id": user, "limit": 2}
+    first = gateway.get("/datasets", params=query).json()
+    second = gateway.get("/datasets", params={**query, "after": first["next"]}).json()
+    assert [one["name"] for one in (*first["datasets"], *second["datasets"])] == ["three", "two", "one"]
+    assert second["next"] is None
+
+
+def test_a_name_that_several_users_have_needs_the_user(gateway: httpx.Client, user: str) -> None:
+    name = user.replace("-", "_")
+    for one in (user, f"other-{user}"):
+        gateway.put(f"/datasets/{name}", params={"user_id": one}, json={}).raise_for_status()
+    answer = gateway.get(f"/datasets/{name}")
+    assert (answer.status_code, answer.json()["error"]["detail"]["field"]) == (422, "user_id")
+
+
+def test_a_crawl_that_names_other_options_than_the_dataset_has_is_refused(
+    gateway: httpx.Client, prices: Caller, crawl: dict[str, Any]
+) -> None:
+    prices.call("PUT", json={"key": ["sku"]}).raise_for_status()
+    answer = gateway.post("/crawl", json={**crawl, "dataset": {"name": "prices", "key": ["url"]}})
+    assert (answer.status_code, answer.json()["error"]["detail"]["field"]) == (422, "dataset.key")
+    assert gateway.post("/crawl", json={**crawl, "dataset": _NAME}).is_success
+
+
+# --- the feed
+
+
+def test_the_feed_tells_each_change_once_page_by_page(prices: Caller, runs: DatasetRuns) -> None:
+    runs.run(offers("a", "b", "c"))
+    runs.run([*offers("a"), *offers("b", price=2), *offers("d")])
+    whole = prices.get("/changes")
+    assert sorted(told(whole)) == sorted(runs.told())
+    assert (whole["next"], whole["pending"]) == (whole["last_seq"], 0)
+    assert len({change["id"] for change in whole["changes"]}) == len(whole["changes"])
+
+    since, pages = 0, list[Any]()
+    while True:
+        page = prices.get("/changes", since=since, limit=2)
+        if not page["changes"]:
+            break
+        pages += page["changes"]
+        since = page["next"]
+    assert pages == whole["changes"]
+
+
+def test_a_change_says_what_is_different(prices: Caller, runs: DatasetRuns) -> None:
+    runs.run(offers("a", "b", "c"))
+    since = prices.get()["last_seq"]
+    runs.run(offers("a", price=2) + offers("b"))
+    by_type = {change["type"]: change for change in prices.get("/changes", since=since)["changes"]}
+    assert by_type.keys() == {"changed", "removed"}
+    assert by_type["changed"]["changes"] == {"price": {"previous": 1, "current": 2}}
+    removed = by_type["removed"]
+    assert (removed["deleted"], removed["item"], removed["changes"]) == (True, offers("c")[0], None)
+
+
+def test_the_feed_can_be_limited_to_types(prices: Caller, runs: DatasetRuns) -> None:
+    runs.run(offers("a", "b"))
+    runs.run(offers("a", price=2))
+    assert told(prices.get("/changes", types="removed")) == [("removed", "b")]
+    both = prices.get("/changes", types=["removed", "changed"])
+    assert sorted(told(both)) == [("changed", "a"), ("removed", "b")]
+    # what is left out is passed, too
+    assert both["next"] == prices.get()["last_seq"]
+    assert prices.refusal("GET", "/changes", params={"types": "moved"})[::2] == (422, "types.0")
+
+
+@pytest.mark.parametrize("path", ["/changes", "/items"])
+def test_a_cursor_beyond_the_last_change_is_refused(prices: Caller, runs: DatasetRuns, path: str) -> None:
+    runs.run(offers("a"))
+    name = "since" if path == "/changes" else "as_of"
+    assert prices.refusal("GET", path, params={name: 10**6}) == (422, "invalid_request", name)
+
+
+def test_who_waits_gets_the_next_run_as_soon_as_it_is_published(prices: Caller, runs: DatasetRuns) -> None:
+    runs.run(offers("a"))
+    since = prices.get()["last_seq"]
+    later = threading.Timer(0.3, runs.run, [offers("a", "b")])
+    later.start()
+    began = time.monotonic()
+    page = prices.get("/changes", since=since, wait=30)
+    assert time.monotonic() - began < 15
+    later.join()
+    assert told(page) == [("new", "b")]
+    # without one, the page is empty when the time is over
+    assert prices.get("/changes", since=page["next"], wait=1)["changes"] == []
+
+
+def test_who_waits_for_a_type_passes_changes_of_others(prices: Caller, runs: DatasetRuns) -> None:
+    runs.run(offers("a"))
+    since = prices.get()["last_seq"]
+    later = threading.Timer(0.3, runs.run, [offers("a", "b")])
+    later.start()
+    page = prices.get("/changes", since=since, wait=30, types="removed")
+    later.join()
+    assert (page["changes"], page["next"] > since) == ([], True)
+
+
+def test_the_stream_goes_on_after_the_last_event(prices: Caller, runs: DatasetRuns) -> None:
+    runs.run(offers("a", "b"))
+    with prices.events() as events:
+        first = list(itertools.islice(events, 2))
+        runs.run(offers("a", "b", "c"))
+        first.append(next(events))
+    assert [cursor for cursor, _ in first] == [change["seq"] for _, change in first]
+    with prices.events(last=first[0][0]) as events:
+        assert list(itertools.islice(events, 2)) == first[1:]
+    with prices.events(since=first[1][0]) as events:
+        assert next(events) == first[2]
+
+
+def test_a_stream_of_one_type_ends_at_the_cursor_that_it_came_to(prices: Caller, runs: DatasetRuns) -> None:
+    runs.run(offers("a", "b"))
+    last = prices.get()["last_seq"]
+    headers, params = {"Accept": "text/event-stream"}, {"user_id": prices.user, "types": "removed"}
+    with prices.client.stream("GET", "/datasets/prices/changes", params=params, headers=headers) as answer:
+        assert next(line for line in answer.iter_lines() if line.startswith("id:")) == f"id: {last}"
+
+
+def test_a_cursor_that_is_no_longer_kept_is_gone_and_says_how_to_go_on(
+    prices: Caller, runs: DatasetRuns, database: Database[dict[str, Any]]
+) -> None:
+    runs.run(offers("a", "b"))
+    runs.run(offers("a", price=2))
+    floor = prices.get()["last_seq"] - 1
+    DatasetStore(database).raise_floor(runs.dataset, floor)
+    for path, name in (("/changes", "since"), ("/items", "as_of")):
+        answer = prices.call("GET", path, params={name: floor - 1})
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (410, "cursor_expired")
+        assert error["detail"] == {"snapshot": "/datasets/prices/items", "since": prices.get()["last_seq"]}
+    with prices.client.stream(
+        "GET",
+        "/datasets/prices/changes",
+        params={"user_id": prices.user},
+        headers={"Accept": "text/event-stream", "Last-Event-ID": "1"},
+    ) as answer:
+        assert answer.status_code == 410
+    assert len(prices.get("/changes", since=floor)["changes"]) == 1
+    assert prices.get("/items")["seq"] == floor + 1
+
+
+# --- the items
+
+
+def test_items_come_page_by_page_and_as_they_were(prices: Caller, runs: DatasetRuns) -> None:
+    runs.run(offers("a", "b", "c"))
+    before = prices.get("/items")
+    runs.run([*offers("a"), *offers("b", price=2), *offers("d")])
+    now = prices.get("/items")
+    assert {one["key"]["sku"]: one["item"]["price"] for one in now["items"]} == {"a": 1, "b": 2, "d": 1}
+    assert (now["seq"], now["next"]) == (prices.get()["last_seq"], None)
+
+    assert prices.get("/items", as_of=before["seq"]) == before
+    assert prices.get("/items", as_of=0)["items"] == []
+
+    paged, after = list[Any](), None
+    while page := prices.get("/items", limit=2, **({"after": after} if after else {})):
+        paged += page["items"]
+        if (after := page["next"]) is None:
+            break
+    assert paged == now["items"]
+
+
+def test_items_are_searched_and_removed_ones_shown_on_request(prices: Caller, runs: DatasetRuns) -> None:
+    runs.run([{"sku": "a", "title": "Red shoe"}, {"sku": "b", "title": "Blue boot"}])
+    runs.run([{"sku": "a", "title": "Red shoe"}])
+    assert [one["key"]["sku"] for one in prices.get("/items", q="SHOE")["items"]] == ["a"]
+    assert prices.get("/items", q="boot")["items"] == []
+    (removed,) = prices.get("/items", q="boot", removed="true")["items"]
+    assert (removed["removed"], removed["key"]) == (True, {"sku": "b"})
+
+
+def test_what_is_not_applied_yet_is_no_past_that_could_be_read(
+    prices: Caller, runs: DatasetRuns, database: Database[dict[str, Any]]
+) -> None:
+    runs.run(offers("a", "b"))
+    applied = prices.get()["last_seq"]
+    runs.run(offers("a", "b", "c"))
+    head = prices.get()["last_seq"]
+    # as while the second run is applied
+    database["datasets"].update_one({"_id": runs.dataset.id}, {"$set": {"applied_seq": applied}})
+    assert prices.refusal("GET", "/items", params={"as_of": head})[:2] == (409, "conflict")
+    assert len(prices.get("/items", as_of=applied)["items"]) == 2
+    DatasetStore(database).raise_floor(runs.dataset, head)
+    detail = prices.call("GET", "/changes").json()["error"]["detail"]
+    assert detail["since"] == prices.get("/items")["seq"] == applied
+
+
+# --- runs, and what is decided on them
+
+
+def test_runs_say_what_they_have_changed(prices: Caller, runs: DatasetRuns) -> None:
+    runs.run(offers("a", "b"))
+    second = runs.crawl([*offers("a", price=2), {"price": 3}], finish_reason="shutdown")
+    runs.fold()
+    listed = prices.get("/runs")
+    assert listed["runs"][0]["job_id"] == second
+    run = prices.get(f"/runs/{second}")
+    assert run == listed["runs"][0]
+    assert (run["state"], run["incomplete"]) == ("published", "ended_early")
+    counts = run["counts"]
+    assert (counts["changed"], counts["removed"], counts["without_key"]) == (1, 0, 1)
+    assert run["left_out"] == ['{"price":3}']
+    assert prices.get("/runs", state="held")["runs"] == []
+    assert prices.refusal("GET", f"/runs/{'0' * 32}")[:2] == (404, "dataset_run_not_found")
+    page = prices.get("/runs", limit=1)
+    assert prices.get("/runs", limit=1, after=page["next"])["runs"] == listed["runs"][1:]
+
+
+def held(runs: DatasetRuns) -> str:
+    """A run that would remove half of the items."""
+    runs.run(offers(*MANY))
+    job_id = runs.crawl(offers(*MANY[:10], price=7))
+    assert runs.fold() == [RunState.HELD]
+    return job_id
+
+
+def test_a_held_run_is_published_once_it_is_accepted(prices: Caller, runs: DatasetRuns) -> None:
+    job_id = held(runs)
+    dataset = prices.get()
+    assert (dataset["held"], dataset["items"]) == (1, 20)
+    run = prices.get(f"/runs/{job_id}")
+    assert (run["state"], run["findings"][0]["code"], run["first_seq"]) == ("held", "removals", None)
+    assert prices.get("/changes", since=dataset["last_seq"])["changes"] == []
+
+    for _ in range(2):
+        assert prices.call("POST", f"/runs/{job_id}/accept").is_success
+    assert prices.get()["waiting"] == 1
+    assert runs.fold() == [RunState.PUBLISHED]
+    assert (prices.get()["items"], prices.get()["held"]) == (10, 0)
+    assert len(prices.get("/changes", since=dataset["last_seq"])["changes"]) == 20
+    for action in ("accept", "reject"):
+        assert prices.refusal("POST", f"/runs/{job_id}/{action}")[:2] == (409, "conflict")
+
+
+def test_a_rejected_run_changes_nothing(prices: Caller, runs: DatasetRuns) -> None:
+    job_id = held(runs)
+    before = prices.get("/items")
+    for _ in range(2):
+        rejected = prices.call("POST", f"/runs/{job_id}/reject")
+        assert (rejected.status_code, rejected.json()["state"]) == (200, "rejected")
+    assert runs.fold() == []
+    assert prices.get("/items") == before
+    assert prices.refusal("POST", f"/runs/{job_id}/accept")[:2] == (409, "conflict")
+
+
+# --- others
+
+
+def test_what_is_anothers_is_not_there(gateway: httpx.Client, runs: DatasetRuns) -> None:
+    job_id = held(runs)
+    other = Caller(gateway, f"other-{runs.user}")
+    of_run = f"/runs/{job_id}"
+    for path in ("", "/changes", "/items", "/runs", "/health", of_run):
+        assert other.refusal("GET", path)[:2] == (404, "dataset_not_found")
+    for method, path in (("POST", f"{of_run}/accept"), ("POST", f"{of_run}/reject"), ("DELETE", "")):
+        assert other.refusal(method, path)[:2] == (404, "dataset_not_found")
+    # nor with a dataset of the same name
+    other.call("PUT", json={}).raise_for_status()
+    assert other.get("/changes")["changes"] == other.get("/items")["items"] == other.get("/runs")["runs"] == []
+    assert other.refusal("GET", of_run)[:2] == (404, "dataset_run_not_found")
+    assert other.refusal("POST", f"{of_run}/accept")[:2] == (404, "dataset_run_not_found")
+
+
+def test_a_job_of_no_dataset_is_no_run(prices: Caller, runs: DatasetRuns, keep: Any) -> None:
+    runs.run(offers("a"))
+    job = keep(make_job(user_id=runs.user))
+    assert prices.refusal("GET", f"/runs/{job.id}")[:2] == (404, "dataset_run_not_found")
