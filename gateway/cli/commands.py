@@ -163,7 +163,8 @@ class Resource(NamedTuple):
         if answer[self.name]:
             out.print(new_table(self.columns, answer[self.name], **self.cells))
         elif not answer.get("next"):
-            narrowed = given(**{**(options or {}), "limit": None, "project": None})
+            said = {"limit", "project"} if "{project}" in self.empty else {"limit"}
+            narrowed = given(**{**(options or {}), **dict.fromkeys(said)})
             none = f"no {self.name} match" if narrowed else self.empty.format(program=program(), **(options or {}))
             err.print(none.replace("_", " "), soft_wrap=True)
         if answer.get("next"):

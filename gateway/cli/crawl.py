@@ -525,6 +525,7 @@ def _foreseen(answer: Record) -> Iterator[tuple[str, str]]:
         yield "crawl", f"spider {crawled['spider']} of project {crawled['project']}{start}"
         limits = [f"{name} {crawled[name]}" for name in NUMBERS if crawled.get(name) is not None]
         yield "limits", ", ".join(limits)
+        yield from _sent(crawled)
     if known := answer["answer"]:
         what = f"{known['job_id']} ({known['status']}) answers" if known["cached"] else "a new one"
         yield "answer", f"{what}: {known['reason']}"
@@ -533,6 +534,17 @@ def _foreseen(answer: Record) -> Iterator[tuple[str, str]]:
         yield "starts", f"now, on node {place['node']}" if place["node"] else waits
     for number, one in enumerate(answer["runs"]):
         yield "" if number else "runs", one["local"].replace("T", " ")
+
+
+def _sent(crawled: Record) -> Iterator[tuple[str, str]]:
+    """What goes to the site with each request, and to whom the end is told. What is secret has stars."""
+    fetch = crawled.get("fetch") or {}
+    if headers := fetch.get("headers"):
+        yield "headers", ", ".join(f"{name}: {value}" for name, value in headers.items())
+    if proxy := fetch.get("proxy"):
+        yield "proxy", proxy
+    if webhooks := crawled.get("webhooks"):
+        yield "webhook", ", ".join(webhooks)
 
 
 def _expected(expect: str | None, min_items: int | None) -> dict[str, Any] | None:

@@ -89,16 +89,17 @@ def _naming_options(error: ApiError, options: Sequence[Parameter], values: Recor
         if asked:
             name = next((name for name in asked if values.get(name)), asked[0])
             # a place in a list says nothing to a person who gave the option once
-            further = " ".join((spelled(known[name]), *(part for part in parts[size:] if not part.isdigit())))
+            further = " ".join((spelled(known[name], path), *(part for part in parts[size:] if not part.isdigit())))
             return ApiError(f"{further}{str(error)[len(field) :]}", error.exit_code, detail=error.detail)
     return error
 
 
-def spelled(parameter: Parameter) -> str:
-    """`--max-pages`, or the last of what the help calls an argument: `URL…`."""
+def spelled(parameter: Parameter, field: str) -> str:
+    """`--max-pages`, or what the help calls an argument. Of `[SPIDER] [URL…]` the one that is the field."""
     info = parameter.default
     if not getattr(info, "param_decls", None):
-        return str(info.metavar).split()[-1].strip("[]…")
+        names = [word.strip("[]…") for word in str(info.metavar).split()]
+        return next((name for name in names if name.lower() == field), names[-1])
     longest: str = max(info.param_decls, key=len)
     return longest.partition("/")[0]
 
@@ -200,18 +201,20 @@ def moment(name: str, about: str) -> Parameter:
     def read(text: str | None) -> str | None:
         if text and (ago := _AGO.fullmatch(text.strip())):
             return (datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})).isoformat(timespec="milliseconds")
-        return read_time(text, f"--{name}")
+        return read_time(text, f"--{name}", "2h, for two hours ago, ")
 
     return option(name, about, metavar="TIME|2h", callback=read)
 
 
-def read_time(text: str | None, option: str) -> str | None:
-    """The time with an offset, which is this machine's if the text has none. Raises `BadParameter`."""
+def read_time(text: str | None, option: str, before: str = "") -> str | None:
+    """The time with an offset, which is this machine's if the text has none. Raises `BadParameter`, whose message has
+    `before` in front of the examples.
+    """
     if text is None:
         return None
     try:
         # without a zone, `astimezone` takes it for local time
         return datetime.fromisoformat(text).astimezone().isoformat()
     except (ValueError, OverflowError):
-        hint = "2027-06-01T09:00, or with an offset, 2027-06-01T09:00+02:00"
+        hint = f"{before}2027-06-01T09:00, or with an offset, 2027-06-01T09:00+02:00"
         raise typer.BadParameter(f"{text!r} is not a time such as {hint}", param_hint=option) from None

@@ -182,7 +182,13 @@ SCHEDULES = Resource(
         ApiCommand(
             "next", "GET /schedules/{id}/next", "Its coming runs, in two time zones.", _coming_runs, (_COUNT,)
         ),
-        ApiCommand("history", "GET /schedules/{id}/history", "What became of its runs.", _history, (LIMIT,)),
+        ApiCommand(
+            "history",
+            "GET /schedules/{id}/history",
+            "Its run history: when each ran, or why it did not.",
+            _history,
+            (LIMIT,),
+        ),
         ApiCommand(
             "end", "POST /jobs/{id}/cancel", "End it for good; its history stays.", _says("{id}: ended"), many=True
         ),

@@ -232,6 +232,8 @@ def test_one_of_a_thing_is_no_plural(gateway: StandIn, run: Run) -> None:
     [
         ("max_pages", ("--max-pages", "0"), "--max-pages"),
         ("start_urls.0", (), "URL"),
+        ("spider", (), "SPIDER"),
+        ("spider", ("--spider", "seo"), "--spider"),
         ("interval", ("--every", "1s"), "--every"),
         ("interval", ("--cron", "x"), "--cron"),
         ("ends_at", (), "--until"),
@@ -525,6 +527,13 @@ def test_a_dry_run_asks_for_nothing(gateway: StandIn, run: Run) -> None:
         "project": "default",
     }
     assert gateway.requests[-1].body == body
+    sent = {
+        "fetch": {"headers": {"X-A": "***"}, "proxy": "http://proxy:8080"},
+        "webhooks": ["https://b.example/hook"],
+    }
+    gateway.says("POST /crawl/preview", Answer(200, {**PREVIEW, "crawl": PREVIEW["crawl"] | sent}))
+    for line in ("headers   X-A: ***", "proxy     http://proxy:8080", "webhook   https://b.example/hook"):
+        assert f"\n{line}\n" in run("crawl", "a.example", "--dry-run").stdout
     problem = {"status": 403, "code": "forbidden_address", "field": None, "message": "10.0.0.1 is not public"}
     refusal = {"accepted": False, "problems": [problem], "answer": None, "place": None, "crawl": None, "runs": []}
     gateway.says("POST /crawl/preview", Answer(200, refusal))

@@ -88,7 +88,9 @@ def test_in_place_of_an_empty_table_there_is_advice(gateway: StandIn, run: Run, 
 def test_that_nothing_matches_is_another_thing_than_that_there_is_nothing(gateway: StandIn, run: Run) -> None:
     gateway.says("GET /jobs", Answer(200, {"jobs": [], "next": None}))
     assert run("jobs").stderr.startswith("no jobs: `")
-    assert run("jobs", "--status", "error").stderr == "no jobs match\n"
+    for filters in (("--status", "error"), ("--project", "shop"), ("--since", "2h")):
+        assert run("jobs", *filters).stderr == "no jobs match\n"
+    assert "'2x' is not a time such as 2h, " in " ".join(run("jobs", "--since", "2x").stderr.split())
 
 
 @pytest.mark.parametrize("group", LISTS)
