@@ -23,7 +23,7 @@ from gateway.errors import DatasetNotFoundError
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
-from gateway.web.dependencies import JobId, Parts, Router
+from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
 from gateway.web.event_stream.lines import event
 from gateway.web.routes.crawl import EVENT_STREAM
@@ -50,6 +50,10 @@ from gateway.web.schemas.dataset import (
 router = Router(prefix="/datasets", tags=["datasets"])
 
 Name = Annotated[str, Path(pattern=DATASET_NAME, examples=["prices"])]
+#: Not a `job_id`, of which it is looked up whose it is: whether a job exists is not told to who has another dataset.
+RunJob = Annotated[
+    str, Path(pattern="^[0-9a-f]{32}$", description="The run's job.", examples=["5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"])
+]
 
 
 def find(name: str, user_id: str | None, parts: GatewayParts, caller: Caller) -> Dataset:
@@ -267,32 +271,32 @@ def runs_page(name: str, query: DatasetRunsQuery, parts: GatewayParts, caller: C
     return DatasetRunsPage(runs=[DatasetRunView.of(run) for run in found], next=following)
 
 
-@router.get("/{name}/runs/{job_id}", summary="One run of a dataset", responses=problems(404, 503))
+@router.get("/{name}/runs/{run}", summary="One run of a dataset", responses=problems(404, 503))
 @needs(Scope.READ)
 def get_dataset_run(
-    name: Name, job_id: JobId, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called
+    name: Name, run: RunJob, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called
 ) -> DatasetRunView:
-    return DatasetRunView.of(parts[Datasets].run(find(name, query.user_id, parts, caller), job_id))
+    return DatasetRunView.of(parts[Datasets].run(find(name, query.user_id, parts, caller), run))
 
 
-@router.post("/{name}/runs/{job_id}/accept", summary="Publish a held run", responses=problems(404, 409, 503))
+@router.post("/{name}/runs/{run}/accept", summary="Publish a held run", responses=problems(404, 409, 503))
 @needs(Scope.CRAWL)
 def accept_run(
-    name: Name, job_id: JobId, query: Annotated[AcceptQuery, Query()], parts: Parts, caller: Called
+    name: Name, run: RunJob, query: Annotated[AcceptQuery, Query()], parts: Parts, caller: Called
 ) -> DatasetRunView:
     """Its changes become visible within a few seconds. 409 unless the run is held. With `new_normal`, what is normal
     is learned anew, from this run on.
     """
     dataset = find(name, query.user_id, parts, caller)
-    accepted = parts[Datasets].accept(dataset, job_id, caller.name, is_normal=query.new_normal)
+    accepted = parts[Datasets].accept(dataset, run, caller.name, is_normal=query.new_normal)
     return DatasetRunView.of(accepted)
 
 
-@router.post("/{name}/runs/{job_id}/reject", summary="Forget a held run", responses=problems(404, 409, 503))
+@router.post("/{name}/runs/{run}/reject", summary="Forget a held run", responses=problems(404, 409, 503))
 @needs(Scope.CRAWL)
 def reject_run(
-    name: Name, job_id: JobId, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called
+    name: Name, run: RunJob, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called
 ) -> DatasetRunView:
     """It changes nothing, and its items may go when their time is over. 409 unless the run is held."""
     dataset = find(name, query.user_id, parts, caller)
-    return DatasetRunView.of(parts[Datasets].reject(dataset, job_id, caller.name))
+    return DatasetRunView.of(parts[Datasets].reject(dataset, run, caller.name))

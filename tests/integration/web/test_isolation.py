@@ -21,6 +21,8 @@ from gateway.application import scopes_of
 from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec
 from gateway.contract.outbox import AttemptId
+from gateway.datasets.dataset import DatasetRun, RunState
+from gateway.datasets.store import DatasetStore, RunStore
 from gateway.files.store import FileRecord
 from gateway.jobs.job import JobStatus, Trigger
 from gateway.requests.store import RequestChunk, RequestStore
@@ -54,7 +56,11 @@ BODIES: dict[str, dict[str, Any]] = {
     "POST /jobs/scrape": {"user_id": "anne", "site_name": "board", "search_term": "bees"},
     "POST /jobs/bulk": {"filter": {"user_id": "anne"}, "action": "delete", "expect": 1},
     "PATCH /schedules/{schedule_id}": {"name": "mine now"},
+    "PUT /datasets/{name}": {},
+    "PATCH /datasets/{name}": {},
 }
+#: Those of them whose address names the user.
+NAMED = {"PUT /datasets/{name}", "PATCH /datasets/{name}"}
 
 
 class Door(NamedTuple):
@@ -75,10 +81,13 @@ class Door(NamedTuple):
                 "version": "1",
                 "variable": "API_KEY",
                 "key_id": "board",
+                "run": (ids or self.ids)["job_id"],
                 **(ids or self.ids),
             }
         )
-        body = {"json": BODIES[route]} if route in BODIES else {}
+        body: dict[str, Any] = {"json": BODIES[route]} if route in BODIES else {}
+        if route in NAMED:
+            body["params"] = {"user_id": "anne"}
         # of whoever was signed in by a call before
         self.client.cookies.clear()
         with self.client.stream(method, address, headers=headers, **{**body, **more}) as answer:
@@ -113,11 +122,19 @@ def _belongings(board: Board, key: str) -> dict[str, str]:
     _keep_file(board, job.id)
     line = b'{"url": "http://' + MARK.encode() + b'"}\n'
     RequestStore(board.database).append(RequestChunk(job.id, 1, 0, len(line), line))
+    _hold_run(board, job.id)
     body = {**BODIES["POST /schedules"], "name": MARK, "start_urls": ["https://example.com/" + MARK]}
     answer = board.http.post("/schedules", json=body, headers={"Authorization": f"Bearer {key}"})
     assert answer.status_code == 201, answer.text
     ids = {"job_id": job.id, "letter_id": job.id, "run_id": f"manual_{job.id}"}
     return {**ids, "schedule_id": answer.json()["schedule_id"]}
+
+
+def _hold_run(board: Board, job_id: str) -> None:
+    now = utc_now()
+    dataset = DatasetStore(board.database).ensure("anne", "board", {})
+    facts = {"dataset": dataset.id, "scope": MARK, "message": MARK, "started_at": now, "ended_at": now, "at": now}
+    RunStore(board.database).save(DatasetRun(job_id=job_id, state=RunState.HELD, **facts))
 
 
 def _keep_file(board: Board, job_id: str) -> None:
