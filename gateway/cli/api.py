@@ -57,9 +57,13 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 class ApiError(Exception):
     """The gateway refused, or could not be reached."""
 
-    def __init__(self, message: str, exit_code: ExitCode = ExitCode.REFUSED, *, detail: Any = None) -> None:
+    def __init__(
+        self, message: str, exit_code: ExitCode = ExitCode.REFUSED, *, detail: Any = None, code: str | None = None
+    ) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+        #: The gateway's code for it, if it is from the gateway.
+        self.code = code
         #: What else the gateway said.
         self.detail = detail
 
@@ -166,7 +170,7 @@ class Api:
         if answer.is_success:
             return answer
         code = ExitCode.ERROR if answer.is_server_error else ExitCode.REFUSED
-        raise ApiError(refusal(answer), code, detail=_part(answer, "detail"))
+        raise ApiError(refusal(answer), code, detail=_part(answer, "detail"), code=_part(answer, "code"))
 
     def _unreachable(self, error: httpx.HTTPError) -> ApiError:
         reason = str(error) or type(error).__name__

@@ -16,6 +16,7 @@ try:
     from gateway.cli.api import ApiError, ExitCode
     from gateway.cli.commands import command, group
     from gateway.cli.crawl import crawl, files, items, logs, open_page, requests, run
+    from gateway.cli.datasets import DATASETS, accept, changes, dataset_items, delete_dataset, reject, set_dataset
     from gateway.cli.help import SETTINGS, CliCommand, CliGroup
     from gateway.cli.nodes import drain
     from gateway.cli.projects import delete_project, deploy, spiders
@@ -33,7 +34,7 @@ class _Main(CliGroup):
             *("crawl", "scrape", "jobs", "logs", "items", "requests", "files", "open"),
             *("cancel", "pause", "resume", "retry", "dead", "requeue"),
         ),
-        "Schedules and sites": ("schedules", "sites", "targets"),
+        "Schedules and sites": ("schedules", "datasets", "sites", "targets"),
         "Projects": ("deploy", "undeploy", "projects", "spiders", "env"),
         "Platform": ("up", "demo", "doctor", "nodes", "join", "keys", "audit", "alive"),
     }
@@ -118,7 +119,7 @@ def reseal() -> None:
 for function in (crawl, scrape, logs, items, requests, files, spiders, deploy):
     app.command(cls=CliCommand)(function)
 app.command("open", cls=CliCommand)(open_page)
-for resource in RESOURCES:
+for resource in (*RESOURCES, DATASETS):
     commands = group(resource)
     if resource is SCHEDULES:
         commands.command(cls=CliCommand)(run)
@@ -126,6 +127,13 @@ for resource in RESOURCES:
         commands.command(cls=CliCommand)(drain)
     if resource is PROJECTS:
         commands.command("delete", cls=CliCommand)(delete_project)
+    if resource is DATASETS:
+        commands.command("changes", cls=CliCommand)(changes)
+        commands.command("items", cls=CliCommand)(dataset_items)
+        for function in (accept, reject):
+            commands.command(cls=CliCommand)(function)
+        commands.command("set", cls=CliCommand)(set_dataset)
+        commands.command("delete", cls=CliCommand)(delete_dataset)
     if resource is VARIABLES:
         commands.command(cls=CliCommand)(reseal)
     app.add_typer(commands, name=resource.group or resource.name)

@@ -199,11 +199,16 @@ def moment(name: str, about: str) -> Parameter:
     """An option for a time, which may be given by how long ago it was."""
 
     def read(text: str | None) -> str | None:
-        if text and (ago := _AGO.fullmatch(text.strip())):
-            return (datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})).isoformat(timespec="milliseconds")
-        return read_time(text, f"--{name}", "2h, for two hours ago, ")
+        return read_moment(text, f"--{name}")
 
     return option(name, about, metavar="TIME|2h", callback=read)
+
+
+def read_moment(text: str | None, option: str) -> str | None:
+    """As `read_time`, or how long ago it was: `2h`. Raises `BadParameter`."""
+    if text and (ago := _AGO.fullmatch(text.strip())):
+        return (datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})).isoformat(timespec="milliseconds")
+    return read_time(text, option, "2h, for two hours ago, ")
 
 
 def read_time(text: str | None, option: str, before: str = "") -> str | None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from unit.gateway.cli.conftest import JOB, Answer, Run, StandIn
 from unit.gateway.cli.test_commands import RECEIPT
+from unit.gateway.cli.test_datasets import DATASET
 from unit.gateway.cli.test_nodes import UP
 from unit.gateway.cli.test_schedules import SCHEDULE
 from unit.gateway.cli.test_sites import SITE, TARGET
@@ -51,6 +52,7 @@ ENTRY = {
 LISTS: dict[str, tuple[str, Any]] = {
     "jobs": ("/jobs", {"jobs": [SUMMARY], "next": None, "searched_to": None}),
     "schedules": ("/schedules", {"schedules": [SCHEDULE], "next": None}),
+    "datasets": ("/datasets", {"datasets": [DATASET], "next": None}),
     "sites": ("/sites", {"sites": [SITE], "next": None}),
     "targets": ("/targets", {"targets": [TARGET], "next": None}),
     "nodes": ("/nodes", {"nodes": [UP], "missing": []}),
