@@ -54,6 +54,7 @@ _CHANGE: JsonDict = {
     "seq": 2211,
     "type": "changed",
     "deleted": False,
+    "key_hash": _KEY_HASH,
     "key": {"sku": "A-1"},
     "item": _ITEM,
     "changes": {"price": {"previous": 59.0, "current": 49.0}},
@@ -153,6 +154,7 @@ class ChangeView(BaseModel, json_schema_extra={"examples": [_CHANGE]}):
     seq: int = Field(description="Its number: changes are in this order. Numbers may be missing.")
     type: Literal["new", "changed", "removed"]
     deleted: bool = Field(description="Whether the item is gone, for programs that have a column for that.")
+    key_hash: str = Field(description="The same for all changes of one item, and that of the item itself.")
     key: dict[str, Any]
     item: dict[str, Any] = Field(description="The item; of a removed one the last that was known.")
     changes: dict[str, ChangedField] | None = Field(
@@ -164,7 +166,7 @@ class ChangeView(BaseModel, json_schema_extra={"examples": [_CHANGE]}):
 
     @classmethod
     def of(cls, change: ItemChange) -> ChangeView:
-        same = change.model_dump(include={"seq", "key", "run", "at", "first_seen"})
+        same = change.model_dump(include={"seq", "key_hash", "key", "run", "at", "first_seen"})
         return cls(
             **same,
             id=change.change_id,
