@@ -7,17 +7,19 @@ import json
 import os
 import runpy
 import shutil
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
+import duckdb
 import httpx
 import pytest
 import warm
@@ -170,8 +172,9 @@ def test_a_job_board_shows_what_is_new(stack: Stack, tmp_path: Path) -> None:
 
 @pytest.fixture
 def two_runs(stack: Stack, site: Site, books: None) -> Iterator[str]:
-    """A schedule with two runs, between which a price has changed."""
+    """A schedule with two runs, between which a price has changed; both are in the dataset `books`."""
     crawl = {"user_id": "tester", "project": "books", "spider": "pagination", "start_urls": [site.url]}
+    crawl["dataset"] = {"name": "books", "key": ["title"]}
     later = {"interval": "@yearly", "settings": {"DOWNLOAD_DELAY": 0}}
     schedule = stack.http.post(f"{stack.url}/crawl", json=crawl | later).raise_for_status().json()["job_id"]
     site.pages |= BOOKS
@@ -181,6 +184,7 @@ def two_runs(stack: Stack, site: Site, books: None) -> Iterator[str]:
         stack.wait_final(run)
     yield schedule
     stack.http.delete(f"{stack.url}/schedules/{schedule}").raise_for_status()
+    stack.http.delete(f"{stack.url}/datasets/books").raise_for_status()
 
 
 def test_two_runs_are_laid_side_by_side(
@@ -200,6 +204,43 @@ def test_two_runs_are_laid_side_by_side(
         monkeypatch.chdir(tmp_path)
         assert _run(stack, sys.executable, EXAMPLES / "load_with_dlt.py", two_runs).returncode == 0
         assert (tmp_path / "discoverybot.duckdb").exists()
+
+
+def test_what_changes_is_carried_over_to_tables(
+    stack: Stack, two_runs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    books = f"{stack.url}/datasets/books"
+    wait_until(lambda: stack.http.get(books).json().get("runs") == 2, what="both runs in the dataset")
+    keep = (sys.executable, EXAMPLES / "keep_a_table_in_step.py", "books", tmp_path / "books.db")
+    assert [_run(stack, *keep).stdout for _ in range(2)] == ["7 changes\n", "0 changes\n"]
+    with closing(sqlite3.connect(tmp_path / "books.db")) as database:
+        items = [json.loads(item) for (item,) in database.execute("SELECT item FROM items")]
+    assert sorted(item["price"] for item in items) == [0.5, 1.5, 2.5, 3.5, 4.2, 4.5]
+
+    monkeypatch.setenv("DISCOVERYBOT_URL", stack.url)
+    pandas, load = (
+        runpy.run_path(str(EXAMPLES / name)) for name in ("changes_in_pandas.py", "load_changes_with_dlt.py")
+    )
+    with httpx.Client(base_url=books) as client:
+        found, reached = pandas["changes"](client, 0)
+        assert pandas["changes"](client, reached) == ([], reached)
+    changed = [row for row in pandas["rows"](found) if row["type"] == "changed"]
+    assert [(row["title"], row["field"], row["previous"], row["current"]) for row in changed] == [
+        ("Book 5", "price", 5.5, 4.2)
+    ]
+    assert [row["deleted"] for row in load["changes"]("books", 0)] == [False] * 7
+    # what the programs make of it, where their packages are installed
+    if find_spec("pandas"):
+        done = _run(stack, sys.executable, EXAMPLES / "changes_in_pandas.py", "books")
+        assert done.stdout.splitlines()[-1] == f"next time: {reached}", done.stderr
+    if find_spec("dlt"):
+        monkeypatch.chdir(tmp_path)
+        for _ in range(2):
+            done = _run(stack, sys.executable, EXAMPLES / "load_changes_with_dlt.py", "books")
+            assert done.returncode == 0, done.stderr
+        with duckdb.connect(str(tmp_path / "discoverybot_datasets.duckdb")) as loaded:
+            prices = loaded.sql("SELECT price FROM datasets.books ORDER BY price").fetchall()
+        assert [price for (price,) in prices] == [0.5, 1.5, 2.5, 3.5, 4.2, 4.5]
 
 
 def test_the_notebook_runs_from_its_first_cell_to_its_last(stack: Stack, site: Site) -> None:

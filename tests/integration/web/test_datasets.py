@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import runpy
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import httpx
@@ -15,6 +17,7 @@ import pytest
 from dataset_runs import DatasetRuns
 from jobs import make_job
 from pymongo.database import Database
+from stores import ROOT
 
 from gateway.datasets.dataset import RunState
 from gateway.datasets.store import DatasetStore
@@ -276,6 +279,30 @@ def test_a_cursor_that_is_no_longer_kept_is_gone_and_says_how_to_go_on(
     assert prices.get("/items")["seq"] == floor + 1
 
 
+def test_a_table_is_kept_in_step_also_after_its_cursor_has_expired(
+    prices: Caller, runs: DatasetRuns, database: Database[dict[str, Any]]
+) -> None:
+    keep = runpy.run_path(str(ROOT / "docs/examples/keep_a_table_in_step.py"))
+    with closing(sqlite3.connect(":memory:")) as table:
+        table.executescript(keep["TABLES"])
+        about = httpx.Client(
+            base_url=prices.client.base_url.join("/datasets/prices"), params={"user_id": prices.user}
+        )
+        with about as client:
+            for step, rows in enumerate((offers("a", "b", "c"), offers("b", price=2), offers("b", "d"))):
+                runs.run(rows)
+                if step == 2:
+                    DatasetStore(database).raise_floor(runs.dataset, prices.get()["last_seq"] - 1)
+                keep["catch_up"](client, table)
+                kept = {
+                    item["sku"]: item
+                    for (text,) in table.execute("SELECT item FROM items")
+                    if (item := json.loads(text))
+                }
+                assert kept == runs.snapshot()
+            assert keep["catch_up"](client, table) == 0
+
+
 # --- the items
 
 
@@ -285,6 +312,8 @@ def test_items_come_page_by_page_and_as_they_were(prices: Caller, runs: DatasetR
     runs.run([*offers("a"), *offers("b", price=2), *offers("d")])
     now = prices.get("/items")
     assert {one["key"]["sku"]: one["item"]["price"] for one in now["items"]} == {"a": 1, "b": 2, "d": 1}
+    latest = {change["key_hash"]: change["seq"] for change in prices.get("/changes")["changes"]}
+    assert {one["key_hash"]: one["seq"] for one in now["items"]}.items() <= latest.items()
     assert (now["seq"], now["next"]) == (prices.get()["last_seq"], None)
 
     assert prices.get("/items", as_of=before["seq"]) == before
