@@ -373,7 +373,7 @@ def changes(
     chosen, where = _types(types), _where(since)
     api = Api(gateway_url(url))
     cursor = where if isinstance(where, int) else _cursor_at(api, name, where, user_id)
-    feed = Feed(api, name, cursor, given(types=chosen, user_id=user_id))
+    feed = FollowedFeed(api, name, cursor, given(types=chosen, user_id=user_id))
     if follow:
         _follow(feed, as_json=as_json)
         return
@@ -389,7 +389,7 @@ def changes(
     _go_on(feed, more, "")
 
 
-def _follow(feed: Feed, *, as_json: bool) -> None:
+def _follow(feed: FollowedFeed, *, as_json: bool) -> None:
     try:
         for change in feed.follow():
             out.print(visible_json(json.dumps(change)) if as_json else _line(change), soft_wrap=True)
@@ -399,7 +399,7 @@ def _follow(feed: Feed, *, as_json: bool) -> None:
         _go_on(feed, "", " --follow")
 
 
-def _go_on(feed: Feed, more: str, how: str) -> None:
+def _go_on(feed: FollowedFeed, more: str, how: str) -> None:
     err.print(
         f"{more}to go on: {program()} datasets changes {feed.name}{how} --since {feed.cursor}",
         style="dim",
@@ -408,7 +408,7 @@ def _go_on(feed: Feed, more: str, how: str) -> None:
 
 
 @define(eq=False, repr=False, slots=False)
-class Feed:
+class FollowedFeed:
     """The changes of a dataset after a cursor."""
 
     _api: Api

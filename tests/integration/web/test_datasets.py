@@ -35,7 +35,7 @@ def runs(database: Database[dict[str, Any]], gateway: httpx.Client, user: str) -
     return DatasetRuns(database, user)
 
 
-class Caller:
+class Prices:
     """One user's calls about the dataset `prices`."""
 
     def __init__(self, client: httpx.Client, user: str) -> None:
@@ -78,8 +78,8 @@ def _events(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 @pytest.fixture
-def prices(gateway: httpx.Client, user: str) -> Caller:
-    return Caller(gateway, user)
+def prices(gateway: httpx.Client, user: str) -> Prices:
+    return Prices(gateway, user)
 
 
 def offers(*skus: str, price: int = 1) -> list[dict[str, Any]]:
@@ -93,7 +93,7 @@ def told(answer: Any) -> list[tuple[str, str]]:
 # --- options
 
 
-def test_a_dataset_is_made_read_changed_and_deleted(prices: Caller) -> None:
+def test_a_dataset_is_made_read_changed_and_deleted(prices: Prices) -> None:
     assert prices.refusal("GET") == (404, "dataset_not_found", None)
     made = prices.call("PUT", json={"key": ["sku"], "ignore": ["scraped_at"]})
     assert (made.status_code, made.json()["key"], made.json()["drop_guard"]) == (201, ["sku"], 0.2)
@@ -123,12 +123,12 @@ def test_a_dataset_is_made_read_changed_and_deleted(prices: Caller) -> None:
         ({"color": "red"}, "color"),
     ],
 )
-def test_an_option_that_is_wrong_is_named(prices: Caller, method: str, body: dict[str, Any], field: str) -> None:
+def test_an_option_that_is_wrong_is_named(prices: Prices, method: str, body: dict[str, Any], field: str) -> None:
     prices.call("PUT", json={}).raise_for_status()
     assert prices.refusal(method, json=body) == (422, "invalid_request", field)
 
 
-def test_the_key_of_a_dataset_with_items_stays(prices: Caller, runs: DatasetRuns) -> None:
+def test_the_key_of_a_dataset_with_items_stays(prices: Prices, runs: DatasetRuns) -> None:
     runs.run(offers("a"))
     assert prices.refusal("PATCH", json={"key": ["url"]}) == (422, "invalid_request", "key")
     assert prices.call("PATCH", json={"key": ["sku"], "ignore": ["seen"]}).is_success
@@ -153,7 +153,7 @@ def test_a_name_that_several_users_have_needs_the_user(gateway: httpx.Client, us
 
 
 def test_a_crawl_that_names_other_options_than_the_dataset_has_is_refused(
-    gateway: httpx.Client, prices: Caller, crawl: dict[str, Any]
+    gateway: httpx.Client, prices: Prices, crawl: dict[str, Any]
 ) -> None:
     prices.call("PUT", json={"key": ["sku"]}).raise_for_status()
     answer = gateway.post("/crawl", json={**crawl, "dataset": {"name": "prices", "key": ["url"]}})
@@ -164,7 +164,7 @@ def test_a_crawl_that_names_other_options_than_the_dataset_has_is_refused(
 # --- the feed
 
 
-def test_the_feed_tells_each_change_once_page_by_page(prices: Caller, runs: DatasetRuns) -> None:
+def test_the_feed_tells_each_change_once_page_by_page(prices: Prices, runs: DatasetRuns) -> None:
     runs.run(offers("a", "b", "c"))
     runs.run([*offers("a"), *offers("b", price=2), *offers("d")])
     whole = prices.get("/changes")
@@ -182,7 +182,7 @@ def test_the_feed_tells_each_change_once_page_by_page(prices: Caller, runs: Data
     assert pages == whole["changes"]
 
 
-def test_a_change_says_what_is_different(prices: Caller, runs: DatasetRuns) -> None:
+def test_a_change_says_what_is_different(prices: Prices, runs: DatasetRuns) -> None:
     runs.run(offers("a", "b", "c"))
     since = prices.get()["last_seq"]
     runs.run(offers("a", price=2) + offers("b"))
@@ -193,7 +193,7 @@ def test_a_change_says_what_is_different(prices: Caller, runs: DatasetRuns) -> N
     assert (removed["deleted"], removed["item"], removed["changes"]) == (True, offers("c")[0], None)
 
 
-def test_the_feed_can_be_limited_to_types(prices: Caller, runs: DatasetRuns) -> None:
+def test_the_feed_can_be_limited_to_types(prices: Prices, runs: DatasetRuns) -> None:
     runs.run(offers("a", "b"))
     runs.run(offers("a", price=2))
     assert told(prices.get("/changes", types="removed")) == [("removed", "b")]
@@ -205,13 +205,13 @@ def test_the_feed_can_be_limited_to_types(prices: Caller, runs: DatasetRuns) -> 
 
 
 @pytest.mark.parametrize("path", ["/changes", "/items"])
-def test_a_cursor_beyond_the_last_change_is_refused(prices: Caller, runs: DatasetRuns, path: str) -> None:
+def test_a_cursor_beyond_the_last_change_is_refused(prices: Prices, runs: DatasetRuns, path: str) -> None:
     runs.run(offers("a"))
     name = "since" if path == "/changes" else "as_of"
     assert prices.refusal("GET", path, params={name: 10**6}) == (422, "invalid_request", name)
 
 
-def test_who_waits_gets_the_next_run_as_soon_as_it_is_published(prices: Caller, runs: DatasetRuns) -> None:
+def test_who_waits_gets_the_next_run_as_soon_as_it_is_published(prices: Prices, runs: DatasetRuns) -> None:
     runs.run(offers("a"))
     since = prices.get()["last_seq"]
     later = threading.Timer(0.3, runs.run, [offers("a", "b")])
@@ -225,7 +225,7 @@ def test_who_waits_gets_the_next_run_as_soon_as_it_is_published(prices: Caller, 
     assert prices.get("/changes", since=page["next"], wait=1)["changes"] == []
 
 
-def test_who_waits_for_a_type_passes_changes_of_others(prices: Caller, runs: DatasetRuns) -> None:
+def test_who_waits_for_a_type_passes_changes_of_others(prices: Prices, runs: DatasetRuns) -> None:
     runs.run(offers("a"))
     since = prices.get()["last_seq"]
     later = threading.Timer(0.3, runs.run, [offers("a", "b")])
@@ -235,7 +235,7 @@ def test_who_waits_for_a_type_passes_changes_of_others(prices: Caller, runs: Dat
     assert (page["changes"], page["next"] > since) == ([], True)
 
 
-def test_the_stream_goes_on_after_the_last_event(prices: Caller, runs: DatasetRuns) -> None:
+def test_the_stream_goes_on_after_the_last_event(prices: Prices, runs: DatasetRuns) -> None:
     runs.run(offers("a", "b"))
     with prices.events() as events:
         first = list(itertools.islice(events, 2))
@@ -248,7 +248,7 @@ def test_the_stream_goes_on_after_the_last_event(prices: Caller, runs: DatasetRu
         assert next(events) == first[2]
 
 
-def test_a_stream_of_one_type_ends_at_the_cursor_that_it_came_to(prices: Caller, runs: DatasetRuns) -> None:
+def test_a_stream_of_one_type_ends_at_the_cursor_that_it_came_to(prices: Prices, runs: DatasetRuns) -> None:
     runs.run(offers("a", "b"))
     last = prices.get()["last_seq"]
     headers, params = {"Accept": "text/event-stream"}, {"user_id": prices.user, "types": "removed"}
@@ -257,7 +257,7 @@ def test_a_stream_of_one_type_ends_at_the_cursor_that_it_came_to(prices: Caller,
 
 
 def test_a_cursor_that_is_no_longer_kept_is_gone_and_says_how_to_go_on(
-    prices: Caller, runs: DatasetRuns, database: Database[dict[str, Any]]
+    prices: Prices, runs: DatasetRuns, database: Database[dict[str, Any]]
 ) -> None:
     runs.run(offers("a", "b"))
     runs.run(offers("a", price=2))
@@ -280,7 +280,7 @@ def test_a_cursor_that_is_no_longer_kept_is_gone_and_says_how_to_go_on(
 
 
 def test_a_table_is_kept_in_step_also_after_its_cursor_has_expired(
-    prices: Caller, runs: DatasetRuns, database: Database[dict[str, Any]]
+    prices: Prices, runs: DatasetRuns, database: Database[dict[str, Any]]
 ) -> None:
     keep = runpy.run_path(str(ROOT / "docs/examples/keep_a_table_in_step.py"))
     with closing(sqlite3.connect(":memory:")) as table:
@@ -306,7 +306,7 @@ def test_a_table_is_kept_in_step_also_after_its_cursor_has_expired(
 # --- the items
 
 
-def test_items_come_page_by_page_and_as_they_were(prices: Caller, runs: DatasetRuns) -> None:
+def test_items_come_page_by_page_and_as_they_were(prices: Prices, runs: DatasetRuns) -> None:
     runs.run(offers("a", "b", "c"))
     before = prices.get("/items")
     runs.run([*offers("a"), *offers("b", price=2), *offers("d")])
@@ -327,7 +327,7 @@ def test_items_come_page_by_page_and_as_they_were(prices: Caller, runs: DatasetR
     assert paged == now["items"]
 
 
-def test_items_are_searched_and_removed_ones_shown_on_request(prices: Caller, runs: DatasetRuns) -> None:
+def test_items_are_searched_and_removed_ones_shown_on_request(prices: Prices, runs: DatasetRuns) -> None:
     runs.run([{"sku": "a", "title": "Red shoe"}, {"sku": "b", "title": "Blue boot"}])
     runs.run([{"sku": "a", "title": "Red shoe"}])
     assert [one["key"]["sku"] for one in prices.get("/items", q="SHOE")["items"]] == ["a"]
@@ -337,7 +337,7 @@ def test_items_are_searched_and_removed_ones_shown_on_request(prices: Caller, ru
 
 
 def test_what_is_not_applied_yet_is_no_past_that_could_be_read(
-    prices: Caller, runs: DatasetRuns, database: Database[dict[str, Any]]
+    prices: Prices, runs: DatasetRuns, database: Database[dict[str, Any]]
 ) -> None:
     runs.run(offers("a", "b"))
     applied = prices.get()["last_seq"]
@@ -355,7 +355,7 @@ def test_what_is_not_applied_yet_is_no_past_that_could_be_read(
 # --- runs, and what is decided on them
 
 
-def test_runs_say_what_they_have_changed(prices: Caller, runs: DatasetRuns) -> None:
+def test_runs_say_what_they_have_changed(prices: Prices, runs: DatasetRuns) -> None:
     runs.run(offers("a", "b"))
     second = runs.crawl([*offers("a", price=2), {"price": 3}], finish_reason="shutdown")
     runs.fold()
@@ -381,7 +381,7 @@ def held(runs: DatasetRuns) -> str:
     return job_id
 
 
-def test_a_held_run_is_published_once_it_is_accepted(prices: Caller, runs: DatasetRuns) -> None:
+def test_a_held_run_is_published_once_it_is_accepted(prices: Prices, runs: DatasetRuns) -> None:
     job_id = held(runs)
     dataset = prices.get()
     assert (dataset["held"], dataset["items"]) == (1, 20)
@@ -399,7 +399,7 @@ def test_a_held_run_is_published_once_it_is_accepted(prices: Caller, runs: Datas
         assert prices.refusal("POST", f"/runs/{job_id}/{action}")[:2] == (409, "conflict")
 
 
-def test_a_rejected_run_changes_nothing(prices: Caller, runs: DatasetRuns) -> None:
+def test_a_rejected_run_changes_nothing(prices: Prices, runs: DatasetRuns) -> None:
     job_id = held(runs)
     before = prices.get("/items")
     for _ in range(2):
@@ -415,7 +415,7 @@ def test_a_rejected_run_changes_nothing(prices: Caller, runs: DatasetRuns) -> No
 
 def test_what_is_anothers_is_not_there(gateway: httpx.Client, runs: DatasetRuns) -> None:
     job_id = held(runs)
-    other = Caller(gateway, f"other-{runs.user}")
+    other = Prices(gateway, f"other-{runs.user}")
     of_run = f"/runs/{job_id}"
     for path in ("", "/changes", "/items", "/runs", "/health", of_run):
         assert other.refusal("GET", path)[:2] == (404, "dataset_not_found")
@@ -428,7 +428,7 @@ def test_what_is_anothers_is_not_there(gateway: httpx.Client, runs: DatasetRuns)
     assert other.refusal("POST", f"{of_run}/accept")[:2] == (404, "dataset_run_not_found")
 
 
-def test_a_job_of_no_dataset_is_no_run(prices: Caller, runs: DatasetRuns, keep: Any) -> None:
+def test_a_job_of_no_dataset_is_no_run(prices: Prices, runs: DatasetRuns, keep: Any) -> None:
     runs.run(offers("a"))
     job = keep(make_job(user_id=runs.user))
     assert prices.refusal("GET", f"/runs/{job.id}")[:2] == (404, "dataset_run_not_found")
