@@ -206,6 +206,13 @@ def test_two_runs_are_laid_side_by_side(
         assert (tmp_path / "discoverybot.duckdb").exists()
 
 
+@pytest.mark.skipif(find_spec("pyarrow") is None, reason="the gateway writes no Parquet without pyarrow")
+def test_items_are_asked_with_sql(stack: Stack, two_runs: str) -> None:
+    question = "SELECT count(*), max(price) FROM items WHERE in_stock"
+    done = _run(stack, sys.executable, EXAMPLES / "query_with_duckdb.py", two_runs, question)
+    assert done.stdout == "6\t4.5\n", done.stderr
+
+
 def test_what_changes_is_carried_over_to_tables(
     stack: Stack, two_runs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
