@@ -36,6 +36,7 @@ PAGES = (
     "docs/how-to/crawl-every-morning.md",
     "docs/how-to/deploy-your-own-spiders.md",
     "docs/how-to/extract-data-with-rules.md",
+    "docs/how-to/follow-what-changes.md",
     "docs/how-to/move-from-scrapy-cloud.md",
     "docs/how-to/move-from-scrapyd.md",
     "docs/reference/audit.md",
