@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crawl_verifier import CrawlVerifier
@@ -44,9 +45,9 @@ def test_a_second_machine_of_the_same_name_costs_nobody_anything(stack: Stack) -
             ran = {path.name for path in first.outbox.iterdir()}
             assert ran
             assert not list(second.outbox.iterdir())
-            nodes = stack.http.get(f"{stack.url}/nodes").json()["nodes"]
-            told = next(node for node in nodes if node["name"] == "twice")
-            assert (told["url"], second.url in told["why"]) == (first.url, True)
+            # its next heartbeat may be late on a busy machine
+            wait_until(lambda: second.url in _told(stack)["why"], what="a word about the second machine")
+            assert _told(stack)["url"] == first.url
         finally:
             second.stop()
         assert slowest < PROMPT
@@ -54,3 +55,10 @@ def test_a_second_machine_of_the_same_name_costs_nobody_anything(stack: Stack) -
             "One name on two machines", f"{len(verifier.crawls)} crawls beside the second",
             recovered=slowest, **verifier.verdict(),
         )  # fmt: skip
+
+
+def _told(stack: Stack) -> dict[str, Any]:
+    """What is said of the node."""
+    nodes = stack.http.get(f"{stack.url}/nodes").json()["nodes"]
+    told: dict[str, Any] = next(node for node in nodes if node["name"] == "twice")
+    return told
