@@ -112,11 +112,13 @@ class FileBytes:
 
     @state_change("files.put")
     def put(self, place: str, pieces: Iterable[bytes]) -> None:
-        """Store a file, or replace it. It becomes visible only when it is complete. Errors of `pieces` are raised."""
+        """Store a file, or replace it. It becomes visible only when it is complete. Pieces may have any size. Errors
+        of `pieces` are raised.
+        """
         with self._errors() as store:
-            # an empty iterator would make a multipart upload without a part, which S3 refuses
+            # what is less than a part needs no multipart upload, and nothing can be none: S3 refuses it
             iterator = iter(pieces)
-            first = next(iterator, b"")
+            first = _up_to_a_part(iterator)
             if len(first) < PART:
                 obstore.put(store, place, first)
             else:
@@ -128,6 +130,17 @@ class FileBytes:
             return b""
         with self._errors(place) as store:
             return bytes(obstore.get_range(store, place, start=start, length=length))
+
+    def whole(self, place: str) -> bytes:
+        """All of a small file. Raises `FileNotStoredError`."""
+        with self._errors(place) as store:
+            return bytes(obstore.get(store, place).bytes())
+
+    @state_change("files.move")
+    def move(self, place: str, to: str) -> None:
+        """Give a file another place, and replace what is there. Raises `FileNotStoredError`."""
+        with self._errors(place) as store:
+            obstore.rename(store, place, to, overwrite=True)
 
     def shares_disk(self, folder: Path) -> bool:
         """Whether the store is a folder on the same file system as `folder`. Raises `OSError`."""
@@ -157,6 +170,14 @@ class FileBytes:
             raise FileNotStoredError(place) from error
         except (BaseError, OSError) as error:
             raise FileStoreAwayError(self._place.url, error) from error
+
+
+def _up_to_a_part(pieces: Iterator[bytes]) -> bytes:
+    """The first pieces: a part or more, unless there is no more."""
+    found = next(pieces, b"")
+    while len(found) < PART and (piece := next(pieces, None)) is not None:
+        found += piece
+    return found
 
 
 def _then(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
