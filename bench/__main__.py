@@ -30,6 +30,7 @@ from bench import (
     schedules,
     sse_fanout,
     submission,
+    tables,
 )
 from bench.effort import Effort
 from bench.runner import Benchmark, run_all
@@ -48,6 +49,7 @@ BENCHMARKS = {
     "log": Benchmark(long_log.run, 150),
     "submission": Benchmark(submission.run, 90),
     "removal": Benchmark(removal.run, 90),
+    "tables": Benchmark(tables.run, 240),
     "streams": Benchmark(sse_fanout.run, 90),
     "schedules": Benchmark(schedules.run, 120),
     "guard": Benchmark(guard.run, 150),

@@ -193,7 +193,7 @@ def _cut(text: str) -> str:
 
 
 #: Bytes and rows of a row group: readers take one into memory as a whole, and skip those that they do not need.
-_GROUP_BYTES = 16 << 20
+_GROUP_BYTES = 8 << 20
 _GROUP_ROWS = 100_000
 
 
