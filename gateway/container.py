@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from gateway.access.invitation import NodeVariables
     from gateway.clock import Clock
     from gateway.dispatch.fair_queue import FairQueue
-    from gateway.files.store import FileBytes
+    from gateway.exports.export import ExportPlaces
+    from gateway.files.store import FilesPlace
     from gateway.items.tables import TableSpace
     from gateway.jobs.admission import Quotas
     from gateway.jobs.messages import EventPublisher, Waker
@@ -304,20 +305,24 @@ class Container(Builder):
     # --- files
 
     @part
-    def file_bytes(self) -> FileBytes:
-        from gateway.files.store import FileBytes, FilesPlace
+    def files_place(self) -> FilesPlace:
+        from gateway.files.store import FilesPlace
 
         settings = self.settings
         endpoint, secret_key = settings.files_endpoint, settings.files_secret_key
-        return FileBytes(
-            FilesPlace(
-                settings.files_location,
-                endpoint=str(endpoint).rstrip("/") if endpoint else None,
-                region=settings.files_region,
-                access_key=settings.files_access_key,
-                secret_key=secret_key.get_secret_value() if secret_key else None,
-            )
+        return FilesPlace(
+            settings.files_location,
+            endpoint=str(endpoint).rstrip("/") if endpoint else None,
+            region=settings.files_region,
+            access_key=settings.files_access_key,
+            secret_key=secret_key.get_secret_value() if secret_key else None,
         )
+
+    @part
+    def export_places(self) -> ExportPlaces:
+        from gateway.exports.export import ExportPlaces
+
+        return ExportPlaces(self.settings.export_to)
 
     @part
     def table_space(self) -> TableSpace:

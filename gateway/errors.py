@@ -86,6 +86,10 @@ class ExtraMissingError(InvalidRequestError):
         )
 
 
+class ExportPlaceError(InvalidRequestError):
+    """Exports may not be written there."""
+
+
 class UnauthenticatedError(DiscoveryBotError):
     """Keys are in use, and the request shows none."""
 

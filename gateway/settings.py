@@ -484,6 +484,9 @@ class Settings(ScrapydSettings):
     #: How many files of one attempt are kept, and how large each may be.
     files_max_count: int = Field(default=10_000, ge=0, le=1_000_000)
     files_max_file_bytes: int = Field(default=1 << 30, ge=0)
+    #: Where exports may be written (comma-separated): folders, or `s3://bucket/prefix`; `{user}` is replaced by the
+    #: user's name. S3 is reached as for `FILES_URL`. Default: there are no exports.
+    export_to: Listed = ()
     #: Bytes that the rows of an XLSX or Parquet file may have, as JSON; they are on the disk while it is made.
     table_max_bytes: int = Field(default=2 << 30, ge=1 << 20)
     #: Seconds between two ticks of a beat; a tick finds the work that no message has announced.
@@ -546,6 +549,11 @@ class Settings(ScrapydSettings):
     @classmethod
     def _check_files_url(cls, value: str | None) -> str | None:
         return value and read_files_url(value)
+
+    @field_validator("export_to")
+    @classmethod
+    def _check_export_to(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(read_files_url(place).rstrip("/") for place in value)
 
     @field_validator("secrets_key")
     @classmethod

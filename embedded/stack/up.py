@@ -95,6 +95,7 @@ class StackPlan:
             "PYTHONUNBUFFERED": "1",
         }
         settings = self.settings
+        variables |= {} if settings.export_to else {"EXPORT_TO": str(self.home / "exports")}
         broker = settings.broker_url or settings.rabbitmq_url or other_redis_database(self.redis.url, 2)
         # they run in another folder than the one that these were written for
         variables |= {name.upper(): str(path.absolute()) for name, path in self._paths.items()}

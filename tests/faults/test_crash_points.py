@@ -94,6 +94,10 @@ ELSEWHERE = {
         "needs a crawl that writes files: tailer/test_files_on_s3.py",
     ),
     **dict.fromkeys(("files.remove", "files.forget"), "removes files: services/test_retention_kills.py"),
+    **dict.fromkeys(
+        ("files.move", "exports.put", "exports.move", "exports.succeed", "exports.clear"),
+        "writes an export: services/test_export_kills.py",
+    ),
     "node.note_code": "runs an egg: eggs/test_kills.py",
     "node.take_away": "removes an egg: eggs/test_kills.py",
     "node.write_listing": "deploys an egg: eggs/test_kills.py",

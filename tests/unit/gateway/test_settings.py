@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from gateway.settings import NodeSettings, ScrapydSettings, Settings, SettingsError, kept_secret
 
@@ -219,3 +220,12 @@ def test_an_allowed_handler_is_the_dotted_name_of_a_class(monkeypatch: pytest.Mo
     assert load(monkeypatch, CRAWL_ALLOW_HANDLERS="a.b.C, d.E").crawl_allow_handlers == ("a.b.C", "d.E")
     with pytest.raises(SettingsError, match="CRAWL_ALLOW_HANDLERS"):
         load(monkeypatch, CRAWL_ALLOW_HANDLERS=name)
+
+
+def test_exports_may_be_written_only_to_folders_and_buckets() -> None:
+    found = Settings(export_to="/srv/exports/, s3://lake/{user}").export_to  # type: ignore[arg-type]  # as a variable
+    assert found == ("file:///srv/exports", "s3://lake/{user}")
+    assert Settings().export_to == ()
+    for wrong in ("exports", "ftp://host/x", "s3://key:secret@lake"):
+        with pytest.raises(ValidationError, match="export_to"):
+            Settings(export_to=wrong)  # type: ignore[arg-type]  # the same

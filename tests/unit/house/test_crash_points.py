@@ -14,7 +14,18 @@ from unit.house.state_changes import crash_point_names, generators_with_crash_po
 WRITING_FOLDERS = (
     *(
         f"gateway/{room}"
-        for room in ("stores", "nodes", "projects", "jobs", "dispatch", "logs", "items", "files", "schedules")
+        for room in (
+            "stores",
+            "nodes",
+            "projects",
+            "jobs",
+            "dispatch",
+            "logs",
+            "items",
+            "files",
+            "exports",
+            "schedules",
+        )
     ),
     *(f"gateway/{room}" for room in ("sites", "access", "signals", "retention", "status", "tailer")),
     "crawler/node",

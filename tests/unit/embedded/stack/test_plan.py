@@ -87,6 +87,7 @@ def test_the_stack_tells_its_processes_where_everything_is(tmp_path: Path) -> No
     plan = make_plan(Settings(), tmp_path, free_ports=True)
     environment = plan.environment
     assert environment["DISCOVERYBOT_HOME"] == str(tmp_path)
+    assert environment["EXPORT_TO"] == str(tmp_path / "exports")
     assert len({environment[name] for name in ("REDIS_URL", "HTTP_CACHE_REDIS_URL", "BROKER_URL")}) == 3
     assert [process.name for process in processes(plan)] == [
         *("redis", "mongo", "scrapyd", "tailer", "worker", "beat", "gateway")
