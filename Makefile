@@ -18,6 +18,11 @@ OLDEST := .tools/scrapy-oldest/.synced
 NPM := .tools/javascript
 CONSOLE := gateway/console
 
+# what the pages link to, outside of docs/
+PAGES := docs deploy README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md LICENSE
+# the gateway serves it at /help, and a wheel brings it along
+SITE := gateway/console/help
+
 # uv on PATH if it is 0.9 or later, else one of our own
 define find-uv
 uv=uv; \
@@ -56,7 +61,7 @@ parquet: $(RUN) ## Install what `format=parquet` needs, for `make up`
 quick: $(STAMP) ## Run the unit tests: no system packages, no stores
 	@exec $(PYTEST) -n 3 tests/unit
 
-test: $(STAMP) $(OLDEST) docs ## Run all tests
+test: $(STAMP) $(OLDEST) $(SITE).zip ## Run all tests
 	@tests/install-system-packages
 	@exec $(PYTEST) -n 4  # on two cores, for many tests wait
 
@@ -102,20 +107,22 @@ bench: $(STAMP) ## Measure us beside the ceiling and the peers, in a quarter of 
 bench-long: $(STAMP) ## The same in full, and what takes long
 	@exec $(BIN)/python -m bench --effort long
 
-# what the pages link to, outside of docs/
-PAGES := docs deploy README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md LICENSE
-
-# the gateway serves it at /help, and a wheel brings it along
-SITE := gateway/console/help
-
-docs: ## Build the documentation that the gateway serves at /help, and fail where a link leads nowhere
-	@set -e; $(find-uv); \
+define build-site
+set -e; $(find-uv); \
 	rm -rf .tools/docs/pages; mkdir -p .tools/docs/pages; \
 	cp -R $(PAGES) .tools/docs/pages; cp docs/zensical.toml .tools/docs; \
 	env -u VIRTUAL_ENV UV_PROJECT_ENVIRONMENT=.tools/docs/.venv "$$uv" run --frozen --quiet --only-group docs \
 	  zensical build --strict --config-file .tools/docs/zensical.toml; \
 	$(PYTHON) -c 'import shutil; shutil.make_archive("$(SITE)", "zip", ".tools/docs/site")'; \
 	echo "It is in $(SITE).zip, and its first page is .tools/docs/site/index.html"
+endef
+
+docs: ## Build the documentation that the gateway serves at /help, and fail where a link leads nowhere
+	@$(build-site)
+
+# folders as well, for they change when a page goes; `docs` alone would be the target above
+$(SITE).zip: $(patsubst docs,docs/.,$(shell find $(PAGES) 2>/dev/null)) uv.lock
+	@$(build-site)
 
 release: $(STAMP) ## Tag VERSION=… with its notes from CHANGELOG, if every place that names the version agrees
 	@exec $(BIN)/python .ci/release.py --tag $(VERSION)
