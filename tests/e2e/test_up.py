@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import time
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 import httpx
 import psutil
 import pytest
+from fault_table import FULL, full_or_short
 from sites.server import Site
 from stack import Stack, running_stack, wait_until
 
@@ -22,7 +22,7 @@ NAMES = {"redis", "mongo", "scrapyd", "tailer", "worker", "beat", "gateway"}
 #: What is hung before it is stopped; each in turn takes minutes.
 ALL, SINGLE = "all", ("scrapyd", *sorted(NAMES - {"scrapyd"}))
 #: Seconds from Ctrl-C until nothing is left, whatever hangs.
-STOP_WITHIN = 15 if os.environ.get("FAULT_SECONDS") else 30
+STOP_WITHIN = full_or_short(15, 30)
 #: Of a crawl that takes longer than it is given when all stops.
 PAGES = 200
 
@@ -102,7 +102,7 @@ def test_the_next_start_goes_on_and_a_killed_stack_leaves_nothing(interrupted: I
         wait_until(lambda: not _alive(family), what="the end of all processes")
 
 
-@pytest.mark.parametrize("hung", [ALL, *(SINGLE if os.environ.get("FAULT_SECONDS") else SINGLE[:1])])
+@pytest.mark.parametrize("hung", [ALL, *(SINGLE if FULL else SINGLE[:1])])
 def test_a_stack_whose_parts_hang_stops_within_fifteen_seconds_of_ctrl_c(tmp_path: Path, hung: str) -> None:
     with running_stack(tmp_path) as stack:
         family = _family(stack)

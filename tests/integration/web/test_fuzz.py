@@ -15,6 +15,7 @@ import httpx
 import pytest
 import requests
 import schemathesis
+from fault_table import FULL
 from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis.strategies import integers
@@ -25,15 +26,14 @@ from gateway.jobs.job import JobStatus
 from gateway.settings import Settings
 
 FOLDER = Path(__file__).parent / "fuzz"
-IN_FULL = "FAULT_SECONDS" in os.environ
 #: Examples for each operation, of which there are some fifty; in full that makes thousands.
-EXAMPLES = 40 if IN_FULL else 4
-PHASES = "examples,coverage,fuzzing" if IN_FULL else "examples,fuzzing"
+EXAMPLES = 40 if FULL else 4
+PHASES = "examples,coverage,fuzzing" if FULL else "examples,fuzzing"
 #: These answer for as long as a crawl takes.
 STREAMS = "^/events$|/logs$"
 #: And from the first key on nothing would answer without one.
 KEYS = "^/keys$"
-STREAMS_OPENED = 100 if IN_FULL else 15
+STREAMS_OPENED = 100 if FULL else 15
 
 
 class Target:
@@ -76,7 +76,7 @@ def test_no_answer_is_an_error_of_ours_or_not_described(target: Target, tmp_path
             *(command, "--config-file", str(FOLDER / "schemathesis.toml")),
             *("run", f"{target.url}/openapi.json", "--checks", "all", "--phases", PHASES),
             *("--max-examples", str(EXAMPLES), "--exclude-path-regex", f"{STREAMS}|{KEYS}"),
-            *(() if IN_FULL else ("--generation-deterministic",)),
+            *(() if FULL else ("--generation-deterministic",)),
             *("--continue-on-failure", "--request-timeout", "60", "--no-color", "--warnings", "off"),
         ],
         cwd=tmp_path,
