@@ -15,10 +15,11 @@ from urllib.parse import urldefrag, urljoin, urlsplit
 import lxml.html
 import pytest
 from event_source import Event, log_text, read_events
+from fault_table import full_or_short
 from machine import missing
 from stack import Stack
 
-DEPTH = 3
+DEPTH = full_or_short(3, 1)
 MANUALS = [
     Path("/usr/share/doc") / name for name in ("sqlite3", "sqlite3-doc", "python3/html", "postgresql-doc-15/html")
 ]
