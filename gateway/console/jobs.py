@@ -15,6 +15,8 @@ from gateway.clock import to_iso, utc_now
 from gateway.console.pages import Pages, page
 from gateway.jobs.advice import WAITS_FOR
 from gateway.jobs.job import LIVE_STATUSES, JobStatus, WaitingReason
+from gateway.projects.catalog import SpiderCatalog
+from gateway.sites.store import SiteStore
 from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts
@@ -93,6 +95,7 @@ async def jobs(request: Request, parts: Parts, caller: Called) -> Response:
         views=_VIEWS,
         chips=list(_chips(asked)),
         schedule_name=await _schedule_name(asked, parts, caller),
+        known=await parts.threads.run(_known, parts),
         statuses=list(JobStatus),
         reasons=list(WaitingReason),
         waiting=WAITING,
@@ -100,6 +103,16 @@ async def jobs(request: Request, parts: Parts, caller: Called) -> Response:
         now=utc_now(),
         without=_without,
     )
+
+
+#: Names that a field of the filter suggests, at most.
+_SUGGESTED = 1000
+
+
+def _known(parts: GatewayParts) -> dict[str, list[str]]:
+    """What fits into the fields for a spider and a site, whatever the list shows."""
+    spiders = sorted({info.name for info in parts[SpiderCatalog].select()})
+    return {"spiders": spiders[:_SUGGESTED], "sites": [site.name for site in parts[SiteStore].all()][:_SUGGESTED]}
 
 
 async def _schedule_name(asked: JobsPageQuery, parts: GatewayParts, caller: Caller) -> str | None:

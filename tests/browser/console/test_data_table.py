@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from browser.console.platform import HOSTILE, Console
@@ -78,12 +79,13 @@ async def test_a_search_and_columns_are_in_the_address(tab: Tab, many: Job, cons
     await tab.page.get_by_role("searchbox", name="Search").fill("ODD")
     await expect(tab.page.get_by_role("status").first).to_contain_text("searched")
     assert await tab.page.get_by_role("cell", name="even").count() == 0
-    columns = tab.page.get_by_text("Columns", exact=True).first
+    columns = tab.page.locator("summary", has_text="Columns").first
     await columns.press("Enter")
     await tab.page.get_by_label("of.page").check()
     await tab.page.get_by_label("is", exact=True).uncheck()
     await expect(tab.page.get_by_role("columnheader", name="of.page")).to_be_visible()
     await expect(tab.page.get_by_role("columnheader", name="is", exact=True)).to_be_hidden()
+    await expect(columns).to_have_text(re.compile(r"Columns: \d+ of \d+"))
     await tab.page.keyboard.press("Escape")
     await expect(columns).to_be_focused()
     assert "q=ODD" in tab.page.url
@@ -94,7 +96,7 @@ async def test_a_search_and_columns_are_in_the_address(tab: Tab, many: Job, cons
     await expect(tab.page.get_by_role("columnheader", name="of.page")).to_be_visible()
     rows = await put_table(tab, many, query=query)
     await expect(rows.nth(1).get_by_role("cell").first).to_have_text("1")
-    await tab.page.get_by_text("Download", exact=True).press("Enter")
+    await tab.page.locator("summary", has_text="Download").press("Enter")
     shown = tab.page.get_by_role("link", name="CSV").nth(1)
     answer = console.http.get(str(await shown.get_attribute("href")))
     # a spreadsheet knows by the mark that it is UTF-8

@@ -12,9 +12,10 @@ from playwright.async_api import Locator, Page, Route, expect
 
 from gateway.access.keys import Scope
 from gateway.clock import utc_now
-from gateway.contract.records import Progress
+from gateway.contract.records import Progress, SpiderInfo
 from gateway.jobs.job import JobStatus
 from gateway.jobs.messages import progress_event
+from gateway.projects.eggs import SpiderStore
 from gateway.stores.redis import job_channel
 
 
@@ -235,3 +236,16 @@ async def test_on_a_phone_rows_are_cards_and_nothing_of_another_user_is_there(
         await tab.page.goto("/console/jobs?user_id=bert")
         await expect(tab.page.get_by_role("alert")).to_contain_text("does not act for 'bert'")
         tab.expect_complaint("403")
+
+
+async def test_filters_suggest_all_spiders_and_sites_and_not_those_of_the_list_alone(
+    tab: Tab, console: Console
+) -> None:
+    SpiderStore(console.database).publish("n1", [SpiderInfo(project="default", name="never-run", params_schema={})])
+    site = {"name": "never-crawled", "spider": "never-run", "search_url": "https://a.example/"}
+    console.http.post("/sites", json=site).raise_for_status()
+    console.job(user_id="suggested")
+    await tab.page.goto("/console/jobs?user_id=suggested")
+    await expect(rows(tab.page)).to_have_count(1)
+    for names, known in (("spiders", "never-run"), ("sites", "never-crawled")):
+        await expect(tab.page.locator(f"#{names} option[value='{known}']")).to_have_count(1)

@@ -127,7 +127,7 @@ async def test_the_choice_of_columns_stays_on_the_screen(tab: Tab, job: Job) -> 
     page = tab.page
     await page.goto(f"/console/jobs/{job.id}/requests")
     await expect(rows(page).first).to_contain_text("/refused")
-    columns = page.get_by_text("Columns", exact=True).first
+    columns = page.locator("summary", has_text="Columns").first
     for place in ("end", "start"):
         await columns.evaluate("(button, block) => button.scrollIntoView({ block })", place)
         await columns.press("Enter")

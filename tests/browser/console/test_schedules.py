@@ -257,3 +257,22 @@ async def test_another_users_schedules_are_not_there(open_tab: OpenTab, locked: 
         await tab.page.goto("/console/schedules")
         await expect(tab.page.get_by_text("No schedules yet")).to_be_visible()
         tab.complaints.clear()
+
+
+async def test_a_page_of_a_schedule_and_one_of_a_site_follow_their_runs(tab: Tab, console: Console) -> None:
+    identity = _schedule(console, "followed", interval="@hourly")
+    site = {"name": "followed", "spider": "seo", "search_url": "https://a.example/"}
+    console.http.post("/sites", json=site).raise_for_status()
+    for address, ran_for in (
+        (f"/console/schedules/{identity}", {"schedule_id": identity}),
+        ("/console/sites/followed", {"site": "followed"}),
+    ):
+        await tab.page.goto(address)
+        table = tab.page.get_by_role("region", name="Recent runs, newest first")
+        await expect(table).to_have_count(0)
+        job = console.job(JobStatus.RUNNING, age=5, **ran_for)
+        await tab.page.evaluate("document.body.dispatchEvent(new CustomEvent('tick'))")
+        await expect(table.locator(".status")).to_have_text("running")
+        console.change(job, status="finished", finished_at=utc_now())
+        await tab.page.evaluate("document.body.dispatchEvent(new CustomEvent('tick'))")
+        await expect(table.locator(".status")).to_have_text("finished")

@@ -1,5 +1,5 @@
 // The menu in which somebody chooses the columns of a table.
-import { allWithin, h } from "./dom.js";
+import { allWithin, h, within } from "./dom.js";
 import { dropdown } from "./dropdown.js";
 import { shown } from "./text.js";
 
@@ -28,6 +28,9 @@ export class ColumnMenu {
 
   draw() {
     const chosen = new Set(this.#columns.chosen);
+    const all = this.#columns.names.length;
+    within(this.element, "summary span").textContent =
+      chosen.size < all ? `Columns: ${chosen.size} of ${all}` : "Columns";
     const { activeElement } = document;
     const focused =
       activeElement instanceof HTMLInputElement && this.#list.contains(activeElement) && activeElement.value;

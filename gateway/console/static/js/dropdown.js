@@ -13,7 +13,7 @@ const EDGE = 16;
  * @param {HTMLElement} panel
  */
 export function dropdown(symbol, words, panel) {
-  const button = h("summary", { class: "button small" }, icon(symbol), words);
+  const button = h("summary", { class: "button small" }, icon(symbol), h("span", {}, words));
   const box = h("details", { class: "dropdown" }, button, panel);
   box.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || !box.open) return;
