@@ -49,8 +49,8 @@ from gateway.cli.terminal import (
 from gateway.cli.watching import PATIENCE
 
 _TYPE_STYLES = {"new": "green", "changed": "yellow", "removed": "red"}
-_STATE_STYLES = {"published": "green", "held": "yellow", "failed": "red"}
-_STATES = ("planned", "published", "held", "rejected", "superseded", "skipped", "failed")
+_STATE_STYLES = {"published": "green", "held": "yellow", "paused": "yellow", "failed": "red"}
+_STATES = ("planned", "published", "held", "paused", "rejected", "superseded", "skipped", "failed")
 #: Columns of a value in the line of a change.
 _SHOWN = 40
 #: Items and changes that are read at a time.

@@ -182,6 +182,8 @@ class RunState(StrEnum):
     #: It looks wrong: a person, or a better run after it, decides.
     HELD = "held"
     REJECTED = "rejected"
+    #: It looked wrong while it was going on, so its crawl was paused. Once that has ended, it is judged as a whole.
+    PAUSED = "paused"
     #: A run of the same scope that started later is published already.
     SUPERSEDED = "superseded"
     #: The crawl failed or was cancelled.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from gateway.datasets.dataset import (
     scope_of,
 )
 from gateway.datasets.figures import RunFigures
-from gateway.datasets.normal import LEARNED_RUNS, FindingCode, Normal, judge, learn
+from gateway.datasets.normal import LEARNED_RUNS, FindingCode, Normal, RunFinding, judge, learn
 from gateway.datasets.plan import BATCH, Plan, Planner, RunItems, changes_of
 from gateway.datasets.queue import LEASE_SECONDS, FoldQueue
 from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore
@@ -159,17 +159,7 @@ class Fold:
         found = judge(figures, normal)
         if run.incomplete is not None:
             found = [one for one in found if one.code not in OF_WHOLE_RUNS]
-        return [
-            StoredFinding(
-                code=one.code,
-                field=one.field,
-                normal=round(one.normal, 6),
-                here=round(one.value, 6),
-                holds=normal.holds([one]),
-                message=one.sentence,
-            )
-            for one in found
-        ]
+        return to_stored(found, normal)
 
     def _publish(self, dataset: Dataset, run: DatasetRun, plan: Plan, planner: Planner) -> DatasetRun:
         # the name says what the plan was made from
@@ -280,6 +270,20 @@ def note_progress(figures: RunFigures, progress: Progress | None) -> None:
             responses=sum(answered),
             refused=sum(answered[2:]),
         )
+
+
+def to_stored(findings: Sequence[RunFinding], normal: Normal) -> list[StoredFinding]:
+    return [
+        StoredFinding(
+            code=one.code,
+            field=one.field,
+            normal=round(one.normal, 6),
+            here=round(one.value, 6),
+            holds=normal.holds([one]),
+            message=one.sentence,
+        )
+        for one in findings
+    ]
 
 
 def normal_of(dataset: Dataset, runs: RunStore) -> Normal:

@@ -15,6 +15,7 @@ from pymongo.database import Database
 from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import DatasetOrder
 from gateway.crash_points import state_change
+from gateway.jobs.job import JobStatus
 from gateway.stores.documents import SET_ASIDE
 from gateway.stores.mongo import Document, Repeating
 
@@ -46,6 +47,11 @@ class FoldQueue:
         if users:
             query["user_id"] = {"$nin": list(users)}
         return self._first(query, "dataset_due")
+
+    def going_on(self) -> list[str]:
+        """The jobs whose crawls are going on, of all datasets, the oldest first."""
+        query: Document = {"status": JobStatus.RUNNING, "spec.dataset": {"$exists": True}}
+        return [one["_id"] for one in self._jobs.find(query, {"_id": 1}, sort=[("created_at", ASCENDING)])]
 
     def first_of(self, run: DueRun) -> DueRun | None:
         """Of the runs of the same dataset that are not folded yet the one that started first; `None` if it is not due

@@ -20,7 +20,7 @@ from gateway.errors import ConflictError, JobNotFoundError
 from gateway.jobs import messages
 from gateway.jobs.backoff import backoff
 from gateway.jobs.dedupe import DedupeRelease
-from gateway.jobs.job import GOOD_STATUSES, Attempt, Job, JobStatus
+from gateway.jobs.job import GOOD_STATUSES, Attempt, Job, JobStatus, StepKind
 from gateway.jobs.messages import EventPublisher, Waker, about
 from gateway.jobs.outcome import CANCELLED, Outcome, decide
 from gateway.jobs.queue import JobQueue
@@ -277,7 +277,9 @@ def _paused(job: Job) -> str:
         node = last.node if last.exit.can_go_on else None
     else:
         node = job.prefer
-    return f"paused: it goes on where it is, on node {node}" if node else "paused: it begins anew when it is resumed"
+    after = f"it goes on where it is, on node {node}" if node else "it begins anew when it is resumed"
+    asked = [step.message for step in job.history if step.kind is StepKind.PAUSE_REQUESTED]
+    return f"paused: {asked[-1]} Resumed, {after}" if asked and asked[-1] else f"paused: {after}"
 
 
 # Ends a job early: the request is recorded in the document first, and carried out by the process that has the job
@@ -315,8 +317,9 @@ class Pausing:
     _completion: Completion
     _waker: Waker
 
-    def pause(self, job_id: str, by: str | None = None, *, begin_anew: bool = False) -> Job:
-        """Pause a waiting job, or ask a running one to stop. Returns the job as it is now.
+    def pause(self, job_id: str, by: str | None = None, *, begin_anew: bool = False, why: str | None = None) -> Job:
+        """Pause a waiting job, or ask a running one to stop. Returns the job as it is now. `why` is for people, if it
+        is not a person who asks.
 
         Raises `JobNotFoundError`; `ConflictError` if the job cannot be paused, or, without `begin_anew`, if it would
         begin anew.
@@ -327,7 +330,7 @@ class Pausing:
                 _require_pausable(job, begin_anew=begin_anew)
                 if job.status is JobStatus.PENDING and job.assignment is None:
                     changed = self._completion.pause(job, by)
-                elif changed := self._jobs.request_pause(job_id, by):
+                elif changed := self._jobs.request_pause(job_id, by, why):
                     self._waker.wake(messages.CANCEL_CRAWL, job_id)
                 if changed is not None:
                     return changed

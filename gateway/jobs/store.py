@@ -402,9 +402,9 @@ class JobStore:
         ) or self._change(unasked, asked, unset=("live_key",), step=step)
 
     @state_change("jobs.request_pause")
-    def request_pause(self, job_id: str, by: str | None = None) -> Job | None:
+    def request_pause(self, job_id: str, by: str | None = None, why: str | None = None) -> Job | None:
         """Ask for the pause of a job that a node has, or may have. `None` if none has it, its attempt has ended, or
-        the job is to be stopped already.
+        the job is to be stopped already. `why` is for people.
         """
         now = self._clock()
         unasked = {"cancel_requested_at": {"$exists": False}, "pause_requested_at": {"$exists": False}}
@@ -413,7 +413,7 @@ class JobStore:
         attended = {**asked, "attend_at": now + timedelta(seconds=CANCEL_SECONDS)}
         # a job with an assignment keeps its own `attend_at`
         assigned = {"_id": job_id, **ACCEPTED.query, "assignment.attempt": {"$gte": 1}, **unasked}
-        step = PastStep(at=now, kind=StepKind.PAUSE_REQUESTED, by=by)
+        step = PastStep(at=now, kind=StepKind.PAUSE_REQUESTED, by=by, message=why)
         return self._change(running, attended, step=step) or self._change(assigned, asked, step=step)
 
     @state_change("jobs.pause")

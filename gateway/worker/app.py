@@ -20,6 +20,7 @@ from gateway import logging
 from gateway.clock import VERDICT_SECONDS
 from gateway.container import Container, part
 from gateway.datasets.folding import Folding
+from gateway.datasets.watching import RunWatch
 from gateway.dispatch.dispatcher import LOOK_SECONDS, Dispatch
 from gateway.dispatch.egg_delivery import EggDelivery, EggWatch
 from gateway.dispatch.steps import Patience
@@ -43,6 +44,8 @@ log = structlog.get_logger()
 
 #: Seconds between two looks for runs to fold.
 FOLD_SECONDS = 1.0
+#: Seconds between two looks at runs of datasets that are going on.
+WATCH_SECONDS = 5.0
 #: Seconds between two deletions of data whose retention has ended.
 RETENTION_SECONDS = 60.0
 
@@ -101,6 +104,7 @@ class OwnWork(bootsteps.StartStopStep):
             ("eggs", self._bring_eggs),
             ("retention", self._remove),
             ("datasets", self._fold),
+            ("running datasets", self._watch),
         ):
             threading.Thread(target=self._keep_on, args=(work,), name=name, daemon=True).start()
 
@@ -138,6 +142,12 @@ class OwnWork(bootsteps.StartStopStep):
         with within(VERDICT_SECONDS):
             self._parts[Folding].look()
         self._ended.wait(FOLD_SECONDS)
+
+    def _watch(self) -> None:
+        """Look at runs of datasets while they go on."""
+        with within(VERDICT_SECONDS):
+            self._parts[RunWatch].look()
+        self._ended.wait(WATCH_SECONDS)
 
     def _remove(self) -> None:
         """Remove data whose retention is over. Rounds of several workers may overlap."""

@@ -22,7 +22,7 @@ PROMPT = full_or_short(5.0, 20.0)
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Stack]:
     # the stack's own node has too little room for all
-    with running_stack(tmp_path / "home", NODE_SLOTS="1", NODE_DEAD_AFTER="12") as stack:
+    with running_stack(tmp_path / "home", NODE_SLOTS="1") as stack:
         yield stack
 
 

@@ -1,0 +1,144 @@
+"""Watches runs while they go on, and pauses one that has collapsed: what it has found so far is kept, and nothing
+more is fetched in vain.
+
+Workers share the runs out among themselves by the names of those that are alive, and write nothing for it. If two of
+them watch the same run for a moment, both find the same, and the second pause is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import structlog
+from attrs import define, field
+
+from gateway.clock import Clock, utc_now
+from gateway.datasets.dataset import DatasetRun, RunState, digest, scope_of
+from gateway.datasets.figures import RunFigures
+from gateway.datasets.fold import normal_of, note_progress, to_stored
+from gateway.datasets.normal import Normal, RunFinding, Stage, judge_running
+from gateway.datasets.plan import BATCH
+from gateway.datasets.queue import FoldQueue
+from gateway.datasets.store import DatasetStore, RunStore
+from gateway.errors import ConflictError
+from gateway.items.items import ItemStore
+from gateway.jobs.completion import Pausing
+from gateway.jobs.job import Job
+from gateway.jobs.messages import about
+from gateway.jobs.queries import JobSweeps
+from gateway.nodes.health import WORKER, HeartbeatStore, process_name
+
+log = structlog.get_logger()
+
+#: Runs that one worker watches at the same time; of further ones it watches the oldest as soon as there is room.
+MOST_WATCHED = 100
+#: Batches of items that are read of one run in one look: a look at many runs ends soon.
+_BATCHES = 10
+#: After this time without a heartbeat a worker watches nothing any more.
+_AWAY = timedelta(seconds=60)
+
+
+@define
+class _Watched:
+    attempt: int
+    #: `None`: the run is not, or no longer, to be paused.
+    normal: Normal | None
+    figures: RunFigures
+    #: The item that was read last.
+    after: str | None = None
+
+
+@define(eq=False, repr=False, slots=False, kw_only=True)
+class RunWatch:
+    _jobs: JobSweeps
+    _queue: FoldQueue
+    _items: ItemStore
+    _datasets: DatasetStore
+    _runs: RunStore
+    _pausing: Pausing
+    _heartbeats: HeartbeatStore
+    _clock: Clock = utc_now
+    #: This worker's.
+    _name: str = field(init=False, factory=lambda: process_name(WORKER))
+    #: By job.
+    _watched: dict[str, _Watched] = field(init=False, factory=dict)
+
+    def look(self) -> None:
+        """Look at what this worker's runs have found since the last look. Raises PyMongo's errors."""
+        mine = self._mine(self._queue.going_on())[:MOST_WATCHED]
+        self._watched = {job_id: self._watched[job_id] for job_id in mine if job_id in self._watched}
+        for job in self._jobs.jobs(mine).values():
+            if job is not None and job.stop_reason is None:
+                with about(job):
+                    self._look_at(job)
+
+    def _mine(self, job_ids: Sequence[str]) -> list[str]:
+        """Rendezvous hashing: a worker that comes or goes moves only its own share."""
+        if not job_ids:
+            return []
+        since = self._clock() - _AWAY
+        workers = {one.name for one in self._heartbeats.all(f"{WORKER}:") if one.at >= since} | {self._name}
+        return [job_id for job_id in job_ids if max(workers, key=lambda name: digest([name, job_id])) == self._name]
+
+    def _look_at(self, job: Job) -> None:
+        watched = self._watched.get(job.id)
+        if watched is None or watched.attempt != job.newest:
+            watched = self._watched[job.id] = self._begin(job)
+        if watched.normal is None:
+            return
+        for _ in range(_BATCHES):
+            found = self._items.page(job.id, watched.attempt, watched.after, BATCH)
+            for item in found:
+                watched.figures.observe(item.row)
+            if found:
+                watched.after = found[-1].id
+            if len(found) < BATCH:
+                break
+        note_progress(watched.figures, job.progress)
+        findings = judge_running(watched.figures, watched.normal)
+        if watched.normal.holds(findings):
+            self._pause(job, watched.normal, findings)
+            watched.normal = None
+
+    def _begin(self, job: Job) -> _Watched:
+        """A run that was paused for what it has found, and that somebody has resumed, is not paused again. One that
+        would begin anew when it is resumed is not paused either: it is judged at its end.
+        """
+        unwatched = _Watched(job.newest, None, RunFigures())
+        order = job.spec.dataset
+        dataset = self._datasets.look(job.user_id, order.name) if order else None
+        goes_on = job.progress is None or job.progress.can_go_on is not False
+        if dataset is None or not goes_on or self._runs.get(job.id) is not None:
+            return unwatched
+        normal = normal_of(dataset, self._runs)
+        if normal.stage is not Stage.HOLDING:
+            return unwatched
+        return _Watched(job.newest, normal, RunFigures(empty_values=frozenset(dataset.empty_values)))
+
+    def _pause(self, job: Job, normal: Normal, found: Sequence[RunFinding]) -> None:
+        order = job.spec.dataset
+        dataset = self._datasets.look(job.user_id, order.name) if order else None
+        if dataset is None:
+            return
+        findings = to_stored(found, normal)
+        message, now = next(one.message for one in findings if one.holds), self._clock()
+        run = DatasetRun.of(
+            dataset,
+            job.id,
+            state=RunState.PAUSED,
+            scope=scope_of(job.spec),
+            started_at=job.started_at or now,
+            ended_at=now,
+            findings=findings,
+            message=message,
+            at=now,
+        )
+        # first, so that nobody wonders why; without a pause after it, the run is judged at its end
+        self._runs.save(run)
+        try:
+            self._pausing.pause(job.id, why=f"for dataset {dataset.name} it is not normal: {message}")
+        except ConflictError as error:
+            log.info("run_not_paused", dataset=dataset.id, job_id=job.id, error=str(error))
+        else:
+            log.info("run_paused", dataset=dataset.id, job_id=job.id, findings=[one.code for one in findings])
