@@ -56,6 +56,7 @@ NOT_RUN = {
     "docs/how-to/run-on-a-server.md": "needs Docker; tests/unit/house/test_compose_file.py reads the file",
     "docs/how-to/several-machines.md": "needs three machines; tests/e2e/test_several_machines.py has them",
     "docs/reference/dependencies.md": "needs an index of packages; tests/integration/eggs/test_venvs.py",
+    "docs/reference/exports.md": "needs a dataset with exports; tests/integration/services/test_exports.py",
     "docs/reference/files.md": "needs a project that writes files; tests/e2e/test_eggs.py",
     "docs/reference/keys.md": "would close the platform to all other pages; tests/integration/web/test_keys.py",
     "docs/reference/quotas.md": "needs quotas; tests/integration/web/test_quotas.py",

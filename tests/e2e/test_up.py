@@ -117,7 +117,8 @@ def test_a_stack_whose_parts_hang_stops_within_fifteen_seconds_of_ctrl_c(tmp_pat
 
 def _is_run_again(stack: Stack, job_id: str) -> None:
     assert stack.wait_final(job_id, timeout=90)["status"] == "finished"
-    assert [attempt["attempt"] for attempt in stack.job(job_id)["attempts"]] == [1, 2]
+    # the numbers between are of attempts that a node which has just started did not take in time
+    assert [attempt["status"] for attempt in stack.job(job_id)["attempts"]][1:] == ["finished"]
     assert len(stack.items(job_id)) == PAGES + 1
 
 

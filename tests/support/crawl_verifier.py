@@ -131,7 +131,8 @@ class CrawlVerifier:
         assert self.verdict() == Verdict(lost=0, doubled=0)
 
     def verdict(self, *, retried: bool = False) -> Verdict:
-        """Of crawls that are over. Unless attempts may have been `retried` a second one is a double as well.
+        """Of crawls that are over. Unless attempts may have been `retried`, no page may be visited twice: an attempt
+        that a busy node has not taken in time costs nobody anything.
 
         Fails where documents contradict themselves or each other.
         """
@@ -149,7 +150,7 @@ class CrawlVerifier:
                 lost.append(crawl.number)
             finished = sum(attempt.get("status") == "finished" for attempt in job["attempts"].values())
             most = max(visits[path] for path in crawl.paths)
-            if most > attempts or finished > 1 or (attempts > 1 and not retried) or counted > len(crawl.paths):
+            if most > (attempts if retried else 1) or finished > 1 or counted > len(crawl.paths):
                 doubled.append(crawl.number)
             if crawl.number in (*lost[-1:], *doubled[-1:]):
                 sys.stdout.write(f"crawl {crawl.number}: {[visits[path] for path in crawl.paths]} visits, {job}\n")
