@@ -198,7 +198,7 @@ def requests(
     if item_format or output:
         chosen = _chosen(item_format, output or STDOUT, TEXT_FORMATS, as_json=as_json)
         path = f"/jobs/{JOBS.find(api, job_id)}/requests"
-        _save(api, path, chosen, output or STDOUT, escape_formulas=escape_formulas, **query)
+        save(api, path, chosen, output or STDOUT, escape_formulas=escape_formulas, **query)
         return
     answer = api.get(f"/jobs/{JOBS.find(api, job_id)}/requests", **{**query, "limit": query["limit"] or 20})
     if as_json:
@@ -236,10 +236,10 @@ def check_writable(output: str) -> None:
 
 def save_items(api: Api, job_id: str, item_format: str, output: str, **query: Any) -> None:
     """All of them, or those that the query names."""
-    _save(api, f"/jobs/{job_id}/items", item_format, output, **query)
+    save(api, f"/jobs/{job_id}/items", item_format, output, **query)
 
 
-def _save(api: Api, path: str, item_format: str, output: str, *, escape_formulas: bool = True, **query: Any) -> None:
+def save(api: Api, path: str, item_format: str, output: str, *, escape_formulas: bool = True, **query: Any) -> None:
     """A file is complete or not there; on a terminal control characters are made visible."""
     query |= {"format": item_format, "escape_formulas": None if escape_formulas else "false"}
     with api.download(path, **query) as pieces, writing(output) as file:

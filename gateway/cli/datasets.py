@@ -6,7 +6,6 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -17,7 +16,7 @@ from rich.text import Text
 from gateway.cli.api import Api, ApiError, ExitCode
 from gateway.cli.bulk import confirm
 from gateway.cli.commands import YES, ApiCommand, Resource, completions
-from gateway.cli.crawl import login_name
+from gateway.cli.crawl import FORMATS, check_writable, format_of, login_name, save
 from gateway.cli.options import (
     AFTER,
     JSON,
@@ -284,6 +283,22 @@ def reject(*, name: str, run: str | None, user_id: str | None, as_json: bool, ur
 
 # --- items
 
+_FILE = option(
+    "output",
+    f"Save all as a file: {', '.join(f'.{form}' for form in FORMATS)}.",
+    "--output",
+    "-o",
+    metavar="FILE",
+)
+
+
+def _download(api: Api, path: str, output: str, query: Record, odd: Record) -> None:
+    """Raises `BadParameter`, for what is `odd` beside a file too; `ApiError`."""
+    if given := [option for option, value in odd.items() if value]:
+        raise typer.BadParameter("choose one of it and --output: a file has all", param_hint=given[0])
+    check_writable(output)
+    save(api, path, format_of(output), output, **query)
+
 
 @taking(
     DATASETS.parameter("name"),
@@ -294,16 +309,20 @@ def reject(*, name: str, run: str | None, user_id: str | None, as_json: bool, ur
         option("q", "Only those with this text.", "--search"),
         flag("removed", "Also those that are gone, as they were last."),
     ),
+    _FILE,
     _OWNER,
     flag("as_json", "One document, in which each item has its key, seq and dates.", "--json"),
     URL,
 )
 def dataset_items(
-    *, name: str, limit: int | None, removed: bool, as_json: bool, url: str | None, **query: Any
+    *, name: str, limit: int | None, removed: bool, output: str | None, as_json: bool, url: str | None, **query: Any
 ) -> None:
-    """The items of a dataset, one a line, as JSON."""
-    api = Api(gateway_url(url))
-    pages = _item_pages(api, name, limit, {**query, "removed": "true" if removed else None})
+    """The items of a dataset, one a line, as JSON, or as a file."""
+    api, query = Api(gateway_url(url)), {**query, "removed": "true" if removed else None}
+    if output is not None:
+        _download(api, _path(name, "/items"), output, query, {"--limit": limit, "--json": as_json})
+        return
+    pages = _item_pages(api, name, limit, query)
     if as_json:
         found = list(pages)
         records = [record for page in found for record in page["items"]]
@@ -333,11 +352,11 @@ def _item_pages(api: Api, name: str, limit: int | None, query: Record) -> Iterat
 # --- changes
 
 
-def _where(text: str | None) -> int | datetime:
-    """A cursor, or a time. Raises `BadParameter`."""
+def _where(text: str | None) -> int | str:
+    """A cursor, or a time, as the API reads it. Raises `BadParameter`."""
     if text is None or (text.isascii() and text.isdigit()):
         return int(text or 0)
-    return datetime.fromisoformat(str(read_moment(text, "--since")))
+    return str(read_moment(text, "--since"))
 
 
 def _types(text: str | None) -> list[str] | None:
@@ -357,27 +376,32 @@ _CHANGES = "SEQ seq, TYPE type, *KEY key, *WHAT what, 2RUN run:id, 1>AGE at:age"
         option("since", "Only those after this one, or of runs that ended since.", metavar="CURSOR|TIME|1d"),
         option("types", "new, changed or removed; several with commas.", metavar="TYPE,…",
                autocompletion=one_of(_TYPE_STYLES)),
-        option("limit", "How many at most.", "--limit", "-n", kind=int, default=200, min=1, max=100_000),
+        option("limit", "How many at most. Default: 200, or all.", "--limit", "-n", kind=int, min=1, max=100_000),
     ),
     flag("follow", "Go on: print changes as they come, until Ctrl-C.", "--follow", "-f"),
     option("wait", "If there is none yet, wait so many seconds for one.", kind=int, metavar="SECONDS", min=0, max=60),
+    _FILE,
     _OWNER,
     flag("as_json", "One document; with --follow, one change a line.", "--json"),
     URL,
 )  # fmt: skip
 def changes(
-    *, name: str, since: str | None, types: str | None, limit: int, follow: bool, wait: int | None,
-    user_id: str | None, as_json: bool, url: str | None,
+    *, name: str, since: str | None, types: str | None, limit: int | None, follow: bool, wait: int | None,
+    output: str | None, user_id: str | None, as_json: bool, url: str | None,
 ) -> None:  # fmt: skip
     """What has changed, in order. The last line on standard error says where to go on."""
-    chosen, where = _types(types), _where(since)
+    chosen, cursor = _types(types), _where(since)
     api = Api(gateway_url(url))
-    cursor = where if isinstance(where, int) else _cursor_at(api, name, where, user_id)
+    if output is not None:
+        query = {"since": cursor, "types": chosen, "user_id": user_id}
+        odd = {"--limit": limit, "--follow": follow, "--wait": wait, "--json": as_json}
+        _download(api, _path(name, "/changes"), output, query, odd)
+        return
     feed = FollowedFeed(api, name, cursor, given(types=chosen, user_id=user_id))
     if follow:
         _follow(feed, as_json=as_json)
         return
-    answer = feed.read(limit, wait)
+    answer = feed.read(limit or _FEW, wait)
     if as_json:
         print_json(answer)
         return
@@ -387,6 +411,10 @@ def changes(
         err.print("no changes match" if types or cursor else "no changes so far")
     more = f"{answer['pending']} more; " if answer["pending"] else ""
     _go_on(feed, more, "")
+
+
+#: Changes that are printed unless more are asked for.
+_FEW = 200
 
 
 def _follow(feed: FollowedFeed, *, as_json: bool) -> None:
@@ -413,8 +441,8 @@ class FollowedFeed:
 
     _api: Api
     name: str
-    #: All up to this one is done with.
-    cursor: int
+    #: All up to this one is done with; until the first answer perhaps a time.
+    cursor: int | str
     _query: Record
     _heard: float = field(init=False, factory=time.monotonic)
 
@@ -454,19 +482,6 @@ class FollowedFeed:
         answer: Record = self._api.get(_path(self.name, "/changes"), **query)
         self.cursor = answer["next"]
         return answer
-
-
-def _cursor_at(api: Api, name: str, moment: datetime, user_id: str | None) -> int:
-    """The cursor before the changes of all runs that have ended since."""
-    first: int = api.get(_path(name), user_id=user_id)["last_seq"]
-    after = None
-    while True:
-        page = api.get(_path(name, "/runs"), state="published", limit=200, after=after, user_id=user_id)
-        later = [run for run in page["runs"] if datetime.fromisoformat(run["ended_at"]) >= moment]
-        first = min([first, *(run["first_seq"] - 1 for run in later)])
-        after = page["next"]
-        if after is None or len(later) < len(page["runs"]):
-            return first
 
 
 # --- how a change is shown

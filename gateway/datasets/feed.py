@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from attrs import define, field
@@ -60,6 +61,13 @@ class DatasetFeed:
             # plans that were not carried out may have used a number again: the last number read may go on
             last = visible[room - 1].seq if len(visible) >= room else _whole(read, dataset.head_seq)
         return ChangePage(found, last, dataset.head_seq)
+
+    def cursor(self, dataset: Dataset, since: int | datetime) -> int:
+        """Of a time: before the changes of all published runs that have ended since."""
+        if isinstance(since, int):
+            return since
+        first = self._runs.first_seq(dataset.id, since)
+        return dataset.head_seq if first is None else first - 1
 
     def items(
         self,

@@ -390,6 +390,12 @@ class RunStore:
         published = self._runs.find({**query, "state": RunState.PUBLISHED}, {"plan": 1})
         return {one["plan"] for one in published}
 
+    def first_seq(self, dataset_id: str, moment: datetime) -> int | None:
+        """The number of the first change of the published runs that have ended at this moment or later."""
+        ended = {"dataset": dataset_id, "state": RunState.PUBLISHED, "ended_at": {"$gte": moment}}
+        found = self._runs.find({**ended, "first_seq": {"$exists": True}}, {"first_seq": 1})
+        return min((one["first_seq"] for one in found), default=None)
+
     def held(self, dataset_ids: Sequence[str]) -> dict[str, int]:
         """How many held runs these datasets have, those that have one."""
         found = self._runs.find({"dataset": {"$in": list(dataset_ids)}, "state": RunState.HELD}, {"dataset": 1})

@@ -17,16 +17,19 @@ from gateway.datasets.figures import RunFigures
 from gateway.datasets.fold import normal_of
 from gateway.datasets.normal import compare
 from gateway.datasets.queue import FoldQueue
+from gateway.datasets.rows import ChangeRows, RecordRows
 from gateway.datasets.service import Datasets
 from gateway.datasets.store import DatasetStore, RunStore
-from gateway.errors import DatasetNotFoundError
+from gateway.errors import DatasetNotFoundError, InvalidRequestError
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts, Router
+from gateway.web.downloads import RowPages, download
 from gateway.web.errors import problems
 from gateway.web.event_stream.lines import event
 from gateway.web.routes.crawl import EVENT_STREAM
+from gateway.web.routes.items import FILE_CONTENT
 from gateway.web.schemas.dataset import (
     AcceptQuery,
     ChangesPage,
@@ -46,6 +49,7 @@ from gateway.web.schemas.dataset import (
     RecordsPage,
     RecordView,
 )
+from gateway.web.schemas.types import DownloadQuery
 
 router = Router(prefix="/datasets", tags=["datasets"])
 
@@ -137,8 +141,9 @@ def delete_dataset(name: Name, query: Annotated[OwnedQuery, Query()], parts: Par
     responses={
         200: {
             "description": "The changes. With `Accept: text/event-stream` a stream of `change` events that does not "
-            "end; the `id` of each is its cursor.",
-            "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
+            "end; the `id` of each is its cursor. With `format` a file, whose rows have the item's fields after "
+            "`_change`, `_at`, `_seq`, `_run` and `_previous`: the values before of what is different.",
+            "content": {EVENT_STREAM: {"schema": {"type": "string"}}, **FILE_CONTENT},
         },
         **problems(404, 410, 429, 503),
     },
@@ -154,23 +159,28 @@ async def get_changes(
     after its `seq`.
     """
     dataset = await parts.threads.look(find, name, query.user_id, parts, caller)
+    since = await parts.threads.look(parts[DatasetFeed].cursor, dataset, query.since)
+    if _is_file(query, "since", "types"):
+        return await _download(
+            parts, query, ChangeRows(parts[DatasetFeed], dataset, since, query.wanted), f"{name}-changes"
+        )
     if EVENT_STREAM in request.headers.get("accept", ""):
         parts.answers.take()
-        since = _last_event_id(request, query.since)
-        page = await _page(parts, dataset, query.model_copy(update={"since": since}))
+        since = _last_event_id(request, since)
+        page = await _page(parts, dataset, query, since)
         return StreamingResponse(
             _events(parts, dataset, query, page), media_type=EVENT_STREAM, headers={"Cache-Control": "no-store"}
         )
-    page = await _page(parts, dataset, query)
+    page = await _page(parts, dataset, query, since)
     if query.wait and not page.changes and not page.pending:
         parts.answers.take()
         await parts[FeedWatch].changed(dataset, query.wait)
-        page = await _page(parts, await _again(parts, dataset), query.model_copy(update={"since": page.next}))
+        page = await _page(parts, await _again(parts, dataset), query, page.next)
     return page
 
 
-async def _page(parts: GatewayParts, dataset: Dataset, query: ChangesQuery) -> ChangesPage:
-    found = await parts.threads.run(parts[DatasetFeed].changes, dataset, query.since, query.limit, query.wanted)
+async def _page(parts: GatewayParts, dataset: Dataset, query: ChangesQuery, since: int) -> ChangesPage:
+    found = await parts.threads.run(parts[DatasetFeed].changes, dataset, since, query.limit, query.wanted)
     views = [ChangeView.of(change) for change in found.changes]
     return ChangesPage(changes=views, next=found.next, last_seq=found.last, pending=found.last - found.next)
 
@@ -204,20 +214,34 @@ async def _events(
         if not page.pending:
             await parts[FeedWatch].changed(dataset, _PING_SECONDS)
             dataset = await _again(parts, dataset)
-        query = query.model_copy(update={"since": page.next})
-        page = await _page(parts, dataset, query)
+        page = await _page(parts, dataset, query, page.next)
 
 
-@router.get("/{name}/items", summary="The items of a dataset", responses=problems(404, 409, 410, 503))
+@router.get(
+    "/{name}/items",
+    summary="The items of a dataset",
+    response_model=RecordsPage,
+    responses={
+        200: {
+            "description": "A page of items and what is known of each. With `format` a file, whose rows have the "
+            "items' fields alone.",
+            "content": FILE_CONTENT,
+        },
+        **problems(404, 409, 410, 429, 503),
+    },
+)
 @needs(Scope.READ)
 async def get_dataset_items(
     name: Name, query: Annotated[DatasetItemsQuery, Query()], parts: Parts, caller: Called
-) -> RecordsPage:
+) -> RecordsPage | Response:
     """The items that are present, in the order of their keys' hashes. While a run is applied, a page may have states
     that are later than `seq`, and `as_of` of a change that is not applied yet is answered with 409. With `q` or
     `as_of`, a page ends after two seconds, and its `next` goes on.
     """
     dataset = await parts.threads.look(find, name, query.user_id, parts, caller)
+    if _is_file(query, "as_of", "removed", "q"):
+        rows = RecordRows(parts[DatasetFeed], dataset, query.as_of, query.removed, query.q)
+        return await _download(parts, query, rows, name)
     found = await parts.threads.run(
         parts[DatasetFeed].items,
         dataset,
@@ -250,6 +274,29 @@ def health(name: str, query: OwnedQuery, parts: GatewayParts, caller: Caller) ->
     run = newest[0] if newest else None
     figures = RunFigures.from_dict(run.figures) if run and run.figures else None
     return DatasetHealth.of(normal, run, compare(figures, normal) if figures else [])
+
+
+# --- files
+
+
+async def _download(parts: GatewayParts, query: DownloadQuery, rows: RowPages, name: str) -> Response:
+    parts.answers.take()
+    day = f"{parts.clock():%Y-%m-%d}"
+    named = {"Content-Disposition": f'attachment; filename="{name}-{day}.{query.format}"'}
+    return await download(parts, query, rows, named)
+
+
+def _is_file(query: ChangesQuery | DatasetItemsQuery, *options: str) -> bool:
+    """Whether a file is asked for, and not a page. `options`: what is for both. Raises `InvalidRequestError` for an
+    option of the other one.
+    """
+    of_files, given = set(DownloadQuery.model_fields), query.model_fields_set
+    if query.format is None:
+        if odd := sorted(given & of_files - {"format"}):
+            raise InvalidRequestError(odd[0], "is for downloads: name a `format`, too")
+    elif odd := sorted(given - of_files - {*options, "user_id"}):
+        raise InvalidRequestError(odd[0], "is for pages: leave it out with `format`, which downloads all")
+    return query.format is not None
 
 
 # --- runs

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
 import re
-import time
-from collections.abc import AsyncIterator, Sequence
 from typing import Annotated
 from urllib.parse import quote
 
@@ -16,29 +12,18 @@ from fastapi import Query, Response
 from gateway.access.keys import Scope
 from gateway.clock import to_iso
 from gateway.errors import InvalidRequestError, JobNotFoundError, ScheduleNotFoundError
-from gateway.items.formats import FORMATS, CsvFormat, ItemFormat, Row
+from gateway.items.formats import Row
 from gateway.items.items import Item, ItemsLook, ItemStore, search
-from gateway.items.tables import BATCH, TABLES, TableFile, TableSpace
+from gateway.items.tables import TABLES
 from gateway.jobs.job import Job
 from gateway.schedules.store import JobOrSchedule, RunOf
 from gateway.web.authorisation import needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import JobId, Parts, Router, ScheduleId
+from gateway.web.downloads import RowsExport, download, encoder_of, table_of
 from gateway.web.errors import Responses, problems
-from gateway.web.lasting import Download
 from gateway.web.schemas.schedule import LAST_RUN, ScheduleItemsQuery
-from gateway.web.schemas.types import ItemsQuery, RowsQuery
-from gateway.web.threads import Threads, Visitor, current_visitor
-
-#: Bytes of output that a batch should have. The number of items in a batch follows from it.
-_BATCH_BYTES = 1 << 20
-_MAX_BATCH = 500
-#: A page ends here even if it has fewer items than were asked for; its `next` goes on.
-_PAGE_BYTES = 8 << 20
-#: Bytes of a file that are read at a time.
-_PIECE = 1 << 18
-#: Seconds after which a search answers with what it has found; its `next` goes on.
-_SEARCH_SECONDS = 2.0
+from gateway.web.schemas.types import ItemsQuery
 
 
 @define(eq=False, repr=False, slots=False)
@@ -97,57 +82,6 @@ class ItemPages:
         return self._store.page(self._job_id, self._attempt, self._last, limit)
 
 
-@define(eq=False, repr=False, slots=False)
-class ItemExport:
-    """Encodes what `ItemPages` reads."""
-
-    _pages: ItemPages
-    _encoder: ItemFormat
-    _is_begun: bool = field(init=False, default=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._batch = self._encoder.first_batch
-
-    def next_batch(self, most: int | None = None) -> bytes | None:
-        """The next items, encoded, `most` at most; empty if none is found yet, `None` at the end."""
-        if not self._is_begun:
-            self._is_begun = True
-            self._encoder.begin(self._pages.first)
-        rows = self._pages.next(self._batch if most is None else min(self._batch, most))
-        if not rows:
-            return None if rows is None else b""
-        data = self._encoder.encode(rows)
-        self._batch = max(1, min(_MAX_BATCH, _BATCH_BYTES * len(rows) // max(1, len(data))))
-        return data
-
-    def page(self, limit: int) -> tuple[bytes, str | None]:
-        """Up to `limit` items as one complete document, and the cursor of what follows."""
-        parts: list[bytes] = []
-        size, until = 0, _until(self._pages)
-        while self._pages.count < limit and size < _PAGE_BYTES:
-            if (data := self.next_batch(limit - self._pages.count)) is None:
-                break
-            parts.append(data)
-            size += len(data)
-            if time.monotonic() > until:
-                break
-        following = self._pages.following()
-        return b"".join([*parts, self._encoder.end(following)]), following
-
-    async def stream(self, threads: Threads, first: bytes | None) -> AsyncIterator[bytes]:
-        """All items. `first` was read before the answer began, so that an absent store still leads to an error."""
-        data = first
-        while data is not None:
-            yield data
-            data = await threads.run(self.next_batch)
-        yield self._encoder.end(None)
-
-
-def _until(pages: ItemPages) -> float:
-    """When a page of a search ends, on the monotonic clock."""
-    return math.inf if pages.text is None else time.monotonic() + _SEARCH_SECONDS
-
-
 def _item_at(job_id: str, cursor: str) -> str:
     attempt, _, end = cursor.partition("-")
     return Item(job_id, int(attempt), int(end), None).id
@@ -176,17 +110,21 @@ _JSON_SCHEMA = {
         "next": {"type": ["string", "null"], "description": "The value of `after` for the next page."},
     },
 }
-_CONTENT = {
-    "application/json": {
-        "schema": _JSON_SCHEMA,
-        "example": {"items": [{"url": "https://example.com/"}], "next": None},
-    },
+#: Of answers in the formats of files, in OpenAPI.
+FILE_CONTENT = {
     "application/x-ndjson": {"schema": {"type": "string"}, "example": '{"url":"https://example.com/"}\n'},
     "text/csv": {"schema": {"type": "string"}, "example": "url\r\nhttps://example.com/\r\n"},
     **{
         table.media_type: {"schema": {"type": "string", "contentMediaType": table.media_type}}
         for table in TABLES.values()
     },
+}
+_CONTENT = {
+    "application/json": {
+        "schema": _JSON_SCHEMA,
+        "example": {"items": [{"url": "https://example.com/"}], "next": None},
+    },
+    **FILE_CONTENT,
 }
 _OK = {
     "description": "The items, in the order they were scraped.",
@@ -248,16 +186,14 @@ async def _items(parts: GatewayParts, identity: str, query: ItemsQuery, run: str
     attempt = attempt_of(job, query.attempt)
     pages = ItemPages(parts[ItemStore], job.id if job else identity, attempt, after or None, prefix, query.q)
     headers = _headers(job, identity, query.format)
-    if is_table:
-        return await _table(parts, query, pages, headers)
-    encoder = _encoder(query)
-    export = ItemExport(pages, encoder)
     if query.limit is None:
-        first = await parts.threads.run(export.next_batch)
-        return Download(
-            export.stream(parts.threads, first), parts.answers, headers=headers, media_type=encoder.media_type
-        )
-    data, following = await parts.threads.run(export.page, query.limit)
+        return await download(parts, query, pages, headers)
+    if is_table:
+        table = await table_of(parts, query, pages, query.limit)
+        headers |= _headers_of_page(pages, await parts.threads.run(pages.following))
+        return table.download(parts, headers)
+    encoder = encoder_of(query)
+    data, following = await parts.threads.run(RowsExport(pages, encoder).page, query.limit)
     headers |= _headers_of_page(pages, following)
     return Response(data, headers=headers, media_type=encoder.media_type)
 
@@ -265,77 +201,6 @@ async def _items(parts: GatewayParts, identity: str, query: ItemsQuery, run: str
 def _headers_of_page(pages: ItemPages, following: str | None) -> dict[str, str]:
     found = {NEXT_HEADER: following} if following else {}
     return found if pages.text is None else {**found, SEARCHED_HEADER: str(pages.looked_at)}
-
-
-def _encoder(query: ItemsQuery) -> ItemFormat:
-    """Raises `InvalidRequestError`."""
-    if query.format == "csv":
-        return csv_encoder(query, query.field_names)
-    _refuse_options_of_csv(query)
-    return FORMATS[query.format](query.field_names)
-
-
-def _refuse_options_of_csv(query: ItemsQuery) -> None:
-    for name in ("escape_formulas", "bom"):
-        if getattr(query, name):
-            raise InvalidRequestError(name, "is for format=csv: the other formats do not need it")
-
-
-def csv_encoder(query: RowsQuery, columns: Sequence[str]) -> CsvFormat:
-    return CsvFormat(columns, escape_formulas=query.escape_formulas is not False, bom=bool(query.bom))
-
-
-# --- XLSX and Parquet, which are complete before the answer begins
-
-
-async def _table(parts: GatewayParts, query: ItemsQuery, pages: ItemPages, headers: dict[str, str]) -> Response:
-    _refuse_options_of_csv(query)
-    table = await parts.threads.run(TableFile, query.format, parts[TableSpace], query.field_names)
-    making = ItemTable(pages, table, query.limit)
-    (current_visitor() or Visitor("")).at_end(table.close)
-    for step in (making.refuse_if_too_many, making.read, table.write):
-        while await parts.threads.run(step):
-            _stop_if_gone()
-    if query.limit is not None:
-        headers |= _headers_of_page(pages, await parts.threads.run(pages.following))
-    headers["Content-Length"] = str(table.size)
-    return Download(making.stream(parts.threads), parts.answers, headers=headers, media_type=table.format.media_type)
-
-
-def _stop_if_gone() -> None:
-    """Raise what a call gets that waits when the client goes: nobody needs the file any more."""
-    visitor = current_visitor()
-    if visitor is not None and visitor.is_gone:
-        raise asyncio.CancelledError
-
-
-@define(eq=False, repr=False, slots=False)
-class ItemTable:
-    """Fills a table, in steps of which none keeps others waiting for long."""
-
-    _pages: ItemPages
-    _table: TableFile
-    #: Most items.
-    _limit: int | None
-
-    def __attrs_post_init__(self) -> None:
-        self._until = math.inf if self._limit is None else _until(self._pages)
-
-    def refuse_if_too_many(self) -> None:
-        """Before anything is read, if all of it would be in the table. Raises `TooManyRowsError`."""
-        if self._limit is None and self._pages.text is None and self._table.format.most_rows is not None:
-            self._table.require_rows(self._pages.left())
-
-    def read(self) -> bool:
-        """Take the next items. Returns whether there may be more to take."""
-        most = BATCH if self._limit is None else min(BATCH, self._limit - self._pages.count)
-        rows = self._pages.next(most) if most and time.monotonic() < self._until else None
-        self._table.add(rows or ())
-        return rows is not None
-
-    async def stream(self, threads: Threads) -> AsyncIterator[bytes]:
-        while data := await threads.run(self._table.read, _PIECE):
-            yield data
 
 
 def _require_same_run(job: Job | None, page_of: str, run: str | None) -> None:

@@ -33,9 +33,10 @@ from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import JobId, Parts, Router
+from gateway.web.downloads import csv_encoder
 from gateway.web.errors import Responses, problems
 from gateway.web.lasting import Download
-from gateway.web.routes.items import NEXT_HEADER, REMOVED_HEADER, SEARCHED_HEADER, attachment, attempt_of, csv_encoder
+from gateway.web.routes.items import NEXT_HEADER, REMOVED_HEADER, SEARCHED_HEADER, attachment, attempt_of
 from gateway.web.schemas.types import QueryBoolean, RowsQuery, Text, Timestamp
 
 router = Router(tags=["jobs"])

@@ -20,9 +20,10 @@ from gateway.sites.site import OPERATOR
 from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts, RequestId, Router
+from gateway.web.downloads import RowsExport
 from gateway.web.errors import problems
 from gateway.web.routes.crawl import IdempotencyKey
-from gateway.web.routes.items import ItemExport, ItemPages
+from gateway.web.routes.items import ItemPages
 from gateway.web.schemas.types import Name, Params, QueryModel, Text, Timestamp, UserId
 
 #: Most results that a request which waits for them may ask for.
@@ -193,7 +194,7 @@ def _record(run: SiteRun, **more: Any) -> bytes:
 
 def _page(items: ItemStore, job: Job, encoder: RunFormat, limit: int, after: str | None) -> bytes:
     attempt = job.current.attempt if job.current else 0
-    data, _ = ItemExport(ItemPages(items, job.id, attempt, after), encoder).page(limit)
+    data, _ = RowsExport(ItemPages(items, job.id, attempt, after), encoder).page(limit)
     return data
 
 

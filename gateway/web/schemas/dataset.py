@@ -23,7 +23,17 @@ from gateway.datasets.dataset import (
 )
 from gateway.datasets.normal import Comparison, Measure, Normal, Stage
 from gateway.datasets.plan import row_of
-from gateway.web.schemas.types import Body, Cursor, QueryBoolean, QueryModel, SearchText, Timestamp, UserId
+from gateway.web.schemas.types import (
+    Body,
+    Cursor,
+    DownloadQuery,
+    QueryBoolean,
+    QueryModel,
+    QueryTime,
+    SearchText,
+    Timestamp,
+    UserId,
+)
 
 _JOB = "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"
 _TIME = "2027-06-01T07:05:00.000Z"
@@ -181,8 +191,20 @@ def _by_field(differences: list[Difference]) -> dict[str, ChangedField]:
     return {one.field: ChangedField(previous=one.previous, current=one.current) for one in differences}
 
 
-class ChangesQuery(OwnedQuery):
-    since: SeqText = Field(default=0, description="The `next` of the page before: only changes after it.")
+#: Without one, a page.
+Format = Annotated[
+    Literal["json", "jsonl", "csv", "xlsx", "parquet"] | None,
+    Field(description="Download all as a file of this format, without `limit` and `after`."),
+]
+
+
+class ChangesQuery(OwnedQuery, DownloadQuery):
+    format: Format = None  # type: ignore[assignment]  # no default there
+    since: SeqText | QueryTime = Field(
+        default=0,
+        description="The `next` of the page before: only changes after it. Or a time with an offset: only changes of "
+        "runs that have ended since.",
+    )
     types: list[Literal["new", "changed", "removed"]] = Field(
         default_factory=list, max_length=3, description="Only changes of these types; may be repeated for several."
     )
@@ -219,7 +241,8 @@ class RecordView(BaseModel):
         return cls(**same, key_hash=record.key_hash, item=row_of(record))
 
 
-class DatasetItemsQuery(OwnedQuery):
+class DatasetItemsQuery(OwnedQuery, DownloadQuery):
+    format: Format = None  # type: ignore[assignment]  # no default there
     as_of: SeqText | None = Field(default=None, description="The items as they were right after this change.")
     removed: QueryBoolean = Field(default=False, description="Also items that are gone, as they were last.")
     q: SearchText | None = Field(default=None, description="Only items with this text in a value.")

@@ -219,7 +219,7 @@ class RowsQuery(QueryModel):
     )
 
 
-class ItemsQuery(RowsQuery):
+class DownloadQuery(RowsQuery):
     format: Literal["json", "jsonl", "csv", "xlsx", "parquet"] = Field(  # type: ignore[assignment]  # more of them
         default="json", description="Parquet needs the extra `parquet` where the gateway runs."
     )
@@ -228,6 +228,13 @@ class ItemsQuery(RowsQuery):
         description="Only these fields, separated by commas; also the columns of a CSV, in this order. `seller.name` "
         "is the field `name` of the object `seller`.",
     )
+
+    @property
+    def field_names(self) -> list[str]:
+        return [name for part in (self.fields or "").split(",") if (name := part.strip())]
+
+
+class ItemsQuery(DownloadQuery):
     q: SearchText | None = Field(
         default=None, description="Only items with this text in a value; case does not matter. It reads item by item."
     )
@@ -240,7 +247,3 @@ class ItemsQuery(RowsQuery):
     attempt: Annotated[str, Field(pattern="^(all|[1-9][0-9]{0,5})$")] | None = Field(
         default=None, description="`all`, or the number of an attempt; by default the attempt that counts."
     )
-
-    @property
-    def field_names(self) -> list[str]:
-        return [name for part in (self.fields or "").split(",") if (name := part.strip())]

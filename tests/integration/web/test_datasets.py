@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 import json
 import runpy
@@ -13,6 +15,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import httpx
+import openpyxl
 import pytest
 from dataset_runs import DatasetRuns
 from jobs import make_job
@@ -353,6 +356,76 @@ def test_what_is_not_applied_yet_is_no_past_that_could_be_read(
 
 
 # --- runs, and what is decided on them
+
+# --- files
+
+
+def table(answer: httpx.Response) -> list[dict[str, Any]]:
+    answer.raise_for_status()
+    return list(csv.DictReader(io.StringIO(answer.text)))
+
+
+def test_items_and_changes_are_files_too(prices: Prices, runs: DatasetRuns) -> None:
+    runs.run(offers("a", "b", "=c"))
+    runs.run([*offers("a", price=2), *offers("b", "d")])
+    items = prices.call("GET", "/items", params={"format": "csv"})
+    assert sorted(table(items), key=str) == [
+        {"sku": "a", "price": "2"}, {"sku": "b", "price": "1"}, {"sku": "d", "price": "1"},
+    ]  # fmt: skip
+    assert items.headers["content-disposition"].startswith('attachment; filename="prices-2')
+    before = prices.call("GET", "/items", params={"format": "jsonl", "as_of": 3}).text.splitlines()
+    assert sorted(json.loads(line)["sku"] for line in before) == ["=c", "a", "b"]
+
+    changes = table(prices.call("GET", "/changes", params={"format": "csv", "since": 3}))
+    assert sorted((row["_change"], row["sku"], row["_previous"]) for row in changes) == [
+        ("changed", "a", '{"price":1}'), ("new", "d", ""), ("removed", "'=c", ""),
+    ]  # fmt: skip
+    assert list(changes[0])[:5] == ["_change", "_at", "_seq", "_run", "_previous"]
+    new = table(prices.call("GET", "/changes", params={"format": "csv", "types": "new", "fields": "sku,_change"}))
+    assert sorted((row["_change"], row["sku"]) for row in new) == [("new", sku) for sku in ("'=c", "a", "b", "d")]
+    assert list(new[0]) == ["sku", "_change"]
+
+
+def test_a_file_has_all_however_many_there_are(prices: Prices, runs: DatasetRuns) -> None:
+    skus = [f"s{number:04}" for number in range(1203)]
+    runs.run(offers(*skus))
+    book = openpyxl.load_workbook(io.BytesIO(prices.call("GET", "/items", params={"format": "xlsx"}).content))
+    rows = list(book.active.iter_rows(values_only=True))
+    assert (rows[0], sorted(row[0] for row in rows[1:])) == (("sku", "price"), skus)
+    lines = prices.call("GET", "/changes", params={"format": "jsonl"}).text.splitlines()
+    assert [json.loads(line)["_seq"] for line in lines] == list(range(1, 1204))
+
+
+def test_changes_begin_at_a_time_too(prices: Prices, runs: DatasetRuns) -> None:
+    runs.run(offers("a"))
+    runs.run(offers("a", "b"))
+    ended = prices.get("/runs")["runs"][0]["ended_at"]
+    assert told(prices.get("/changes", since=ended)) == [("new", "b")]
+    assert told(prices.get("/changes", since="2020-01-01T00:00:00Z")) == [("new", "a"), ("new", "b")]
+    assert prices.get("/changes", since="2900-01-01T00:00:00Z")["changes"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "field"),
+    [
+        ("/items", {"format": "csv", "limit": 5}, "limit"),
+        ("/items", {"format": "csv", "after": "0" * 32}, "after"),
+        ("/items", {"fields": "sku"}, "fields"),
+        ("/items", {"format": "doc"}, "format"),
+        ("/items", {"format": "jsonl", "bom": "true"}, "bom"),
+        ("/changes", {"format": "csv", "wait": 5}, "wait"),
+        ("/changes", {"since": "yesterday"}, "since"),
+        ("/changes", {"since": "2026-06-01T00:00:00"}, "since"),
+    ],
+)
+def test_an_option_that_does_not_fit_is_named(
+    prices: Prices, runs: DatasetRuns, path: str, query: dict[str, Any], field: str
+) -> None:
+    runs.run(offers("a"))
+    status, code, named = prices.refusal("GET", path, params=query)
+    assert (status, code) == (422, "invalid_request")
+    assert named is not None
+    assert named.split(".")[0] == field
 
 
 def test_runs_say_what_they_have_changed(prices: Prices, runs: DatasetRuns) -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -92,17 +93,23 @@ def test_pages_are_read_until_there_are_enough(gateway: StandIn, run: Run) -> No
     ]  # fmt: skip
 
 
-def test_a_time_is_the_cursor_before_the_runs_that_have_ended_since(gateway: StandIn, run: Run) -> None:
-    gateway.says("GET /datasets/prices", Answer(200, DATASET))
-    old = {**RUN, "ended_at": "2027-05-01T07:05:00.000Z", "first_seq": 1, "last_seq": 2195}
-    # one that took longer than the run after it was published before that
-    slow = {**RUN, "started_at": "2027-04-30T07:00:00.000Z", "first_seq": 2190, "last_seq": 2195}
-    gateway.says("GET /datasets/prices/runs", Answer(200, {"runs": [RUN, old, slow], "next": "more"}))
-    gateway.says(f"GET {CHANGES}", page(2200))
-    run("datasets", "changes", "prices", "--since", "2027-05-20T00:00Z")
-    run("datasets", "changes", "prices", "--since", "2027-07-01")
-    assert [query["since"] for query in asked(gateway, CHANGES)] == [["2189"], ["2211"]]
-    assert asked(gateway, "/datasets/prices/runs")[0] == {"state": ["published"], "limit": ["200"]}
+def test_changes_since_a_time_go_on_by_their_cursor(gateway: StandIn, run: Run) -> None:
+    gateway.says(f"GET {CHANGES}", page(2200, last=2200))
+    done = run("datasets", "changes", "prices", "--since", "2027-05-20T00:00Z")
+    assert [query["since"] for query in asked(gateway, CHANGES)] == [["2027-05-20T00:00:00+00:00"]]
+    assert "--since 2200" in done.stderr
+
+
+@pytest.mark.parametrize("what", ["items", "changes"])
+def test_a_file_has_all(gateway: StandIn, run: Run, tmp_path: Path, what: str) -> None:
+    gateway.says(f"GET /datasets/prices/{what}", Answer(200, b"a,b\r\n"))
+    file = tmp_path / "all.csv"
+    done = run("datasets", what, "prices", "-o", str(file))
+    assert (done.returncode, file.read_bytes()) == (0, b"a,b\r\n")
+    (query,) = asked(gateway, f"/datasets/prices/{what}")
+    assert query["format"] == ["csv"]
+    assert run("datasets", what, "prices", "-o", str(file), "--limit", "5").returncode == 2
+    assert run("datasets", what, "prices", "-o", str(tmp_path / "all.doc")).returncode == 2
 
 
 def test_a_cursor_that_has_expired_is_an_error_with_the_words_of_the_gateway(gateway: StandIn, run: Run) -> None:

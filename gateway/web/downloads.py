@@ -1,0 +1,195 @@
+"""Rows as a download, in any format: streamed as they are read, or as a table that is complete before the answer
+begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Protocol
+
+from attrs import define, field
+from fastapi import Response
+
+from gateway.errors import InvalidRequestError
+from gateway.items.formats import FORMATS, CsvFormat, ItemFormat, Row
+from gateway.items.tables import BATCH, TABLES, TableFile, TableSpace
+from gateway.web.container import GatewayParts
+from gateway.web.lasting import Download
+from gateway.web.schemas.types import DownloadQuery, RowsQuery
+from gateway.web.threads import Threads, Visitor, current_visitor
+
+#: Bytes of output that a batch should have. The number of rows in a batch follows from it.
+_BATCH_BYTES = 1 << 20
+_MAX_BATCH = 500
+#: A page ends here even if it has fewer rows than were asked for; its `next` goes on.
+_PAGE_BYTES = 8 << 20
+#: Bytes of a file that are read at a time.
+_PIECE = 1 << 18
+#: Seconds after which a search answers with what it has found; its `next` goes on.
+_SEARCH_SECONDS = 2.0
+
+
+class RowPages(Protocol):
+    """Reads rows, one batch after the other."""
+
+    #: Only rows with this text; `None` for all.
+    text: str | None
+    #: How many rows were read so far.
+    count: int
+
+    def first(self, count: int) -> list[Row]:
+        """The first rows of all, wherever this begins."""
+        ...
+
+    def next(self, most: int) -> list[Row] | None:
+        """Up to `most` of the next rows; empty if none is found yet, `None` at the end."""
+        ...
+
+    def left(self) -> int:
+        """How many rows are still to be looked at, or more."""
+        ...
+
+    def following(self) -> str | None:
+        """The cursor of what follows; `None` if nothing does."""
+        ...
+
+
+@define(eq=False, repr=False, slots=False)
+class RowsExport:
+    """Encodes what `RowPages` reads."""
+
+    _pages: RowPages
+    _encoder: ItemFormat
+    _is_begun: bool = field(init=False, default=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._batch = self._encoder.first_batch
+
+    def next_batch(self, most: int | None = None) -> bytes | None:
+        """The next rows, encoded, `most` at most; empty if none is found yet, `None` at the end."""
+        if not self._is_begun:
+            self._is_begun = True
+            self._encoder.begin(self._pages.first)
+        rows = self._pages.next(self._batch if most is None else min(self._batch, most))
+        if not rows:
+            return None if rows is None else b""
+        data = self._encoder.encode(rows)
+        self._batch = max(1, min(_MAX_BATCH, _BATCH_BYTES * len(rows) // max(1, len(data))))
+        return data
+
+    def page(self, limit: int) -> tuple[bytes, str | None]:
+        """Up to `limit` rows as one complete document, and the cursor of what follows."""
+        parts: list[bytes] = []
+        size, until = 0, _until(self._pages)
+        while self._pages.count < limit and size < _PAGE_BYTES:
+            if (data := self.next_batch(limit - self._pages.count)) is None:
+                break
+            parts.append(data)
+            size += len(data)
+            if time.monotonic() > until:
+                break
+        following = self._pages.following()
+        return b"".join([*parts, self._encoder.end(following)]), following
+
+    async def stream(self, threads: Threads, first: bytes | None) -> AsyncIterator[bytes]:
+        """All rows. `first` was read before the answer began, so that an absent store still leads to an error."""
+        data = first
+        while data is not None:
+            yield data
+            data = await threads.run(self.next_batch)
+        yield self._encoder.end(None)
+
+
+def _until(pages: RowPages) -> float:
+    """When a page of a search ends, on the monotonic clock."""
+    return math.inf if pages.text is None else time.monotonic() + _SEARCH_SECONDS
+
+
+def encoder_of(query: DownloadQuery) -> ItemFormat:
+    """Of a format that is no table. Raises `InvalidRequestError`."""
+    if query.format == "csv":
+        return csv_encoder(query, query.field_names)
+    _refuse_options_of_csv(query)
+    return FORMATS[query.format](query.field_names)
+
+
+def _refuse_options_of_csv(query: DownloadQuery) -> None:
+    for name in ("escape_formulas", "bom"):
+        if getattr(query, name):
+            raise InvalidRequestError(name, "is for format=csv: the other formats do not need it")
+
+
+def csv_encoder(query: RowsQuery, columns: Sequence[str]) -> CsvFormat:
+    return CsvFormat(columns, escape_formulas=query.escape_formulas is not False, bom=bool(query.bom))
+
+
+async def download(
+    parts: GatewayParts, query: DownloadQuery, pages: RowPages, headers: Mapping[str, str]
+) -> Response:
+    """All rows. Take a place among `parts.answers` first. Raises `InvalidRequestError`, and as `TableFile` does."""
+    if query.format in TABLES:
+        return (await table_of(parts, query, pages)).download(parts, headers)
+    encoder = encoder_of(query)
+    rows = RowsExport(pages, encoder)
+    first = await parts.threads.run(rows.next_batch)
+    return Download(rows.stream(parts.threads, first), parts.answers, headers=headers, media_type=encoder.media_type)
+
+
+# --- XLSX and Parquet, which are complete before the answer begins
+
+
+async def table_of(parts: GatewayParts, query: DownloadQuery, pages: RowPages, limit: int | None = None) -> RowsTable:
+    """A table of all rows, or of so many, that is complete. Raises as `download` does."""
+    _refuse_options_of_csv(query)
+    table = await parts.threads.run(TableFile, query.format, parts[TableSpace], query.field_names)
+    making = RowsTable(pages, table, limit)
+    (current_visitor() or Visitor("")).at_end(table.close)
+    for step in (making.refuse_if_too_many, making.read, table.write):
+        while await parts.threads.run(step):
+            _stop_if_gone()
+    return making
+
+
+def _stop_if_gone() -> None:
+    """Raise what a call gets that waits when the client goes: nobody needs the file any more."""
+    visitor = current_visitor()
+    if visitor is not None and visitor.is_gone:
+        raise asyncio.CancelledError
+
+
+@define(eq=False, repr=False, slots=False)
+class RowsTable:
+    """Fills a table, in steps of which none keeps others waiting for long."""
+
+    _pages: RowPages
+    _table: TableFile
+    #: Most rows.
+    _limit: int | None
+
+    def __attrs_post_init__(self) -> None:
+        self._until = math.inf if self._limit is None else _until(self._pages)
+
+    def refuse_if_too_many(self) -> None:
+        """Before anything is read, if all of it would be in the table. Raises `TooManyRowsError`."""
+        if self._limit is None and self._pages.text is None and self._table.format.most_rows is not None:
+            self._table.require_rows(self._pages.left())
+
+    def read(self) -> bool:
+        """Take the next rows. Returns whether there may be more to take."""
+        most = BATCH if self._limit is None else min(BATCH, self._limit - self._pages.count)
+        rows = self._pages.next(most) if most and time.monotonic() < self._until else None
+        self._table.add(rows or ())
+        return rows is not None
+
+    def download(self, parts: GatewayParts, headers: Mapping[str, str]) -> Response:
+        """Once it is complete."""
+        sized = {**headers, "Content-Length": str(self._table.size)}
+        media_type = self._table.format.media_type
+        return Download(self._stream(parts.threads), parts.answers, headers=sized, media_type=media_type)
+
+    async def _stream(self, threads: Threads) -> AsyncIterator[bytes]:
+        while data := await threads.run(self._table.read, _PIECE):
+            yield data
