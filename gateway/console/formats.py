@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 
 from gateway.clock import to_iso, utc_now
 from gateway.errors import InvalidRequestError
+from gateway.items.formats import as_json
 from gateway.jobs.job import LIMITS
 from gateway.schedules.next_run import Every, parse_interval
 
@@ -56,6 +57,11 @@ def json_shown(value: object) -> Markup:
     """Indented JSON as HTML, with visible escapes for invisible characters."""
     lines = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode().split("\n")
     return Markup("<bdi>{}</bdi>").format("\n".join(plain(line, 2000) for line in lines))
+
+
+def json_line(value: object, limit: int = SHOWN) -> Markup:
+    """JSON in one line, as text of the page."""
+    return shown(as_json(value).decode(), limit)
 
 
 def duration(value: float | timedelta | None) -> str:
@@ -183,6 +189,7 @@ FILTERS = {
     "shown": shown,
     "prose": prose,
     "json_shown": json_shown,
+    "json_line": json_line,
     "duration": duration,
     "size": size,
     "count": count,

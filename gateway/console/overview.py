@@ -20,9 +20,11 @@ from gateway.status.facts import WINDOW, FactReader, PlatformFacts
 from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts
+from gateway.web.routes.datasets import datasets_page
 from gateway.web.routes.health import health
 from gateway.web.routes.jobs import list_jobs
 from gateway.web.routes.nodes import NodeView
+from gateway.web.schemas.dataset import DatasetsQuery, DatasetView
 from gateway.web.schemas.job import JobPage, JobSummary
 from gateway.web.schemas.types import JobsQuery
 
@@ -45,8 +47,19 @@ _ROWS = 10
 async def overview(request: Request, parts: Parts, caller: Called) -> Response:
     """Everybody sees their jobs and the platform's health; admins see the figures of the whole platform, too."""
     # all is asked for at once: on a slow link to MongoDB the page takes as long as its slowest part, not as their sum
-    report, (lists, figures) = await asyncio.gather(health(Response(), parts), _lists_and_figures(parts, caller))
-    return page(request, "overview.html", health=report, lists=lists, figures=figures, short=_SHORT)
+    report, (lists, figures), held = await asyncio.gather(
+        health(Response(), parts), _lists_and_figures(parts, caller), _held(parts, caller)
+    )
+    return page(request, "overview.html", health=report, lists=lists, figures=figures, held=held, short=_SHORT)
+
+
+async def _held(parts: GatewayParts, caller: Caller) -> list[DatasetView]:
+    """The newest datasets, those with runs on which somebody has to decide."""
+    try:
+        found = await parts.threads.run(datasets_page, DatasetsQuery(limit=_MOST), parts, caller)
+    except UnavailableError:
+        return []
+    return [one for one in found.datasets if one.held]
 
 
 async def _lists_and_figures(parts: GatewayParts, caller: Caller) -> tuple[dict[str, JobPage], Figures | None]:

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from gateway.access.keys import Scope
 from gateway.clock import to_iso
 from gateway.console.crawl import Chosen, offered, spider_of, texts_of
+from gateway.console.datasets import of_schedule
 from gateway.console.formats import duration
 from gateway.console.pages import Pages, page
 from gateway.console.parameters import parameter_form
@@ -271,11 +272,13 @@ def one_schedule(
     schedule_id: ScheduleId, query: Annotated[SchedulePageQuery, Query()], request: Request, parts: Parts
 ) -> Response:
     schedule = get_schedule(schedule_id, parts)
+    have_run = have_run_of(schedule_id, parts, MOST_COUNTED)
     return page(
         request,
         "schedules/one.html",
         schedule=schedule,
-        have_run=have_run_of(schedule_id, parts, MOST_COUNTED),
+        have_run=have_run,
+        changes=of_schedule(have_run.last, request, parts),
         runs=parts[JobQueries].page(JobFilter(schedule_id=schedule_id), _RUNS).jobs,
         coming=preview_schedule(schedule_id, PreviewQuery(count=10), parts),
         history=schedule_history(schedule_id, HistoryQuery(limit=50, after=query.after), parts),

@@ -60,6 +60,9 @@ PICTURES = (
     Picture("week", "Schedules: a week", "/console/schedules/week"),
     Picture("schedule", "A schedule", "/console/schedules/{schedule_id}"),
     Picture("schedule-edit", "A schedule: changing it", "/console/schedules/{schedule_id}/edit"),
+    Picture("datasets", "Datasets", "/console/datasets"),
+    Picture("dataset", "A dataset", "/console/datasets/{name}"),
+    Picture("dataset-normal", "A dataset: what is normal", "/console/datasets/{name}/normal"),
     Picture("sites", "Sites", "/console/sites"),
     Picture("site", "A site", "/console/sites/{name}"),
     Picture("site-new", "A new site", "/console/new-site"),
@@ -77,6 +80,9 @@ PICTURES = (
 WITHOUT = {
     "/console/jobs/{job_id}": "leads to one of the job's tabs",
     "/console/jobs/{job_id}/fields": "a part of the tab with the items",
+    "/console/jobs/{job_id}/changes": "as the page of the run's dataset",
+    "/console/datasets/{name}/items": "as the items of a job",
+    "/console/datasets/{name}/runs/{run}": "a part of the page of its dataset",
 }
 _DESK = {"viewport": {"width": 1200, "height": 800}}
 KINDS: dict[str, dict[str, Any]] = {

@@ -16,6 +16,7 @@ from unittest.mock import patch
 from zoneinfo import ZoneInfo
 
 from browser.console.platform import Console
+from dataset_runs import DatasetRuns
 from eggs import teller
 
 from gateway.access.keys import Scope
@@ -63,6 +64,8 @@ _ERROR_LINES = tuple(range(170, _LINES, 180))
 _ERRORS = len(_ERROR_LINES)
 #: Its items, and its requests that failed: the first errors of the log. The others are of the spider.
 _ITEMS = 240
+#: Of the runs of a dataset.
+_DAYS = 13
 _FAILED, _FIRST_FAILED, _FAILED_EACH = 3, 40, 97
 _NAMES = ("Kettle", "Toaster", "Desk lamp", "Garden chair", "Bread knife", "Clock", "Kitchen scale", "Door mat")
 _SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 6"><rect width="9" height="6" fill="{}"/></svg>'
@@ -81,6 +84,7 @@ class Sample:
         self._make_sites()
         self._run_jobs()
         self.ids["job_id"] = self._crawl_in_full().id
+        self._fold_runs()
         self._use_keys()
 
     def _call(self, route: str, **body: Any) -> Any:
@@ -236,6 +240,19 @@ class Sample:
         self.console.results(job, [self._item(number) for number in range(_ITEMS)])
         self._keep_files(job)
         return job
+
+    def _fold_runs(self) -> None:
+        """The runs of a dataset in the last weeks, a held one after them. It has the name of the site."""
+        runs = DatasetRuns(self.console.database, "anne")
+        options = {"name": self.ids["name"], "key": ["url"]}
+        for day in range(_DAYS, -1, -1):
+            items = [self._item(number) for number in range(80 + 3 * (_DAYS - day) % 17)]
+            for item in items[day % 5 :: 9]:
+                item["price"] = round(float(item["price"] or 10) * 0.9, 2)
+            if not day:
+                items = [{**item, "price": [item["price"]]} for item in items]
+            runs.crawl(items, dataset=options, started_at=utc_now() - timedelta(days=day, minutes=30))
+            runs.fold()
 
     def _item(self, number: int) -> dict[str, Any]:
         name = f"{_NAMES[number % 8]} {number // 8 + 1}"

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pytest
 from browser.console.platform import Console
 from browser.console.tabs import OpenTab, Tab
+from dataset_runs import DatasetRuns
 from playwright.async_api import Locator, Page, expect
 
 from gateway.access.keys import Scope
@@ -49,6 +50,7 @@ ACTS = {
         [("textbox", "Name", "=renamed"), ("button", "Save", "Enter")],
         "Schedule saved",
     ),
+    "datasets": Act("/console/datasets", [("link", "prices", "Enter")], "/console/datasets/prices"),
     "sites": Act("/console/sites", [("link", "board", "Enter")], "/console/sites/board"),
     "projects": Act("/console/projects", [("link", "default", "Enter")], "/console/projects/default"),
     "nodes": Act("/console/nodes", [("button", "Drain", "Enter"), ("button", "Drain", "Enter")], "Node is draining"),
@@ -61,6 +63,7 @@ def ids(console: Console) -> dict[str, str]:
     console.spider()
     console.node()
     console.site("board")
+    DatasetRuns(console.database, "anne").run([{"sku": "a"}])
     failed = console.job(JobStatus.ERROR, start_urls=["https://shop.example/"])
     dead = console.job(JobStatus.ERROR, dead=True, age=60)
     console.job(JobStatus.RUNNING)

@@ -2,6 +2,7 @@
 //
 //   src       the route, with a query of its own if it needs one; it takes `limit` and `after`, and answers `next`
 //   rows      where the answer has the records
+//   within    where a record has the values to show, if it has others beside them
 //   label     what the table is called
 //   columns   JSON: names, or {"name", "label", "kind", "sorts", "hidden"}; others are found in the records
 //   fields    a route whose `fields` say what else there is, as GET /jobs/{id}/fields; read when somebody chooses columns
@@ -197,7 +198,9 @@ class DataTable extends HTMLElement {
     if (!after) this.#top = text;
     /** @type {{ next: string | null } & Record<string, Values[]>} */
     const told = parse(text);
-    const records = told[this.getAttribute("rows") ?? ""] ?? [];
+    const found = told[this.getAttribute("rows") ?? ""] ?? [];
+    const within = this.getAttribute("within");
+    const records = within ? found.map((record) => /** @type {Values} */ (record[within])) : found;
     return { records, next: told.next, searched: Number(answer.headers.get("X-Searched") ?? 0) };
   }
 

@@ -1,0 +1,247 @@
+"""`/console/datasets`: what is known across runs, what each run has changed, and which are held and why."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any, NamedTuple
+
+from fastapi import Query, Request, Response
+
+from gateway.access.keys import Scope
+from gateway.clock import to_iso
+from gateway.console.job import tab
+from gateway.console.pages import Pages, Viewer, page
+from gateway.datasets.dataset import Dataset, DatasetRun, RunState
+from gateway.datasets.feed import DatasetFeed
+from gateway.datasets.store import DatasetStore, RunStore
+from gateway.errors import CursorExpiredError
+from gateway.items.formats import Row
+from gateway.items.items import ItemStore
+from gateway.jobs.job import Job
+from gateway.schedules.store import JobOrSchedule
+from gateway.stores.mongo import mongo_errors
+from gateway.web.authorisation import Called, needs
+from gateway.web.container import GatewayParts
+from gateway.web.dependencies import JobId, Parts
+from gateway.web.routes.datasets import Name, RunJob, datasets_page, find, health, runs_page, views
+from gateway.web.schemas.dataset import ChangeView, DatasetRunsQuery, DatasetRunView, DatasetsQuery, OwnedQuery
+from gateway.web.schemas.types import Cursor, UserId
+
+router = Pages()
+
+#: Runs, and changes, on one page.
+_RUNS, _CHANGES = 25, 50
+#: Items of a run that are read to find examples, and examples that are shown.
+_LOOKED_AT, _EXAMPLES = 200, 3
+
+
+class DatasetPageQuery(OwnedQuery):
+    #: Whose dataset, if whoever looks may see those of several users; `user_id` would be a look as this user.
+    owner: UserId | None = None
+    after: Cursor | None = None
+
+    @property
+    def whose(self) -> str | None:
+        return self.owner or self.user_id
+
+
+class RunPageQuery(OwnedQuery):
+    owner: UserId | None = None
+    #: The number of the last change on the previous page.
+    since: Annotated[int, Query(ge=0, le=10**15)] | None = None
+
+
+class RunChanges(NamedTuple):
+    """What a published run has changed, a page of it."""
+
+    changes: list[ChangeView]
+    #: The number to go on after; `None` on the last page.
+    following: int | None
+    #: They are no longer kept.
+    is_gone: bool = False
+
+
+@router.page("/console/datasets")
+@needs(Scope.READ)
+def datasets(query: Annotated[DatasetsQuery, Query()], request: Request, parts: Parts, caller: Called) -> Response:
+    found = datasets_page(query, parts, caller)
+    with mongo_errors():
+        last = {(one.user_id, one.name): _last_run(one.user_id, one.name, parts) for one in found.datasets}
+    return page(request, "datasets/list.html", found=found, asked=query, last=last)
+
+
+def _last_run(user_id: str, name: str, parts: GatewayParts) -> DatasetRunView | None:
+    dataset = parts[DatasetStore].look(user_id, name)
+    runs, _ = parts[RunStore].of_dataset(dataset.id, 1) if dataset else ([], None)
+    return DatasetRunView.of(runs[0]) if runs else None
+
+
+@router.page("/console/datasets/{name}")
+@needs(Scope.READ)
+def dataset_runs(
+    name: Name, query: Annotated[DatasetPageQuery, Query()], request: Request, parts: Parts, caller: Called
+) -> Response:
+    dataset = find(name, query.whose, parts, caller)
+    owned = {"user_id": query.whose}
+    runs = runs_page(name, DatasetRunsQuery(**owned, limit=_RUNS, after=query.after), parts, caller)
+    undecided = runs_page(name, DatasetRunsQuery(**owned, state=[RunState.HELD]), parts, caller).runs
+    with mongo_errors():
+        newest = parts[RunStore].get(dataset.head_run) if dataset.head_run else None
+        held = [(run, examples(run, parts)) for run in undecided]
+        changed = changes_of_run(dataset, newest, parts) if newest else None
+    return _page(
+        request,
+        parts,
+        "runs",
+        dataset,
+        asked=query,
+        runs=runs,
+        most=max((run.counts.new + run.counts.changed + run.counts.removed for run in runs.runs), default=0),
+        held=held,
+        changed=changed,
+        newest=dataset.head_run,
+    )
+
+
+@router.page("/console/datasets/{name}/items")
+@needs(Scope.READ)
+def dataset_items(
+    name: Name, query: Annotated[DatasetPageQuery, Query()], request: Request, parts: Parts, caller: Called
+) -> Response:
+    return _page(request, parts, "items", find(name, query.whose, parts, caller))
+
+
+@router.page("/console/datasets/{name}/normal")
+@needs(Scope.READ)
+def dataset_normal(
+    name: Name, query: Annotated[DatasetPageQuery, Query()], request: Request, parts: Parts, caller: Called
+) -> Response:
+    dataset = find(name, query.whose, parts, caller)
+    return _page(
+        request, parts, "normal", dataset, found=health(name, OwnedQuery(user_id=query.whose), parts, caller)
+    )
+
+
+@router.page("/console/datasets/{name}/runs/{run}")
+@needs(Scope.READ)
+def dataset_run(  # noqa: PLR0917 - what a route is given
+    name: Name, run: RunJob, query: Annotated[RunPageQuery, Query()], request: Request, parts: Parts, caller: Called
+) -> Response:
+    dataset = find(name, query.owner or query.user_id, parts, caller)
+    return _page(request, parts, "run", dataset, job_id=run, **_of_run(dataset, run, parts, query.since))
+
+
+_TABS = {"": "Runs and changes", "/items": "Items", "/normal": "What is normal"}
+
+
+def addresses(dataset: Dataset, viewer: Viewer, parts: GatewayParts) -> dict[str, Any]:
+    """What templates make addresses of: the dataset's page, its route, whose it is, and a time of yesterday."""
+    # who sees several users' datasets has to say whose, for two of them may have the same name
+    owner = dataset.user_id if viewer.caller.user_id is None else None
+    return {
+        "base": f"/console/datasets/{dataset.name}",
+        "owner": owner,
+        "api": f"/datasets/{dataset.name}",
+        "owned": f"?user_id={owner}" if owner else "",
+        "day_ago": to_iso(parts.clock() - timedelta(days=1)),
+    }
+
+
+def _page(request: Request, parts: GatewayParts, name: str, dataset: Dataset, **context: Any) -> Response:
+    viewer = Viewer.of(request)
+    named = addresses(dataset, viewer, parts)
+    with mongo_errors():
+        (view,) = views([dataset], parts)
+    return page(
+        request,
+        f"datasets/{name}.html",
+        dataset=view,
+        tabs=[(viewer.link(named["base"] + path, owner=named["owner"]), title) for path, title in _TABS.items()],
+        **named,
+        **context,
+    )
+
+
+# --- one run
+
+
+def _of_run(dataset: Dataset, job_id: str, parts: GatewayParts, since: int | None = None) -> dict[str, Any]:
+    """What templates show of a run: `run` (`None` before it is taken up), `changed`, `shown_examples`."""
+    with mongo_errors():
+        run = parts[RunStore].get(job_id)
+        if run is None or run.dataset != dataset.id:
+            return {"run": None, "changed": None, "shown_examples": []}
+        view = DatasetRunView.of(run)
+        changed = changes_of_run(dataset, run, parts, since)
+        return {"run": view, "changed": changed, "shown_examples": examples(view, parts)}
+
+
+def changes_of_run(
+    dataset: Dataset, run: DatasetRun, parts: GatewayParts, since: int | None = None
+) -> RunChanges | None:
+    """`None` for a run that has changed nothing yet, or nothing at all."""
+    if run.state is not RunState.PUBLISHED or run.first_seq is None or run.last_seq is None:
+        return None
+    after = run.first_seq - 1 if since is None else max(since, run.first_seq - 1)
+    try:
+        found = parts[DatasetFeed].changes(dataset, after, _CHANGES)
+    except CursorExpiredError:
+        return RunChanges([], None, is_gone=True)
+    changes = [ChangeView.of(one) for one in found.changes if one.seq <= run.last_seq]
+    return RunChanges(changes, found.next if found.next < run.last_seq else None)
+
+
+def examples(run: DatasetRunView, parts: GatewayParts) -> list[Row]:
+    """A few items of a held run; if it is held for what a field lacks, of those that lack it."""
+    finding = next((one for one in run.findings if one.holds), None)
+    if finding is None or run.state is not RunState.HELD:
+        return []
+    rows = [item.row for item in parts[ItemStore].page(run.job_id, None, None, _LOOKED_AT)]
+    if finding.field is not None and finding.code in _EMPTY:
+        rows = [row for row in rows if row.get(finding.field) in _NOTHING] or rows
+    return rows[:_EXAMPLES]
+
+
+#: Findings of which an item without a value is the example.
+_EMPTY = frozenset({"field_lower", "field_collapsed"})
+_NOTHING: tuple[Any, ...] = (None, "", [], {})
+
+
+# --- the tab of a job
+
+
+@router.page("/console/jobs/{job_id}/changes")
+@needs(Scope.READ)
+def changes_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
+    job = parts[JobOrSchedule].job(job_id)
+    dataset = dataset_of(job, parts)
+    found = of_job(job, dataset, request, parts)
+    return tab(request, job_id, parts, "changes", order=job.spec.dataset if job else None, **found)
+
+
+def dataset_of(job: Job | None, parts: GatewayParts) -> Dataset | None:
+    """The dataset that the job's run is one of, if that is there yet."""
+    order = job.spec.dataset if job else None
+    if job is None or order is None:
+        return None
+    with mongo_errors():
+        return parts[DatasetStore].look(job.user_id, order.name)
+
+
+def of_job(job: Job | None, dataset: Dataset | None, request: Request, parts: GatewayParts) -> dict[str, Any]:
+    """What templates show of the job's run."""
+    if job is None or dataset is None:
+        return {"run": None}
+    return {**addresses(dataset, Viewer.of(request), parts), **_of_run(dataset, job.id, parts)}
+
+
+def of_schedule(last: Job | None, request: Request, parts: GatewayParts) -> dict[str, Any]:
+    """What the page of a schedule shows of the last run of its dataset; `last` is the schedule's last job."""
+    dataset = dataset_of(last, parts)
+    if dataset is None:
+        return {"run": None}
+    with mongo_errors():
+        # the last job may be going on
+        runs, _ = parts[RunStore].of_dataset(dataset.id, 1, states=[RunState.PUBLISHED, RunState.HELD])
+    found = _of_run(dataset, runs[0].job_id, parts) if runs else {"run": None}
+    return {**addresses(dataset, Viewer.of(request), parts), **found, "dataset_name": dataset.name}

@@ -1,0 +1,135 @@
+"""Datasets: what is known across runs, what each run has changed, and held runs that somebody decides on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from browser.console.platform import HOSTILE, Console
+from browser.console.tabs import PHONE, Axe, OpenTab, Tab
+from dataset_runs import DatasetRuns
+from playwright.async_api import expect
+
+from gateway.access.keys import Scope
+from gateway.datasets.dataset import RunState
+from gateway.datasets.normal import HOLDS_AFTER
+
+MANY = 40
+
+
+def offers(count: int, **fields: Any) -> list[dict[str, Any]]:
+    return [{"sku": f"s{n:02}", "price": n + 1.5, "title": f"thing {n}", **fields} for n in range(count)]
+
+
+@pytest.fixture
+def runs(console: Console) -> DatasetRuns:
+    return DatasetRuns(console.database)
+
+
+async def test_no_datasets_say_how_one_begins(tab: Tab, locked: Console, open_tab: OpenTab) -> None:
+    key = locked.key("newcomer").token
+    async with open_tab(locked.url) as mine:
+        await mine.sign_in(key)
+        await mine.page.goto("/console/datasets")
+        await expect(mine.page.get_by_text("No datasets yet")).to_be_visible()
+        await expect(mine.page.get_by_role("main").get_by_role("link", name="New crawl")).to_be_visible()
+
+
+async def test_what_a_run_has_changed_is_read_field_by_field(
+    tab: Tab, open_tab: OpenTab, runs: DatasetRuns, console: Console, axe: Axe
+) -> None:
+    runs.run(offers(5))
+    second = runs.crawl([*offers(3)[:2], {"sku": "s02", "price": [9], "title": HOSTILE[:300]}, {"sku": "new"}])
+    runs.fold()
+    page = tab.page
+    await page.goto("/console/datasets")
+    row = page.get_by_role("row").filter(has_text=runs.user)
+    await expect(row).to_contain_text("1 new, 1 changed, 2 removed")
+    await axe(tab)
+    await row.get_by_role("link", name="prices").press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("prices")
+    changes = page.get_by_role("region", name="Changes of the last run")
+    await expect(changes.get_by_role("row")).to_have_count(5)
+    changed = changes.get_by_role("row").filter(has_text="changed")
+    await expect(changed.locator("del").first).to_have_text("3.5")
+    await expect(changed.locator("ins").first).to_have_text("[9]")
+    await axe(tab)
+    await page.get_by_role("link", name="All changes of this run").press("Enter")
+    await expect(page.get_by_text("1 new, 1 changed, 2 removed.")).to_be_visible()
+    await page.get_by_role("link", name="The job").press("Enter")
+    await page.get_by_role("link", name="Changes", exact=True).press("Enter")
+    await page.wait_for_url(f"**/console/jobs/{second}/changes**")
+    await expect(page.get_by_role("region", name="Changes of this run").get_by_role("row")).to_have_count(5)
+    await axe(tab)
+    async with open_tab(console.url, **PHONE) as phone:
+        await phone.page.goto(f"/console/datasets/prices?owner={runs.user}")
+        await expect(phone.page.get_by_role("region", name="Changes of the last run")).to_be_visible()
+        assert await phone.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        await axe(phone)
+
+
+async def test_items_are_a_table_and_changes_a_spreadsheet(tab: Tab, runs: DatasetRuns, console: Console) -> None:
+    runs.run(offers(3))
+    runs.run(offers(3, title="other"))
+    page = tab.page
+    await page.goto(f"/console/datasets/prices/items?owner={runs.user}")
+    table = page.get_by_role("table").first
+    await expect(table.get_by_role("row")).to_have_count(4)
+    await expect(table.get_by_role("columnheader", name="price")).to_be_visible()
+    await page.get_by_role("searchbox").fill("s01")
+    await expect(table.get_by_role("row")).to_have_count(2)
+    await page.locator("summary", has_text="Download").press("Enter")
+    file = console.http.get(str(await page.get_by_role("link", name="CSV").first.get_attribute("href")))
+    assert len(file.raise_for_status().text.splitlines()) == 4
+    # the runs of this test have ended in another year
+    await page.goto(f"/console/datasets/prices?owner={runs.user}")
+    address = str(await page.get_by_role("link", name="CSV").get_attribute("href"))
+    assert console.http.get(address).is_success
+
+
+async def test_a_held_run_says_why_and_is_decided_on(tab: Tab, runs: DatasetRuns, axe: Axe) -> None:
+    for _ in range(HOLDS_AFTER):
+        assert runs.run(offers(MANY)) is RunState.PUBLISHED
+    held = runs.crawl(offers(MANY, price=None))
+    assert runs.fold() == [RunState.HELD]
+    page = tab.page
+    await page.goto("/")
+    await expect(page.get_by_text("Runs are held because they look wrong")).to_be_visible()
+    await page.goto(f"/console/jobs/{held}/log")
+    await expect(page.get_by_role("link", name="price: mostly missing")).to_be_visible()
+    await page.goto(f"/console/datasets/prices?owner={runs.user}")
+    why = page.locator(".note").filter(has_text="is held")
+    await expect(why).to_contain_text("of the items have 'price'")
+    await expect(why.locator("code").first).to_contain_text('"price":null')
+    await axe(tab)
+    await page.goto(f"/console/datasets/prices/normal?owner={runs.user}")
+    await expect(page.get_by_role("row").filter(has_text="price").filter(has_text="filled")).to_contain_text("no")
+    await axe(tab)
+    await page.goto(f"/console/datasets/prices?owner={runs.user}")
+    await page.get_by_role("button", name="Reject").press("Enter")
+    await page.get_by_role("dialog").get_by_role("button").last.press("Enter")
+    await expect(page.locator(".note").filter(has_text="is held")).to_have_count(0)
+    await expect(page.get_by_role("row").filter(has_text="rejected")).to_have_count(1)
+
+
+async def test_who_only_reads_decides_on_nothing_and_sees_nothing_of_others(
+    open_tab: OpenTab, locked: Console
+) -> None:
+    mine = DatasetRuns(locked.database, "reader")
+    for _ in range(HOLDS_AFTER):
+        mine.run(offers(MANY))
+    mine.crawl(offers(MANY, price=None))
+    mine.fold()
+    others = DatasetRuns(locked.database, "other")
+    others.run(offers(3), dataset={"name": "secret", "key": ["sku"]})
+    async with open_tab(locked.url) as tab:
+        await tab.sign_in(locked.key("reader", Scope.READ).token)
+        await tab.page.goto("/console/datasets")
+        await expect(tab.page.get_by_role("link", name="prices")).to_be_visible()
+        await expect(tab.page.get_by_text("secret")).to_have_count(0)
+        await tab.page.get_by_role("link", name="prices").press("Enter")
+        await expect(tab.page.locator(".note").filter(has_text="is held")).to_be_visible()
+        await expect(tab.page.get_by_role("button", name="Accept")).to_have_count(0)
+        await tab.page.goto("/console/datasets/secret")
+        await expect(tab.page.get_by_role("heading", level=1)).to_have_text("Not Found")
+        tab.expect_complaint("404")
