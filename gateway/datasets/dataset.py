@@ -12,6 +12,7 @@ import orjson
 from pydantic import BaseModel, Field
 
 from gateway.contract.crawl import CrawlSpec, DatasetOptions
+from gateway.exports.export import ExportOrder, ExportWhat
 
 #: How content is hashed (`content.py`). A dataset whose records have hashes of another form hashes them again.
 FORM = 1
@@ -45,6 +46,8 @@ class Dataset(BaseModel, populate_by_name=True, extra="ignore"):
     confirm_removed: int = DEFAULT_CONFIRM
     drop_guard: float = DEFAULT_DROP_GUARD
     empty_values: tuple[str, ...] = ()
+    #: What is written of each published run.
+    exports: tuple[ExportOrder, ...] = ()
     #: The last published run, its plan, and the number of its last change: what has a higher number is not visible.
     head_run: str | None = None
     head_plan: str | None = None
@@ -81,7 +84,8 @@ class Dataset(BaseModel, populate_by_name=True, extra="ignore"):
 
 #: The options of a dataset and their defaults.
 OPTIONS: dict[str, Any] = {
-    name: Dataset.model_fields[name].get_default(call_default_factory=True) for name in DatasetOptions.model_fields
+    name: Dataset.model_fields[name].get_default(call_default_factory=True)
+    for name in (*DatasetOptions.model_fields, "exports")
 }
 
 
@@ -234,6 +238,19 @@ class StoredFinding(BaseModel, extra="ignore"):
     message: str
 
 
+class RunExport(BaseModel, extra="ignore"):
+    """What came of an export of a run."""
+
+    to: str
+    what: ExportWhat
+    format: str
+    #: Of the file; `None` while there is none.
+    rows: int | None = None
+    written_at: datetime | None = None
+    #: Why it could not be written.
+    problem: str | None = None
+
+
 class DatasetRun(BaseModel, populate_by_name=True, extra="ignore"):
     """One document of `dataset_runs`. A job is a run of one dataset, so its id is the run's."""
 
@@ -263,6 +280,10 @@ class DatasetRun(BaseModel, populate_by_name=True, extra="ignore"):
     #: The first items that were left out, as JSON, cut.
     left_out: list[str] = Field(default_factory=list)
     message: str | None = None
+    #: When its exports are to be written; absent if nothing is left to do.
+    exports_due: datetime | None = None
+    exports_failures: int = 0
+    exports: list[RunExport] = Field(default_factory=list)
     at: datetime
 
     @classmethod

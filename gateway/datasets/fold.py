@@ -88,7 +88,7 @@ class Fold:
             return dataset
         run = self._runs.get(dataset.head_run)
         if run is not None and run.state is RunState.PLANNED:
-            run = self._runs.change(run, RunState.PUBLISHED) or run
+            run = self._runs.change(run, RunState.PUBLISHED, **self._exports_due(dataset)) or run
         if run is not None:
             self._changes.delete_others(dataset.id, run)
             self._supersede(dataset, run)
@@ -178,8 +178,11 @@ class Fold:
             self.settle(published)
         else:
             # without changes there is nothing left to apply that would lead to this
-            self._runs.change(run, RunState.PUBLISHED)
+            self._runs.change(run, RunState.PUBLISHED, **self._exports_due(dataset))
         return run.model_copy(update={"state": RunState.PUBLISHED})
+
+    def _exports_due(self, dataset: Dataset) -> dict[str, Any]:
+        return {"exports_due": self._clock()} if dataset.exports else {}
 
     def _saved(self, run: DatasetRun, **facts: Any) -> DatasetRun:
         run = run.model_copy(update={**facts, "at": self._clock()})

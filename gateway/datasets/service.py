@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from attrs import define
-from pydantic_core import to_json
+from pydantic_core import to_json, to_jsonable_python
 
 from gateway.contract.crawl import DatasetOrder
 from gateway.datasets.dataset import OPTIONS, Dataset, DatasetRun, RunState
@@ -51,13 +51,13 @@ class Datasets:
         with mongo_errors():
             is_new = self._datasets.look(user_id, name) is None
             before = self._datasets.ensure(user_id, name, options)
-            if all(getattr(before, key) == value for key, value in {**OPTIONS, **options}.items()):
+            if not _different(before, {**OPTIONS, **options}):
                 return before, is_new
             return self.change(before, {**OPTIONS, **options}), False
 
     def change(self, dataset: Dataset, options: Mapping[str, Any]) -> Dataset:
         """Raises `InvalidRequestError` for another key of a dataset that has items, `ConflictError`."""
-        changes = {name: value for name, value in options.items() if getattr(dataset, name) != value}
+        changes = _different(dataset, options)
         if "key" in changes and dataset.head_seq:
             raise InvalidRequestError(
                 "key", "cannot be changed: the dataset has items, and each is known by its key. Make another dataset"
@@ -109,3 +109,9 @@ class Datasets:
         if decided is None:
             raise ConflictError("the run has changed meanwhile; look at it again")
         return decided
+
+
+def _different(dataset: Dataset, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those options that the dataset has otherwise, as they are stored."""
+    plain = to_jsonable_python(dict(options))
+    return {name: value for name, value in plain.items() if to_jsonable_python(getattr(dataset, name)) != value}

@@ -27,6 +27,7 @@ from gateway.datasets.dataset import (
     DatasetRun,
     ItemChange,
     Record,
+    RunExport,
     RunState,
     change_id,
     record_id,
@@ -354,6 +355,34 @@ class RunStore:
             {"_id": run.job_id, "state": run.state}, update, return_document=ReturnDocument.AFTER
         )
         return self._documents.optional(found)
+
+    @state_change("dataset_runs.claim_exports")
+    def claim_exports(self, seconds: float) -> DatasetRun | None:
+        """The run whose exports have been due for longest. They are due again after so many seconds."""
+        now = self._clock()
+        found = self._runs.find_one_and_update(
+            {"exports_due": {"$lte": now}},
+            {"$set": {"exports_due": now + timedelta(seconds=seconds)}},
+            sort=[("exports_due", ASCENDING)],
+            return_document=ReturnDocument.AFTER,
+        )
+        return self._documents.optional(found)
+
+    @state_change("dataset_runs.renew_exports")
+    def renew_exports(self, job_id: str, time: timedelta) -> None:
+        due = {"_id": job_id, "exports_due": {"$exists": True}}
+        self._runs.update_one(due, {"$set": {"exports_due": self._clock() + time}})
+
+    @state_change("dataset_runs.note_exports")
+    def note_exports(
+        self, job_id: str, exports: Sequence[RunExport], due: datetime | None, failures: int = 0
+    ) -> None:
+        """What came of the run's exports, and when they are to be tried again; `None`: nothing is left to do."""
+        told = {"exports": [one.model_dump(mode="json", exclude_none=True) for one in exports]}
+        update: Document = {"$set": told, "$unset": {"exports_due": "", "exports_failures": ""}}
+        if due is not None:
+            update = {"$set": {**told, "exports_due": due, "exports_failures": failures}}
+        Repeating(self._runs).update_one({"_id": job_id}, update)
 
     def held_before(self, dataset_id: str, scope: str, moment: datetime) -> list[str]:
         """The jobs of held runs of this scope that started before."""

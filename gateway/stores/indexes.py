@@ -158,6 +158,8 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("dataset_at", "dataset", then={"at": DESCENDING, "seq": DESCENDING}),
     ],
     "dataset_runs": [
+        # runs whose exports are to be written
+        _index("exports_due", "exports_due", sparse=True),
         _index("dataset_newest", "dataset", then={"started_at": DESCENDING, "_id": DESCENDING}),
         _index("dataset_last_seq", "dataset", "last_seq"),
         _index("dataset_state", "dataset", "state"),

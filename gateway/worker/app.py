@@ -19,6 +19,7 @@ from pymongo.database import Database
 from gateway import logging
 from gateway.clock import VERDICT_SECONDS
 from gateway.container import Container, part
+from gateway.datasets.exporting import Exporting
 from gateway.datasets.folding import Folding
 from gateway.datasets.watching import RunWatch
 from gateway.dispatch.dispatcher import LOOK_SECONDS, Dispatch
@@ -44,6 +45,8 @@ log = structlog.get_logger()
 
 #: Seconds between two looks for runs to fold.
 FOLD_SECONDS = 1.0
+#: Seconds between two looks for exports to write.
+EXPORT_SECONDS = 5.0
 #: Seconds between two looks at runs of datasets that are going on.
 WATCH_SECONDS = 5.0
 #: Seconds between two deletions of data whose retention has ended.
@@ -105,6 +108,7 @@ class OwnWork(bootsteps.StartStopStep):
             ("retention", self._remove),
             ("datasets", self._fold),
             ("running datasets", self._watch),
+            ("exports", self._export),
         ):
             threading.Thread(target=self._keep_on, args=(work,), name=name, daemon=True).start()
 
@@ -117,6 +121,8 @@ class OwnWork(bootsteps.StartStopStep):
 
         if Folding in self._parts:
             self._parts[Folding].close()
+        if Exporting in self._parts:
+            self._parts[Exporting].close()
 
     terminate = stop
 
@@ -142,6 +148,12 @@ class OwnWork(bootsteps.StartStopStep):
         with within(VERDICT_SECONDS):
             self._parts[Folding].look()
         self._ended.wait(FOLD_SECONDS)
+
+    def _export(self) -> None:
+        """Begin to write what is to be exported."""
+        with within(VERDICT_SECONDS):
+            self._parts[Exporting].look()
+        self._ended.wait(EXPORT_SECONDS)
 
     def _watch(self) -> None:
         """Look at runs of datasets while they go on."""

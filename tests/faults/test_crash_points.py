@@ -95,7 +95,10 @@ ELSEWHERE = {
     ),
     **dict.fromkeys(("files.remove", "files.forget"), "removes files: services/test_retention_kills.py"),
     **dict.fromkeys(
-        ("files.move", "exports.put", "exports.move", "exports.succeed", "exports.clear"),
+        (
+            *("files.move", "exports.put", "exports.move", "exports.succeed", "exports.clear"),
+            *("dataset_runs.claim_exports", "dataset_runs.renew_exports", "dataset_runs.note_exports"),
+        ),
         "writes an export: services/test_export_kills.py",
     ),
     "node.note_code": "runs an egg: eggs/test_kills.py",

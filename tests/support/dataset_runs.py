@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from gateway.container import Container
 from gateway.contract.crawl import CrawlSpec
 from gateway.contract.reasons import Reason
 from gateway.datasets.dataset import ChangeType, ItemChange, RunState
+from gateway.datasets.exporting import Exporting
 from gateway.datasets.folding import Folding
 from gateway.datasets.queue import FoldQueue
 from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore, shown
+from gateway.exports.export import ExportPlaces
 from gateway.items.items import Item, ItemStore
+from gateway.items.tables import TableSpace
 from gateway.jobs.job import CrawlOrder, Job, JobStatus
 
 BEGAN = datetime(2026, 6, 1, 9, tzinfo=UTC)
@@ -106,3 +111,15 @@ class DatasetRuns:
             else:
                 items[change.key["sku"]] = change.item
         return items
+
+
+def exporting_parts(database: Any, folder: Path) -> Container:
+    """The parts of a worker that writes exports below the folder, and waits for no lease."""
+    parts = Container()
+    hours = itertools.count(366 * 24)
+    # it passes so fast that whatever is put off is due again at the next look
+    parts.database, parts.clock = database, lambda: BEGAN + timedelta(hours=next(hours))
+    parts[ExportPlaces] = ExportPlaces(((folder / "out").as_uri(),))
+    parts[TableSpace] = TableSpace(folder / "space", 1 << 30)
+    parts[Exporting] = parts.build(Exporting, lease=0.0)
+    return parts

@@ -21,6 +21,7 @@ from gateway.datasets.rows import ChangeRows, RecordRows
 from gateway.datasets.service import Datasets
 from gateway.datasets.store import DatasetStore, RunStore
 from gateway.errors import DatasetNotFoundError, InvalidRequestError
+from gateway.exports.export import ExportPlaces
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
@@ -102,7 +103,9 @@ def put_dataset(  # noqa: PLR0917 - what a route is given
     caller: Called,
 ) -> DatasetView:
     """Options that are left out get their defaults. The `key` of a dataset that has items stays as it is: 422."""
-    made, is_new = parts[Datasets].put(caller.asking(query.user_id), name, body.model_dump(exclude_none=True))
+    user_id = caller.asking(query.user_id)
+    parts[ExportPlaces].require(user_id, body.exports or ())
+    made, is_new = parts[Datasets].put(user_id, name, body.model_dump(exclude_none=True))
     if is_new:
         response.status_code = HTTPStatus.CREATED.value
     return views([made], parts)[0]
@@ -121,6 +124,7 @@ def change_dataset(
 ) -> DatasetView:
     """Other fields to `ignore` change nothing by themselves: what is known is compared in the new way."""
     dataset = find(name, query.user_id, parts, caller)
+    parts[ExportPlaces].require(dataset.user_id, body.exports or ())
     return views([parts[Datasets].change(dataset, body.model_dump(exclude_none=True))], parts)[0]
 
 

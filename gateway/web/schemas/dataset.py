@@ -18,11 +18,13 @@ from gateway.datasets.dataset import (
     ItemChange,
     Record,
     RunCounts,
+    RunExport,
     RunState,
     StoredFinding,
 )
 from gateway.datasets.normal import Comparison, Measure, Normal, Stage
 from gateway.datasets.plan import row_of
+from gateway.exports.export import ExportOrder, Exports
 from gateway.web.schemas.types import (
     Body,
     Cursor,
@@ -46,6 +48,7 @@ _DATASET: JsonDict = {
     "confirm_removed": 1,
     "drop_guard": 0.2,
     "empty_values": [],
+    "exports": [{"to": "s3://lake/prices", "format": "parquet", "what": "snapshot", "each": "run"}],
     "items": 1204,
     "runs": 31,
     "last_seq": 2211,
@@ -95,6 +98,16 @@ _RUN: JsonDict = {
     "message": None,
     "accepted_by": None,
     "rejected_by": None,
+    "exports": [
+        {
+            "to": "s3://lake/prices",
+            "what": "snapshot",
+            "format": "parquet",
+            "rows": 1204,
+            "written_at": _TIME,
+            "problem": None,
+        }
+    ],
     "page_url": f"/console/jobs/{_JOB}",
 }
 _PAGE: JsonDict = {"changes": [_CHANGE], "next": 2211, "last_seq": 2211, "pending": 0}
@@ -109,12 +122,20 @@ class OwnedQuery(QueryModel):
     )
 
 
+#: `strict` is for numbers and texts: JSON has no tuples.
+GivenExports = Annotated[Exports, Field(strict=False)]
+
+
 class DatasetBody(DatasetOptions, Body, strict=True):
     """The options of a dataset; those that are left out have their defaults."""
+
+    exports: GivenExports | None = Field(default=None, description="What is written of each run, and where.")
 
 
 class DatasetEdit(DatasetOptions, Body, strict=True):
     """The options to change; the others stay as they are."""
+
+    exports: GivenExports | None = Field(default=None, description="All of them: others are written no more.")
 
 
 class DatasetView(BaseModel, json_schema_extra={"examples": [_DATASET]}):
@@ -125,6 +146,7 @@ class DatasetView(BaseModel, json_schema_extra={"examples": [_DATASET]}):
     confirm_removed: int
     drop_guard: float
     empty_values: list[str]
+    exports: list[ExportOrder]
     items: int = Field(description="How many items are present.")
     runs: int = Field(description="How many runs were published.")
     last_seq: int = Field(description="The number of the last change: the cursor of those who know all.")
@@ -273,6 +295,7 @@ class DatasetRunView(BaseModel, json_schema_extra={"examples": [_RUN]}):
     message: str | None
     accepted_by: str | None
     rejected_by: str | None
+    exports: list[RunExport] = Field(description="What came of the dataset's exports of this run.")
     page_url: str
 
     @classmethod

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from browser.console.platform import HOSTILE, Console
 from browser.console.tabs import PHONE, Axe, OpenTab, Tab
-from dataset_runs import DatasetRuns
+from dataset_runs import DatasetRuns, exporting_parts
 from playwright.async_api import expect
 
 from gateway.access.keys import Scope
 from gateway.datasets.dataset import RunState
+from gateway.datasets.exporting import Exporting
 from gateway.datasets.normal import HOLDS_AFTER
+from gateway.datasets.store import RunStore
 
 MANY = 40
 
@@ -35,12 +38,18 @@ async def test_no_datasets_say_how_one_begins(tab: Tab, locked: Console, open_ta
         await expect(mine.page.get_by_role("main").get_by_role("link", name="New crawl")).to_be_visible()
 
 
-async def test_what_a_run_has_changed_is_read_field_by_field(
-    tab: Tab, open_tab: OpenTab, runs: DatasetRuns, console: Console, axe: Axe
+async def test_what_a_run_has_changed_is_read_field_by_field(  # noqa: PLR0917 - fixtures
+    tab: Tab, open_tab: OpenTab, runs: DatasetRuns, console: Console, axe: Axe, tmp_path: Path
 ) -> None:
+    exports = [{"to": "prices", "format": "csv"}]
+    query = {"user_id": runs.user}
+    console.http.put("/datasets/prices", params=query, json={"key": ["sku"], "exports": exports}).raise_for_status()
     runs.run(offers(5))
     second = runs.crawl([*offers(3)[:2], {"sku": "s02", "price": [9], "title": HOSTILE[:300]}, {"sku": "new"}])
     runs.fold()
+    parts = exporting_parts(console.database, tmp_path)
+    while run := parts[RunStore].claim_exports(0):
+        parts[Exporting].export(run)
     page = tab.page
     await page.goto("/console/datasets")
     row = page.get_by_role("row").filter(has_text=runs.user)
@@ -56,6 +65,7 @@ async def test_what_a_run_has_changed_is_read_field_by_field(
     await axe(tab)
     await page.get_by_role("link", name="All changes of this run").press("Enter")
     await expect(page.get_by_text("1 new, 1 changed, 2 removed.")).to_be_visible()
+    await expect(page.get_by_text("snapshot as csv to prices: 4 rows")).to_be_visible()
     await page.get_by_role("link", name="The job").press("Enter")
     await page.get_by_role("link", name="Changes", exact=True).press("Enter")
     await page.wait_for_url(f"**/console/jobs/{second}/changes**")

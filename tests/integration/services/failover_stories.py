@@ -26,6 +26,7 @@ import pause_story
 import pymongo.common
 import pymongo.monitoring
 import retention_story
+import run_export_story
 import scheduling_story
 import store_story
 from node_double import NodeDouble, node_double
@@ -77,6 +78,11 @@ STORIES: dict[str, Story] = {
         lambda world: dataset_story.tell(world.uri),
         lambda world: dataset_story.prepare(world.database),
         lambda world, _: dataset_story.check(world.database),
+    ),
+    "exports": Story(
+        lambda world: run_export_story.tell(world.uri, str(world.folder / "lake")),
+        lambda world: run_export_story.prepare(world.database),
+        lambda world, _: run_export_story.check(world.database, world.folder / "lake"),
     ),
     "dispatch": Story(
         lambda world: dispatch_story.tell(world.uri, world.redis_url, world.double.url),

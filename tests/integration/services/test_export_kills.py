@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import run_export_story
 from export_story import ROWS, check_no_success_is_early, export
 from killed import killed_everywhere
-from stores import ROOT
+from stores import ROOT, embedded_mongo
+
+from gateway.stores.mongo import connect
 
 POINTS = (
     "exports.put",
@@ -36,6 +39,19 @@ def test_whoever_is_killed_in_between_the_export_is_whole_in_the_end(tmp_path: P
     folder = tmp_path / "lake"
     killed_everywhere(tmp_path, POINTS, STORY, str(folder), beside=__file__)
     check_it_is_whole(folder)
+
+
+RUN_POINTS = ("dataset_runs.claim_exports", "dataset_runs.renew_exports", "dataset_runs.note_exports")
+
+
+def test_whoever_is_killed_in_between_the_runs_of_a_dataset_are_exported_once(tmp_path: Path) -> None:
+    with embedded_mongo(tmp_path / "mongo") as uri:
+        database = connect(uri)
+        run_export_story.prepare(database)
+        story = "from run_export_story import tell"
+        killed_everywhere(tmp_path, RUN_POINTS, story, uri, str(tmp_path / "lake"), beside=__file__)
+        run_export_story.check(database, tmp_path / "lake")
+        database.client.close()
 
 
 def test_a_writer_that_is_killed_in_the_middle_of_a_file_leaves_no_success(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import io
 import json
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -94,8 +95,8 @@ def rows_in(form: str, file: Path) -> int:
         assert rows[-1]["late"] == "'=1+1"
         return len(rows)
     if form == "xlsx":
-        sheet = openpyxl.load_workbook(file, read_only=True).active
-        return len(list(sheet.iter_rows())) - 1  # type: ignore[union-attr]  # there is a sheet
+        with closing(openpyxl.load_workbook(file, read_only=True)) as book:
+            return len(list(book.active.iter_rows())) - 1  # type: ignore[union-attr]  # there is a sheet
     found = duckdb.sql(f"select count(*), sum(n), max(day) from '{file.parents[1]}/**/*.parquet'").fetchall()
     assert found == [(COUNT + 1, sum(range(COUNT)), MOMENT.date())]
     return COUNT + 1

@@ -64,7 +64,8 @@ def serve() -> Callable[[Settings], AbstractContextManager[httpx.Client]]:
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     folder = tmp_path_factory.mktemp("stores")
     with valkey_server(folder / "valkey") as redis_url, embedded_mongo(folder / "mongo") as mongo_uri:
-        yield Settings(redis_url=str(redis_url), mongo_uri=str(mongo_uri), discoverybot_home=folder / "home")
+        yield Settings(redis_url=str(redis_url), mongo_uri=str(mongo_uri), discoverybot_home=folder / "home",
+                       export_to=(str(folder / "exports"),))  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -12,18 +12,20 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import openpyxl
 import pytest
-from dataset_runs import DatasetRuns
+from dataset_runs import DatasetRuns, exporting_parts
 from jobs import make_job
 from pymongo.database import Database
 from stores import ROOT
 
-from gateway.datasets.dataset import RunState
-from gateway.datasets.store import DatasetStore
+from gateway.datasets.dataset import DatasetRun, RunState
+from gateway.datasets.exporting import MOST_FAILURES, Exporting
+from gateway.datasets.store import DatasetStore, RunStore
 
 _NAME = {"name": "prices", "key": ["sku"]}
 FEW = 3
@@ -394,6 +396,63 @@ def test_a_file_has_all_however_many_there_are(prices: Prices, runs: DatasetRuns
     assert (rows[0], sorted(row[0] for row in rows[1:])) == (("sku", "price"), skus)
     lines = prices.call("GET", "/changes", params={"format": "jsonl"}).text.splitlines()
     assert [json.loads(line)["_seq"] for line in lines] == list(range(1, 1204))
+
+
+def test_exports_are_an_option_and_say_what_came_of_them(prices: Prices, runs: DatasetRuns, tmp_path: Path) -> None:
+    exports = [{"to": "prices", "format": "csv"}, {"to": "prices", "format": "jsonl", "what": "changes"}]
+    made = prices.call("PUT", json={"key": ["sku"], "exports": exports}).raise_for_status().json()
+    assert [(one["to"], one["what"], one["each"]) for one in made["exports"]] == [
+        ("prices", "snapshot", "run"), ("prices", "changes", "run"),
+    ]  # fmt: skip
+    assert prices.call("PUT", json={"key": ["sku"], "exports": exports}).json() == made
+    runs.run(offers("a"))
+    parts = exporting_parts(runs.database, tmp_path)
+    run = parts[RunStore].claim_exports(60)
+    assert run is not None
+    parts[Exporting].export(run)
+    (told_of,) = prices.get("/runs")["runs"]
+    assert [(one["what"], one["rows"], one["problem"]) for one in told_of["exports"]] == [
+        ("snapshot", 1, None), ("changes", 1, None),
+    ]  # fmt: skip
+    # nothing is written of a run that is held
+    prices.call("PATCH", json={"exports": exports[:1]}).raise_for_status()
+    runs.run(offers(*MANY))
+    assert runs.run(offers("a")) is RunState.HELD
+    due = {"dataset": runs.dataset.id, "exports_due": {"$exists": True}}
+    assert runs.database["dataset_runs"].count_documents(due) == 1
+    assert prices.call("PATCH", json={"exports": []}).json()["exports"] == []
+
+
+def test_an_export_that_cannot_be_written_is_tried_again_and_then_given_up(
+    prices: Prices, runs: DatasetRuns, tmp_path: Path
+) -> None:
+    prices.call("PUT", json={"key": ["sku"], "exports": [{"to": "prices", "format": "csv"}]}).raise_for_status()
+    job = runs.crawl(offers("a"))
+    runs.fold()
+    parts = exporting_parts(runs.database, tmp_path)
+    (tmp_path / "out").write_text("no folder")
+    tries = 0
+    while run := runs.database["dataset_runs"].find_one({"_id": job, "exports_due": {"$exists": True}}):
+        tries += 1
+        (one,) = parts[Exporting].export(DatasetRun.model_validate(run))
+        assert one.problem
+    assert tries == MOST_FAILURES
+    assert prices.get("/runs")["runs"][0]["exports"][0]["problem"]
+
+
+@pytest.mark.parametrize(
+    ("exports", "field"),
+    [
+        ([{"to": "s3://elsewhere/x", "format": "csv"}], "exports.0.to"),
+        ([{"to": "../up", "format": "csv"}], "exports.0.to"),
+        ([{"to": "a", "format": "doc"}], "exports.0.format"),
+        ([{"to": "a", "format": "csv"}, {"to": "a", "format": "jsonl"}], "exports"),
+        ("a", "exports"),
+    ],
+)
+def test_an_export_that_cannot_be_is_refused(prices: Prices, exports: Any, field: str) -> None:
+    status, code, named = prices.refusal("PUT", json={"exports": exports})
+    assert (status, named) == (422, field), code
 
 
 def test_changes_begin_at_a_time_too(prices: Prices, runs: DatasetRuns) -> None:

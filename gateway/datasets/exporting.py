@@ -1,0 +1,149 @@
+"""Writes the exports of runs: once a run is published, each export of its dataset is a file of its own.
+
+The queue is in the runs: `exports_due` says when a run's exports are to be written, and is absent once nothing is
+left to do. Whoever dies in between leaves it, and the next worker writes the same files.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import structlog
+from attrs import define, field
+from pymongo.errors import PyMongoError
+
+from gateway.clock import Clock, utc_now
+from gateway.datasets.dataset import SHOWN, Dataset, DatasetRun, RunExport
+from gateway.datasets.feed import DatasetFeed
+from gateway.datasets.plan import BATCH
+from gateway.datasets.rows import ChangeRows, RecordRows
+from gateway.datasets.store import DatasetStore, RunStore
+from gateway.errors import ConflictError, DiscoveryBotError, FileStoreAwayError
+from gateway.exports.export import ExportOrder, ExportWhat
+from gateway.exports.writing import ExportedRun, ExportWriter
+from gateway.items.formats import Row
+from gateway.jobs.backoff import backoff
+
+log = structlog.get_logger()
+
+#: Runs whose exports one worker writes at the same time.
+AT_ONCE = 2
+#: Seconds for which a worker has a run's exports; it renews them while it writes.
+LEASE_SECONDS = 60.0
+#: After so many failures a run's exports are given up.
+MOST_FAILURES = 10
+#: What another try may mend.
+_PASSING = (FileStoreAwayError, ConflictError, PyMongoError, OSError)
+
+
+@define(eq=False, repr=False, slots=False)
+class RunRows:
+    """A published run as it is exported: the dataset's items right after it, or its changes."""
+
+    _feed: DatasetFeed
+    _dataset: Dataset
+    _run: DatasetRun
+    _beat: Callable[[], None]
+
+    @property
+    def run(self) -> ExportedRun:
+        run = self._run
+        counts = run.counts.model_dump(include={"items", "new", "changed", "removed"})
+        return ExportedRun(run.job_id, run.started_at, self._last, counts)
+
+    @property
+    def _last(self) -> int:
+        return self._run.last_seq or 0
+
+    def rows(self, what: ExportWhat) -> Iterator[Row]:
+        pages: RecordRows | ChangeRows
+        if what is ExportWhat.SNAPSHOT:
+            pages = RecordRows(self._feed, self._dataset, self._last)
+        else:
+            until = self._dataset.model_copy(update={"head_seq": self._last})
+            pages = ChangeRows(self._feed, until, (self._run.first_seq or 1) - 1, SHOWN)
+        while (rows := pages.next(BATCH)) is not None:
+            self._beat()
+            yield from rows
+
+
+@define(eq=False, repr=False, slots=False, kw_only=True)
+class Exporting:
+    _runs: RunStore
+    _datasets: DatasetStore
+    _feed: DatasetFeed
+    _writer: ExportWriter
+    _clock: Clock = utc_now
+    #: Seconds.
+    _lease: float = LEASE_SECONDS
+    _busy: int = field(init=False, default=0)
+    _lock: threading.Lock = field(init=False, factory=threading.Lock)
+    _threads: ThreadPoolExecutor = field(
+        init=False, factory=lambda: ThreadPoolExecutor(AT_ONCE, thread_name_prefix="export")
+    )
+
+    def look(self) -> None:
+        """Begin to write what is due, as far as there is room. Returns at once. Raises PyMongo's errors."""
+        while self._busy < AT_ONCE and (run := self._runs.claim_exports(self._lease)) is not None:
+            with self._lock:
+                self._busy += 1
+            self._threads.submit(self._work, run)
+
+    def close(self) -> None:
+        """Begin nothing more. What is under way is done again by another worker."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _work(self, run: DatasetRun) -> None:
+        try:
+            self.export(run)
+        except Exception as error:  # noqa: BLE001 - no run may end the thread; it is due again
+            log.warning("export_failed", job_id=run.job_id, error=str(error), kind=type(error).__name__)
+        finally:
+            with self._lock:
+                self._busy -= 1
+
+    def export(self, run: DatasetRun) -> list[RunExport]:
+        """Write all exports of this run, which the caller has claimed, and note what came of each. Raises PyMongo's
+        errors.
+        """
+        dataset = self._datasets.by_id(run.dataset)
+        if dataset is None or dataset.deleted_at is not None:
+            self._runs.note_exports(run.job_id, [], None)
+            return []
+        failures, passing, written = run.exports_failures + 1, False, []
+        source = RunRows(self._feed, dataset, run, self._renewing(run))
+        for order in dataset.exports:
+            done, may_pass = self._write(dataset, order, source)
+            written.append(done)
+            passing = passing or may_pass
+        if passing and failures < MOST_FAILURES:
+            self._runs.note_exports(run.job_id, written, self._clock() + backoff(failures), failures)
+        else:
+            self._runs.note_exports(run.job_id, written, None)
+        return written
+
+    def _write(self, dataset: Dataset, order: ExportOrder, source: RunRows) -> tuple[RunExport, bool]:
+        """What came of it, and whether another try may mend it."""
+        told = RunExport(to=order.to, what=order.what, format=order.format)
+        try:
+            done = self._writer.write(dataset.user_id, order, source)
+        except (DiscoveryBotError, PyMongoError, OSError) as error:
+            log.warning("export_not_written", dataset=dataset.id, to=order.to, error=str(error))
+            return told.model_copy(update={"problem": str(error)[:500]}), isinstance(error, _PASSING)
+        log.info("export_written", dataset=dataset.id, to=order.to, what=order.what.value, rows=done.rows)
+        return told.model_copy(update={"rows": done.rows, "written_at": done.written_at}), False
+
+    def _renewing(self, run: DatasetRun) -> Callable[[], None]:
+        due = time.monotonic() + self._lease / 4
+
+        def beat() -> None:
+            nonlocal due
+            if (now := time.monotonic()) >= due:
+                due = now + self._lease / 4
+                self._runs.renew_exports(run.job_id, timedelta(seconds=self._lease))
+
+        return beat
