@@ -17,6 +17,7 @@ from bench import (
     crawl_cost,
     crawls,
     crossed_modules,
+    datasets,
     dispatch,
     embedded_mongo,
     first_line,
@@ -53,6 +54,7 @@ BENCHMARKS = {
     "streams": Benchmark(sse_fanout.run, 90),
     "schedules": Benchmark(schedules.run, 120),
     "guard": Benchmark(guard.run, 150),
+    "datasets": Benchmark(datasets.run, 240),
     "stores": Benchmark(embedded_mongo.run, 90),
     # eight environments are installed first
     "projects": Benchmark(projects.run, 240, is_short=False),

@@ -57,7 +57,7 @@ def run(effort: Effort) -> list[Row]:
         ours = stack.enter_context(running_gateway(folder, [SpiderInfo(project="default", name="seo")]))
         port, log = free_port(), stack.enter_context((folder / "bare.log").open("wb"))
         ceiling = ("-m", "uvicorn", "bench.submission:bare", "--factory", *_UVICORN, "--port", str(port))
-        beside = stack.enter_context(_served(*ceiling, log=log, port=port))
+        beside = stack.enter_context(served(*ceiling, log=log, port=port))
         numbers = itertools.count()
         rows = []
         for what, is_new, wanted in (("answered by its dedupe key", False, KNOWN), ("that makes a job", True, NEW)):
@@ -91,11 +91,11 @@ def running_gateway(folder: Path, spiders: Sequence[SpiderInfo]) -> Iterator[tup
             # as a running node would publish it
             SpiderStore(mongo.get_default_database()).publish("n1", spiders)
         port, log = free_port(), stack.enter_context((folder / "log").open("wb"))
-        yield stack.enter_context(_served("-m", "gateway.web", log=log, port=port, GATEWAY_PORT=str(port), **stores))
+        yield stack.enter_context(served("-m", "gateway.web", log=log, port=port, GATEWAY_PORT=str(port), **stores))
 
 
 @contextmanager
-def _served(*command: str, log: BinaryIO, port: int, **variables: str) -> Iterator[tuple[int, int]]:
+def served(*command: str, log: BinaryIO, port: int, **variables: str) -> Iterator[tuple[int, int]]:
     """The server's port and its process id."""
     environment = {**os.environ, **variables}
     process = subprocess.Popen([sys.executable, *command], env=environment, cwd=ROOT, stdout=log, stderr=log)

@@ -45,13 +45,13 @@ def _make(form: str, count: int) -> tuple[float, float]:
         # what is imported, and the pools of threads, are there at rest
         with write_table(form, _items(1000), space):
             pass
-        rest, began = _most_memory(), time.process_time()
+        rest, began = most_memory(), time.process_time()
         with write_table(form, _items(count), space) as table:
             assert table.rows == count
-        return (_most_memory() - rest) / _MIB, count / (time.process_time() - began)
+        return (most_memory() - rest) / _MIB, count / (time.process_time() - began)
 
 
-def _most_memory() -> int:
+def most_memory() -> int:
     """The most that was resident, by Linux; `getrusage` counts what the process had before its `exec`, too."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024

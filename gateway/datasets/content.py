@@ -23,7 +23,6 @@ from gateway.jobs.dedupe import canonical_url
 URL_FIELD = "url"
 #: Bytes of a digest.
 _DIGEST = 16
-_SPACE = re.compile(r"\s+")
 #: A time as `json`, `orjson`, Scrapy and `str()` write it.
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:?\d\d)?")
 #: The largest integer up to which floats and integers are the same numbers.
@@ -99,7 +98,7 @@ def _normal(value: Any) -> Any:
     if kind is float:
         return int(value) if abs(value) < _EXACT and value.is_integer() else value
     if kind is dict:
-        return {unicodedata.normalize("NFC", name): _normal(inner) for name, inner in value.items()}
+        return {_composed(name): _normal(inner) for name, inner in value.items()}
     if kind is list:
         return [_normal(inner) for inner in value]
     if isinstance(value, int) and kind is not bool and not -(1 << 63) <= value < 1 << 63:
@@ -108,10 +107,12 @@ def _normal(value: Any) -> Any:
 
 
 def _text(text: str) -> str:
-    if not text.isascii():
-        text = unicodedata.normalize("NFC", text)
-    text = _SPACE.sub(" ", text).strip()
+    text = " ".join(_composed(text).split())
     return _time(text) if text[4:5] == "-" and _TIME.fullmatch(text) else text
+
+
+def _composed(text: str) -> str:
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def _time(text: str) -> str:
