@@ -23,8 +23,15 @@ from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import JobId, Parts
-from gateway.web.routes.datasets import Name, RunJob, datasets_page, find, health, runs_page, views
-from gateway.web.schemas.dataset import ChangeView, DatasetRunsQuery, DatasetRunView, DatasetsQuery, OwnedQuery
+from gateway.web.routes.datasets import Name, RunJob, find, health, runs_page, views
+from gateway.web.schemas.dataset import (
+    ChangeView,
+    DatasetPage,
+    DatasetRunsQuery,
+    DatasetRunView,
+    DatasetsQuery,
+    OwnedQuery,
+)
 from gateway.web.schemas.types import Cursor, UserId
 
 router = Pages()
@@ -64,15 +71,15 @@ class RunChanges(NamedTuple):
 @router.page("/console/datasets")
 @needs(Scope.READ)
 def datasets(query: Annotated[DatasetsQuery, Query()], request: Request, parts: Parts, caller: Called) -> Response:
-    found = datasets_page(query, parts, caller)
     with mongo_errors():
-        last = {(one.user_id, one.name): _last_run(one.user_id, one.name, parts) for one in found.datasets}
-    return page(request, "datasets/list.html", found=found, asked=query, last=last)
+        found, following = parts[DatasetStore].of_user(caller.only(query.user_id), query.limit, query.after)
+        last = {(one.user_id, one.name): _last_run(one, parts) for one in found}
+        listed = DatasetPage(datasets=views(found, parts), next=following)
+    return page(request, "datasets/list.html", found=listed, asked=query, last=last)
 
 
-def _last_run(user_id: str, name: str, parts: GatewayParts) -> DatasetRunView | None:
-    dataset = parts[DatasetStore].look(user_id, name)
-    runs, _ = parts[RunStore].of_dataset(dataset.id, 1) if dataset else ([], None)
+def _last_run(dataset: Dataset, parts: GatewayParts) -> DatasetRunView | None:
+    runs, _ = parts[RunStore].of_dataset(dataset.id, 1)
     return DatasetRunView.of(runs[0]) if runs else None
 
 

@@ -7,9 +7,9 @@ left to do. Whoever dies in between leaves it, and the next worker writes the sa
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 import structlog
@@ -22,7 +22,7 @@ from gateway.datasets.feed import DatasetFeed
 from gateway.datasets.plan import BATCH
 from gateway.datasets.rows import ChangeRows, RecordRows
 from gateway.datasets.store import DatasetStore, RunStore
-from gateway.errors import ConflictError, DiscoveryBotError, FileStoreAwayError
+from gateway.errors import DiscoveryBotError, FileNotStoredError, FileStoreAwayError
 from gateway.exports.export import ExportOrder, ExportWhat
 from gateway.exports.writing import ExportedRun, ExportWriter
 from gateway.items.formats import Row
@@ -34,10 +34,12 @@ log = structlog.get_logger()
 AT_ONCE = 2
 #: Seconds for which a worker has a run's exports; it renews them while it writes.
 LEASE_SECONDS = 60.0
-#: After so many failures a run's exports are given up.
-MOST_FAILURES = 10
-#: What another try may mend.
-_PASSING = (FileStoreAwayError, ConflictError, PyMongoError, OSError)
+#: After so many failures, some hours, a run's exports are given up.
+MOST_FAILURES = 100
+#: What another try may mend. A file that is gone was taken by another worker, which has written it.
+_PASSING = (FileStoreAwayError, FileNotStoredError, PyMongoError, OSError)
+#: Until a run that is still being applied is asked again.
+_SOON = timedelta(seconds=2)
 
 
 @define(eq=False, repr=False, slots=False)
@@ -47,7 +49,6 @@ class RunRows:
     _feed: DatasetFeed
     _dataset: Dataset
     _run: DatasetRun
-    _beat: Callable[[], None]
 
     @property
     def run(self) -> ExportedRun:
@@ -67,7 +68,6 @@ class RunRows:
             until = self._dataset.model_copy(update={"head_seq": self._last})
             pages = ChangeRows(self._feed, until, (self._run.first_seq or 1) - 1, SHOWN)
         while (rows := pages.next(BATCH)) is not None:
-            self._beat()
             yield from rows
 
 
@@ -111,20 +111,20 @@ class Exporting:
         errors.
         """
         dataset = self._datasets.by_id(run.dataset)
-        if dataset is None or dataset.deleted_at is not None:
-            self._runs.note_exports(run.job_id, [], None)
+        if dataset is None or dataset.deleted_at is not None or run.exports_failures > MOST_FAILURES:
+            self._runs.note_exports(run.job_id, run.exports, None)
             return []
-        failures, passing, written = run.exports_failures + 1, False, []
-        source = RunRows(self._feed, dataset, run, self._renewing(run))
-        for order in dataset.exports:
-            done, may_pass = self._write(dataset, order, source)
-            written.append(done)
-            passing = passing or may_pass
-        if passing and failures < MOST_FAILURES:
-            self._runs.note_exports(run.job_id, written, self._clock() + backoff(failures), failures)
-        else:
-            self._runs.note_exports(run.job_id, written, None)
-        return written
+        if dataset.applied_seq < (run.last_seq or 0):
+            self._runs.note_exports(run.job_id, [], self._clock() + _SOON, run.exports_failures - 1)
+            return []
+        source = RunRows(self._feed, dataset, run)
+        with self._kept(run):
+            written = [self._write(dataset, order, source) for order in dataset.exports]
+        again = any(may_pass for _, may_pass in written) and run.exports_failures < MOST_FAILURES
+        due = self._clock() + backoff(run.exports_failures) if again else None
+        exports = [one for one, _ in written]
+        self._runs.note_exports(run.job_id, exports, due, run.exports_failures)
+        return exports
 
     def _write(self, dataset: Dataset, order: ExportOrder, source: RunRows) -> tuple[RunExport, bool]:
         """What came of it, and whether another try may mend it."""
@@ -137,13 +137,21 @@ class Exporting:
         log.info("export_written", dataset=dataset.id, to=order.to, what=order.what.value, rows=done.rows)
         return told.model_copy(update={"rows": done.rows, "written_at": done.written_at}), False
 
-    def _renewing(self, run: DatasetRun) -> Callable[[], None]:
-        due = time.monotonic() + self._lease / 4
+    @contextmanager
+    def _kept(self, run: DatasetRun) -> Iterator[None]:
+        """Renew the claim meanwhile, whatever takes long: reading, writing a table, or sending it."""
+        ended = threading.Event()
 
-        def beat() -> None:
-            nonlocal due
-            if (now := time.monotonic()) >= due:
-                due = now + self._lease / 4
-                self._runs.renew_exports(run.job_id, timedelta(seconds=self._lease))
+        def renew() -> None:
+            while not ended.wait(self._lease / 4):
+                # a store that is away may be back for the next one
+                with suppress(PyMongoError):
+                    self._runs.renew_exports(run.job_id, timedelta(seconds=self._lease))
 
-        return beat
+        keeper = threading.Thread(target=renew, name="export-claim", daemon=True)
+        keeper.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            keeper.join()

@@ -358,11 +358,13 @@ class RunStore:
 
     @state_change("dataset_runs.claim_exports")
     def claim_exports(self, seconds: float) -> DatasetRun | None:
-        """The run whose exports have been due for longest. They are due again after so many seconds."""
+        """The run whose exports have been due for longest. They are due again after so many seconds. It counts as a
+        failure until something else is noted, for whoever has claimed it may be killed by it.
+        """
         now = self._clock()
         found = self._runs.find_one_and_update(
             {"exports_due": {"$lte": now}},
-            {"$set": {"exports_due": now + timedelta(seconds=seconds)}},
+            {"$set": {"exports_due": now + timedelta(seconds=seconds)}, "$inc": {"exports_failures": 1}},
             sort=[("exports_due", ASCENDING)],
             return_document=ReturnDocument.AFTER,
         )
@@ -378,7 +380,7 @@ class RunStore:
         self, job_id: str, exports: Sequence[RunExport], due: datetime | None, failures: int = 0
     ) -> None:
         """What came of the run's exports, and when they are to be tried again; `None`: nothing is left to do."""
-        told = {"exports": [one.model_dump(mode="json", exclude_none=True) for one in exports]}
+        told = {"exports": [one.model_dump(exclude_none=True) for one in exports]}
         update: Document = {"$set": told, "$unset": {"exports_due": "", "exports_failures": ""}}
         if due is not None:
             update = {"$set": {**told, "exports_due": due, "exports_failures": failures}}

@@ -121,5 +121,5 @@ def exporting_parts(database: Any, folder: Path) -> Container:
     parts.database, parts.clock = database, lambda: BEGAN + timedelta(hours=next(hours))
     parts[ExportPlaces] = ExportPlaces(((folder / "out").as_uri(),))
     parts[TableSpace] = TableSpace(folder / "space", 1 << 30)
-    parts[Exporting] = parts.build(Exporting, lease=0.0)
+    parts[Exporting] = parts.build(Exporting, lease=0.02)
     return parts

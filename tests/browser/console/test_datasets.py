@@ -143,3 +143,20 @@ async def test_who_only_reads_decides_on_nothing_and_sees_nothing_of_others(
         await tab.page.goto("/console/datasets/secret")
         await expect(tab.page.get_by_role("heading", level=1)).to_have_text("Not Found")
         tab.expect_complaint("404")
+
+
+async def test_a_schedule_gets_a_dataset_and_loses_it(tab: Tab, console: Console) -> None:
+    console.spider()
+    body = {"user_id": "anne", "spider": "seo", "start_urls": ["https://a.example/"], "interval": "@daily"}
+    made = console.http.post("/schedules", json=body).raise_for_status().json()
+    address, page = f"/schedules/{made['schedule_id']}", tab.page
+    for name, expected in (("prices", {"name": "prices", "key": ["sku"]}), ("", None)):
+        await page.goto(f"/console{address}/edit")
+        if name:
+            await page.get_by_text("Expectations, settings").press("Enter")
+        await page.get_by_label("Dataset").fill(name)
+        await page.get_by_label("Key fields").fill("sku" if name else "sku\nurl")
+        await page.get_by_role("button", name="Save").press("Enter")
+        await page.wait_for_url(f"**/console{address}")
+        found = console.http.get(address).json()["crawl"]["dataset"]
+        assert (found and {one: found[one] for one in ("name", "key")}) == expected

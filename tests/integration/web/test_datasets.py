@@ -432,12 +432,36 @@ def test_an_export_that_cannot_be_written_is_tried_again_and_then_given_up(
     parts = exporting_parts(runs.database, tmp_path)
     (tmp_path / "out").write_text("no folder")
     tries = 0
-    while run := runs.database["dataset_runs"].find_one({"_id": job, "exports_due": {"$exists": True}}):
-        tries += 1
-        (one,) = parts[Exporting].export(DatasetRun.model_validate(run))
-        assert one.problem
+    while runs.database["dataset_runs"].find_one({"_id": job, "exports_due": {"$exists": True}}):
+        if (run := parts[RunStore].claim_exports(0)) is not None:
+            told_of = parts[Exporting].export(run)
+            if run.job_id == job:
+                tries += 1
+                assert [one.problem is None for one in told_of] == [False]
     assert tries == MOST_FAILURES
     assert prices.get("/runs")["runs"][0]["exports"][0]["problem"]
+
+
+def test_an_export_waits_for_its_run_to_be_applied_and_for_whoever_dies_of_it(
+    prices: Prices, runs: DatasetRuns, tmp_path: Path
+) -> None:
+    prices.call("PUT", json={"key": ["sku"], "exports": [{"to": "prices", "format": "csv"}]}).raise_for_status()
+    job = runs.crawl(offers("a"))
+    runs.fold()
+    parts, store = exporting_parts(runs.database, tmp_path), RunStore(runs.database)
+    found = runs.database["dataset_runs"].find_one({"_id": job})
+    run = DatasetRun.model_validate(found)
+    runs.database["datasets"].update_one({"_id": runs.dataset.id}, {"$set": {"applied_seq": 0}})
+    assert parts[Exporting].export(run.model_copy(update={"exports_failures": 1})) == []
+    noted = store.get(job)
+    assert noted is not None
+    assert (noted.exports_due is None, noted.exports_failures) == (False, 0)
+    runs.database["datasets"].update_one({"_id": runs.dataset.id}, {"$set": {"applied_seq": 1}})
+    # each who has claimed it was killed by it
+    assert parts[Exporting].export(run.model_copy(update={"exports_failures": MOST_FAILURES + 1})) == []
+    given_up = store.get(job)
+    assert given_up is not None
+    assert given_up.exports_due is None
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 // Fields become the body by their names: `a.b` is the value `b` of `a`, empty optional fields are left out. `data-type` says what a field
 // is: number, boolean, json, lines (a list, one per line), pairs (`name=value` per line, a value is JSON or text), texts
 // (the same, all are text), time (of the user's zone). A field with the value of `data-default` (JSON) is left out;
-// `data-empty` is the JSON that an empty field is sent as.
+// `data-empty` is the JSON that an empty field is sent as. If a field with `data-without` is empty, the part of the body
+// that it names is null, whatever its other fields say.
 import { fieldsOf } from "./dom.js";
 
 /** @typedef {Record<string, unknown>} Values */
@@ -80,6 +81,8 @@ export function bodyOf(form) {
     const value = valueIn(field);
     if (value !== undefined && !isDefault(field, value)) put(body, field.name, value);
   }
+  for (const { value, dataset } of fieldsOf(form))
+    if (dataset.without && !value.trim()) body[dataset.without] = null;
   return body;
 }
 
