@@ -63,10 +63,11 @@ quick: $(STAMP) ## Run the unit tests: no system packages, no stores
 
 test: $(STAMP) $(OLDEST) $(SITE).zip ## Run all tests
 	@tests/install-system-packages
-	@exec $(PYTEST) -n 4  # on two cores, for many tests wait
+	@exec $(PYTEST) -n 3  # on two cores: with more they wait for each other
 
 # what has a full form outside of tests/faults
-IN_FULL := tests/e2e/test_manual.py tests/e2e/test_up.py tests/integration/crawler_node/test_users.py \
+IN_FULL := tests/e2e/test_manual.py tests/e2e/test_several_machines.py tests/e2e/test_up.py \
+  tests/integration/crawler_node/test_users.py \
   tests/integration/services/test_dispatch_model.py tests/integration/web/test_fuzz.py
 
 faults: $(STAMP) ## Run the fault tests in full, and print their table

@@ -146,7 +146,7 @@ class CountingProxy:
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = writer.get_extra_info("peername")[1]
-        pid = await asyncio.to_thread(owner, peer)
+        pid = await asyncio.to_thread(owner, peer, self.port)
         observer = self._observe(pid, self.counts)
         answers, questions = await asyncio.open_connection("127.0.0.1", self._target)
         pumps = [
@@ -169,9 +169,11 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, see:
         await writer.drain()
 
 
-def owner(port: int) -> int:
-    """The id of the process whose connection comes from that port of loopback; 0 if it is gone."""
-    for connection in psutil.net_connections("tcp"):
-        if connection.laddr and connection.laddr.port == port and connection.pid:
-            return connection.pid
+def owner(port: int, target: int) -> int:
+    """The id of the process whose connection goes from that port of loopback to the other; 0 if it is gone. A port
+    may be that of several connections, which lead elsewhere.
+    """
+    for one in psutil.net_connections("tcp"):
+        if one.pid and one.laddr and one.raddr and (one.laddr.port, one.raddr.port) == (port, target):
+            return one.pid
     return 0

@@ -27,6 +27,7 @@ import pytest
 import warm
 import yaml
 from eggs import egg, source
+from fault_table import FULL
 from hosts import NETWORK, Host, Network, on
 from others import for_others
 from rabbitmq import RabbitMQ, need_rabbitmq
@@ -287,6 +288,7 @@ def open_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.skipif(not FULL, reason="each command of the page on three machines: `make faults` does it")
 def test_the_page_leads_from_three_empty_machines_to_a_crawl_on_the_third(
     network: Network, tmp_path: Path, open_folder: Path
 ) -> None:
