@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated, Any, NamedTuple
 
@@ -242,13 +243,14 @@ def of_job(job: Job | None, dataset: Dataset | None, request: Request, parts: Ga
     return {**addresses(dataset, Viewer.of(request), parts), **_of_run(dataset, job.id, parts)}
 
 
-def of_schedule(last: Job | None, request: Request, parts: GatewayParts) -> dict[str, Any]:
-    """What the page of a schedule shows of the last run of its dataset; `last` is the schedule's last job."""
-    dataset = dataset_of(last, parts)
-    if dataset is None:
-        return {"run": None}
+def of_schedule(job_ids: Sequence[str], request: Request, parts: GatewayParts) -> dict[str, Any]:
+    """What the page of a schedule shows of the newest of these jobs that was compared with a dataset. Other schedules
+    may feed the same one.
+    """
     with mongo_errors():
-        # the last job may be going on
-        runs, _ = parts[RunStore].of_dataset(dataset.id, 1, states=[RunState.PUBLISHED, RunState.HELD])
-    found = _of_run(dataset, runs[0].job_id, parts) if runs else {"run": None}
-    return {**addresses(dataset, Viewer.of(request), parts), **found, "dataset_name": dataset.name}
+        run = parts[RunStore].newest_of(job_ids)
+        dataset = parts[DatasetStore].by_id(run.dataset) if run else None
+    if run is None or dataset is None or dataset.deleted_at is not None:
+        return {"run": None}
+    named = addresses(dataset, Viewer.of(request), parts)
+    return {**named, **_of_run(dataset, run.job_id, parts), "dataset_name": dataset.name}

@@ -272,14 +272,14 @@ def one_schedule(
     schedule_id: ScheduleId, query: Annotated[SchedulePageQuery, Query()], request: Request, parts: Parts
 ) -> Response:
     schedule = get_schedule(schedule_id, parts)
-    have_run = have_run_of(schedule_id, parts, MOST_COUNTED)
+    runs = parts[JobQueries].page(JobFilter(schedule_id=schedule_id), _RUNS).jobs
     return page(
         request,
         "schedules/one.html",
         schedule=schedule,
-        have_run=have_run,
-        changes=of_schedule(have_run.last, request, parts),
-        runs=parts[JobQueries].page(JobFilter(schedule_id=schedule_id), _RUNS).jobs,
+        have_run=have_run_of(schedule_id, parts, MOST_COUNTED),
+        changes=of_schedule([job.id for job in runs], request, parts),
+        runs=runs,
         coming=preview_schedule(schedule_id, PreviewQuery(count=10), parts),
         history=schedule_history(schedule_id, HistoryQuery(limit=50, after=query.after), parts),
         asked=query,

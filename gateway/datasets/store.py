@@ -400,6 +400,11 @@ class RunStore:
     def get(self, job_id: str) -> DatasetRun | None:
         return self._documents.find_one({"_id": job_id})
 
+    def newest_of(self, job_ids: Sequence[str]) -> DatasetRun | None:
+        """The run of these jobs that started last; `None` if none of them is a run of a dataset."""
+        found = self._runs.find({"_id": {"$in": list(job_ids)}}, sort=[("started_at", DESCENDING)], limit=1)
+        return next(iter(self._documents.many(found)), None)
+
     def of_dataset(
         self, dataset_id: str, limit: int, after: str | None = None, states: Collection[RunState] = ()
     ) -> tuple[list[DatasetRun], str | None]:

@@ -160,3 +160,31 @@ async def test_a_schedule_gets_a_dataset_and_loses_it(tab: Tab, console: Console
         await page.wait_for_url(f"**/console{address}")
         found = console.http.get(address).json()["crawl"]["dataset"]
         assert (found and {one: found[one] for one in ("name", "key")}) == expected
+
+
+async def test_a_schedule_shows_what_its_own_last_run_has_changed(
+    tab: Tab, runs: DatasetRuns, console: Console
+) -> None:
+    console.spider()
+    body = {"user_id": runs.user, "spider": "seo", "interval": "@daily"}
+    first, second = (
+        console.http.post("/schedules", json={**body, "start_urls": [f"https://{name}.example/"]}).json()[
+            "schedule_id"
+        ]
+        for name in ("a", "b")
+    )
+    runs.run(offers(2), schedule_id=first)
+    runs.run([{"sku": f"other-{n}"} for n in range(3)], schedule_id=second, start_urls=("https://b.example/",))
+    for schedule, expected in ((first, "2 new, 0 changed, 0 removed."), (second, "3 new, 0 changed, 0 removed.")):
+        await tab.page.goto(f"/console/schedules/{schedule}")
+        await expect(tab.page.get_by_text(expected)).to_be_visible()
+
+
+async def test_a_job_shows_its_changes_as_soon_as_they_are_known(tab: Tab, runs: DatasetRuns) -> None:
+    runs.run(offers(1))
+    job = runs.crawl(offers(2))
+    await tab.page.goto(f"/console/jobs/{job}/changes")
+    await expect(tab.page.get_by_text("being compared")).to_be_visible()
+    runs.fold()
+    await tab.page.evaluate("document.body.dispatchEvent(new CustomEvent('tick'))")
+    await expect(tab.page.get_by_text("1 new, 0 changed, 0 removed.")).to_be_visible()
