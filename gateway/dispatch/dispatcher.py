@@ -358,6 +358,9 @@ class Dispatch:
             self._hand_over(job, assignment, node)
         except NodeUnreachableError as error:
             self._require_taken(job, node, error)
+        except NodeRefusedError as error:
+            self._require_undecided(job, node, error)
+            raise
         running = self._jobs.mark_running(job.id, assignment)
         log.info("dispatched", job_id=job.id, attempt=assignment.attempt, node=node.id, status="running")
         # None: the tailer saw the attempt run before this worker recorded it
@@ -377,6 +380,19 @@ class Dispatch:
             taken = self._scrapyd.was_taken(node.url, job.spec.project, _attempt(job))
         except NodeError:
             raise error from None
+        if not taken:
+            raise NeverTakenError(error.message) from error
+
+    def _require_undecided(self, job: Job, node: Node, error: NodeRefusedError) -> None:
+        """Raises `NeverTakenError` if the node refuses an attempt after its time, and says that it has not taken it.
+        A node that was killed while it took the attempt has a folder of it and nothing else, and is asked for ever.
+        """
+        if (given := job.assignment) is None or self._clock() <= given.until + CLOCK_MARGIN:
+            return
+        try:
+            taken = self._scrapyd.was_taken(node.url, job.spec.project, _attempt(job))
+        except NodeError:
+            return
         if not taken:
             raise NeverTakenError(error.message) from error
 

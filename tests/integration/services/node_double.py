@@ -105,7 +105,9 @@ def node_double() -> Iterator[NodeDouble]:
             if happening:
                 happening()
             self.said = double.note(*double.requests[-1])
-            self.answer(double.mode)
+            # what it refuses is a crawl, not the question whether it has taken one
+            is_asked = self.path == "/withdraw.json" and double.mode == "refuse"
+            self.answer("ok" if is_asked else double.mode)
 
         def answer(self, mode: str) -> None:
             _answer(self, double, mode, self.said)

@@ -345,6 +345,23 @@ def test_a_node_that_refuses_for_ever_what_it_may_have_taken_gets_rid_of_the_job
     assert platform.dispatch.fill() == 1
 
 
+def test_a_node_that_has_a_folder_of_an_attempt_that_it_never_took_is_not_asked_for_ever(platform: Platform) -> None:
+    """It was killed while it took the attempt."""
+    platform.heartbeat()
+    platform.double.mode = "lost"
+    (job,) = submitted(platform)
+    platform.dispatch.fill()
+    name = f"{job.id}-1"
+    platform.double.mode, platform.double.taken = "refuse", set()
+    for _ in range(20):
+        platform.ahead += timedelta(seconds=10)
+        platform.heartbeat(alive=(name,))
+        platform.reconcile()
+        platform.dispatch.fill()
+    assert name in platform.double.barred
+    assert platform.jobs.get(job.id).assignment is None
+
+
 def test_what_the_node_has_but_never_queued_is_posted_again_however_late(platform: Platform) -> None:
     platform.heartbeat()
     platform.double.mode = "lost"
