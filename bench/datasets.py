@@ -47,7 +47,7 @@ _BATCH = 1000
 
 
 class Folded(NamedTuple):
-    #: Of the run with the changes, of the one before it, in which all items are new, and of a first small one.
+    #: Of the run with the changes, and of the one before it, in which all items are new.
     seconds: float
     first_seconds: float
     #: MiB above rest.
@@ -90,7 +90,8 @@ def _fold(uri: str, count: int) -> Folded:
     parts.database = connect(uri)
     ensure_indexes(parts.database)
     # what is imported is there at rest
-    _folded(parts, "small", _items(1000))
+    _crawl(parts, "small", _items(1000))
+    _folded(parts)
     _crawl(parts, "big", _items(count))
     rest = most_memory()
     first = _folded(parts)
@@ -101,10 +102,8 @@ def _fold(uri: str, count: int) -> Folded:
     return Folded(seconds, first, memory / _MIB)
 
 
-def _folded(parts: Container, name: str = "", items: Iterator[dict[str, Any]] | None = None) -> float:
-    """Seconds that the fold of what is due takes; of these items, if they are given."""
-    if items is not None:
-        _crawl(parts, name, items)
+def _folded(parts: Container) -> float:
+    """Seconds that the fold of what is due takes."""
     due = parts[FoldQueue].next_due()
     assert due is not None
     began = time.monotonic()

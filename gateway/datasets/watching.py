@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import structlog
-from attrs import define, field
+from attrs import Factory, define, field
 
 from gateway.clock import Clock, utc_now
-from gateway.datasets.dataset import DatasetRun, RunState, digest, scope_of
+from gateway.datasets.dataset import Dataset, DatasetRun, RunState, StoredFinding, digest, scope_of
 from gateway.datasets.figures import RunFigures
 from gateway.datasets.fold import normal_of, note_progress, to_stored
-from gateway.datasets.normal import Normal, RunFinding, Stage, judge_running
+from gateway.datasets.normal import Normal, Stage, judge_running
 from gateway.datasets.plan import BATCH
 from gateway.datasets.queue import FoldQueue
 from gateway.datasets.store import DatasetStore, RunStore
@@ -43,8 +43,9 @@ _AWAY = timedelta(seconds=60)
 class _Watched:
     attempt: int
     #: `None`: the run is not, or no longer, to be paused.
-    normal: Normal | None
-    figures: RunFigures
+    dataset: Dataset | None = None
+    normal: Normal = Factory(Normal)
+    figures: RunFigures = Factory(RunFigures)
     #: The item that was read last.
     after: str | None = None
 
@@ -85,7 +86,7 @@ class RunWatch:
         watched = self._watched.get(job.id)
         if watched is None or watched.attempt != job.newest:
             watched = self._watched[job.id] = self._begin(job)
-        if watched.normal is None:
+        if watched.dataset is None:
             return
         for _ in range(_BATCHES):
             found = self._items.page(job.id, watched.attempt, watched.after, BATCH)
@@ -98,14 +99,14 @@ class RunWatch:
         note_progress(watched.figures, job.progress)
         findings = judge_running(watched.figures, watched.normal)
         if watched.normal.holds(findings):
-            self._pause(job, watched.normal, findings)
-            watched.normal = None
+            self._pause(job, watched.dataset, to_stored(findings, watched.normal))
+            watched.dataset = None
 
     def _begin(self, job: Job) -> _Watched:
         """A run that was paused for what it has found, and that somebody has resumed, is not paused again. One that
         would begin anew when it is resumed is not paused either: it is judged at its end.
         """
-        unwatched = _Watched(job.newest, None, RunFigures())
+        unwatched = _Watched(job.newest)
         order = job.spec.dataset
         dataset = self._datasets.look(job.user_id, order.name) if order else None
         goes_on = job.progress is None or job.progress.can_go_on is not False
@@ -114,14 +115,9 @@ class RunWatch:
         normal = normal_of(dataset, self._runs)
         if normal.stage is not Stage.HOLDING:
             return unwatched
-        return _Watched(job.newest, normal, RunFigures(empty_values=frozenset(dataset.empty_values)))
+        return _Watched(job.newest, dataset, normal, RunFigures(empty_values=frozenset(dataset.empty_values)))
 
-    def _pause(self, job: Job, normal: Normal, found: Sequence[RunFinding]) -> None:
-        order = job.spec.dataset
-        dataset = self._datasets.look(job.user_id, order.name) if order else None
-        if dataset is None:
-            return
-        findings = to_stored(found, normal)
+    def _pause(self, job: Job, dataset: Dataset, findings: list[StoredFinding]) -> None:
         message, now = next(one.message for one in findings if one.holds), self._clock()
         run = DatasetRun.of(
             dataset,
