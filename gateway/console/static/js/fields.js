@@ -81,8 +81,7 @@ export function bodyOf(form) {
     const value = valueIn(field);
     if (value !== undefined && !isDefault(field, value)) put(body, field.name, value);
   }
-  for (const { value, dataset } of fieldsOf(form))
-    if (dataset.without && !value.trim()) body[dataset.without] = null;
+  for (const { value, dataset } of fieldsOf(form)) if (dataset.without && !value.trim()) body[dataset.without] = null;
   return body;
 }
 
