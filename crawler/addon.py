@@ -39,6 +39,7 @@ from crawler.report.request_record import ParentNote, RequestRecord
 from crawler.report.requests import Activity, CountingDownloader
 from crawler.scrapy_versions import RESOLVER_SETTING
 from gateway.contract.outbox import LOG_DATEFORMAT, LOG_FORMAT
+from gateway.contract.seen_pages import SKIP_SEEN, read_period
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
@@ -108,6 +109,7 @@ class DiscoveryBot:
         settings.set_in_component_priority_dict("SPIDER_MIDDLEWARES", StartErrors, 1)
         use_browser(settings)
         _use_cache(settings, node)
+        _skip_seen(settings, node)
         _keep_frontier(settings, node)
         extras.tell_what_is_missing()
 
@@ -212,6 +214,23 @@ def _use_cache(settings: BaseSettings, node: NodeRules) -> None:
     elif settings.getbool(setting_names.HTTPCACHE_REFRESH) or settings["HTTPCACHE_STORAGE"] == _CACHE_STORAGE:
         # a project's own cache cannot be told to renew its pages, and ours does not work without a Redis
         settings.set("HTTPCACHE_ENABLED", value=False, priority=_FORCED)
+
+
+def _skip_seen(settings: BaseSettings, node: NodeRules) -> None:
+    """Leave out what has given items lately, if the spider asks for that and there is a Redis that remembers it.
+
+    Raises `ValueError` for what is no period.
+    """
+    if not settings.get(SKIP_SEEN):
+        return
+    read_period(settings[SKIP_SEEN])
+    if node.http_cache_redis_url and extras.has("redis"):
+        settings.set(setting_names.HTTPCACHE_REDIS_URL, node.http_cache_redis_url, priority=_FORCED)
+        # late, as the cache; before the limits, so that what is left out counts nowhere
+        skip_seen = load_object("crawler.skip_seen.SkipSeen")
+        settings.set_in_component_priority_dict("DOWNLOADER_MIDDLEWARES", skip_seen, 105)
+    else:
+        logger.warning("%s has no effect: this node has no Redis that remembers pages", SKIP_SEEN)
 
 
 def _keep_frontier(settings: BaseSettings, node: NodeRules) -> None:

@@ -80,21 +80,25 @@ class CachePolicy(DummyPolicy):
         )
 
 
+def connect(settings: BaseSettings) -> Redis:
+    return Redis.from_url(
+        settings[HTTPCACHE_REDIS_URL],
+        socket_timeout=ANSWER_SECONDS,
+        socket_connect_timeout=ANSWER_SECONDS,
+        retry=Retry(NoBackoff(), 0),
+    )
+
+
 class RedisCacheStorage:
     """Scrapy's cache storage over Redis, which also forgets what is older than the TTL."""
 
     def __init__(self, settings: BaseSettings) -> None:
-        self._redis = Redis.from_url(
-            settings[HTTPCACHE_REDIS_URL],
-            socket_timeout=ANSWER_SECONDS,
-            socket_connect_timeout=ANSWER_SECONDS,
-            retry=Retry(NoBackoff(), 0),
-        )
+        self._redis = connect(settings)
         self._user = settings.get(HTTPCACHE_USER, "")
         self._ttl = settings.getint("HTTPCACHE_EXPIRATION_SECS")
         self._refresh = settings.getbool(HTTPCACHE_REFRESH)
         self._largest = settings.getint("DOWNLOAD_MAXSIZE")
-        self._pause = _Pause()
+        self._pause = CachePause()
         self._fingerprinter: RequestFingerprinterProtocol | None = None
 
     def open_spider(self, spider: Spider) -> None:
@@ -131,7 +135,7 @@ class RedisCacheStorage:
         return cache_key(self._user, request, self._fingerprinter.fingerprint(request))
 
 
-class _Pause:
+class CachePause:
     """Time in which a Redis that failed is not asked, so that its time-out is not waited for at every page."""
 
     def __init__(self) -> None:

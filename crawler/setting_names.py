@@ -33,6 +33,9 @@ EGRESS_ALLOWED_NETWORKS = "EGRESS_ALLOWED_NETWORKS"
 HTTPCACHE_REDIS_URL = "HTTPCACHE_REDIS_URL"
 HTTPCACHE_USER = "HTTPCACHE_USER"
 HTTPCACHE_REFRESH = "HTTPCACHE_REFRESH"
+#: Whose memory of pages that have given items it is: that of one spider with these parameters, for others would make
+#: something else of the same page.
+SKIP_SEEN_SPIDER = "SKIP_SEEN_SPIDER"
 #: How pages are fetched, as the request for the crawl says (`FetchOptions`); absent if it says nothing.
 FETCH_OPTIONS = "FETCH_OPTIONS"
 #: The start URLs, whose hosts alone get the headers and cookies among those options.

@@ -8,12 +8,14 @@ is Scrapyd's own runner (`list`, plain Scrapyd jobs), with our add-on put into t
 from __future__ import annotations
 
 import importlib
+import json
 import logging
 import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -193,6 +195,7 @@ def _settings(spec: AttemptOrder, folder: str, log_level: str) -> ProjectSetting
             setting_names.EXPECT: spec.expect,
             setting_names.HTTPCACHE_USER: _cache_owner(spec),
             setting_names.HTTPCACHE_REFRESH: spec.ignore_cache,
+            setting_names.SKIP_SEEN_SPIDER: _spider_with_params(spec),
             setting_names.FETCH_OPTIONS: spec.fetch,
             setting_names.FETCH_START_URLS: list(spec.start_urls),
             setting_names.RATE_LIMIT_SITE: spec.site,
@@ -207,6 +210,10 @@ def _cache_owner(spec: AttemptOrder) -> str:
     """For whom responses are cached. Crawls with other fetch options are kept apart: they may get other pages."""
     variant = spec.fetch.variant if spec.fetch else ""
     return f"{spec.user_id}:{variant}" if variant else spec.user_id
+
+
+def _spider_with_params(spec: AttemptOrder) -> str:
+    return sha256(json.dumps([spec.project, spec.spider, spec.params], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _crawler(spec: AttemptOrder, spider: type[Spider], settings: ProjectSettings) -> Crawler:

@@ -28,6 +28,7 @@ from gateway.cli.options import (
     one_of,
     option,
     read_moment,
+    read_object,
     taking,
     under,
 )
@@ -149,6 +150,10 @@ def _split(text: str | None) -> list[str] | None:
     return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
 
 
+_EXPORT = "to=FOLDER,format=parquet[,what=changes]"
+_EXPORT_WORDS = {"to", "format", "what"}
+
+
 @taking(
     DATASETS.parameter("name"),
     *under(
@@ -158,6 +163,14 @@ def _split(text: str | None) -> list[str] | None:
         option("confirm_removed", "After so many complete runs without it an item is removed.", kind=int),
         option("drop_guard", "Hold a run that would remove more than this share: 0 to 1.", kind=float),
         option("empty_values", "Texts that count as empty; '' for none.", metavar="'N/A,-'"),
+        option("item_schema", "A JSON Schema that each item has to fit; '' for none.", metavar="JSON|@FILE"),
+        option(
+            "exports",
+            "Write each run there, too: all exports, so repeat it for several; '' for none.",
+            "--export",
+            kind=list[str],
+            metavar="to=…,format=…",
+        ),
         flag("defaults", "Give the others their defaults. Else they stay as they are.", "--defaults"),
     ),
     _OWNER,
@@ -169,6 +182,11 @@ def set_dataset(
 ) -> None:
     """Set options of a dataset; it is made if it does not exist."""
     lists = {name: _split(options.pop(name)) for name in ("key", "ignore", "empty_values")}
+    item_schema, exports = options.pop("item_schema"), options.pop("exports")
+    if item_schema is not None:
+        options["item_schema"] = read_object("item-schema", item_schema) if item_schema else {}
+    if exports:
+        options["exports"] = [_export(one) for one in exports if one]
     api, body = Api(gateway_url(url)), given(**lists, **options)
     if not (body or defaults):
         raise typer.BadParameter("there is nothing to set: give at least one option")
@@ -180,11 +198,32 @@ def set_dataset(
         print_json(made)
         return
     key = " ".join(made["key"]) or "url, or the content"
+    exports = ", ".join(f"{one['what']} as {one['format']} to {one['to']}" for one in made["exports"])
     out.print(
         f"{name}: key {key}; ignore {' '.join(made['ignore']) or '-'}; confirm removed {made['confirm_removed']}; "
-        f"drop guard {made['drop_guard']:g}",
+        f"drop guard {made['drop_guard']:g}; item schema {'yes' if made['item_schema'] else '-'}; "
+        f"exports {exports or '-'}",
         soft_wrap=True,
     )
+
+
+def _export(text: str) -> Record:
+    """Raises `BadParameter`."""
+    pairs = [part.partition("=") for part in text.split(",")]
+    order = {name.strip(): value.strip() for name, _, value in pairs}
+    if not order.keys() <= _EXPORT_WORDS or not {"to", "format"} <= order.keys():
+        raise typer.BadParameter(f"{text!r} is not of the form {_EXPORT}", param_hint="--export")
+    return order
+
+
+@taking(DATASETS.parameter("name"), flag("learned", "The learned one, although another one is pinned."), _OWNER, URL)
+def dataset_schema(*, name: str, learned: bool, user_id: str | None, url: str | None) -> None:
+    """The JSON Schema of the items: the pinned one, else what its runs have in common.
+
+    Change it, and have items set apart that do not fit: `discoverybot datasets set NAME --item-schema @FILE`.
+    """
+    query = given(user_id=user_id, learned="true" if learned else None)
+    print_json(Api(gateway_url(url)).get(_path(name, "/schema"), **query))
 
 
 def _patched(api: Api, name: str, body: Record, user_id: str | None) -> Any:
@@ -279,6 +318,26 @@ def reject(*, name: str, run: str | None, user_id: str | None, as_json: bool, ur
         print_json(answer)
     else:
         out.print(f"{job_id}: rejected")
+
+
+@taking(
+    DATASETS.parameter("name"),
+    argument("run", "[RUN]", "The run's job. Default: the last published one.", default=None),
+    _OWNER,
+    JSON,
+    URL,
+)
+def export(*, name: str, run: str | None, user_id: str | None, as_json: bool, url: str | None) -> None:
+    """Write a run's exports that are not there yet: `datasets set --export` says where."""
+    api, query = Api(gateway_url(url)), given(user_id=user_id)
+    job_id = run or api.get(_path(name), **query)["head_run"]
+    if job_id is None:
+        raise ApiError(f"RUN: no run of {name} is published yet")
+    answer = api.post(_path(name, f"/runs/{quote(job_id, safe='')}/export"), params=query)
+    if as_json:
+        print_json(answer)
+    else:
+        out.print(f"{job_id}: is being exported; {program()} datasets runs {name} --json says what came of it")
 
 
 # --- items

@@ -16,7 +16,17 @@ try:
     from gateway.cli.api import ApiError, ExitCode
     from gateway.cli.commands import command, group
     from gateway.cli.crawl import crawl, files, items, logs, open_page, requests, run
-    from gateway.cli.datasets import DATASETS, accept, changes, dataset_items, delete_dataset, reject, set_dataset
+    from gateway.cli.datasets import (
+        DATASETS,
+        accept,
+        changes,
+        dataset_items,
+        dataset_schema,
+        delete_dataset,
+        export,
+        reject,
+        set_dataset,
+    )
     from gateway.cli.help import SETTINGS, CliCommand, CliGroup
     from gateway.cli.nodes import drain
     from gateway.cli.projects import delete_project, deploy, spiders
@@ -130,7 +140,8 @@ for resource in (*RESOURCES, DATASETS):
     if resource is DATASETS:
         commands.command("changes", cls=CliCommand)(changes)
         commands.command("items", cls=CliCommand)(dataset_items)
-        for function in (accept, reject):
+        commands.command("schema", cls=CliCommand)(dataset_schema)
+        for function in (accept, reject, export):
             commands.command(cls=CliCommand)(function)
         commands.command("set", cls=CliCommand)(set_dataset)
         commands.command("delete", cls=CliCommand)(delete_dataset)

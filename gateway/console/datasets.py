@@ -108,6 +108,7 @@ def dataset_runs(
         held=held,
         changed=changed,
         newest=dataset.head_run,
+        latest=newest and DatasetRunView.of(newest),
     )
 
 

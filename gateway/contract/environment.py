@@ -15,9 +15,10 @@ from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
 import orjson
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from gateway.contract.crawl import MASK
+from gateway.contract.seen_pages import SKIP_SEEN, read_period
 from gateway.contract.variable_names import refused_variable
 
 # --- variables
@@ -59,6 +60,7 @@ _Few = Annotated[int, Field(strict=True, ge=0, le=20)]
 _Parallel = Annotated[int, Field(strict=True, ge=1, le=64)]
 _Seconds = Annotated[float, Field(strict=True, ge=0, le=3600)]
 _Line = Annotated[str, Field(strict=True, min_length=1, max_length=500, pattern=r"^[\t\x20-\x7e]*$")]
+_Period = Annotated[Any, AfterValidator(read_period)]
 _Statuses = Annotated[list[Annotated[int, Field(strict=True, ge=100, le=599)]], Field(max_length=100)]
 _FLAGS = (
     *("AUTOTHROTTLE_DEBUG", "AUTOTHROTTLE_ENABLED", "COOKIES_DEBUG", "COOKIES_ENABLED", "CRAWLSPIDER_FOLLOW_LINKS"),
@@ -86,6 +88,7 @@ RUN_SETTINGS: dict[str, TypeAdapter[Any]] = {
         ("CONCURRENT_ITEMS", "CONCURRENT_REQUESTS", "CONCURRENT_REQUESTS_PER_DOMAIN"), TypeAdapter(_Parallel)
     ),
     **dict.fromkeys(("ROBOTSTXT_USER_AGENT", "USER_AGENT"), TypeAdapter(_Line)),
+    SKIP_SEEN: TypeAdapter(_Period),
     **dict.fromkeys(("HTTPERROR_ALLOWED_CODES", "RETRY_HTTP_CODES"), TypeAdapter(_Statuses)),
 }
 
@@ -159,6 +162,7 @@ _REFUSED_PREFIXES: dict[str, str] = {
     "RATE_LIMIT_": _LIMIT,
     "HTTPCACHE_REDIS_": "the cache is the node's",
     "HTTPCACHE_USER": "the cache is the node's",
+    "SKIP_SEEN_SPIDER": "the memory of seen pages is the node's",
     "HTTPCACHE_REFRESH": "the cache is the node's; `ignore_cache` renews it",
     "PLAYWRIGHT_": "the browser is the node's, behind its proxy",
 }

@@ -12,6 +12,7 @@ import orjson
 from pydantic import BaseModel, Field
 
 from gateway.contract.crawl import CrawlSpec, DatasetOptions
+from gateway.contract.seen_pages import SKIP_SEEN
 from gateway.exports.export import ExportOrder, ExportWhat
 
 #: How content is hashed (`content.py`). A dataset whose records have hashes of another form hashes them again.
@@ -46,6 +47,8 @@ class Dataset(BaseModel, populate_by_name=True, extra="ignore"):
     confirm_removed: int = DEFAULT_CONFIRM
     drop_guard: float = DEFAULT_DROP_GUARD
     empty_values: tuple[str, ...] = ()
+    #: The JSON Schema that each item has to fit, as text; empty if there is none.
+    item_schema: str = ""
     #: What is written of each published run.
     exports: tuple[ExportOrder, ...] = ()
     #: The last published run, its plan, and the number of its last change: what has a higher number is not visible.
@@ -85,7 +88,7 @@ class Dataset(BaseModel, populate_by_name=True, extra="ignore"):
 #: The options of a dataset and their defaults.
 OPTIONS: dict[str, Any] = {
     name: Dataset.model_fields[name].get_default(call_default_factory=True)
-    for name in (*DatasetOptions.model_fields, "exports")
+    for name in (*DatasetOptions.model_fields, "item_schema", "exports")
 }
 
 
@@ -207,6 +210,8 @@ class Incomplete(StrEnum):
     OWN_LIMIT = "own_limit"
     ENDED_EARLY = "ended_early"
     ITEMS_LOST = "items_lost"
+    #: It has left out pages that were seen lately.
+    SEEN_SKIPPED = "seen_skipped"
 
 
 class RunCounts(BaseModel, extra="ignore"):
@@ -224,6 +229,8 @@ class RunCounts(BaseModel, extra="ignore"):
     repeated: int = 0
     #: Items that are left out because they have no value in a field of the key.
     without_key: int = 0
+    #: Items that are left out because they break the dataset's schema.
+    set_apart: int = 0
 
 
 class StoredFinding(BaseModel, extra="ignore"):
@@ -236,6 +243,20 @@ class StoredFinding(BaseModel, extra="ignore"):
     #: Whether the run is held for it; else it is only said, because too few runs are known, or it is no harm.
     holds: bool = True
     message: str
+
+
+class SchemaBreak(BaseModel, extra="ignore"):
+    """How items of a run break the schema of its dataset."""
+
+    #: Its path, without places in arrays; absent if it is about the item as a whole.
+    field: str | None = None
+    #: The keyword of JSON Schema, such as `type` or `required`.
+    rule: str
+    #: How many items do.
+    items: int = 1
+    #: Of the first one, and that item as JSON, cut.
+    message: str
+    example: str
 
 
 class RunExport(BaseModel, extra="ignore"):
@@ -279,6 +300,8 @@ class DatasetRun(BaseModel, populate_by_name=True, extra="ignore"):
     figures: dict[str, Any] | None = None
     #: The first items that were left out, as JSON, cut.
     left_out: list[str] = Field(default_factory=list)
+    #: Why items are set apart.
+    schema_breaks: list[SchemaBreak] = Field(default_factory=list)
     message: str | None = None
     #: When its exports are to be written; absent if nothing is left to do.
     exports_due: datetime | None = None
@@ -308,7 +331,9 @@ def digest(value: Any) -> str:
 def scope_of(spec: CrawlSpec) -> str:
     """What a run looks at: a complete one has seen all items that are there of its scope, and of no other."""
     looked_at: Mapping[str, Any] = {
-        **spec.model_dump(include={"project", "spider", "params", "depth", "site", "settings"}, mode="json"),
+        **spec.model_dump(include={"project", "spider", "params", "depth", "site"}, mode="json"),
+        # a run that leaves out what was seen lately is of the scope of the runs that look at all
+        "settings": {name: value for name, value in spec.settings.items() if name != SKIP_SEEN},
         "start_urls": sorted(spec.start_urls),
     }
     return digest(looked_at)

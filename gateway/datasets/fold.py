@@ -18,8 +18,10 @@ import structlog
 from attrs import define
 
 from gateway.clock import Clock, utc_now
+from gateway.contract.outbox import STATS_LEFT_OUT
 from gateway.contract.reasons import Reason
 from gateway.contract.records import Progress
+from gateway.contract.seen_pages import SKIPPED_SEEN
 from gateway.datasets.dataset import (
     FEW_REMOVED,
     Dataset,
@@ -31,6 +33,7 @@ from gateway.datasets.dataset import (
     scope_of,
 )
 from gateway.datasets.figures import RunFigures
+from gateway.datasets.item_schema import SchemaCheck
 from gateway.datasets.normal import LEARNED_RUNS, FindingCode, Normal, RunFinding, judge, learn
 from gateway.datasets.plan import BATCH, Plan, Planner, RunItems, changes_of
 from gateway.datasets.queue import LEASE_SECONDS, FoldQueue
@@ -130,6 +133,7 @@ class Fold:
 
     def _carry_out(self, dataset: Dataset, job: Job, run: DatasetRun, folder: Path) -> DatasetRun:
         items, figures = RunItems(self._items, job.id, job.newest), figures_of(dataset, job)
+        check = SchemaCheck.of(dataset.item_schema)
         planner = Planner(
             dataset=dataset,
             run=run,
@@ -138,6 +142,7 @@ class Fold:
             folder=folder,
             beat=_Beat(lambda: self._renew(dataset), self._lease / 4),
             look=figures.observe,
+            check=check,
         )
         plan = planner.plan()
         findings = [*too_many_removed(dataset, plan), *self._not_normal(dataset, run, figures)]
@@ -145,6 +150,7 @@ class Fold:
             update={
                 "counts": plan.counts,
                 "left_out": plan.left_out,
+                "schema_breaks": check.breaks if check else [],
                 "findings": findings,
                 "figures": figures.to_dict(),
             }
@@ -221,6 +227,9 @@ def why_incomplete(job: Job) -> Incomplete | None:
         return Incomplete.ITEMS_LOST
     if job.reason is Reason.OWN_LIMIT:
         return Incomplete.OWN_LIMIT
+    # a crawl whose stats are too long to be told may have left out some
+    if not {SKIPPED_SEEN, STATS_LEFT_OUT}.isdisjoint(report.stats):
+        return Incomplete.SEEN_SKIPPED
     return None if report.finish_reason == _FINISHED and end.stopped_by is None else Incomplete.ENDED_EARLY
 
 
@@ -291,5 +300,10 @@ def to_stored(findings: Sequence[RunFinding], normal: Normal) -> list[StoredFind
 
 def normal_of(dataset: Dataset, runs: RunStore) -> Normal:
     """What is normal by the runs so far."""
+    return learn(known_figures(dataset, runs))
+
+
+def known_figures(dataset: Dataset, runs: RunStore) -> list[RunFigures]:
+    """Of the runs that say what is normal, the oldest first."""
     known = runs.figures(dataset, LEARNED_RUNS)
-    return learn([RunFigures.from_dict(one, dataset.empty_values) for one in known])
+    return [RunFigures.from_dict(one, dataset.empty_values) for one in known]

@@ -27,6 +27,7 @@ from gateway.datasets.dataset import (
     change_id,
     record_id,
 )
+from gateway.datasets.item_schema import SchemaCheck
 from gateway.datasets.sightings import Sighting, Sightings
 from gateway.datasets.store import RecordStore
 from gateway.items.formats import Row, as_json
@@ -43,6 +44,8 @@ _TYPES = tuple(ChangeType)
 #: Type, key hash, position and content hash of one change.
 _PACKED = struct.Struct(">B16sQ16s")
 _NOTHING = "0" * 32
+#: The position of a sighting of which nothing is known but its key. Items end at a byte, so none is at 0.
+_APART = 0
 
 #: Called again and again while work goes on. It raises an error if the work is to end.
 Beat = Callable[[], object]
@@ -116,7 +119,9 @@ class Plan(NamedTuple):
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class Planner:
-    """Makes the plan of one run. `look` is shown each item that counts; `folder` is for temporary files."""
+    """Makes the plan of one run. `look` is shown each item that counts, those that do not pass `check`
+    are set apart; `folder` is for temporary files.
+    """
 
     dataset: Dataset
     run: DatasetRun
@@ -125,6 +130,7 @@ class Planner:
     folder: Path
     beat: Beat
     look: Callable[[Row], object] = lambda _row: None
+    check: SchemaCheck | None = None
     counts: RunCounts = field(init=False, factory=RunCounts)
     _left_out: list[str] = field(init=False, factory=list)
     _known: int = field(init=False, default=0)
@@ -148,6 +154,11 @@ class Planner:
             if found is None:
                 self._leave_out(row)
                 continue
+            if self.check is not None and not self.check.fits(row):
+                self.counts.set_apart += 1
+                # it was seen, so it is not removed; any other item with its key comes after it
+                sightings.add(key_hash(found.key), _APART, _NOTHING)
+                continue
             self.look(row)
             sightings.add(key_hash(found.key), item.end, found.content)
         return sightings
@@ -159,7 +170,7 @@ class Planner:
 
     def _compare(self, sightings: Sightings) -> Iterator[Planned]:
         for sighting, known in _side_by_side(sightings.in_order(), self._records()):
-            if sighting is not None:
+            if sighting is not None and sighting.position != _APART:
                 self.counts.items += 1
             if known is not None and not known.removed and self.run.scope in known.scopes:
                 self._known += 1
@@ -173,9 +184,10 @@ class Planner:
     def _kind(self, sighting: Sighting | None, known: KnownRecord | None) -> ChangeType | None:
         """How the run changes this record; `None` if it does not."""
         if sighting is not None:
+            is_apart = sighting.position == _APART
             if known is None or known.removed:
-                return ChangeType.NEW
-            if known.hash != sighting.content_hash:
+                return None if is_apart else ChangeType.NEW
+            if known.hash != sighting.content_hash and not is_apart:
                 return ChangeType.CHANGED
             return None if known.scopes.get(self.run.scope) == 0 else ChangeType.SEEN
         if known is None or known.removed or self.run.incomplete or self.run.scope not in known.scopes:
@@ -196,7 +208,7 @@ class Planner:
             case ChangeType.MISSED:
                 counts.missed += 1
             case _:
-                counts.same += sighting is not None
+                counts.same += sighting is not None and sighting.position != _APART
 
     def _records(self) -> Iterator[KnownRecord]:
         after = ""

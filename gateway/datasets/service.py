@@ -10,6 +10,7 @@ from pydantic_core import to_json, to_jsonable_python
 
 from gateway.contract.crawl import DatasetOrder
 from gateway.datasets.dataset import OPTIONS, Dataset, DatasetRun, RunState
+from gateway.datasets.item_schema import schema_text
 from gateway.datasets.queue import FoldQueue
 from gateway.datasets.store import DatasetStore, RunStore
 from gateway.errors import ConflictError, DatasetRunNotFoundError, InvalidRequestError
@@ -47,16 +48,22 @@ class Datasets:
             return self._datasets.ensure(user_id, order.name, order.options)
 
     def put(self, user_id: str, name: str, options: Mapping[str, Any]) -> tuple[Dataset, bool]:
-        """Make the dataset, or give it exactly these options. Returns whether it is new."""
+        """Make the dataset, or give it exactly these options. Returns whether it is new. Raises as `change`."""
+        options = _stored(options)
         with mongo_errors():
             is_new = self._datasets.look(user_id, name) is None
             before = self._datasets.ensure(user_id, name, options)
             if not _different(before, {**OPTIONS, **options}):
                 return before, is_new
-            return self.change(before, {**OPTIONS, **options}), False
+            return self._change(before, {**OPTIONS, **options}), False
 
     def change(self, dataset: Dataset, options: Mapping[str, Any]) -> Dataset:
-        """Raises `InvalidRequestError` for another key of a dataset that has items, `ConflictError`."""
+        """Raises `InvalidRequestError` for another key of a dataset that has items, and for a schema that cannot be
+        used; `ConflictError`.
+        """
+        return self._change(dataset, _stored(options))
+
+    def _change(self, dataset: Dataset, options: Mapping[str, Any]) -> Dataset:
         changes = _different(dataset, options)
         if "key" in changes and dataset.head_seq:
             raise InvalidRequestError(
@@ -101,6 +108,19 @@ class Datasets:
             self._queue.done(job_id)
         return run
 
+    def export(self, dataset: Dataset, job_id: str) -> DatasetRun:
+        """Have the dataset's exports of a published run written, those that are not there. It may be asked for again.
+        Raises `DatasetRunNotFoundError`, `ConflictError`.
+        """
+        if not dataset.exports:
+            raise ConflictError("the dataset has no exports: set some with PATCH first")
+        run = self.run(dataset, job_id)
+        with mongo_errors():
+            asked = self._runs.ask_exports(job_id)
+        if asked is None:
+            raise ConflictError(f"only a published run is exported (it is {run.state})")
+        return asked
+
     def _decide(self, run: DatasetRun, state: RunState, **facts: Any) -> DatasetRun:
         if run.state is not RunState.HELD:
             raise ConflictError(f"only a held run is decided on (it is {run.state})")
@@ -109,6 +129,13 @@ class Datasets:
         if decided is None:
             raise ConflictError("the run has changed meanwhile; look at it again")
         return decided
+
+
+def _stored(options: Mapping[str, Any]) -> dict[str, Any]:
+    given = dict(options)
+    if (schema := given.get("item_schema")) is not None:
+        given["item_schema"] = schema_text(schema)
+    return given
 
 
 def _different(dataset: Dataset, options: Mapping[str, Any]) -> dict[str, Any]:

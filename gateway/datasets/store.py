@@ -356,6 +356,14 @@ class RunStore:
         )
         return self._documents.optional(found)
 
+    @state_change("dataset_runs.ask_exports")
+    def ask_exports(self, job_id: str) -> DatasetRun | None:
+        """Have the exports of this run written as soon as possible. `None` if it is not published."""
+        published = {"_id": job_id, "state": RunState.PUBLISHED}
+        update = {"$set": {"exports_due": self._clock(), "exports_failures": 0}}
+        found = self._runs.find_one_and_update(published, update, return_document=ReturnDocument.AFTER)
+        return self._documents.optional(found)
+
     @state_change("dataset_runs.claim_exports")
     def claim_exports(self, seconds: float) -> DatasetRun | None:
         """The run whose exports have been due for longest. They are due again after so many seconds. It counts as a

@@ -14,13 +14,14 @@ from urllib.parse import urlsplit, urlunsplit
 
 import orjson
 from attrs import define, field
-from jsonschema import Draft202012Validator, FormatChecker, validators
+from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError, ValidationError
 from pymongo.errors import ConnectionFailure, PyMongoError
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import DEFAULT_PROJECT, CrawlSpec, FetchOptions
-from gateway.contract.param_formats import FORMATS, RESERVED_PARAMS, compile_pattern
+from gateway.contract.json_schema import compile_schema
+from gateway.contract.param_formats import FORMATS, RESERVED_PARAMS
 from gateway.contract.public_address import Network, ascii_host, check_url
 from gateway.contract.records import SpiderInfo
 from gateway.errors import ForbiddenAddressError, InvalidRequestError, ProjectNotFoundError, StartingError
@@ -36,20 +37,6 @@ _KEPT_VALIDATORS = 256
 _SHOWN_VALUE = 100
 _SHOWN_MESSAGE = 400
 _URL = "http-url"
-
-
-def _check_pattern(_validator: object, pattern: str, value: object, _schema: object) -> Iterator[ValidationError]:
-    """Match the pattern with RE2, because Python's own engine may never end on a pattern of a deployed project."""
-    if isinstance(value, str):
-        try:
-            fits = compile_pattern(pattern).search(value)
-        except ValueError as error:
-            raise SchemaError(str(error)) from error
-        if not fits:
-            yield ValidationError(f"{value!r} does not match {pattern!r}")
-
-
-_Validator = validators.extend(Draft202012Validator, {"pattern": _check_pattern})  # type: ignore[no-untyped-call]  # it has no types
 
 
 class ParameterCheck:
@@ -76,14 +63,7 @@ class ParameterCheck:
             _refuse(_culprit(error), sorted(schema.get("properties", {})))
 
     def _build(self, schema: bytes) -> Draft202012Validator:
-        loaded = orjson.loads(schema)
-        Draft202012Validator.check_schema(loaded)
-        anchors = {f"#/$defs/{name}" for name in loaded.get("$defs", {})}
-        if not anchors.issuperset(_references(loaded)):
-            # jsonschema would fetch a remote reference
-            raise SchemaError("it refers to something outside of it")
-        validator: Draft202012Validator = _Validator(loaded, format_checker=self._formats)
-        return validator
+        return compile_schema(orjson.loads(schema), self._formats)
 
     def _check_text(self, name: str, value: object) -> bool:
         # `type` in the schema decides about values of other types
@@ -92,17 +72,6 @@ class ParameterCheck:
             if name == _URL:
                 check_url("", value, self._allowed)
         return True
-
-
-def _references(schema: Any) -> Iterator[Any]:
-    if isinstance(schema, dict):
-        for name, inner in schema.items():
-            if name in {"$ref", "$dynamicRef"}:
-                yield inner
-            yield from _references(inner)
-    elif isinstance(schema, list):
-        for inner in schema:
-            yield from _references(inner)
 
 
 def _culprit(error: ValidationError) -> ValidationError:

@@ -97,7 +97,12 @@ ELSEWHERE = {
     **dict.fromkeys(
         (
             *("files.move", "exports.put", "exports.move", "exports.succeed", "exports.clear"),
-            *("dataset_runs.claim_exports", "dataset_runs.renew_exports", "dataset_runs.note_exports"),
+            *(
+                "dataset_runs.ask_exports",
+                "dataset_runs.claim_exports",
+                "dataset_runs.renew_exports",
+                "dataset_runs.note_exports",
+            ),
         ),
         "writes an export: services/test_export_kills.py",
     ),

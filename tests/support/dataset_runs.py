@@ -39,13 +39,15 @@ class DatasetRuns:
         """A crawl that has found these items, and is due."""
         options = facts.pop("dataset", {"name": "prices", "key": ["sku"]})
         urls = facts.pop("start_urls", ("https://shop.test/",))
-        spec = CrawlSpec(spider="offers", start_urls=urls, dataset=options)
+        settings = facts.pop("settings", {})
+        spec = CrawlSpec(spider="offers", start_urls=urls, dataset=options, settings=settings)
         self.hours += 1
         started = facts.pop("started_at", BEGAN + timedelta(hours=self.hours))
         ended = started + timedelta(minutes=5)
         report = {
             "finish_reason": facts.pop("finish_reason", "finished"),
             "progress": {"items_count": len(rows)},
+            "stats": facts.pop("stats", {}),
             "ended_at": ended,
         }
         attempt = {

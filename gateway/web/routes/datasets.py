@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 
+import orjson
 from fastapi import Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
@@ -14,7 +15,8 @@ from gateway.contract.crawl import DATASET_NAME
 from gateway.datasets.dataset import Dataset, RunState
 from gateway.datasets.feed import DatasetFeed, FeedWatch
 from gateway.datasets.figures import RunFigures
-from gateway.datasets.fold import normal_of
+from gateway.datasets.fold import known_figures, normal_of
+from gateway.datasets.item_schema import learned_schema
 from gateway.datasets.normal import compare
 from gateway.datasets.queue import FoldQueue
 from gateway.datasets.rows import ChangeRows, RecordRows
@@ -49,8 +51,11 @@ from gateway.web.schemas.dataset import (
     OwnedQuery,
     RecordsPage,
     RecordView,
+    SchemaQuery,
 )
 from gateway.web.schemas.types import DownloadQuery
+
+SCHEMA_TYPE = "application/schema+json"
 
 router = Router(prefix="/datasets", tags=["datasets"])
 
@@ -270,6 +275,32 @@ async def get_dataset_health(
     return await parts.threads.run(health, name, query, parts, caller)
 
 
+@router.get(
+    "/{name}/schema",
+    summary="The JSON Schema of the items",
+    response_model=dict[str, Any],
+    responses={200: {"content": {SCHEMA_TYPE: {"schema": {"type": "object"}}}}, **problems(404, 503)},
+)
+@needs(Scope.READ)
+async def get_dataset_schema(
+    name: Name, query: Annotated[SchemaQuery, Query()], parts: Parts, caller: Called
+) -> Response:
+    """The one that is pinned as `item_schema`; without one, what the last published complete runs have in common.
+    Change it and pin it, to have items set apart that do not fit.
+    """
+    schema = await parts.threads.run(schema_of, name, query, parts, caller)
+    return Response(orjson.dumps(schema), media_type=SCHEMA_TYPE)
+
+
+def schema_of(name: str, query: SchemaQuery, parts: GatewayParts, caller: Caller) -> dict[str, Any]:
+    dataset = find(name, query.user_id, parts, caller)
+    if dataset.item_schema and not query.learned:
+        pinned: dict[str, Any] = orjson.loads(dataset.item_schema)
+        return pinned
+    with mongo_errors():
+        return learned_schema(known_figures(dataset, parts[RunStore]))
+
+
 def health(name: str, query: OwnedQuery, parts: GatewayParts, caller: Caller) -> DatasetHealth:
     dataset = find(name, query.user_id, parts, caller)
     with mongo_errors():
@@ -351,3 +382,16 @@ def reject_run(
     """It changes nothing, and its items may go when their time is over. 409 unless the run is held."""
     dataset = find(name, query.user_id, parts, caller)
     return DatasetRunView.of(parts[Datasets].reject(dataset, run, caller.name))
+
+
+@router.post(
+    "/{name}/runs/{run}/export", status_code=202, summary="Write a run's exports", responses=problems(404, 409, 503)
+)
+@needs(Scope.CRAWL)
+def export_run(
+    name: Name, run: RunJob, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called
+) -> DatasetRunView:
+    """For a run from before the dataset had `exports`, or one whose exports were given up: those that are not there
+    yet are written within seconds. What comes of each is in the run's `exports`. 409 unless the run is published.
+    """
+    return DatasetRunView.of(parts[Datasets].export(find(name, query.user_id, parts, caller), run))

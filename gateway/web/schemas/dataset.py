@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+import orjson
 from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 
@@ -20,6 +21,7 @@ from gateway.datasets.dataset import (
     RunCounts,
     RunExport,
     RunState,
+    SchemaBreak,
     StoredFinding,
 )
 from gateway.datasets.normal import Comparison, Measure, Normal, Stage
@@ -48,6 +50,7 @@ _DATASET: JsonDict = {
     "confirm_removed": 1,
     "drop_guard": 0.2,
     "empty_values": [],
+    "item_schema": {"type": "object", "required": ["price"], "properties": {"price": {"type": "number"}}},
     "exports": [{"to": "s3://lake/prices", "format": "parquet", "what": "snapshot", "each": "run"}],
     "items": 1204,
     "runs": 31,
@@ -90,11 +93,21 @@ _RUN: JsonDict = {
         "missed": 0,
         "repeated": 0,
         "without_key": 0,
+        "set_apart": 1,
     },
     "first_seq": 2196,
     "last_seq": 2211,
     "findings": [],
     "left_out": [],
+    "schema_breaks": [
+        {
+            "field": "price",
+            "rule": "type",
+            "items": 1,
+            "message": "'sold out' is not of type 'number'",
+            "example": '{"sku":"A-7","title":"Sandal","price":"sold out"}',
+        }
+    ],
     "message": None,
     "accepted_by": None,
     "rejected_by": None,
@@ -122,6 +135,15 @@ class OwnedQuery(QueryModel):
     )
 
 
+GivenSchema = Annotated[
+    dict[str, Any],
+    Field(
+        description="A JSON Schema (draft 2020-12) that each item has to fit: one that does not is set apart, "
+        "and what was known of it stays. `{}` for none. References lead into its own `$defs`; `format` says nothing, "
+        "and `patternProperties` is refused.",
+        examples=[{"type": "object", "required": ["price"], "properties": {"price": {"type": "number"}}}],
+    ),
+]
 #: `strict` is for numbers and texts: JSON has no tuples.
 GivenExports = Annotated[Exports, Field(strict=False)]
 
@@ -129,12 +151,14 @@ GivenExports = Annotated[Exports, Field(strict=False)]
 class DatasetBody(DatasetOptions, Body, strict=True):
     """The options of a dataset; those that are left out have their defaults."""
 
+    item_schema: GivenSchema | None = None
     exports: GivenExports | None = Field(default=None, description="What is written of each run, and where.")
 
 
 class DatasetEdit(DatasetOptions, Body, strict=True):
     """The options to change; the others stay as they are."""
 
+    item_schema: GivenSchema | None = None
     exports: GivenExports | None = Field(default=None, description="All of them: others are written no more.")
 
 
@@ -146,6 +170,7 @@ class DatasetView(BaseModel, json_schema_extra={"examples": [_DATASET]}):
     confirm_removed: int
     drop_guard: float
     empty_values: list[str]
+    item_schema: dict[str, Any] = Field(description="Which each item has to fit; empty: any does.")
     exports: list[ExportOrder]
     items: int = Field(description="How many items are present.")
     runs: int = Field(description="How many runs were published.")
@@ -161,7 +186,9 @@ class DatasetView(BaseModel, json_schema_extra={"examples": [_DATASET]}):
 
     @classmethod
     def of(cls, dataset: Dataset, held: int = 0, waiting: int = 0) -> DatasetView:
-        same = dataset.model_dump(include=set(cls.model_fields))
+        same = dataset.model_dump(include=set(cls.model_fields)) | {
+            "item_schema": orjson.loads(dataset.item_schema or "{}")
+        }
         page_url = f"/console/datasets/{dataset.name}"
         return cls(**same, last_seq=dataset.head_seq, held=held, waiting=waiting, page_url=page_url)
 
@@ -292,6 +319,7 @@ class DatasetRunView(BaseModel, json_schema_extra={"examples": [_RUN]}):
     last_seq: int | None
     findings: list[StoredFinding] = Field(description="Why it is held, or was before it was accepted.")
     left_out: list[str] = Field(description="The first items without a key, as JSON, cut.")
+    schema_breaks: list[SchemaBreak] = Field(description="Why items are set apart: by field and rule, the first 20.")
     message: str | None
     accepted_by: str | None
     rejected_by: str | None
@@ -348,6 +376,10 @@ class DatasetHealth(BaseModel):
         ]
         view = DatasetRunView.of(run) if run else None
         return cls(stage=normal.stage, runs=normal.runs, run=view, measures=measures)
+
+
+class SchemaQuery(OwnedQuery):
+    learned: QueryBoolean = Field(default=False, description="The learned one, although another one is pinned.")
 
 
 class DatasetRunsPage(BaseModel):

@@ -41,7 +41,12 @@ def test_whoever_is_killed_in_between_the_export_is_whole_in_the_end(tmp_path: P
     check_it_is_whole(folder)
 
 
-RUN_POINTS = ("dataset_runs.claim_exports", "dataset_runs.renew_exports", "dataset_runs.note_exports")
+RUN_POINTS = (
+    "dataset_runs.ask_exports",
+    "dataset_runs.claim_exports",
+    "dataset_runs.renew_exports",
+    "dataset_runs.note_exports",
+)
 
 
 def test_whoever_is_killed_in_between_the_runs_of_a_dataset_are_exported_once(tmp_path: Path) -> None:

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 from dataset_runs import BEGAN, DatasetRuns
 
+from gateway.contract.outbox import STATS_LEFT_OUT
 from gateway.contract.reasons import Reason
+from gateway.contract.seen_pages import SKIPPED_SEEN
 from gateway.datasets.dataset import SHOWN, ChangeType, RunState
 from gateway.datasets.queue import FoldQueue
+from gateway.datasets.service import Datasets
 from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore
 from gateway.jobs.job import JobStatus
 from gateway.stores.indexes import ensure_indexes
@@ -53,6 +56,8 @@ def test_the_same_again_is_no_change(runs: DatasetRuns) -> None:
         {"status": JobStatus.PARTIAL, "reason": Reason.REQUESTS_FAILED},
         {"reason": Reason.OWN_LIMIT, "finish_reason": "closespider_itemcount"},
         {"finish_reason": "shutdown"},
+        {"stats": {SKIPPED_SEEN: 0}},
+        {"stats": {STATS_LEFT_OUT: 9000}},
     ],
 )
 def test_an_incomplete_run_removes_nothing(runs: DatasetRuns, facts: dict[str, Any]) -> None:
@@ -76,6 +81,16 @@ def test_a_run_of_another_scope_removes_nothing(runs: DatasetRuns) -> None:
     assert runs.snapshot().keys() == {"a", "b", "c"}
     runs.run(offers("c"), start_urls=("https://shop.test/shoes",))
     assert runs.snapshot().keys() == {"a", "c"}
+
+
+def test_a_run_that_skips_what_was_seen_is_of_the_scope_of_those_that_look_at_all(runs: DatasetRuns) -> None:
+    runs.run(offers("a", "b"))
+    skipping = {"settings": {"SKIP_SEEN": "1h"}, "stats": {SKIPPED_SEEN: 2}}
+    assert runs.run(offers("c"), **skipping) is RunState.PUBLISHED
+    assert runs.snapshot().keys() == {"a", "b", "c"}
+    # a whole run speaks for what only the other has seen, too
+    runs.run(offers("a"))
+    assert runs.snapshot().keys() == {"a"}
 
 
 def test_an_item_is_removed_once_enough_runs_have_missed_it(runs: DatasetRuns) -> None:
@@ -109,6 +124,61 @@ def test_of_two_items_with_one_key_the_last_counts(runs: DatasetRuns) -> None:
     assert run is not None
     assert (run.counts.items, run.counts.repeated, run.counts.without_key) == (1, 1, 1)
     assert run.left_out == ['{"price":3}']
+
+
+PRICED = {
+    "type": "object",
+    "required": ["price"],
+    "properties": {"price": {"type": "number"}, "offers": {"type": "array", "items": {"type": "string"}}},
+}
+
+
+def test_items_that_break_the_schema_are_set_apart_and_spoil_nothing(runs: DatasetRuns) -> None:
+    runs.run(offers("a", "b", "c"))
+    runs.parts[Datasets].change(runs.dataset, {"item_schema": PRICED})
+    broken = [
+        {"sku": "a", "price": "sold out"},
+        {"sku": "b"},
+        {"sku": "e", "price": 1, "offers": ["x", 1]},
+        {"sku": "f", "price": 1, "offers": [2, "y"]},
+    ]
+    job_id = runs.crawl([*broken, *offers("d", price=4)])
+    assert runs.fold() == [RunState.PUBLISHED]
+    # `a` and `b` are as they were, `c` alone is gone, `e` and `f` never were
+    assert runs.snapshot() == {"a": offers("a")[0], "b": offers("b")[0], "d": offers("d", price=4)[0]}
+    assert runs.replayed() == runs.snapshot()
+    run = runs.parts[RunStore].get(job_id)
+    assert run is not None
+    counts = run.counts
+    assert (counts.items, counts.new, counts.removed, counts.same, counts.set_apart) == (1, 1, 1, 0, 4)
+    assert [(one.field, one.rule, one.items) for one in run.schema_breaks] == [
+        ("price", "type", 1), (None, "required", 1), ("offers", "type", 2)
+    ]  # fmt: skip
+    assert run.schema_breaks[0].message == "'sold out' is not of type 'number'"
+    assert run.schema_breaks[0].example == '{"sku":"a","price":"sold out"}'
+    # they were seen, so the next run removes them only if it misses them
+    assert runs.run(offers("a", "b", "d", price=4)) is RunState.PUBLISHED
+    assert runs.snapshot() == {one["sku"]: one for one in offers("a", "b", "d", price=4)}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_items_with_one_key_the_one_that_fits_counts(runs: DatasetRuns, order: int) -> None:
+    runs.parts[DatasetStore].ensure(runs.user, "prices", {"key": ["sku"]})
+    runs.parts[Datasets].change(runs.dataset, {"item_schema": PRICED})
+    both = [*offers("a", price=2), {"sku": "a", "price": "-"}]
+    assert runs.run(both[::order]) is RunState.PUBLISHED
+    assert runs.snapshot() == {"a": {"sku": "a", "price": 2}}
+
+
+def test_an_item_that_is_set_apart_counts_as_seen(runs: DatasetRuns) -> None:
+    careful = {"name": "prices", "key": ["sku"], "confirm_removed": 2}
+    runs.run(offers("a", "b"), dataset=careful)
+    runs.parts[Datasets].change(runs.dataset, {"item_schema": PRICED})
+    for rows in (offers("a"), [*offers("a"), {"sku": "b"}], offers("a")):
+        runs.run(rows, dataset=careful)
+    assert runs.snapshot().keys() == {"a", "b"}
+    runs.run(offers("a"), dataset=careful)
+    assert runs.snapshot().keys() == {"a"}
 
 
 def test_a_run_that_would_remove_too_much_is_held(runs: DatasetRuns) -> None:

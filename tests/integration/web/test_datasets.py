@@ -479,6 +479,85 @@ def test_an_export_that_cannot_be_is_refused(prices: Prices, exports: Any, field
     assert (status, named) == (422, field), code
 
 
+def test_a_run_is_exported_again_on_request(prices: Prices, runs: DatasetRuns, tmp_path: Path) -> None:
+    job_id = runs.crawl([{"sku": "a", "price": 1}], dataset=_NAME)
+    runs.fold()
+    ask = f"/runs/{job_id}/export"
+    # there is nowhere to write to yet
+    assert prices.refusal("POST", ask)[:2] == (409, "conflict")
+    runs.parts[DatasetStore].change(runs.dataset, {"exports": [{"to": "prices", "format": "jsonl"}]})
+    assert [prices.call("POST", ask).status_code for _ in range(2)] == [202, 202]
+    parts = exporting_parts(runs.database, tmp_path)
+    run = parts[RunStore].claim_exports(60)
+    assert run is not None
+    parts[Exporting].export(run)
+    (export,) = prices.get(f"/runs/{job_id}")["exports"]
+    assert (export["rows"], export["problem"]) == (1, None)
+    failed = runs.crawl([{"sku": "a"}], dataset=_NAME, status="error")
+    runs.fold()
+    assert prices.refusal("POST", f"/runs/{failed}/export")[:2] == (409, "conflict")
+    assert prices.refusal("POST", f"/runs/{'0' * 32}/export")[0] == 404
+
+
+# --- the schema
+
+
+def test_the_schema_is_learned_until_one_is_pinned(prices: Prices, runs: DatasetRuns) -> None:
+    prices.call("PUT", json={"key": ["sku"]})
+    empty = prices.get("/schema")
+    assert (empty["type"], empty["properties"], empty["required"]) == ("object", {}, [])
+    rows = [{"sku": "a", "price": 1.5, "tags": ["x"]}, {"sku": "b", "price": "sold out", "tags": []}]
+    for _ in range(2):
+        runs.run(rows, dataset=_NAME)
+    answer = prices.call("GET", "/schema")
+    assert answer.headers["content-type"] == "application/schema+json"
+    learned = answer.json()
+    assert learned["$comment"] == "learned from 2 complete runs with 4 items"
+    assert learned["required"] == ["sku", "price"]
+    assert learned["properties"] == {
+        "sku": {"type": ["string"]}, "price": {"type": ["string", "number"]}, "tags": {"type": ["array", "null"]}
+    }  # fmt: skip
+    pinned = {**learned, "properties": {**learned["properties"], "price": {"type": "number", "minimum": 1}}}
+    assert prices.call("PATCH", json={"item_schema": pinned}).json()["item_schema"] == pinned
+    assert (prices.get("/schema"), prices.get("/schema", learned=True)) == (pinned, learned)
+    job_id = runs.crawl(rows, dataset=_NAME)
+    runs.fold()
+    run = prices.get(f"/runs/{job_id}")
+    assert run["counts"]["set_apart"] == 1
+    assert [(one["field"], one["rule"]) for one in run["schema_breaks"]] == [("price", "type")]
+    assert prices.call("PATCH", json={"item_schema": {}}).json()["item_schema"] == {}
+    assert prices.get("/schema")["properties"] == learned["properties"]
+
+
+_CIRCLE = {"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"}
+#: Each definition leads to the next one twice.
+_DOUBLING = {
+    "$defs": {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(30)} | {"d30": {"type": "null"}},
+    "$ref": "#/$defs/d0",
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"type": "nothing"}, "is not valid"),
+        ({"$ref": "https://elsewhere.test/schema.json"}, "outside"),
+        ({"$ref": "file:///etc/passwd"}, "outside"),
+        (_CIRCLE, "leads back to itself"),
+        (_DOUBLING, "more than 5000"),
+        ({"properties": {"a": {"pattern": "(a+)+$", "patternProperties": {"(a+)+$": {}}}}}, "patternProperties"),
+        ({"title": "x" * (64 << 10)}, "larger than 64 KB"),
+        ([], "dictionary"),
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_refused(prices: Prices, schema: Any, words: str) -> None:
+    answer = prices.call("PUT", json={"item_schema": schema})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["detail"]["field"]) == (422, "item_schema")
+    assert words in error["message"]
+    assert prices.call("GET").status_code == 404
+
+
 def test_changes_begin_at_a_time_too(prices: Prices, runs: DatasetRuns) -> None:
     runs.run(offers("a"))
     runs.run(offers("a", "b"))

@@ -15,7 +15,8 @@ from unit.gateway.cli.conftest import JOB, Answer, Run, StandIn
 
 DATASET: dict[str, Any] = {
     "name": "prices", "user_id": "me", "key": ["sku"], "ignore": [], "confirm_removed": 1, "drop_guard": 0.2,
-    "empty_values": [], "items": 1204, "runs": 31, "last_seq": 2211, "floor_seq": 0, "held": 1, "waiting": 0,
+    "empty_values": [], "item_schema": {}, "exports": [],
+    "items": 1204, "runs": 31, "last_seq": 2211, "floor_seq": 0, "held": 1, "waiting": 0,
     "head_run": JOB, "complete_at": "2027-06-01T07:05:00.000Z",
 }  # fmt: skip
 RUN: dict[str, Any] = {
@@ -193,12 +194,40 @@ def test_options_are_set_and_the_dataset_is_made_if_it_is_missing(gateway: Stand
     gateway.says("PUT /datasets/prices", Answer(201, DATASET))
     done = run("datasets", "set", "prices", "--key", "sku, color", "--ignore", "", "--drop-guard", "0.5")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "prices: key sku; ignore -; confirm removed 1; drop guard 0.2\n"
+    assert done.stdout == "prices: key sku; ignore -; confirm removed 1; drop guard 0.2; item schema -; exports -\n"
     body = {"key": ["sku", "color"], "ignore": [], "drop_guard": 0.5}
     assert [request.body for request in gateway.asked("/datasets/prices")] == [body, body]
     assert gateway.asked("/datasets/prices")[1].query.startswith("user_id=")
     run("datasets", "set", "prices", "--key", "sku", "--defaults", "--user", "anne", DISCOVERYBOT_KEY="k")
     assert (gateway.requests[-1].query, gateway.requests[-1].body) == ("user_id=anne", {"key": ["sku"]})
+
+
+def test_a_schema_is_printed_and_set_with_exports(gateway: StandIn, run: Run, tmp_path: Path) -> None:
+    schema = {"type": "object", "required": ["price"]}
+    gateway.says("GET /datasets/prices/schema", Answer(200, schema))
+    printed = run("datasets", "schema", "prices")
+    assert json.loads(printed.stdout) == schema
+    (file := tmp_path / "s.json").write_text(printed.stdout)
+    orders = [{"to": "s3://lake/prices", "format": "parquet"}, {"to": "a", "format": "csv", "what": "changes"}]
+    made = {**DATASET, "item_schema": schema, "exports": [{"what": "snapshot", **one} for one in orders]}
+    gateway.says("PATCH /datasets/prices", *[Answer(200, made)] * 2)
+    exports = ["--export", "to=s3://lake/prices,format=parquet", "--export", "to=a,format=csv,what=changes"]
+    done = run("datasets", "set", "prices", "--item-schema", f"@{file}", *exports)
+    assert "exports snapshot as parquet to s3://lake/prices, changes as csv to a" in done.stdout
+    run("datasets", "set", "prices", "--item-schema", "", "--export", "")
+    asked = [request.body for request in gateway.asked("/datasets/prices")]
+    assert asked == [{"item_schema": schema, "exports": orders}, {"item_schema": {}, "exports": []}]
+    refused = run("datasets", "set", "prices", "--export", "s3://lake")
+    assert (refused.returncode, "to=FOLDER,format=parquet" in refused.stderr) == (2, True)
+
+
+def test_the_last_run_is_exported_unless_one_is_named(gateway: StandIn, run: Run) -> None:
+    gateway.says("GET /datasets/prices", Answer(200, DATASET))
+    gateway.says(f"POST /datasets/prices/runs/{JOB}/export", *[Answer(202, RUN)] * 2)
+    assert run("datasets", "export", "prices").returncode == 0
+    assert run("datasets", "export", "prices", JOB).returncode == 0
+    gateway.says("GET /datasets/prices", Answer(200, {**DATASET, "head_run": None}))
+    assert "no run of prices is published" in run("datasets", "export", "prices").stderr
 
 
 def test_an_option_that_is_refused_is_named(gateway: StandIn, run: Run) -> None:

@@ -117,7 +117,7 @@ def test_an_admin_may_set_all_else_for_a_project_and_a_crawl_only_what_was_opene
 @pytest.mark.parametrize(
     ("name", "value"),
     [("RETRY_TIMES", 0), ("DOWNLOAD_DELAY", 1.5), ("DOWNLOAD_DELAY", 2), ("COOKIES_ENABLED", False),
-     ("USER_AGENT", "me/1.0"), ("RETRY_HTTP_CODES", [500, 502]), ("CLOSESPIDER_ITEMCOUNT", 10)],
+     ("USER_AGENT", "me/1.0"), ("RETRY_HTTP_CODES", [500, 502]), ("CLOSESPIDER_ITEMCOUNT", 10), ("SKIP_SEEN", "24h")],
 )  # fmt: skip
 def test_any_crawl_may_set_what_is_harmless(name: str, value: Any) -> None:
     assert refused_run_setting(name, value) is None
@@ -127,7 +127,8 @@ def test_any_crawl_may_set_what_is_harmless(name: str, value: Any) -> None:
     ("name", "value"),
     [("RETRY_TIMES", 21), ("RETRY_TIMES", "3"), ("RETRY_TIMES", True), ("DOWNLOAD_DELAY", -1),
      ("DOWNLOAD_DELAY", "0"), ("COOKIES_ENABLED", 1), ("USER_AGENT", "a\nb"), ("RETRY_HTTP_CODES", [42]),
-     ("CONCURRENT_REQUESTS", 65), ("CLOSESPIDER_ITEMCOUNT", None), ("DEPTH_PRIORITY", {"a": 1})],
+     ("CONCURRENT_REQUESTS", 65), ("CLOSESPIDER_ITEMCOUNT", None), ("DEPTH_PRIORITY", {"a": 1}),
+     ("SKIP_SEEN", "24"), ("SKIP_SEEN", 24), ("SKIP_SEEN", "0h")],
 )  # fmt: skip
 def test_and_only_values_that_make_sense(name: str, value: Any) -> None:
     assert refused_run_setting(name, value)
