@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, NamedTuple
 
@@ -14,6 +14,8 @@ from gateway.console.job import tab
 from gateway.console.pages import Pages, Viewer, page
 from gateway.datasets.dataset import Dataset, DatasetRun, RunState
 from gateway.datasets.feed import DatasetFeed
+from gateway.datasets.figures import JsonType, filled_as
+from gateway.datasets.normal import FindingCode
 from gateway.datasets.store import DatasetStore, RunStore
 from gateway.errors import CursorExpiredError
 from gateway.items.formats import Row
@@ -95,7 +97,7 @@ def dataset_runs(
     undecided = runs_page(name, DatasetRunsQuery(**owned, state=[RunState.HELD]), parts, caller).runs
     with mongo_errors():
         newest = parts[RunStore].get(dataset.head_run) if dataset.head_run else None
-        held = [(run, examples(run, parts)) for run in undecided]
+        held = [(run, examples(run, dataset.empty_values, parts)) for run in undecided]
         changed = changes_of_run(dataset, newest, parts) if newest else None
     return _page(
         request,
@@ -182,7 +184,7 @@ def _of_run(dataset: Dataset, job_id: str, parts: GatewayParts, since: int | Non
             return {"run": None, "changed": None, "shown_examples": []}
         view = DatasetRunView.of(run)
         changed = changes_of_run(dataset, run, parts, since)
-        return {"run": view, "changed": changed, "shown_examples": examples(view, parts)}
+        return {"run": view, "changed": changed, "shown_examples": examples(view, dataset.empty_values, parts)}
 
 
 def changes_of_run(
@@ -200,20 +202,33 @@ def changes_of_run(
     return RunChanges(changes, found.next if found.next < run.last_seq else None)
 
 
-def examples(run: DatasetRunView, parts: GatewayParts) -> list[Row]:
-    """A few items of a held run; if it is held for what a field lacks, of those that lack it."""
+def examples(run: DatasetRunView, empty_values: Collection[str], parts: GatewayParts) -> list[Row]:
+    """A few items of a held run; if it is held for what a field lacks or is, of those."""
     finding = next((one for one in run.findings if one.holds), None)
     if finding is None or run.state is not RunState.HELD:
         return []
     rows = [item.row for item in parts[ItemStore].page(run.job_id, None, None, _LOOKED_AT)]
-    if finding.field is not None and finding.code in _EMPTY:
-        rows = [row for row in rows if row.get(finding.field) in _NOTHING] or rows
+    fits = _EXAMPLE_OF.get(finding.code)
+    if finding.field is not None and fits is not None:
+        name, usual = finding.field, finding.type
+        rows = [row for row in rows if fits(filled_as(row.get(name), empty_values), usual)] or rows
     return rows[:_EXAMPLES]
 
 
-#: Findings of which an item without a value is the example.
-_EMPTY = frozenset({"field_lower", "field_collapsed"})
-_NOTHING: tuple[Any, ...] = (None, "", [], {})
+def _is_empty(kind: JsonType | None, _: str | None) -> bool:
+    return kind is None
+
+
+def _is_flipped(kind: JsonType | None, usual: str | None) -> bool:
+    return kind is not None and kind != usual
+
+
+#: Which items show what was found of a field: by the type of its value, and the usual type.
+_EXAMPLE_OF: dict[str, Callable[[JsonType | None, str | None], bool]] = {
+    FindingCode.FIELD_LOWER: _is_empty,
+    FindingCode.FIELD_COLLAPSED: _is_empty,
+    FindingCode.TYPE_FLIPPED: _is_flipped,
+}
 
 
 # --- the tab of a job

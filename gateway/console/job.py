@@ -12,20 +12,16 @@ from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
 
 from gateway.access.keys import Scope
+from gateway.console.flags import flags_of
 from gateway.console.job_view import no_log, parameters, runs, start_urls, story
 from gateway.console.pages import Pages, Viewer, page
-from gateway.datasets.dataset import RunState
-from gateway.datasets.normal import FindingCode
-from gateway.datasets.store import RunStore
 from gateway.jobs.advice import Advice, Place, advice
 from gateway.jobs.attempts import AttemptStore
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.queries import JobQueries
 from gateway.logs.fold import FOLDED
 from gateway.schedules.store import JobOrSchedule, RunOf
-from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import needs
-from gateway.web.container import GatewayParts
 from gateway.web.dependencies import JobId, Parts
 from gateway.web.schemas.job import JobDetail
 
@@ -87,35 +83,13 @@ def tab(request: Request, job_id: str, parts: Parts, name: str, **context: Any) 
         start_urls=start_urls(named.spec),
         now=parts.clock(),
         advice=advised,
-        flags=_flags(named, parts),
+        flags=flags_of([job_id], parts).get(job_id, []) if named.spec.dataset else [],
         is_over=named.is_final and named.settled is not False,
         places=_places(named, advised, viewer) if advised else {},
         tabs=[(viewer.link(f"/console/jobs/{job_id}/{one}") + "#tab", title) for one, title in TABS.items()],
         tab=viewer.link(f"/console/jobs/{job_id}/{name}") + "#tab",
         **context,
     )
-
-
-#: What is wrong with a field of the run's items, by the finding.
-_FLAGS: dict[str, str] = {
-    FindingCode.FIELD_LOWER: "rarer than usual",
-    FindingCode.FIELD_COLLAPSED: "mostly missing",
-    FindingCode.TYPE_FLIPPED: "of another type",
-    FindingCode.VALUES_SHIFTED: "of another size",
-    FindingCode.VALUES_SAME: "always the same",
-}
-
-
-def _flags(job: Job, parts: GatewayParts) -> list[str]:
-    """What the dataset's normal says against the run, in a few words each."""
-    if job.spec.dataset is None:
-        return []
-    with mongo_errors():
-        run = parts[RunStore].get(job.id)
-    if run is None:
-        return []
-    found = [f"{one.field}: {_FLAGS[one.code]}" for one in run.findings if one.field and one.code in _FLAGS]
-    return [*(["held"] if run.state is RunState.HELD else []), *found]
 
 
 #: The scope that a place needs. Everybody who may see the job may go to the other places.

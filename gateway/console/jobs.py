@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError
 
 from gateway.access.keys import Caller, Scope
 from gateway.clock import to_iso, utc_now
+from gateway.console.flags import flags_of
 from gateway.console.pages import Pages, page
 from gateway.jobs.advice import WAITS_FOR
 from gateway.jobs.job import LIVE_STATUSES, JobStatus, WaitingReason
@@ -95,6 +96,7 @@ async def jobs(request: Request, parts: Parts, caller: Called) -> Response:
         views=_VIEWS,
         chips=list(_chips(asked)),
         schedule_name=await _schedule_name(asked, parts, caller),
+        flags=await parts.threads.run(flags_of, [job.job_id for job in found.jobs], parts) if found else {},
         known=await parts.threads.run(_known, parts),
         statuses=list(JobStatus),
         reasons=list(WaitingReason),

@@ -12,19 +12,22 @@ from fastapi import Request, Response
 
 from gateway.access.keys import Caller, Scope
 from gateway.clock import to_iso
+from gateway.console.flags import flags_of
 from gateway.console.pages import Pages, page
+from gateway.datasets.store import DatasetStore, RunStore
 from gateway.errors import UnavailableError
 from gateway.jobs.job import FINAL_STATUSES, GOOD_STATUSES, JobStatus
 from gateway.jobs.queries import EndedJob, JobQueries
 from gateway.status.facts import WINDOW, FactReader, PlatformFacts
+from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts
-from gateway.web.routes.datasets import datasets_page
+from gateway.web.routes.datasets import views
 from gateway.web.routes.health import health
 from gateway.web.routes.jobs import list_jobs
 from gateway.web.routes.nodes import NodeView
-from gateway.web.schemas.dataset import DatasetsQuery, DatasetView
+from gateway.web.schemas.dataset import DatasetView
 from gateway.web.schemas.job import JobPage, JobSummary
 from gateway.web.schemas.types import JobsQuery
 
@@ -34,6 +37,8 @@ router = Pages()
 _SHORT = 8
 #: Most running jobs whose pages per second are added up. A platform of usual size runs fewer at once.
 _MOST = 200
+#: Held runs whose datasets the overview names.
+_MOST_HELD = 1000
 #: The statuses of ended jobs, in the order of their parts in a bar, from its bottom to its top.
 _ENDS = (JobStatus.FINISHED, JobStatus.PARTIAL, JobStatus.ERROR, JobStatus.CANCELLED)
 #: Bars of the last hour.
@@ -50,16 +55,25 @@ async def overview(request: Request, parts: Parts, caller: Called) -> Response:
     report, (lists, figures), held = await asyncio.gather(
         health(Response(), parts), _lists_and_figures(parts, caller), _held(parts, caller)
     )
-    return page(request, "overview.html", health=report, lists=lists, figures=figures, held=held, short=_SHORT)
+    ended = [job.job_id for job in lists["ended"].jobs] if lists else []
+    flags = await parts.threads.run(flags_of, ended, parts)
+    return page(
+        request, "overview.html", health=report, lists=lists, figures=figures, held=held, flags=flags, short=_SHORT
+    )
 
 
 async def _held(parts: GatewayParts, caller: Caller) -> list[DatasetView]:
-    """The newest datasets, those with runs on which somebody has to decide."""
+    """The datasets with runs on which somebody has to decide."""
     try:
-        found = await parts.threads.run(datasets_page, DatasetsQuery(limit=_MOST), parts, caller)
+        return await parts.threads.run(_with_held, parts, caller)
     except UnavailableError:
         return []
-    return [one for one in found.datasets if one.held]
+
+
+def _with_held(parts: GatewayParts, caller: Caller) -> list[DatasetView]:
+    with mongo_errors():
+        found = parts[DatasetStore].many(parts[RunStore].datasets_with_held(_MOST_HELD), caller.only(None))
+        return views(found, parts)
 
 
 async def _lists_and_figures(parts: GatewayParts, caller: Caller) -> tuple[dict[str, JobPage], Figures | None]:

@@ -15,6 +15,7 @@ from gateway.access.keys import Scope
 from gateway.clock import to_iso
 from gateway.console.crawl import Chosen, offered, spider_of, texts_of
 from gateway.console.datasets import of_schedule
+from gateway.console.flags import flags_of
 from gateway.console.formats import duration
 from gateway.console.pages import Pages, page
 from gateway.console.parameters import parameter_form
@@ -84,7 +85,8 @@ def schedules(
 ) -> Response:
     found = schedules_page(query, parts, caller)
     have_run = {one.schedule_id: have_run_of(one.schedule_id, parts) for one in found.schedules}
-    return page(request, "schedules/list.html", found=found, asked=query, have_run=have_run)
+    flags = flags_of([runs.last.id for runs in have_run.values() if runs.last], parts)
+    return page(request, "schedules/list.html", found=found, asked=query, have_run=have_run, flags=flags)
 
 
 class HaveRun(NamedTuple):

@@ -238,6 +238,8 @@ class StoredFinding(BaseModel, extra="ignore"):
 
     code: str
     field: str | None = None
+    #: The type that values of the field usually have, if they have another one.
+    type: str | None = None
     normal: float | None = None
     here: float | None = None
     #: Whether the run is held for it; else it is only said, because too few runs are known, or it is no harm.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from enum import StrEnum
 from math import floor, log
@@ -47,6 +47,27 @@ _EMPTIABLE = (_ARRAY, _OBJECT)
 _PLACES: dict[type, int] = {
     str: _STRING, int: _NUMBER, float: _NUMBER, bool: _BOOLEAN, list: _ARRAY, tuple: _ARRAY, dict: _OBJECT,
 }  # fmt: skip
+
+
+def filled_as(value: Any, empty_values: Collection[str] = ()) -> JsonType | None:
+    """The type of a value; `None` if it fills nothing: if it is null, blank, an empty array or object, or one of
+    `empty_values`.
+    """
+    place = _filled_as(value, empty_values)
+    return None if place is None else TYPES[place]
+
+
+def _filled_as(value: Any, empty_values: Collection[str]) -> int | None:
+    """The same as a place in `TYPES`."""
+    place = _PLACES.get(value.__class__)
+    if place == _STRING:
+        text = value.strip()
+        return place if text and text not in empty_values else None
+    if place is None:
+        if value is None:
+            return None
+        place = _place(value)
+    return None if place in _EMPTIABLE and not value else place
 
 
 def _place(value: Any) -> int:
@@ -268,12 +289,10 @@ class RunFigures:
         return deque([(self.responses, self.refused)])
 
     def observe(self, item: Mapping[str, Any]) -> None:
-        """Count an item. A field is filled unless it is null, blank, an empty array or object, or one of
-        `empty_values`.
-        """
-        fields = self.fields
+        """Count an item."""
+        fields, empty_values = self.fields, self.empty_values
         for name, value in item.items():
-            place = self._filled_as(value)
+            place = _filled_as(value, empty_values)
             if place is None:
                 continue
             found = fields.get(name) or self._new(name)
@@ -289,18 +308,6 @@ class RunFigures:
         if not self.items % STEP:
             for one in fields.values():
                 one.step()
-
-    def _filled_as(self, value: Any) -> int | None:
-        """The place of its type in `TYPES`; `None` if it fills nothing."""
-        place = _PLACES.get(value.__class__)
-        if place == _STRING:
-            text = value.strip()
-            return place if text and text not in self.empty_values else None
-        if place is None:
-            if value is None:
-                return None
-            place = _place(value)
-        return None if place in _EMPTIABLE and not value else place
 
     def _new(self, name: str) -> FieldFigures | None:
         # without half surrogate pairs, which BSON cannot hold

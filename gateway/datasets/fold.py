@@ -289,6 +289,7 @@ def to_stored(findings: Sequence[RunFinding], normal: Normal) -> list[StoredFind
         StoredFinding(
             code=one.code,
             field=one.field,
+            type=one.type,
             normal=round(one.normal, 6),
             here=round(one.value, 6),
             holds=normal.holds([one]),

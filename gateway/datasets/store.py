@@ -76,6 +76,12 @@ class DatasetStore:
         mine: Document = {"live_name": {"$exists": True}} if user_id is None else {"user_id": user_id}
         return page(self._documents, [{**mine, "deleted_at": {"$exists": False}}], limit, after)
 
+    def many(self, dataset_ids: Sequence[str], user_id: str | None) -> list[Dataset]:
+        """Those of these datasets that are there, and are the user's; any user's if it is `None`."""
+        mine: Document = {} if user_id is None else {"user_id": user_id}
+        wanted = {"_id": {"$in": list(dataset_ids)}, "deleted_at": {"$exists": False}, **mine}
+        return list(self._documents.many(self._datasets.find(wanted)))
+
     def heads(self, dataset_ids: Sequence[str]) -> dict[str, int]:
         """The number of the last visible change of each of these datasets that exist."""
         found = self._datasets.find({"_id": {"$in": list(dataset_ids)}}, {"head_seq": 1})
@@ -408,6 +414,10 @@ class RunStore:
     def get(self, job_id: str) -> DatasetRun | None:
         return self._documents.find_one({"_id": job_id})
 
+    def many(self, job_ids: Sequence[str]) -> list[DatasetRun]:
+        """Of these jobs, those that are runs of a dataset."""
+        return list(self._documents.many(self._runs.find({"_id": {"$in": list(job_ids)}})))
+
     def newest_of(self, job_ids: Sequence[str]) -> DatasetRun | None:
         """The run of these jobs that started last; `None` if none of them is a run of a dataset."""
         found = self._runs.find({"_id": {"$in": list(job_ids)}}, sort=[("started_at", DESCENDING)], limit=1)
@@ -439,6 +449,11 @@ class RunStore:
         ended = {"dataset": dataset_id, "state": RunState.PUBLISHED, "ended_at": {"$gte": moment}}
         found = self._runs.find({**ended, "first_seq": {"$exists": True}}, {"first_seq": 1})
         return min((one["first_seq"] for one in found), default=None)
+
+    def datasets_with_held(self, limit: int) -> list[str]:
+        """The datasets of held runs, of all users: of the newest so many."""
+        found = self._runs.find({"state": RunState.HELD}, {"dataset": 1}).sort("started_at", DESCENDING).limit(limit)
+        return list(dict.fromkeys(one["dataset"] for one in found))
 
     def held(self, dataset_ids: Sequence[str]) -> dict[str, int]:
         """How many held runs these datasets have, those that have one."""

@@ -163,6 +163,8 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("dataset_newest", "dataset", then={"started_at": DESCENDING, "_id": DESCENDING}),
         _index("dataset_last_seq", "dataset", "last_seq"),
         _index("dataset_state", "dataset", "state"),
+        # held runs, of all datasets
+        _index("held_newest", "state", then={"started_at": DESCENDING}, where={"state": "held"}),
     ],
     "files": [],
     "logs": [],

@@ -15,6 +15,7 @@ from gateway.access.keys import Scope
 from gateway.datasets.dataset import RunState
 from gateway.datasets.exporting import Exporting
 from gateway.datasets.normal import HOLDS_AFTER
+from gateway.datasets.service import Datasets
 from gateway.datasets.store import RunStore
 
 MANY = 40
@@ -105,8 +106,13 @@ async def test_a_held_run_says_why_and_is_decided_on(tab: Tab, runs: DatasetRuns
     page = tab.page
     await page.goto("/")
     await expect(page.get_by_text("Runs are held because they look wrong")).to_be_visible()
-    await page.goto(f"/console/jobs/{held}/log")
-    await expect(page.get_by_role("link", name="price: mostly missing")).to_be_visible()
+    # whoever looks at a list sees it too
+    badge = page.get_by_role("link", name="price: mostly missing")
+    for where in ("/", f"/console/jobs?user={runs.user}&sort=newest", f"/console/jobs/{held}/log"):
+        await page.goto(where)
+        await expect(page.get_by_role("link", name="held", exact=True).first).to_be_visible()
+        await axe(tab)
+    await expect(badge).to_be_visible()
     await page.goto(f"/console/datasets/prices?owner={runs.user}")
     why = page.locator(".note").filter(has_text="is held")
     await expect(why).to_contain_text("of the items have 'price'")
@@ -120,6 +126,37 @@ async def test_a_held_run_says_why_and_is_decided_on(tab: Tab, runs: DatasetRuns
     await page.get_by_role("dialog").get_by_role("button").last.press("Enter")
     await expect(page.locator(".note").filter(has_text="is held")).to_have_count(0)
     await expect(page.get_by_role("row").filter(has_text="rejected")).to_have_count(1)
+
+
+async def test_an_example_of_a_flipped_type_has_that_type(tab: Tab, runs: DatasetRuns) -> None:
+    for _ in range(HOLDS_AFTER):
+        runs.run(offers(MANY))
+    # the first ones are as ever
+    runs.crawl([*offers(MANY)[:8], *({**one, "title": [one["title"]]} for one in offers(MANY)[8:])])
+    assert runs.fold() == [RunState.HELD]
+    await tab.page.goto(f"/console/datasets/prices?owner={runs.user}")
+    why = tab.page.locator(".note").filter(has_text="is held")
+    await expect(why.locator("code").first).to_contain_text('"title":["thing 8"]')
+    # a run that ends meanwhile is seen without a reload
+    assert runs.run(offers(MANY + 1)) is RunState.PUBLISHED
+    await expect(tab.page.get_by_role("region", name="Changes of the last run")).to_contain_text("s40")
+    await expect(why).to_have_count(0)
+
+
+async def test_items_that_are_set_apart_say_why(tab: Tab, runs: DatasetRuns, axe: Axe) -> None:
+    runs.run(offers(3))
+    schema = {"properties": {"price": {"type": "number"}}}
+    runs.parts[Datasets].change(runs.dataset, {"item_schema": schema})
+    job_id = runs.crawl(offers(3, price="sold out"))
+    runs.fold()
+    page = tab.page
+    for where in (f"/console/datasets/prices?owner={runs.user}", f"/console/jobs/{job_id}/changes"):
+        await page.goto(where)
+        note = page.locator(".note").filter(has_text="3 items are set apart")
+        await expect(note).to_contain_text("price: 'sold out' is not of type 'number' · 3")
+        await axe(tab)
+    await page.goto(f"/console/datasets/prices/normal?owner={runs.user}")
+    await expect(page.get_by_role("link", name="JSON Schema")).to_be_visible()
 
 
 async def test_who_only_reads_decides_on_nothing_and_sees_nothing_of_others(

@@ -1,0 +1,38 @@
+"""What a dataset's normal says against runs, in a few words each: badges beside jobs, in lists too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gateway.datasets.dataset import DatasetRun, RunState
+from gateway.datasets.normal import FindingCode
+from gateway.datasets.store import RunStore
+from gateway.errors import UnavailableError
+from gateway.stores.mongo import mongo_errors
+from gateway.web.container import GatewayParts
+
+#: What is wrong with a field of the run's items, by the finding.
+_WORDS: dict[str, str] = {
+    FindingCode.FIELD_LOWER: "rarer than usual",
+    FindingCode.FIELD_COLLAPSED: "mostly missing",
+    FindingCode.TYPE_FLIPPED: "of another type",
+    FindingCode.VALUES_SHIFTED: "of another size",
+    FindingCode.VALUES_SAME: "always the same",
+}
+
+
+def flags_of(job_ids: Iterable[str], parts: GatewayParts) -> dict[str, list[str]]:
+    """Of those of these jobs that have any; of none while the database is away."""
+    try:
+        with mongo_errors():
+            runs = parts[RunStore].many(list(job_ids))
+    except UnavailableError:
+        return {}
+    found = {run.job_id: _flags(run) for run in runs}
+    return {job_id: flags for job_id, flags in found.items() if flags}
+
+
+def _flags(run: DatasetRun) -> list[str]:
+    fields = [f"{one.field}: {_WORDS[one.code]}" for one in run.findings if one.field and one.code in _WORDS]
+    apart = [f"{run.counts.set_apart} set apart"] if run.counts.set_apart else []
+    return [*(["held"] if run.state is RunState.HELD else []), *apart, *fields]
