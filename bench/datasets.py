@@ -1,5 +1,6 @@
 """How long a run of 100,000 items of which one in a hundred has changed takes to fold into its dataset, how much
-memory, and how fast the changes are read. A long run does the same with a million items.
+memory, how fast the changes are read, and how soon crawls begin meanwhile. A long run does the same with a million
+items.
 
 The fold is in a process of its own, because the most memory that a process had is known for the whole process only.
 Most of the time is that of the embedded MongoDB server, which is written in Python.
@@ -8,6 +9,7 @@ Most of the time is that of the embedded MongoDB server, which is written in Pyt
 from __future__ import annotations
 
 import multiprocessing
+import statistics
 import sys
 import tempfile
 import time
@@ -21,7 +23,8 @@ from typing import Any, NamedTuple
 import httpx
 
 from bench.effort import Effort
-from bench.our_platform import embedded_mongo, free_port, valkey_server
+from bench.first_line import streamed
+from bench.our_platform import Site, embedded_mongo, free_port, running_stack, valkey_server
 from bench.submission import served
 from bench.table import Row
 from bench.tables import most_memory
@@ -58,7 +61,7 @@ def run(effort: Effort) -> list[Row]:
     rows: list[Row] = []
     for count in effort.of((2_000,), (100_000,), (100_000, 1_000_000)):
         rows += of(count)
-    return rows
+    return [*rows, first_line_beside(effort.of(2_000, 100_000), effort.of(1, 7))]
 
 
 def of(count: int) -> list[Row]:
@@ -83,6 +86,30 @@ def of(count: int) -> list[Row]:
         Row(f"changes of {count:,} items read, a thousand at a time", "1/s", changes, WANTED_CHANGES,
             "what was asked for", changes / WANTED_CHANGES, ">= 1"),
     ]  # fmt: skip
+
+
+def first_line_beside(count: int, rounds: int) -> Row:
+    """How soon crawls of another user begin while a run with so many new items is folded."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Site() as site,
+        running_stack(Path(folder) / "home", HTTP_CACHE_TTL="0") as stack,
+    ):
+        parts = Container()
+        parts.database = connect(stack.ready["mongo_uri"])
+        due = parts.database["jobs"]
+        streamed(stack, site)
+        alone = [streamed(stack, site) for _ in range(rounds)]
+        job_id = _crawl(parts, "big", _items(count), is_due=False)
+        due.update_one({"_id": job_id}, {"$set": {"dataset_due": utc_now()}})
+        beside = [streamed(stack, site)]
+        while due.count_documents({"_id": job_id, "dataset_due": {"$exists": True}}):
+            beside.append(streamed(stack, site))
+        parts.database.client.close()
+    print(f"{len(beside):10} crawls while a run was folded", file=sys.stderr)
+    ours, peer = statistics.median(beside), statistics.median(alone)
+    what = f"POST to a spider's first line while another user's {count:,} new items are folded"
+    return Row(what, "s", ours, peer, "the same while nothing else is done", ours / peer, "<= 2")
 
 
 def _fold(uri: str, count: int) -> Folded:
@@ -113,8 +140,8 @@ def _folded(parts: Container) -> float:
     return time.monotonic() - began
 
 
-def _crawl(parts: Container, name: str, items: Iterator[dict[str, Any]]) -> None:
-    """An ended crawl that is due to be folded."""
+def _crawl(parts: Container, name: str, items: Iterator[dict[str, Any]], *, is_due: bool = True) -> str:
+    """An ended crawl, and its id; it is due to be folded unless that is not wanted yet."""
     now = utc_now() - timedelta(minutes=1)
     spec = CrawlSpec.model_validate(
         {"spider": "offers", "start_urls": ["http://bench.invalid/"], "dataset": {"name": name, "key": ["sku"]}}
@@ -129,7 +156,8 @@ def _crawl(parts: Container, name: str, items: Iterator[dict[str, Any]]) -> None
             "id": f"{time.monotonic_ns():032x}", "user_id": "bench", "spec": spec, "fingerprint": name,
             "created_at": now, "updated_at": now, "not_before": now, "started_at": utc_now(), "finished_at": now,
             "status": JobStatus.FINISHED, "reason": Reason.COMPLETED, "settled": True, "attempt": 1,
-            "attempts": {"1": attempt}, "dataset_due": now,
+            "attempts": {"1": attempt},
+            **({"dataset_due": now} if is_due else {}),
         }
     )  # fmt: skip
     parts.database["jobs"].insert_one(job.to_document())
@@ -140,6 +168,7 @@ def _crawl(parts: Container, name: str, items: Iterator[dict[str, Any]]) -> None
             parts[ItemStore].insert(batch)
             batch.clear()
     parts[ItemStore].insert(batch)
+    return job.id
 
 
 def _items(count: int, changed: int = 0) -> Iterator[dict[str, Any]]:
