@@ -7,6 +7,7 @@ file by the same file. A reader who waits for `_SUCCESS` never sees half an expo
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -23,9 +24,7 @@ from gateway.exports.export import ExportOrder, ExportPlaces, ExportWhat
 from gateway.files.store import FileBytes, FilesPlace
 from gateway.items.columns import Columns
 from gateway.items.formats import CsvFormat, JsonLinesFormat, Row
-from gateway.items.items import ItemStore
 from gateway.items.tables import BATCH, TABLES, TableSpace, TableSpool, write_table
-from gateway.jobs.job import Job
 
 SUCCESS = "_SUCCESS"
 #: What is not complete. Tools that read folders skip names with an underscore, and no pattern for Parquet or CSV fits
@@ -41,7 +40,7 @@ class ExportedRun(NamedTuple):
     #: The id of its job.
     id: str
     began_at: datetime
-    #: The number of the dataset's last change, after the run; `None` without a dataset.
+    #: The number of the dataset's last change, after the run.
     seq: int | None = None
     #: What the run is described by: how many items are new, changed, removed, and so on.
     counts: Mapping[str, int] = {}
@@ -56,22 +55,6 @@ class ExportSource(Protocol):
     def rows(self, what: ExportWhat) -> Iterable[Row]:
         """All rows, in the same order each time. They are read once, and need not fit into memory."""
         ...
-
-
-@define(eq=False, repr=False, slots=False)
-class JobItems:
-    """The items of a job's newest attempt, where there is no dataset."""
-
-    _items: ItemStore
-    _job: Job
-
-    @property
-    def run(self) -> ExportedRun:
-        return ExportedRun(self._job.id, self._job.started_at or self._job.created_at)
-
-    def rows(self, what: ExportWhat) -> Iterator[Row]:  # noqa: ARG002 - there is nothing else
-        found = self._items.look(self._job.id, self._job.newest, None)
-        return (item.row for _, item in found if item is not None)
 
 
 class ExportedFile(BaseModel):
@@ -172,7 +155,9 @@ def _names(order: ExportOrder, run: ExportedRun) -> _Names:
     name = f"{order.what}.{order.format}"
     folder = f"{order.what}/{run.began_at.astimezone(UTC):%Y%m%dT%H%M%SZ}-{run.id}"
     temporary = f"{_TEMPORARY}/{folder}/"
-    return _Names(name, f"{folder}/{name}", f"{folder}/{SUCCESS}", temporary, f"{temporary}{name}.part")
+    # a name of each try's own: one that was taken for dead may still be writing
+    unfinished = f"{temporary}{secrets.token_hex(4)}-{name}.part"
+    return _Names(name, f"{folder}/{name}", f"{folder}/{SUCCESS}", temporary, unfinished)
 
 
 # --- the rows as bytes

@@ -1,4 +1,4 @@
-"""Exports of a job's items, into a folder and into S3."""
+"""Exports into a folder and into S3."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,15 @@ import duckdb
 import obstore
 import openpyxl
 import pytest
-from jobs import make_job
 from obstore.store import S3Store
-from pymongo.database import Database
 from s3 import BUCKET, KEY, SECRET, s3_server
 from stores import StoreProcess
 
 from gateway.errors import ExportPlaceError, FileStoreAwayError, TooManyRowsError
 from gateway.exports.export import ExportOrder, ExportPlaces, ExportWhat
-from gateway.exports.writing import ExportedRun, ExportWriter, JobItems
+from gateway.exports.writing import ExportedRun, ExportWriter
 from gateway.files.store import FilesPlace
-from gateway.items.items import Item, ItemStore
 from gateway.items.tables import TABLES, TableSpace
-from gateway.jobs.job import Attempt, Job
 
 MOMENT = datetime(2027, 6, 1, 9, 30, tzinfo=UTC)
 COUNT = 1200
@@ -48,16 +45,20 @@ def writer(tmp_path: Path) -> ExportWriter:
     return ExportWriter(places, FilesPlace(""), TableSpace(tmp_path / "space", 1 << 30), lambda: MOMENT)
 
 
+class ManyRows:
+    """The last row has a field that no other one has."""
+
+    run = ExportedRun("5" * 32, MOMENT)
+
+    def rows(self, what: ExportWhat) -> Iterator[dict[str, Any]]:
+        assert what is ExportWhat.SNAPSHOT
+        yield from ({"n": n, "url": f"https://e/{n}", "day": "2027-06-01"} for n in range(COUNT))
+        yield {"late": "=1+1"}
+
+
 @pytest.fixture
-def source(database: Database[dict[str, Any]]) -> JobItems:
-    attempt = Attempt(attempt=1, node="n1", dispatched_at=MOMENT, started_at=MOMENT)
-    job: Job = make_job(id="5" * 32, attempt=1, attempts={"1": attempt}, created_at=MOMENT)
-    items = ItemStore(database)
-    items.delete(job.id)
-    rows = [{"n": n, "url": f"https://e/{n}", "day": "2027-06-01"} for n in range(COUNT)]
-    items.insert([Item(job.id, 1, n + 1, row) for n, row in enumerate(rows)])
-    items.insert([Item(job.id, 1, COUNT + 1, {"late": "=1+1"})])
-    return JobItems(items, job)
+def source() -> ManyRows:
+    return ManyRows()
 
 
 def order(form: str, to: str = "prices") -> ExportOrder:
@@ -70,7 +71,7 @@ def files(folder: Path) -> set[str]:
 
 @pytest.mark.parametrize("form", ["jsonl", "csv", "xlsx", "parquet"])
 def test_an_export_is_a_file_and_its_success(
-    form: str, writer: ExportWriter, source: JobItems, tmp_path: Path
+    form: str, writer: ExportWriter, source: ManyRows, tmp_path: Path
 ) -> None:
     done = writer.write("ann", order(form), source)
     folder = tmp_path / "out/prices"
@@ -102,7 +103,7 @@ def rows_in(form: str, file: Path) -> int:
     return COUNT + 1
 
 
-def test_it_is_written_once(writer: ExportWriter, source: JobItems, tmp_path: Path) -> None:
+def test_it_is_written_once(writer: ExportWriter, source: ManyRows, tmp_path: Path) -> None:
     done = writer.write("ann", order("csv"), source)
     file = tmp_path / "out/prices" / RUN / "snapshot.csv"
     written = file.stat().st_mtime_ns
@@ -112,7 +113,33 @@ def test_it_is_written_once(writer: ExportWriter, source: JobItems, tmp_path: Pa
     assert writer.write("ann", order("csv"), source) == done
 
 
-def test_a_run_tells_its_counts_and_its_place_in_the_dataset(writer: ExportWriter, source: JobItems) -> None:
+def test_a_try_takes_no_file_of_another_one_for_its_own(
+    writer: ExportWriter, source: ManyRows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Fewer(ManyRows):
+        def rows(self, what: ExportWhat) -> Iterator[dict[str, Any]]:
+            return islice(super().rows(what), 5)
+
+    move = writer._move
+
+    def die(*_: object) -> None:
+        raise OSError("killed")
+
+    def overtaken(*names: Any) -> None:
+        """Another try has sent its file, too, and is killed."""
+        monkeypatch.setattr(writer, "_move", die)
+        with pytest.raises(OSError, match="killed"):
+            writer.write("ann", order("jsonl"), Fewer())
+        move(*names)
+
+    monkeypatch.setattr(writer, "_move", overtaken)
+    done = writer.write("ann", order("jsonl"), source)
+    data = (tmp_path / "out/prices" / RUN / "snapshot.jsonl").read_bytes()
+    assert done.files[0].sha256 == hashlib.sha256(data).hexdigest()
+    assert files(tmp_path / "out/prices") == {f"{RUN}/snapshot.jsonl", f"{RUN}/_SUCCESS"}
+
+
+def test_a_run_tells_its_counts_and_its_place_in_the_dataset(writer: ExportWriter, source: ManyRows) -> None:
     class OfDataset:
         run = ExportedRun("5" * 32, MOMENT, 42, {"new": 2})
 
@@ -159,7 +186,7 @@ def test_a_large_file_is_whole(form: str, writer: ExportWriter, bucket: S3Store,
     assert (len(data), hashlib.sha256(data).hexdigest()) == (there.files[0].size, there.files[0].sha256)
 
 
-def test_a_bucket_gets_the_same(writer: ExportWriter, source: JobItems, bucket: S3Store) -> None:
+def test_a_bucket_gets_the_same(writer: ExportWriter, source: ManyRows, bucket: S3Store) -> None:
     place = f"s3://{BUCKET}/exports/lake"
     done = writer.write("ann", order("parquet", place), source)
     assert writer.write("ann", order("parquet", place), source) == done
@@ -171,7 +198,7 @@ def test_a_bucket_gets_the_same(writer: ExportWriter, source: JobItems, bucket: 
 
 
 def test_what_cannot_be_written_leaves_no_success(
-    writer: ExportWriter, source: JobItems, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    writer: ExportWriter, source: ManyRows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ExportPlaceError):
         writer.write("ann", order("csv", "s3://elsewhere/x"), source)
