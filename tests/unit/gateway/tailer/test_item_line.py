@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -61,6 +62,20 @@ def test_what_has_more_values_than_can_be_read_in_a_moment_is_text() -> None:
     few, many = (b'{"a":["' + b'[{,\\"' * MAX_VALUES + b'",' + b"[]," * number + b"1]}" for number in (9, MAX_VALUES))
     assert parse_item(ID, 1, few).data is not None
     assert parse_item(ID, 1, many).raw == many.decode()
+
+
+@pytest.mark.parametrize("string", [b'"' + b'\\"' * 40_000, b"\\" * 80_001, b'"' * 80_001, b'"","' * 20_000])
+def test_no_bytes_make_counting_the_values_of_an_item_long(string: bytes) -> None:
+    line = b'{"a":[' + b"," * MAX_VALUES + string
+    began = time.process_time()
+    assert parse_item(ID, 1, line).raw == line.decode()
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize("values", [MAX_VALUES - 2, MAX_VALUES])
+def test_values_with_names_and_with_quotes_in_them_are_counted_as_well(values: int) -> None:
+    line = b'{"a":{%b}}' % b",".join(b'"\\\\\\"%d,":"[,\\\\"' % number for number in range(values))
+    assert (parse_item(ID, 1, line).data is not None) == (values < MAX_VALUES)
 
 
 def test_no_batch_of_items_has_more_than_that_but_for_its_last_one(tmp_path: Path) -> None:
