@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from gateway.contract.outbox import ACTIVE, FRONTIER, ITEMS, LOG, PROGRESS, REPORT, REQUESTS, STATE
+from gateway.contract.outbox import ACTIVE, FRONTIER, ITEMS, LOG, PROGRESS, REPORT, REQUESTS, STATE, AttemptId
 
 #: Bytes of a block in `st_blocks`, on every system.
 _BLOCK = 512
@@ -40,7 +40,7 @@ class _EnoughError(Exception):
 
 
 def measure(paths: Iterable[Path], most: Space, pids: Iterable[int] = (), elsewhere: int = 0) -> Space:
-    """The space that an attempt takes: `paths`, which are the entries of its folder, without the log; files without a
+    """The space that an attempt takes: `paths`, such as the entries of its folder, without its log; files without a
     name that the processes `pids` have open; and `elsewhere` more bytes. Counting ends once a limit of `most` is
     exceeded; 0 is no limit. Raises `OSError` if folders are moved meanwhile.
     """
@@ -60,8 +60,10 @@ def measure(paths: Iterable[Path], most: Space, pids: Iterable[int] = (), elsewh
     with suppress(_EnoughError):
         for path in paths:
             with suppress(FileNotFoundError):
-                count(path.name, path.lstat(), _RECORDS)
-                records = _RECORDS_OF_STATE if path.name == STATE else frozenset[str]()
+                # only in an attempt's folder these names are those of its records
+                is_attempts = AttemptId.parse(path.parent.name) is not None
+                count(path.name, path.lstat(), _RECORDS if is_attempts else frozenset())
+                records = _RECORDS_OF_STATE if is_attempts and path.name == STATE else frozenset[str]()
                 _walk(path, lambda name, status, _: count(name, status, records))  # noqa: B023 - called here
     return taken
 

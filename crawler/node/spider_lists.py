@@ -38,7 +38,7 @@ from crawler.node.listing import MEMORY
 from crawler.node.projects import OWN_PROJECT, ProjectCode
 from crawler.node.reactor import reactor
 from crawler.node.spawn import COMMAND_TIMEOUT, Command, CommandError
-from crawler.node.spider_process import AttemptLimits, LimitWatch
+from crawler.node.spider_process import AttemptLimits, LimitWatch, limits_of
 from crawler.node.unpacking import Holds, prepare, take_away
 from crawler.node.venvs import KEPT_UNUSED, WAIT, Venvs, requirements_of
 from crawler.render.browser import find_chromium, write_browser_file
@@ -406,19 +406,16 @@ class SpiderLists(Service):
             raise CommandError("Scrapyd is shut down", Reason.NODE_SHUT_DOWN)
         if not forks.list_spiders(listing):
             return succeed(b"")
-        return self._bounded(listing)
+        return self._bounded(listing, listing.folder)
 
-    def _bounded(self, process: Command | ForkedListing) -> Deferred[bytes]:
-        """The process's result. It is killed once it exceeds one of the limits of a crawl."""
-        memory, processes = self._settings.crawl_memory_limit, self._settings.crawl_max_processes
-        words = {
-            "timeout": (f"it took longer than {COMMAND_TIMEOUT:g} seconds", Reason.TIME_LIMIT),
-            "memory": (f"it took more memory than {memory >> 20} MiB (CRAWL_MEMORY_LIMIT)", Reason.MEMORY_LIMIT),
-            "processes": (f"it had more than {processes} processes (CRAWL_MAX_PROCESSES)", Reason.PROCESS_LIMIT),
-        }
-        limits = AttemptLimits(COMMAND_TIMEOUT, memory=memory, processes=processes)
+    def _bounded(self, process: Command | ForkedListing, folder: Path | None) -> Deferred[bytes]:
+        """The process's result. It is killed once it exceeds one of the limits of a crawl, be it with what it has
+        written in `folder`.
+        """
+        limits = limits_of(self._settings, COMMAND_TIMEOUT)._replace(log=0, stall=0)
+        words = _words_about(limits)
         watch = LimitWatch(limits, process.account, lambda limit: process.kill(*words[limit]))
-        process.started.addCallback(watch.start)
+        process.started.addCallback(watch.start, folder)
         self._running.add(process)
         return process.result.addBoth(self._ended, process, watch)
 
@@ -448,7 +445,7 @@ class SpiderLists(Service):
     ) -> Deferred[bytes]:
         if not self.running:
             raise CommandError("Scrapyd is shut down", Reason.NODE_SHUT_DOWN)
-        return self._bounded(Command.start(args, env, account, folder, python=python))
+        return self._bounded(Command.start(args, env, account, folder, python=python), folder)
 
     def _ended(self, result: Any, process: Command | ForkedListing, watch: LimitWatch) -> Any:
         watch.stop()
@@ -461,6 +458,19 @@ class SpiderLists(Service):
     def _report(self, failure: Any, what: str) -> None:
         if self.running or not failure.check(RunnerError):
             log.error("cannot find out {what}: {why}", what=what, why=failure.getErrorMessage())
+
+
+def _words_about(limits: AttemptLimits) -> dict[str, tuple[str, Reason]]:
+    """What is said of a process that exceeds a limit, and its code."""
+    memory, files = limits.memory >> 20, limits.files >> 20
+    return {
+        "timeout": (f"it took longer than {limits.timeout:g} seconds", Reason.TIME_LIMIT),
+        "memory": (f"it took more memory than {memory} MiB (CRAWL_MEMORY_LIMIT)", Reason.MEMORY_LIMIT),
+        "processes": (f"it had more than {limits.processes} processes (CRAWL_MAX_PROCESSES)", Reason.PROCESS_LIMIT),
+        "files": (f"it wrote more than {files} MiB of files (twice FILES_MAX_BYTES)", Reason.FILE_LIMIT),
+        "entries": (f"it made more than {limits.entries} files and folders (CRAWL_MAX_ENTRIES)", Reason.ENTRY_LIMIT),
+        "disk": ("it wrote more than is left of a disk that is nearly full (NODE_MIN_FREE_BYTES)", Reason.DISK_FULL),
+    }
 
 
 def spider_lists(app: Any) -> SpiderLists:

@@ -409,7 +409,9 @@ class LimitWatch:
         self._calls: dict[str, DelayedCall] = {}
 
     def start(self, pid: int, folder: Path | None = None) -> None:
-        """Begin to watch a process. Without `folder` it has no attempt, and only time, memory and processes count."""
+        """Begin to watch a process. `folder` is its attempt's, or the one in which it lists spiders; without it, only
+        time, memory and processes count.
+        """
         if self._is_over:  # it was stopped before it had begun
             return
         self._later("timeout", max(0.0, self._limits.timeout), self._report, "timeout")
@@ -430,7 +432,7 @@ class LimitWatch:
         if self._removed is not None:
             self._look_at_folder(folder, _number(folder))
         if any((self._limits.files, self._limits.entries, self._limits.records, self._limits.free)):
-            self._later("files", FILES_INTERVAL, self._look_at_files, folder, pid)
+            self._measure_later(folder, pid)
 
     def stop(self) -> None:
         self._is_over = True
@@ -493,9 +495,9 @@ class LimitWatch:
         seen = self._looks.look().addCallback(lambda found: [process.pid for process in found.family(pid)])
         measured = seen.addCallback(lambda family: self._account.measure(folder, most, family))
         measured.addErrback(_not_seen).addCallback(self._weigh, most, folder)
-        measured.addBoth(self._measure_again, folder, pid)
+        measured.addBoth(lambda _: self._measure_later(folder, pid))
 
-    def _measure_again(self, _: object, folder: Path, pid: int) -> None:
+    def _measure_later(self, folder: Path, pid: int) -> None:
         if not self._is_over:
             is_near = _free(folder) < NEARLY_FULL * self._limits.free
             self._later("files", FILES_INTERVAL_MIN if is_near else FILES_INTERVAL, self._look_at_files, folder, pid)

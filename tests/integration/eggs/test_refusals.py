@@ -260,6 +260,23 @@ for _ in range(300):
     os.posix_spawn("/bin/sleep", ["sleep", "655"], {})
 signal.pause()
 """
+#: Writes more than it may, half of it under the name of a crawl's log; makes more files than it may.
+HOARDING = """
+import signal, tempfile
+with tempfile.NamedTemporaryFile() as hoard, open("crawl.log", "wb") as log:
+    for file in (hoard, log):
+        file.write(bytes(50 << 20))
+        file.flush()
+    signal.pause()
+"""
+LITTERING = """
+import signal, tempfile
+from pathlib import Path
+folder = tempfile.mkdtemp()
+for number in range(1100):
+    Path(folder, str(number)).touch()
+signal.pause()
+"""
 #: Leaves a process that holds all that it has, and hides.
 HAUNTED = """
 import os, time
@@ -274,7 +291,13 @@ os.wait()
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EggNode]:
-    small = new_node(tmp_path_factory.mktemp("small"), CRAWL_MEMORY_LIMIT=str(400 << 20))
+    limits = {
+        "CRAWL_MEMORY_LIMIT": str(400 << 20),
+        "FILES_MAX_BYTES": str(32 << 20),
+        "CRAWL_MAX_ENTRIES": "1000",
+        "TMPDIR": str(tmp_path_factory.mktemp("temporary")),
+    }
+    small = new_node(tmp_path_factory.mktemp("small"), **limits)
     try:
         yield small.start()
     finally:
@@ -287,6 +310,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EggNode]:
         ("greedy", GREEDY, ("MemoryError", "(greedy/settings.py, line 1)", "400 MiB (CRAWL_MEMORY_LIMIT")),
         ("shared", SHARED, ("400 MiB (CRAWL_MEMORY_LIMIT)",)),
         ("crowded", CROWDED, ("256 processes (CRAWL_MAX_PROCESSES)",)),
+        ("hoarding", HOARDING, ("64 MiB of files (twice FILES_MAX_BYTES)",)),
+        ("littering", LITTERING, ("1000 files and folders (CRAWL_MAX_ENTRIES)",)),
     ],
 )
 def test_an_import_has_the_limits_of_a_crawl(small: EggNode, package: str, code: str, words: tuple[str, ...]) -> None:
