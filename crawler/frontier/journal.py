@@ -310,6 +310,15 @@ def _replaced(path: Path) -> int:
     return open_file(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
 
 
+@state_change("spider.frontier_handed_on")
+def hand_on(folder: Path) -> None:
+    """Remove the frontier of an attempt whose successor has one of its own now. So a job has one frontier at a time,
+    and none once its crawl has come to its end: a retry of that begins anew.
+    """
+    with suppress(OSError):
+        (state_dir(folder) / FRONTIER).unlink()
+
+
 class FrontierFile:
     """The frontier file of the running attempt, its only writer. Methods raise `OSError` for errors of the disk."""
 

@@ -49,6 +49,7 @@ from crawler.frontier.journal import (
     copy_lines,
     describe,
     empty,
+    hand_on,
     read_frontier,
     take_over_items,
 )
@@ -212,6 +213,8 @@ class ResumableScheduler(Scheduler):
             for copied in (ITEMS, REQUESTS):
                 empty(self._folder / copied)
             return
+        if before:
+            hand_on(before)
         self._begin_with(state)
         self._attach(spider, state)
         self._follow()

@@ -23,8 +23,8 @@ replace or remove what is directly in it:
 In `state/`, which belongs to the project, like `files/` and `tmp/`:
 
 =================  ===========================================================================================
-`frontier`         what is still to be fetched, for an attempt that continues this one; gone once there is nothing
-                   to continue (its format: `crawler/frontier/journal.py`)
+`frontier`         what is still to be fetched, for an attempt that continues this one; gone once that has a frontier
+                   of its own, or there is nothing to continue (its format: `crawler/frontier/journal.py`)
 `progress.json`    rewritten about once a second
 `active`           touched about once a second while something happens in the crawl, or it waits for its turn
 `report.json`      Scrapy's own account of how it ended, written by the add-on

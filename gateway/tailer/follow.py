@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -258,9 +259,9 @@ _FOR_GOOD = files.STOP_REASONS - {"stall", "pause", "shutdown"}
 ASK_EVERY = 60.0
 
 
-def _has_frontier(attempt: AttemptFolder) -> bool:
-    stopped_by = files.stopping_reason(attempt.folder)
-    return stopped_by not in _FOR_GOOD and files.is_there(files.state_dir(attempt.folder) / files.FRONTIER)
+def _has_frontier(folder: Path) -> bool:
+    stopped_by = files.stopping_reason(folder)
+    return stopped_by not in _FOR_GOOD and files.is_there(files.state_dir(folder) / files.FRONTIER)
 
 
 class _Kept(NamedTuple):
@@ -468,18 +469,17 @@ class Follower:
         spec = records.read_record(attempt.folder / files.SPEC, records.NodeSpec)
         relaunchable = (spec.not_after + REPOST_MARGIN).timestamp() if spec else 0.0
         until = max(ended + self._keep.total_seconds(), relaunchable)
-        self._kept[attempt.id] = _Kept(until, relaunchable, _has_frontier(attempt))
+        self._kept[attempt.id] = _Kept(until, relaunchable, _has_frontier(attempt.folder))
         self._open.pop(attempt.id, None)
         self._forget_sinks(attempt.id)
 
     def _may_be_resumed(self, attempt_id: files.AttemptId) -> bool:
         """Whether a later attempt might go on from this one. Only this node has the file of the pages that are still
         to be fetched. The file has to outlast every pause of the job and its wait for a slot, and only MongoDB knows
-        of those.
+        of those. A later attempt that has taken the file over has removed it here; one that only waits has not.
         """
-        (job_id, attempt), kept = attempt_id, self._kept[attempt_id]
-        later = (other for other in (*self._kept, *self._open) if other.job_id == job_id and other.attempt > attempt)
-        if not kept.has_frontier or any(later):
+        kept = self._kept[attempt_id]
+        if not kept.has_frontier or not _has_frontier(files.attempt_dir(self._outbox.path, attempt_id)):
             return False
         if time.monotonic() < self._ask_at:
             return True

@@ -161,6 +161,15 @@ def test_one_that_is_interrupted_goes_on_too(start: Start) -> None:
         assert comparable(site, crawl) == all_items
 
 
+def test_a_retry_of_a_crawl_that_went_on_to_its_end_begins_anew(start: Start, slow_site: Site) -> None:
+    crawl, continued = crawl_with_kills(start, slow_site, "plain", 1, cwd=WALK)
+    assert continued
+    asked = len(slow_site.paths())
+    again = start("plain", f"{slow_site.url}/p/0", cwd=WALK, after=crawl.folder).wait()
+    assert CONTINUED not in again.log
+    assert set(slow_site.paths()[asked:]) == set(slow_site.paths())
+
+
 def test_limits_count_what_was_there_before(start: Start, slow_site: Site) -> None:
     crawl, continued = crawl_with_kills(start, slow_site, "plain", 1, cwd=WALK, max_items=40)
     assert continued
@@ -306,11 +315,11 @@ def test_each_session_has_its_cookies_again(start: Start, *, sets: bool) -> None
         urls = [f"{site.url}{path}" for path in pages]
         attempt = start("jars", *urls, cwd=WALK)
         interrupt(attempt, 30, signal.SIGKILL)
-        left = read_frontier(attempt.folder)
+        left, written = read_frontier(attempt.folder), (attempt.folder / "frontier").read_bytes()
         site.pages["/p/last"] = html("done")
         crawl = start("jars", *urls, cwd=WALK, after=attempt.folder).wait()
     # each jar is written a few times, and not with each page
-    assert (attempt.folder / "frontier").read_bytes().count(b"own") < 30 * 10
+    assert written.count(b"own") < 30 * 10
     assert len(left.pending) == 30
     sent = Counter("; ".join(sorted(item["sent"].split("; "))) for item in crawl.items[30:])
     assert sent == Counter(f"own={n}; site={n}" if sets else f"own={n}" for n in range(30))

@@ -77,19 +77,18 @@ def test_what_a_crawl_may_go_on_from_stays_until_its_job_has_ended(tmp_path: Pat
             raise ConnectionFailure
         return answers[0]
 
-    resumed, paused, cancelled, late, ended = (AttemptId(letter * 32, 1) for letter in "abcde")
-    later = AttemptId(resumed.job_id, 2)
-    for attempt_id in (resumed, later, paused, cancelled, late, ended):
+    paused, cancelled, late, ended = (AttemptId(letter * 32, 1) for letter in "bcde")
+    for attempt_id in (paused, cancelled, late, ended):
         folder = outbox.path / str(attempt_id)
         folder.mkdir(parents=True)
         (folder / EXIT).write_text("{}")
         (folder / SHIPPED).write_text('{"acknowledged": true, "log_end": 0}')
-        if attempt_id not in {ended, later}:
+        if attempt_id != ended:
             (folder / FRONTIER).touch()
             (folder / STOPPING).write_text({cancelled: "cancel", late: "entries"}.get(attempt_id, "pause"))
     follower = follower_of(outbox, tmp_path, lambda: utc_now() + ahead[0], is_awaited)
     # however long it is paused, waits, and is paused again
-    for days, kept, said in ((0.5, 6, [True]), (2, 1, [True]), (60, 1, [True]), (61, 1, []), (62, 0, [False])):
+    for days, kept, said in ((0.5, 4, [True]), (2, 1, [True]), (60, 1, [True]), (61, 1, []), (62, 0, [False])):
         ahead[0], answers[:] = timedelta(days=days), said
         follower._ask_at = 0.0
         for _ in range(2):  # the first one finds them
@@ -97,6 +96,27 @@ def test_what_a_crawl_may_go_on_from_stays_until_its_job_has_ended(tmp_path: Pat
         found = outbox.scan()
         assert len(found) == kept
         assert kept != 1 or found == [paused]
+
+
+def test_what_a_crawl_may_go_on_from_stays_until_a_later_attempt_has_taken_it_over(tmp_path: Path) -> None:
+    outbox, ahead = Outbox(tmp_path, tmp_path / "outbox"), [timedelta()]
+    paused, resumed = AttemptId("a" * 32, 1), AttemptId("a" * 32, 2)
+    folder = outbox.path / str(paused)
+    folder.mkdir(parents=True)
+    (folder / EXIT).write_text("{}")
+    (folder / SHIPPED).write_text('{"acknowledged": true, "log_end": 0}')
+    (folder / FRONTIER).touch()
+    follower = follower_of(outbox, tmp_path, lambda: utc_now() + ahead[0], lambda _: True)
+    follower.sweep()
+    (outbox.path / str(resumed)).mkdir()  # it waits, and has read nothing
+    for days in (2, 3):
+        ahead[0] = timedelta(days=days)
+        follower.sweep()
+    assert set(outbox.scan()) == {paused, resumed}
+    (folder / FRONTIER).unlink()
+    ahead[0] = timedelta(days=4)
+    follower.sweep()
+    assert outbox.scan() == [resumed]
 
 
 class SmallDisk(Disk):
