@@ -12,7 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -58,26 +58,47 @@ def find_files(attempt_folder: Path, most: int) -> Iterator[FoundFile]:
     others. Raises `OSError`, and `FileNotFoundError` if the crawl has written none.
     """
     room = _LOOKED_AT * most
-    waiting = [""]
-    while waiting:
-        folder = waiting.pop()
+    with ExitStack() as opened:
+        top = _open_folder(attempt_folder, "", opened)
+        search = _Search(os.fstat(top).st_uid, room)
+        yield from search.look_into(top, "")
+    if search.room < 0:
+        yield FoundFile("", 0, f"there are more than {room} entries; the rest was not looked at")
+
+
+class _Search:
+    """Looks into folders that are open, so that an entry takes the same time however deep it lies: other crawls wait
+    meanwhile.
+    """
+
+    def __init__(self, owner: int, room: int) -> None:
+        self._owner = owner
+        #: How many more entries may be looked at; negative once there are more.
+        self.room = room
+
+    def look_into(self, fd: int, folder: str) -> Iterator[FoundFile]:
+        """What is in `folder`, open as `fd`, and below it. Raises `OSError` if it cannot be read."""
+        inner: list[str] = []
+        with os.scandir(fd) as entries:
+            for entry in islice(entries, self.room + 1):
+                self.room -= 1
+                name = f"{folder}/{entry.name}" if folder else entry.name
+                if not _may_be_kept(name):
+                    continue
+                if (found := _look_at(entry, name, self._owner)) is not None:
+                    yield found
+                else:
+                    inner.append(entry.name)
+        for name in inner:
+            if self.room >= 0:
+                yield from self._look_below(fd, name, f"{folder}/{name}" if folder else name)
+
+    def _look_below(self, fd: int, part: str, folder: str) -> Iterator[FoundFile]:
         try:
-            entries = _entries(attempt_folder, folder, room + 1)
+            with _opened(part, fd) as below:
+                yield from self.look_into(below, folder)
         except OSError as error:
-            if not folder:
-                raise
             yield FoundFile(folder, 0, f"the folder cannot be opened: {error.strerror}")
-            continue
-        room -= len(entries)
-        for name in filter(_may_be_kept, entries):
-            found = _look_at(attempt_folder, name)
-            if found is None:
-                waiting.append(name)
-            else:
-                yield found
-        if room < 0:
-            yield FoundFile("", 0, f"there are more than {_LOOKED_AT * most} entries; the rest was not looked at")
-            return
 
 
 def open_written(attempt_folder: Path, name: str) -> int:
@@ -104,48 +125,46 @@ def _open_folder(attempt_folder: Path, name: str, opened: ExitStack) -> int:
     """A descriptor, closed with `opened`, of a folder below `files/`. No part of the path to it may be a link."""
     fd: int | None = None
     for part in (str(attempt_folder), FILES, *filter(None, name.split("/"))):
-        try:
-            fd = os.open(part, _FOLDER, dir_fd=fd)
-        except OSError as error:
-            raise with_reason(error, Path(part)) from error
-        opened.callback(os.close, fd)
+        fd = opened.enter_context(_opened(part, fd))
     assert fd is not None  # noqa: S101 - there are two parts at least
     return fd
 
 
-def _entries(attempt_folder: Path, folder: str, most: int) -> list[str]:
-    """Names of up to `most` entries, each with the name of its folder. Raises `OSError`."""
-    with ExitStack() as opened:
-        fd = _open_folder(attempt_folder, folder, opened)
-        with os.scandir(fd) as entries:
-            return [f"{folder}/{entry.name}" if folder else entry.name for entry in islice(entries, most)]
+@contextmanager
+def _opened(folder: str, above: int | None) -> Iterator[int]:
+    """A descriptor of the folder, whose path begins at `above`. Raises `OSError` with the reason."""
+    try:
+        fd = os.open(folder, _FOLDER, dir_fd=above)
+    except OSError as error:
+        raise with_reason(error, Path(folder)) from error
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def _may_be_kept(name: str) -> bool:
     return name != SCRAPY_CFG and not name.rpartition("/")[2].startswith(".")
 
 
-def _look_at(attempt_folder: Path, name: str) -> FoundFile | None:
+def _look_at(entry: os.DirEntry[str], name: str, owner: int) -> FoundFile | None:
     """The entry of this name; `None` for a folder to look into."""
     try:
-        shown = name.encode().decode()
+        size = len(name.encode())
     except UnicodeEncodeError:
         return FoundFile(name.encode(errors="surrogateescape").decode(errors="replace"), 0, "its name is no UTF-8")
-    if len(name.encode()) > MAX_NAME:
-        return FoundFile(f"{shown[:100]}…", 0, f"its name has more than {MAX_NAME} bytes")
-    with ExitStack() as opened:
-        *folders, last = name.split("/")
-        try:
-            folder = _open_folder(attempt_folder, "/".join(folders), opened)
-            status = os.stat(last, dir_fd=folder, follow_symlinks=False)
-        except OSError as error:
-            return FoundFile(shown, 0, str(error.strerror))
+    if size > MAX_NAME:
+        return FoundFile(f"{name[:100]}…", 0, f"its name has more than {MAX_NAME} bytes")
+    try:
+        status = entry.stat(follow_symlinks=False)
+    except OSError as error:
+        return FoundFile(name, 0, str(error.strerror))
     if stat.S_ISDIR(status.st_mode):
-        return None if name.count("/") < MAX_DEPTH else FoundFile(shown, 0, "it is too deep in folders")
+        return None if name.count("/") < MAX_DEPTH else FoundFile(name, 0, "it is too deep in folders")
     with suppress(HostileFileError):
-        _require_own_file(status, _owner(attempt_folder), name)
-        return FoundFile(shown, status.st_size)
-    return FoundFile(shown, 0, _KINDS.get(stat.S_IFMT(status.st_mode), "it is a hard link to a file of another user"))
+        _require_own_file(status, owner, name)
+        return FoundFile(name, status.st_size)
+    return FoundFile(name, 0, _KINDS.get(stat.S_IFMT(status.st_mode), "it is a hard link to a file of another user"))
 
 
 _KINDS = {
