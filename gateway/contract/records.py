@@ -221,9 +221,39 @@ class Deployments(_Record):
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
 
+#: Values in a record, at any depth. A `spec.json` has fewer start URLs, and nothing else has nearly as many.
+MAX_VALUES = 1_000_000
+
 
 def read_record(path: Path, model: type[RecordT]) -> RecordT | None:
-    """The record in `path`, or `None` if there is none or it cannot be understood."""
+    """The record in `path`, or `None` if there is none or it cannot be understood. A spider can fill a record with
+    millions of empty lists, which take ten seconds to read; nobody waits for that.
+    """
     with suppress(OSError, ValueError, RecursionError):
-        return model.model_validate(whole_text(json.loads(read_file(path))))
+        content = read_file(path)
+        return None if has_more_values(content, MAX_VALUES) else model.model_validate(whole_text(json.loads(content)))
     return None
+
+
+# --- how much work it is to read JSON that a spider may have written
+
+#: In JSON, each value inside an object or array comes after one of these; and quotes around a value and its name.
+_MARKS, _QUOTES = (b",", b"[", b"{"), 4
+
+
+def count_marks(data: bytes) -> int:
+    """At least as many as the values inside the JSON `data`; marks in strings are counted as well."""
+    return sum(map(data.count, _MARKS))
+
+
+def has_more_values(data: bytes, most: int) -> bool:
+    """Whether the marks outside of strings, or the strings, are more than `most` values have. For any bytes, up to
+    the first that is no JSON. No regular expression looks for the strings: a spider can write bytes with which it
+    takes hours, and meanwhile no other thread of this process runs, not even the heartbeat.
+    """
+    if count_marks(data) <= most:
+        return False
+    # without escapes, each quote begins a string or ends it
+    bare = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    parts = bare.split(b'"', _QUOTES * most + 1)
+    return len(parts) > _QUOTES * most + 1 or count_marks(b"".join(parts[::2])) > most

@@ -294,8 +294,10 @@ class AttemptFolder:
 
     def in_log(self) -> AbstractContextManager[object]:
         """Within it, every log line says which job it is about."""
-        if self._correlation_id is None and (spec := records.read_record(self.folder / files.SPEC, records.NodeSpec)):
-            self._correlation_id = spec.correlation_id or self.id.job_id
+        if self._correlation_id is None and files.is_there(self.folder / files.SPEC):
+            # looked for once, because what lies there may take long to be refused
+            spec = records.read_record(self.folder / files.SPEC, records.NodeSpec)
+            self._correlation_id = (spec and spec.correlation_id) or self.id.job_id
         return about_message(self.id.job_id, self._correlation_id)
 
     @property

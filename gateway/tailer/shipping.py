@@ -149,9 +149,6 @@ MAX_DEPTH = 90
 #: Values in an item, at any depth; one with more is kept as text. Each takes some microseconds, in which nothing of
 #: other crawls is shipped, and 15 MB have room for millions.
 MAX_VALUES = 100_000
-_MARKS = (b",", b"[", b"{")
-#: Quotes around a value and its name, at most.
-_QUOTES = 4
 #: Bytes kept of an item that is too large, so that its author can recognize it.
 HEAD = 1000
 
@@ -184,7 +181,7 @@ def too_large(attempt_id: files.AttemptId, end: int, size: int, head: bytes) -> 
 
 def _storable_line(line: bytes) -> dict[str, Any] | None:
     """The JSON object on `line`, or `None` if it is something else or cannot go into BSON unchanged."""
-    if _count_marks(line) > MAX_VALUES and _has_too_many_values(line):
+    if records.has_more_values(line, MAX_VALUES):
         return None
     try:
         # not orjson: it turns integers beyond 64 bits into floats
@@ -194,23 +191,6 @@ def _storable_line(line: bytes) -> dict[str, Any] | None:
         return data if len(bson.encode({"data": data})) <= MAX_ITEM else None
     except (ValueError, OverflowError, RecursionError, BSONError):
         return None
-
-
-def _count_marks(line: bytes) -> int:
-    """At least as many as the values inside the line's object; marks in strings are counted as well."""
-    return sum(map(line.count, _MARKS))
-
-
-def _has_too_many_values(line: bytes) -> bool:
-    """Whether the marks outside of strings, or the strings, are more than `MAX_VALUES` values have. For any bytes, up
-    to the first that is no JSON. No regular expression looks for the strings: a spider can write bytes with which it
-    takes hours, and meanwhile no other thread of this process runs, not even the heartbeat.
-    """
-    # without escapes, each quote begins a string or ends it
-    bare = line.replace(b"\\\\", b"").replace(b'\\"', b"")
-    most = _QUOTES * MAX_VALUES
-    parts = bare.split(b'"', most + 1)
-    return len(parts) > most + 1 or _count_marks(b"".join(parts[::2])) > MAX_VALUES
 
 
 def _refuse(constant: str) -> NoReturn:
@@ -287,7 +267,7 @@ def _next_batch(attempt: AttemptFolder, start: int) -> tuple[list[Item], int, bo
         line = data[position:newline]
         position = newline + 1
         # empty lines count as well, because there might be as many as bytes
-        values += 1 + _count_marks(line)
+        values += 1 + records.count_marks(line)
         if line.strip():
             items.append(parse_item(attempt.id, start + position, line))
     return items, start + position, position > 0

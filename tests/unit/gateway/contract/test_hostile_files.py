@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -19,6 +20,7 @@ from gateway.contract.outbox import (
     MAX_RECORD,
     PROGRESS,
     REPORT,
+    SPEC,
     STARTED,
     HostileFileError,
     file_size,
@@ -33,7 +35,7 @@ from gateway.contract.outbox import (
     write_atomically,
     write_exclusively,
 )
-from gateway.contract.records import Progress, SpiderReport, read_record
+from gateway.contract.records import MAX_VALUES, NodeSpec, Progress, SpiderReport, read_record
 
 ATTEMPT = f"{'a' * 32}-1"
 DEPTH = 1500
@@ -201,3 +203,19 @@ def as_nobody() -> Iterator[None]:
         yield
     finally:
         os.seteuid(0)
+
+
+def test_a_record_that_would_take_seconds_to_read_is_none(tmp_path: Path) -> None:
+    folder = tmp_path / ATTEMPT
+    folder.mkdir()
+    spec = b'{"job_id": "a", "attempt": 1, "project": "p", "spider": "s", "not_after": "2030-01-01T00:00:00Z", %b}'
+    lists = b'"start_urls": [], "more": [%b[]]' % (b"[]," * (MAX_VALUES // 2))
+    urls = b'"start_urls": [%b]' % b",".join([b'"http://a.b/?c[],"'] * (MAX_VALUES // 2))
+    (folder / SPEC).write_bytes(spec % lists)
+    began = time.process_time()
+    assert read_record(folder / SPEC, NodeSpec) is None
+    assert time.process_time() - began < 1
+    (folder / SPEC).write_bytes(spec % urls)
+    read = read_record(folder / SPEC, NodeSpec)
+    assert read is not None
+    assert len(read.start_urls) == MAX_VALUES // 2
