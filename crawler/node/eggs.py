@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, BinaryIO
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from scrapyd.eggstorage import FilesystemEggStorage
 from scrapyd.exceptions import DirectoryTraversalError, EggNotFoundError
 
@@ -150,6 +150,8 @@ def stored_version(version: str) -> str:
 
 #: To be raised when a release finds out more about an egg, so that every egg is examined again.
 _FORMAT = 5
+_INFOS = TypeAdapter(list[SpiderInfo])
+NO_SPIDERS = b"[]"
 #: Bytes; twice the most that a listing can have (`crawler.node.spawn`).
 MAX_LISTING = 16 << 20
 
@@ -178,6 +180,22 @@ class EggContents:
         self._known: dict[Path, Contents] = {}
         #: By project and version: why the egg could not be examined, in words and as a code.
         self.problems: dict[tuple[str, str], tuple[str, Reason | None]] = {}
+        #: By listing: the contents, whether they were the latest, and how they were described.
+        self._described: dict[Path, tuple[Contents, bool, bytes]] = {}
+
+    def describe(self, project: str, version: str, *, latest: bool) -> bytes:
+        """The spiders of a version as a JSON array, empty if they are not known. It is made once: a version can have
+        tens of thousands, and Scrapyd does nothing else meanwhile.
+        """
+        path, contents = self._storage.listing_path(project, version), self.get(project, version)
+        if contents is None:
+            return NO_SPIDERS
+        known = self._described.get(path)
+        if known is None or known[0] is not contents or known[1] != latest:
+            told = {"project": project, "version": version, "latest": latest}
+            infos = [info.model_copy(update=told) for info in contents.spiders]
+            known = self._described[path] = contents, latest, described(infos)
+        return known[2]
 
     def get(self, project: str, version: str) -> Contents | None:
         """What is in the stored egg; `None` if this egg has not been examined, or is not unpacked (any more)."""
@@ -246,6 +264,11 @@ class EggContents:
         except FileNotFoundError:
             return None
         return found.st_size, found.st_mtime_ns
+
+
+def described(infos: list[SpiderInfo]) -> bytes:
+    """A JSON array of them."""
+    return _INFOS.dump_json(infos)
 
 
 def _key(contents: Contents) -> tuple[object, ...]:

@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import orjson
 from pydantic import BaseModel
 from scrapyd.exceptions import RunnerError
 from scrapyd.interfaces import IEggStorage, IEnvironment, IPoller
@@ -32,7 +31,7 @@ from twisted.logger import Logger
 from crawler.node.accounts import Account, Accounts
 from crawler.node.attempt_files import InstallingError, NodeUnfitError, reason_behind
 from crawler.node.config import NodeConfig, allowed
-from crawler.node.eggs import EggContents, EggStorage, stored_version
+from crawler.node.eggs import NO_SPIDERS, EggContents, EggStorage, described, stored_version
 from crawler.node.fork import NOTHING_TOLD, ForkedListing, ForkServer
 from crawler.node.listing import MEMORY
 from crawler.node.projects import OWN_PROJECT, ProjectCode
@@ -267,17 +266,15 @@ class SpiderLists(Service):
     def write_catalog(self) -> None:
         """Publish what is known; nothing as long as our own project is being listed for the first time."""
         if self._own is not None:
-            write_catalog(self._settings.node_dir, [*self._own, *self._infos_of_eggs()])
+            write_catalog(self._settings.node_dir, [described(self._own), *self._descriptions()])
 
-    def _infos_of_eggs(self) -> list[SpiderInfo]:
-        return [
-            info.model_copy(update={"project": project, "version": version, "latest": version == versions[-1]})
-            for project in sorted(self._eggs.list_projects())
-            for versions in [self._eggs.list(project)]
-            for version in versions
-            if (contents := self._contents.get(project, version))
-            for info in contents.spiders
-        ]
+    def _descriptions(self) -> Iterator[bytes]:
+        for project in sorted(self._eggs.list_projects()):
+            *versions, latest = [*self._eggs.list(project)] or [None]
+            for version in versions:
+                yield self._contents.describe(project, version, latest=False)
+            if latest is not None:
+                yield self._contents.describe(project, latest, latest=True)
 
     def _deployed(self) -> list[tuple[str, str]]:
         projects = sorted(self._eggs.list_projects())
@@ -489,10 +486,11 @@ MOST_OF_A_PROJECT, MOST_OF_ALL = 32 << 20, 128 << 20
 
 
 @state_change("node.catalog")
-def write_catalog(node_dir: Path, infos: Iterable[SpiderInfo]) -> None:
+def write_catalog(node_dir: Path, descriptions: Iterable[bytes]) -> None:
+    """Write the catalogue of all that is in `descriptions`, which are JSON arrays. Raises `OSError`."""
     node_dir.mkdir(parents=True, exist_ok=True)
-    content = [info.model_dump(mode="json") for info in infos]
-    write_atomically(node_dir / CATALOG, orjson.dumps(content))
+    content = b",".join(one[1:-1] for one in descriptions if one != NO_SPIDERS)
+    write_atomically(node_dir / CATALOG, b"[%b]" % content)
 
 
 def too_much(project: str, size: int, taken: Mapping[str, int]) -> str | None:

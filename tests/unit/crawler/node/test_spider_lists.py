@@ -1,16 +1,22 @@
 from __future__ import annotations
 
+import io
 import json
+import time
+from collections import Counter
 from pathlib import Path
 
+from crawler.node.eggs import EggContents, EggStorage, described
 from crawler.node.listing import list_own
 from crawler.node.spider_lists import MOST_OF_A_PROJECT, MOST_OF_ALL, Listing, too_much, write_catalog
 from gateway.contract.outbox import CATALOG, LIMITS
 from gateway.contract.records import SpiderInfo
 
+MANY = 10_000
+
 
 def test_the_catalog_says_what_each_spider_does_and_takes(tmp_path: Path) -> None:
-    write_catalog(tmp_path / "node", Listing.model_validate(list_own()).spiders)
+    write_catalog(tmp_path / "node", [described(Listing.model_validate(list_own()).spiders)])
     infos = [SpiderInfo.model_validate(info) for info in json.loads((tmp_path / "node" / CATALOG).read_bytes())]
     seo = next(info for info in infos if info.name == "seo")
     assert seo.project == "default"
@@ -27,3 +33,24 @@ def test_no_project_takes_the_room_of_others_in_the_catalog() -> None:
     assert "of project 'large'" in (too_much("mine", 9, full) or "")
     # all that may be there can be read
     assert LIMITS[CATALOG] > MOST_OF_ALL
+
+
+def test_many_spiders_are_described_once_and_anew_when_another_version_is_the_latest(tmp_path: Path) -> None:
+    storage = EggStorage({"eggs_dir": str(tmp_path / "eggs")})
+    contents = EggContents(storage)
+    spiders = [SpiderInfo(project="", name=str(number)) for number in range(MANY)]
+    storage.put(io.BytesIO(b"egg"), "shop", "1")
+    (egg := storage.unpacked / "content" / "shop.egg").mkdir(parents=True)
+    contents.keep("shop", "1", egg, None, spiders)
+    seconds, told = [], []
+    for latest in (True, True, False):
+        began = time.process_time()
+        told.append(contents.describe("shop", "1", latest=latest))
+        seconds.append(time.process_time() - began)
+    assert seconds[1] < seconds[0] / 10
+    write_catalog(tmp_path, [described([]), told[1], told[2], contents.describe("shop", "2", latest=True)])
+    infos = [SpiderInfo.model_validate(info) for info in json.loads((tmp_path / CATALOG).read_bytes())]
+    assert Counter((info.project, info.version, info.latest) for info in infos) == {
+        ("shop", "1", True): MANY,
+        ("shop", "1", False): MANY,
+    }
