@@ -195,6 +195,7 @@ async def test_a_schedule_gets_a_dataset_and_loses_it(tab: Tab, console: Console
         await page.get_by_label("Key fields").fill("sku" if name else "sku\nurl")
         await page.get_by_role("button", name="Save").press("Enter")
         await page.wait_for_url(f"**/console{address}")
+        await expect(page.get_by_text("within seconds of its end")).to_have_count(1 if name else 0)
         found = console.http.get(address).json()["crawl"]["dataset"]
         assert (found and {one: found[one] for one in ("name", "key")}) == expected
 
