@@ -30,7 +30,7 @@ def compile_schema(schema: dict[str, Any], formats: FormatChecker | None = None)
 def unfolded(schema: Mapping[str, Any]) -> int:
     """How many objects the schema has once each reference is replaced by what it leads to: that bounds how long a
     value is checked. Raises `SchemaError` for what has no such bound: a reference that leads back to itself, and
-    `patternProperties`, whose patterns jsonschema gives to Python's own engine.
+    `patternProperties`, whose patterns jsonschema gives to Python's own engine; and for a pattern that RE2 refuses.
     """
     definitions: Mapping[str, Any] = schema.get("$defs", {})
     sizes: dict[str, int | None] = {}
@@ -42,6 +42,8 @@ def unfolded(schema: Mapping[str, Any]) -> int:
             return 0
         if "patternProperties" in part:
             raise SchemaError("`patternProperties` is not supported")
+        if isinstance(pattern := part.get("pattern"), str):
+            _compiled(pattern)
         inner = sum(size(value) for name, value in part.items() if name != "$defs")
         return 1 + inner + sum(referred(part[name]) for name in _REFERENCES & part.keys())
 
@@ -59,13 +61,15 @@ def unfolded(schema: Mapping[str, Any]) -> int:
 
 def _pattern(_validator: object, pattern: str, value: object, _schema: object) -> Iterator[ValidationError]:
     """Match the pattern with RE2, because Python's own engine may never end on a pattern of a user."""
-    if isinstance(value, str):
-        try:
-            fits = compile_pattern(pattern).search(value)
-        except ValueError as error:
-            raise SchemaError(str(error)) from error
-        if not fits:
-            yield ValidationError(f"{value!r} does not match {pattern!r}")
+    if isinstance(value, str) and not _compiled(pattern).search(value):
+        yield ValidationError(f"{value!r} does not match {pattern!r}")
+
+
+def _compiled(pattern: str) -> Any:
+    try:
+        return compile_pattern(pattern)
+    except ValueError as error:
+        raise SchemaError(f"the pattern {pattern[:100]!r} cannot be used: {error}") from error
 
 
 def _unique(_validator: object, wanted: bool, value: object, _schema: object) -> Iterator[ValidationError]:  # noqa: FBT001 - jsonschema's signature

@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.exceptions import SchemaError, best_match
 
 from gateway.contract.json_schema import compile_schema, unfolded
+from gateway.contract.outbox import whole_text
 from gateway.datasets.dataset import SchemaBreak
 from gateway.datasets.figures import TYPES, RunFigures
 from gateway.errors import InvalidRequestError
@@ -74,7 +75,7 @@ class SchemaCheck:
 
     def _note(self, error: ValidationError, row: Row) -> None:
         # `offers.3.price` and `offers.7.price` are broken for one reason
-        path = ".".join(str(part) for part in error.absolute_path if isinstance(part, str))
+        path = whole_text(".".join(part for part in error.absolute_path if isinstance(part, str)))
         place = (path, str(error.validator))
         known = self._breaks.get(place)
         if known is not None:
@@ -82,7 +83,7 @@ class SchemaCheck:
         elif len(self._breaks) < MOST_BREAKS:
             example = as_json(row)[:_EXAMPLE].decode("utf-8", "ignore")
             self._breaks[place] = SchemaBreak(
-                field=path or None, rule=place[1], message=error.message[:_MESSAGE], example=example
+                field=path or None, rule=place[1], message=whole_text(error.message[:_MESSAGE]), example=example
             )
 
 
