@@ -48,6 +48,8 @@ log = structlog.get_logger()
 _FINISHED = "finished"
 #: StoredFinding of a run that would remove too much.
 REMOVALS = "removals"
+#: Numbers of changes that are looked through at a time for those of other plans.
+_SWEPT = 5000
 #: Seconds that one batch of reads or writes may take.
 _BATCH_SECONDS = 60.0
 
@@ -93,12 +95,19 @@ class Fold:
         if run is not None and run.state is RunState.PLANNED:
             run = self._runs.change(run, RunState.PUBLISHED, **self._exports_due(dataset)) or run
         if run is not None:
-            self._changes.delete_others(dataset.id, run)
+            self._delete_others(dataset, run)
             self._supersede(dataset, run)
         self._apply(dataset)
         if not self._datasets.applied(dataset):
             raise LeaseLostError(dataset.id)
         return dataset.model_copy(update={"applied_seq": dataset.head_seq})
+
+    def _delete_others(self, dataset: Dataset, run: DatasetRun) -> None:
+        """Delete what plans that were not carried out have written under the numbers of this published run."""
+        until = run.last_seq or 0
+        for since in range((run.first_seq or 1) - 1, until, _SWEPT):
+            self._renew(dataset)
+            self._changes.delete_others(dataset.id, run.plan or "", since, min(since + _SWEPT, until))
 
     def _supersede(self, dataset: Dataset, run: DatasetRun) -> None:
         """Nobody has to decide on held runs that started before this one, and their items may go."""

@@ -317,12 +317,12 @@ class ChangeStore:
         return self._documents.find(query, limit, [("seq", DESCENDING)])
 
     @state_change("dataset_changes.delete_others")
-    def delete_others(self, dataset_id: str, run: DatasetRun) -> None:
-        """Delete what plans that were not carried out have written under the numbers of this published run."""
-        if run.first_seq is None or run.last_seq is None:
-            return
-        low, high = change_id(dataset_id, run.first_seq), change_id(dataset_id, run.last_seq + 1)
-        Repeating(self._changes).delete_many({"_id": {"$gte": low, "$lt": high}, "plan": {"$ne": run.plan}})
+    def delete_others(self, dataset_id: str, plan: str, since: int, until: int) -> None:
+        """Delete what other plans than this one, which was carried out, have written under the numbers above `since`
+        and up to `until`. It takes as long as there are changes there.
+        """
+        numbers = {"$gte": change_id(dataset_id, since + 1), "$lt": change_id(dataset_id, until + 1)}
+        Repeating(self._changes).delete_many({"_id": numbers, "plan": {"$ne": plan}})
 
     @state_change("dataset_changes.delete")
     def delete(self, dataset_id: str, until: int | None = None) -> bool:
