@@ -166,7 +166,6 @@ class Dispatch:
                 Step("waiting_jobs", self.explain_waiting, EXPLAIN_SECONDS),
             ),
             self._threads,
-            self._clock,
             self._monotonic,
         )
 

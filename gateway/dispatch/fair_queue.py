@@ -8,14 +8,14 @@ waited longest, users who share few slots would have to wait for the whole backl
 
 from __future__ import annotations
 
+import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import chain, islice, takewhile
 
 from attrs import define, field
 
-from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import SETTINGS_PROTOCOL
 from gateway.contract.outbox import PROTOCOLS
 from gateway.dispatch.why_jobs_wait import why_no_node
@@ -29,8 +29,8 @@ from gateway.projects.environment import ProjectStore
 
 #: How many partitions are compared at once. If more wait, the next read goes on with the others.
 PARTITIONS = 100
-#: After this time the partitions are read again: the old data no longer shows which job goes next.
-FRESH = timedelta(seconds=1)
+#: Seconds after which the partitions are read again: the old data no longer shows which job goes next.
+FRESH = 1.0
 #: How many users' last turns are remembered.
 REMEMBERED = 10_000
 #: How many candidates are read ahead, of all partitions together.
@@ -50,14 +50,15 @@ class FairQueue:
     _holds: HoldStore
     #: How many crawls of one user may run at once; 0 means no limit.
     most: int = 0
-    _clock: Clock = utc_now
+    #: Not MongoDB's clock: if that is turned back by an hour, what was read would count as fresh for an hour.
+    _monotonic: Callable[[], float] = time.monotonic
     #: The best candidates of each partition that was read; no entry is empty.
     partitions: dict[Partition, deque[Candidate]] = field(init=False, factory=dict)
     #: Partitions of which all waiting jobs were read.
     _whole: set[Partition] = field(init=False, factory=set)
     #: `partitions` has all partitions that fit.
     _is_all: bool = field(init=False, default=False)
-    _read_at: datetime | None = field(init=False, default=None)
+    _read_at: float | None = field(init=False, default=None)
     #: The next read begins after this partition, if there are more than are compared at once.
     _after: str = field(init=False, default="")
     _turn: int = field(init=False, default=0)
@@ -65,7 +66,7 @@ class FairQueue:
 
     def look(self) -> Selection:
         """Begin to choose jobs; only one thread at a time may do so."""
-        if self._read_at is None or self._clock() - self._read_at > FRESH:
+        if self._read_at is None or self._monotonic() - self._read_at > FRESH:
             self.partitions, self._read_at = {}, None
         return Selection(self)
 
@@ -101,7 +102,7 @@ class FairQueue:
         found = list(islice(chain(behind, before), PARTITIONS))
         self._is_all = len(found) < PARTITIONS
         self._after = "" if self._is_all else str(found[-1].candidates[0].partition)
-        self._read_at = self._clock()
+        self._read_at = self._monotonic()
         self.partitions, self._whole = {}, set()
         for front in found:
             partition = front.candidates[0].partition

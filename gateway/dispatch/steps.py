@@ -12,7 +12,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import datetime, timedelta
 from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
@@ -20,7 +19,7 @@ import structlog
 from attrs import define, field
 from pymongo.errors import ConnectionFailure, PyMongoError, ServerSelectionTimeoutError
 
-from gateway.clock import VERDICT_SECONDS, Clock, remaining, utc_now
+from gateway.clock import VERDICT_SECONDS, remaining
 from gateway.stores.mongo import within
 
 log = structlog.get_logger()
@@ -30,8 +29,8 @@ Thing = TypeVar("Thing")
 BATCH = 500
 #: Seconds for which a thing that failed is left alone, doubled with each further failure, and their maximum.
 FIRST_DELAY, LONGEST_DELAY = 2.0, 30.0
-#: A thing that has not failed again this long after its delay is forgotten.
-_REMEMBERED = timedelta(minutes=5)
+#: A thing that has not failed again this many seconds after its delay is forgotten.
+_REMEMBERED = 300.0
 #: Seconds for which steps that begin together share what one of them has read.
 _SHARED = 1.0
 
@@ -85,10 +84,9 @@ class Steps:
         self,
         steps: Sequence[Step],
         threads: Executor | None = None,
-        clock: Clock = utc_now,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._steps = [(step, Isolation(step.name, clock)) for step in steps]
+        self._steps = [(step, Isolation(step.name, monotonic)) for step in steps]
         self._threads = threads or ThreadPoolExecutor(len(steps), thread_name_prefix="step")
         self._monotonic = monotonic
 
@@ -123,7 +121,8 @@ def _is_away(error: Exception) -> bool:
 
 class _Late(NamedTuple):
     failures: int
-    until: datetime
+    #: By the monotonic clock: if MongoDB's clock is turned back, nothing is left alone for that much longer.
+    until: float
 
 
 @define(eq=False, repr=False)
@@ -134,7 +133,7 @@ class Isolation:
 
     #: The name of the step, for the log.
     _step: str
-    _clock: Clock
+    _monotonic: Callable[[], float] = time.monotonic
     _late: dict[str, _Late] = field(init=False, factory=dict)
     #: The name after which the next turn begins.
     _after: str = field(init=False, default="")
@@ -142,7 +141,7 @@ class Isolation:
     @property
     def late(self) -> list[str]:
         """The things that are left alone now."""
-        now = self._clock()
+        now = self._monotonic()
         return [name for name, late in self._late.items() if late.until > now]
 
     def turn(self, things: Mapping[str, Thing]) -> dict[str, Thing]:
@@ -174,10 +173,10 @@ class Isolation:
                 self._late.pop(name, None)
 
     def _failed(self, name: str, error: Exception) -> None:
-        now, failures = self._clock(), self._late[name].failures + 1 if name in self._late else 1
+        now, failures = self._monotonic(), self._late[name].failures + 1 if name in self._late else 1
         seconds = min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(failures - 1, 8))
         self._late = {one: late for one, late in self._late.items() if now - late.until < _REMEMBERED}
-        self._late[name] = _Late(failures, now + timedelta(seconds=seconds))
+        self._late[name] = _Late(failures, now + seconds)
         if _is_away(error):
             raise error
         about = {"exc_info": error} if failures == 1 else {}

@@ -93,7 +93,7 @@ class Sweeper:
             often("blocked_jobs", self._admit_blocked),
             Step("unused_holds", self.forget_unused, every=FORGET_SECONDS),
         )
-        self._steps = Steps(steps, self._threads, self._clock, self._monotonic)
+        self._steps = Steps(steps, self._threads, self._monotonic)
 
     def sweep(self) -> None:
         """Begin all steps that are due; waits for none."""

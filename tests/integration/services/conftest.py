@@ -94,7 +94,8 @@ class Platform:
     def __init__(self, redis_url: str, double: NodeDouble, database: Any, *, running_max: int = 0) -> None:
         self.database = database
         self.double = double
-        self.ahead = timedelta()
+        #: How much time the test has let pass, and by how much the database's clock was turned.
+        self.ahead, self.turned = timedelta(), timedelta()
         self.comparing = Lock()
         self.woken: list[tuple[Any, ...]] = []
         self.redis: redis.Redis = connect(redis_url)
@@ -105,7 +106,7 @@ class Platform:
         self.sweeps = JobSweeps(self.database)
         self.scrapyd = self.node_client()
         publisher = EventPublisher(self.redis)
-        self.fair = FairQueue(self.queue, self.holds, running_max, self.clock)
+        self.fair = FairQueue(self.queue, self.holds, running_max, self.monotonic)
         self.completion = Completion(
             jobs=self.jobs, nodes=self.nodes, queue=self.queue, holds=self.holds, dedupe=DedupeRelease(self.redis),
             publisher=publisher, waker=self, clock=self.clock,
@@ -148,7 +149,7 @@ class Platform:
         self._ask_nodes()
 
     def _ask_nodes(self) -> None:
-        dispatch, apart = self.dispatch, Isolation("test", self.clock)
+        dispatch, apart = self.dispatch, Isolation("test", self.monotonic)
         for step in (dispatch.see_to_running, dispatch.see_to_nodes, dispatch.end_superseded):
             step(apart)
         self.explain()
@@ -156,7 +157,7 @@ class Platform:
 
     def explain(self) -> None:
         """Why all that waits does so."""
-        self.dispatch.explain_waiting(Isolation("test", self.clock))
+        self.dispatch.explain_waiting(Isolation("test", self.monotonic))
 
     def compare(self) -> None:
         """What should run with what nodes report and with the holds, as the sweep's steps do. As there, a step never
@@ -165,13 +166,13 @@ class Platform:
         with self.comparing:
             self.sweeper._seen_live._found = self.sweeper._seen_nodes._found = self.sweeper._seen_holds._found = None
             for step in (self.sweeper.see_to_missing, self.sweeper.free_leaked, self.sweeper.forgive):
-                step(Isolation("test", self.clock))
+                step(Isolation("test", self.monotonic))
 
     def clock(self) -> datetime:
-        return utc_now() + self.ahead
+        return utc_now() + self.ahead + self.turned
 
     def monotonic(self) -> float:
-        return self.clock().timestamp()
+        return (utc_now() + self.ahead).timestamp()
 
     def wake(self, task: str, *args: Any) -> None:
         self.woken.append((task, *args))
@@ -202,7 +203,7 @@ class Platform:
         self.ahead += TAKEN_FOR
         self.compare()
         self.sweeper._seen_holds._found = None
-        self.sweeper.forget_unused(Isolation("test", self.clock))
+        self.sweeper.forget_unused(Isolation("test", self.monotonic))
 
     def work_at_once(self, work: Callable[[int], None], over: Event, seconds: float) -> None:
         """Several workers, until it is over."""

@@ -168,6 +168,20 @@ def test_who_comes_later_goes_next_where_its_message_arrives_and_elsewhere_at_th
         assert platform.jobs.get(newcomer.id).status is JobStatus.RUNNING
 
 
+def test_who_comes_after_the_database_s_clock_was_turned_back_does_not_wait_for_that_hour(platform: Platform) -> None:
+    for _ in range(9):
+        platform.jobs.insert(make_job(user_id="a"))
+    platform.heartbeat(slots=1)
+    assert platform.dispatch.fill() == 1
+    platform.turned -= timedelta(hours=1)
+    newcomer = make_job(user_id="b")
+    platform.jobs.insert(newcomer)
+    platform.ahead += timedelta(seconds=2)
+    platform.heartbeat(slots=2)
+    assert platform.dispatch.fill() == 1
+    assert platform.jobs.get(newcomer.id).status is JobStatus.RUNNING
+
+
 def test_a_free_slot_does_not_wait_for_what_is_known_to_grow_old(platform: Platform) -> None:
     platform.heartbeat(slots=9)
     for user in ("a", "b", "c"):

@@ -346,6 +346,22 @@ def test_without_redis_a_cancelled_job_keeps_no_other_from_its_end(double: NodeD
     assert "has not been heard of" in (platform.jobs.get(lost.id).message or "")
 
 
+def test_what_fails_while_another_server_with_an_earlier_clock_takes_over_is_not_left_alone_until_then(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise AutoReconnect("the primary has stepped down")
+
+    blocked = make_job(exclusive="site:free", blocked=True)
+    platform.jobs.insert(blocked)
+    with monkeypatch.context() as failing:
+        failing.setattr(platform.queue, "unblock", fail)
+        platform.sweeper.sweep()
+    platform.turned -= timedelta(minutes=5)
+    sweep_again(platform, 3)
+    assert platform.jobs.get(blocked.id).blocked is None
+
+
 def test_jobs_past_their_backoff_hide_no_end(platform: Platform) -> None:
     ended = running(platform)
     waiting = [make_job(not_before=platform.clock() + timedelta(seconds=5)) for _ in range(450)]

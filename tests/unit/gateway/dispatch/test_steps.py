@@ -2,14 +2,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import datetime, timedelta
 from threading import Event
 
 import pytest
 from pymongo.errors import AutoReconnect, NetworkTimeout, ServerSelectionTimeoutError, WriteError
 from stack import wait_until
 
-from gateway.clock import deadline, remaining, utc_now
+from gateway.clock import deadline, remaining
 from gateway.dispatch.steps import BATCH, LONGEST_DELAY, Isolation, Patience, Shared, Step, Steps
 
 
@@ -55,11 +54,11 @@ def test_a_step_that_failed_is_taken_again() -> None:
 
 class Things:
     def __init__(self) -> None:
-        self.now = utc_now()
-        self.isolation = Isolation("thing", self.clock)
+        self.now = 0.0
+        self.isolation = Isolation("thing", self.monotonic)
         self.seen: list[str] = []
 
-    def clock(self) -> datetime:
+    def monotonic(self) -> float:
         return self.now
 
     def see_to(self, names: str, fail: Callable[[str], Exception | None]) -> list[str]:
@@ -82,12 +81,12 @@ def test_what_fails_is_late_for_longer_each_time_and_only_it() -> None:
         assert things.see_to("abc", lambda name: WriteError("refused") if name == "b" else None) == ["a", "c"]
         began = things.now
         while things.isolation.late:
-            things.now += timedelta(seconds=1)
-        delays.append((things.now - began).total_seconds())
+            things.now += 1
+        delays.append(things.now - began)
     assert delays == [2, 4, 8, 16, LONGEST_DELAY, LONGEST_DELAY]
     assert things.see_to("abc", lambda _: None) == ["a", "b", "c"]
     assert things.see_to("abc", lambda name: RuntimeError() if name == "b" else None) == ["a", "c"]
-    things.now += timedelta(seconds=2)
+    things.now += 2
     assert things.isolation.late == []
 
 
@@ -100,7 +99,7 @@ def test_only_the_absence_of_mongodb_ends_a_turn_and_the_next_begins_with_anothe
 
 
 def test_each_has_its_turn_however_many_there_are() -> None:
-    isolation, names = Isolation("thing", utc_now), [f"{number:05d}" for number in range(2 * BATCH + 1)]
+    isolation, names = Isolation("thing"), [f"{number:05d}" for number in range(2 * BATCH + 1)]
     turns = [isolation.turn(dict.fromkeys(names)) for _ in range(3)]
     assert [len(turn) for turn in turns] == [BATCH] * 3
     assert sorted({name for turn in turns for name in turn}) == names
