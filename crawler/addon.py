@@ -223,7 +223,10 @@ def _skip_seen(settings: BaseSettings, node: NodeRules) -> None:
     """
     if not settings.get(SKIP_SEEN):
         return
-    read_period(settings[SKIP_SEEN])
+    try:
+        read_period(settings[SKIP_SEEN])
+    except ValueError as error:
+        raise ValueError(f"{SKIP_SEEN} {error}") from None
     if node.http_cache_redis_url and extras.has("redis"):
         settings.set(setting_names.HTTPCACHE_REDIS_URL, node.http_cache_redis_url, priority=_FORCED)
         # late, as the cache; before the limits, so that what is left out counts nowhere

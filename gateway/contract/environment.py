@@ -99,7 +99,7 @@ def refused_run_setting(name: str, value: Any, opened: Collection[str] = ()) -> 
         try:
             RUN_SETTINGS[name].validate_python(value)
         except ValidationError as error:
-            return str(error.errors()[0]["msg"])
+            return str(error.errors()[0]["msg"]).removeprefix("Value error, ")
         return None
     if problem := refused_setting(name, value):
         return problem

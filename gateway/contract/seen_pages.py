@@ -17,5 +17,5 @@ def read_period(text: object) -> int:
     """Seconds of `90s`, `30m`, `24h`, `7d` or `2w`. Raises `ValueError`."""
     found = _PERIOD.fullmatch(text) if isinstance(text, str) else None
     if found is None:
-        raise ValueError(f"{SKIP_SEEN} must be a period such as '30m', '24h' or '7d'")
+        raise ValueError("must be a period such as '30m', '24h' or '7d'")
     return int(found[1]) * _SECONDS[found[2]]
