@@ -92,7 +92,11 @@ class Partition(NamedTuple):
         """The partition with this name. Raises `ValueError` if `text` is not the name of a partition."""
         kind, project, version, last = map(unquote, text.split("/"))
         _, protocol, user_id = last.split(_MARK, 2) if last.startswith(_MARK) else ("", 1, last)
-        return cls(Requirements(project, version or None, kind == _BROWSER, int(protocol)), user_id)
+        found = cls(Requirements(project, version or None, kind == _BROWSER, int(protocol)), user_id)
+        if str(found) != text:
+            # a search that goes on after the partition's name must not find the same text again
+            raise ValueError("it is spelled otherwise")
+        return found
 
 
 def rank(due: datetime, priority: int) -> datetime:

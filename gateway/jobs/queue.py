@@ -178,7 +178,9 @@ class JobQueue:
         self._jobs = database["jobs"]
         self._documents = JobDocuments(database)
         self._candidates = SetAside(self._jobs, _candidate)
+        self._partitions = SetAside(self._jobs, _partition)
         self._waiting = SetAside(self._jobs, _waiting)
+        self._blocked = SetAside(self._jobs, _blocked)
         self._attempts = AttemptStore(database)
         self._clock = clock
 
@@ -195,8 +197,8 @@ class JobQueue:
         """
         while found := self._ahead(after, _STEP):
             is_all, fitted = len(found) < _STEP, False
-            last = found[-1]["lane"]
-            for partition, candidates in groupby(self._candidates.many(found), key=lambda one: one.partition):
+            last = str(found[-1].partition)
+            for partition, candidates in groupby(found, key=lambda one: one.partition):
                 if str(partition) <= after:
                     continue
                 if fit := fits(partition.requirements):
@@ -209,38 +211,35 @@ class JobQueue:
 
     def _beyond_misfits(self, fits: Callable[[Requirements], bool], after: str) -> str:
         """A place after `after` and before the first partition that fits. There may be thousands that do not fit."""
-        while lanes := self._lanes_ahead(after):
-            for lane in lanes:
-                if lane <= after:
+        while found := self._partitions_ahead(after):
+            for partition in found:
+                if str(partition) <= after:
                     continue
-                try:
-                    requirements = Partition.parse(lane).requirements
-                except ValueError:
-                    # reading its document will set it aside
+                if fits(partition.requirements):
                     return after
-                if fits(requirements):
-                    return after
-                after = requirements.end
+                after = partition.requirements.end
         return after
 
-    def _lanes_ahead(self, after: str) -> list[str]:
-        query = {"status": JobStatus.PENDING, "lane": {"$gt": after}}
-        found = self._jobs.find(query, {"lane": 1, "_id": 0}, sort=_BY_PARTITION, limit=_LONG_STEP)
-        return [one["lane"] for one in found]
+    # these pass over what cannot be read, even if it cannot be set aside either
 
-    def _ahead(self, after: str, limit: int) -> list[Document]:
+    def _partitions_ahead(self, after: str) -> list[Partition]:
+        """The partitions of the next jobs, one for each job."""
         query = {"status": JobStatus.PENDING, "lane": {"$gt": after}}
-        return list(self._jobs.find(query, sort=_BY_PARTITION, limit=limit))
+        return self._partitions.find(query, _LONG_STEP, _BY_PARTITION, {"lane": 1})
+
+    def _ahead(self, after: str, limit: int) -> list[Candidate]:
+        query = {"status": JobStatus.PENDING, "lane": {"$gt": after}}
+        return self._candidates.find(query, limit, _BY_PARTITION)
 
     def best(self, partition: Partition, limit: int) -> list[Candidate]:
         """The best jobs of the partition, in their order."""
         query = {"status": JobStatus.PENDING, "lane": str(partition)}
-        return self._candidates.many(self._jobs.find(query, sort=_BEST_FIRST, limit=limit))
+        return self._candidates.find(query, limit, _BEST_FIRST)
 
     def partitions_of(self, job_ids: Sequence[str]) -> set[Partition]:
         """The partitions of those of the jobs that wait for a slot."""
         found = self._jobs.find({"_id": {"$in": list(job_ids)}, **_IN_A_PARTITION}, {"lane": 1})
-        return {Partition.parse(document["lane"]) for document in found}
+        return set(self._partitions.many(found))
 
     def requirements(self) -> Iterator[Requirements]:
         """The different requirements of the waiting jobs."""
@@ -251,10 +250,10 @@ class JobQueue:
 
     def partitions(self, after: str = "") -> Iterator[Partition]:
         """The partitions in which jobs wait, in the order of their names, starting after `after`."""
-        while lanes := self._lanes_ahead(after):
-            yield from filter(None, map(_partition, dict.fromkeys(lanes)))
-            after = lanes[-1]
-            if len(lanes) < _LONG_STEP:
+        while found := self._partitions_ahead(after):
+            yield from dict.fromkeys(found)
+            after = str(found[-1])
+            if len(found) < _LONG_STEP:
                 return
 
     def misinformed(self, partitions: Iterable[Partition], reason: WaitingReason, limit: int) -> list[str]:
@@ -270,8 +269,7 @@ class JobQueue:
     def blocked_for(self, limit: int, after: str = "") -> list[str]:
         """Resources that blocked jobs wait for, in order, starting after `after`. At most `limit` jobs are read."""
         query = {"blocked": True, "exclusive": {"$gt": after}}
-        found = self._jobs.find(query, {"exclusive": 1}, sort=[("exclusive", ASCENDING)], limit=limit)
-        return list(dict.fromkeys(document["exclusive"] for document in found))
+        return list(dict.fromkeys(self._blocked.find(query, limit, [("exclusive", ASCENDING)], {"exclusive": 1})))
 
     # --- the way to a node
 
@@ -450,10 +448,7 @@ class JobQueue:
         return [job.model_copy(update={"waiting_reason": reasons[job.id]}) for job in changed]
 
     def _first(self, after: str) -> Candidate | None:
-        while found := self._ahead(after, 1):
-            if candidate := self._candidates.optional(found[0]):
-                return candidate
-        return None
+        return next(iter(self._ahead(after, 1)), None)
 
     def _change(self, query: Document, changes: Document, **others: Any) -> Job | None:
         """Update the job that the query finds. `others` are further arguments of `change`."""
@@ -470,16 +465,16 @@ def avoiding(job: Job, node: str) -> list[str]:
     return [*(other for other in job.avoid if other != node), node][-_AVOIDED:]
 
 
-def _partition(lane: str) -> Partition | None:
-    try:
-        return Partition.parse(lane)
-    except ValueError:
-        # reading its document will set it aside
-        return None
+def _partition(document: Document) -> Partition:
+    return Partition.parse(text(document["lane"]))
+
+
+def _blocked(document: Document) -> str:
+    return text(document["exclusive"])
 
 
 def _candidate(document: Document) -> Candidate:
-    partition, avoid = Partition.parse(document["lane"]), tuple(document.get("avoid", ()))
+    partition, avoid = _partition(document), tuple(document.get("avoid", ()))
     exclusive, prefer = document.get("exclusive"), document.get("prefer")
     identity = moment(document["rank"]), document["_id"], whole(document.get("attempt", 0))
     # check the types here: a value of another type would end the look over all jobs, and no user's job would start
@@ -489,7 +484,7 @@ def _candidate(document: Document) -> Candidate:
 
 def _waiting(document: Document) -> Waiting:
     reason = document.get("waiting_reason")
-    return Waiting(document["_id"], Partition.parse(document["lane"]), reason and WaitingReason(reason))
+    return Waiting(document["_id"], _partition(document), reason and WaitingReason(reason))
 
 
 def _may_live(document: Document, attempt: int) -> bool:

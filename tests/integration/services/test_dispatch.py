@@ -11,7 +11,7 @@ import pytest
 from conftest import Platform
 from jobs import make_job
 from node_double import NodeDouble
-from pymongo.errors import AutoReconnect, PyMongoError
+from pymongo.errors import AutoReconnect, PyMongoError, WriteError
 from relay import MongoRelay
 
 from gateway.contract.crawl import CrawlSpec
@@ -400,6 +400,36 @@ def test_a_job_that_cannot_be_read_keeps_no_other_from_its_node(platform: Platfo
     platform.heartbeat()
     poison, other = submitted(platform, 2)
     platform.database["jobs"].update_one({"_id": poison.id}, {"$set": {"max_retries": "of tomorrow"}})
+    platform.dispatch.fill()
+    assert platform.jobs.get(other.id).status is JobStatus.RUNNING
+
+
+@pytest.mark.parametrize("lane", ["no lane", "z/b/1/ada", ["j/b/1/ada"]], ids=str)
+def test_a_job_whose_partition_cannot_be_read_keeps_no_other_from_its_node(platform: Platform, lane: object) -> None:
+    platform.heartbeat(slots=9)
+    (first,) = submitted(platform)
+    assert platform.dispatch.fill() == 1
+    # several that fit nowhere, so that a look goes past them to the one that cannot be read
+    for project in "aaaaab":
+        spec = first.spec.model_copy(update={"project": project, "version": "1"})
+        (poison,) = submitted(platform, spec=spec)
+    (other,) = submitted(platform)
+    platform.database["jobs"].update_one({"_id": poison.id}, {"$set": {"lane": lane}})
+    platform.explain()
+    platform.dispatch.fill(poison.id)
+    assert platform.jobs.get(other.id).status is JobStatus.RUNNING
+
+
+def test_a_job_that_can_neither_be_read_nor_set_aside_keeps_no_other_from_its_node(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise WriteError("the document is refused", 121)
+
+    monkeypatch.setattr("gateway.jobs.queue.SetAside._note", refuse)
+    platform.heartbeat()
+    poison, other = submitted(platform, 2)
+    platform.database["jobs"].update_one({"_id": poison.id}, {"$set": {"rank": 0}})
     platform.dispatch.fill()
     assert platform.jobs.get(other.id).status is JobStatus.RUNNING
 

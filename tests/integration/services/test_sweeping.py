@@ -235,6 +235,15 @@ def test_a_resource_whose_document_cannot_be_read_is_full_until_it_is_mended(pla
 # --- jobs
 
 
+def test_a_blocked_job_whose_resource_cannot_be_read_keeps_no_other_blocked(platform: Platform) -> None:
+    bad, good = (make_job(exclusive=f"site:{name}", blocked=True) for name in "ab")
+    for job in (bad, good):
+        platform.jobs.insert(job)
+    platform.database["jobs"].update_one({"_id": bad.id}, {"$set": {"exclusive": ["site:a"]}})
+    platform.sweeper.sweep()
+    assert platform.jobs.get(good.id).blocked is None
+
+
 def test_a_job_that_is_due_before_all_years_keeps_no_other_from_its_end(platform: Platform) -> None:
     jobs = [running(platform) for _ in range(2)]
     for job in jobs:
