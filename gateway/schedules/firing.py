@@ -152,15 +152,21 @@ class Promotion:
         return [], [*coming, *others]
 
     def _not_over(self, held: Sequence[HeldJob]) -> list[HeldJob]:
-        """Remove jobs that a slow beat inserted again after they were over, as the ledger shows; return the rest."""
+        """Remove jobs that a slow beat inserted again after they were over, as the ledger shows; return the rest. A
+        job whose entry cannot be read stays held, because it may be over.
+        """
         if not held:
             return []
         known = self._ledger.revisions([one.job.id for one in held])
-        over = {one.job.id for one in held if known.get(one.job.id, 0) >= one.occurrence.rev}
+        left: list[HeldJob] = []
         for one in held:
-            if one.job.id in over:
+            if (rev := known.get(one.job.id, 0)) is None:
+                continue
+            if rev >= one.occurrence.rev:
                 self._occurrences.remove(one.job)
-        return [one for one in held if one.job.id not in over]
+            else:
+                left.append(one)
+        return left
 
     def _void(self, one: HeldJob) -> None:
         """Mark the job void first: if the process dies in between, the job can only be removed, and never runs."""

@@ -14,10 +14,11 @@ from pymongo.errors import BulkWriteError
 from gateway.clock import Clock, to_iso, utc_now
 from gateway.crash_points import state_change
 from gateway.jobs.job import LIVE_STATUSES, PROMOTED, Decision, Job, JobStatus, Occurrence
-from gateway.jobs.queue import JobDocuments, change
+from gateway.jobs.queue import JobDocuments, SetAside, change
 from gateway.schedules.next_run import OccurrenceTime, count_due, following, newest_due
 from gateway.schedules.orders import NOTHING
 from gateway.schedules.schedule import GRACE_SECONDS, MAX_CATCH_UP, CatchUp, Schedule, ScheduleState
+from gateway.stores.documents import NO_TIME, moment, text, whole
 from gateway.stores.mongo import DUPLICATE_KEY, Document, Repeating, refusals
 
 
@@ -162,6 +163,8 @@ class OccurrenceStore:
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._jobs = database["jobs"]
         self._documents = JobDocuments(database)
+        self._runs = SetAside(self._jobs, _earlier_run)
+        self._starts = SetAside(self._jobs, _start)
         self._clock = clock
 
     @state_change("schedules.insert_occurrences")
@@ -197,11 +200,8 @@ class OccurrenceStore:
         runs: list[EarlierRun] = []
         for status in LIVE_STATUSES:
             query: Document = {"status": status, "schedule_id": {"$in": list(schedule_ids)}}
-            for found in self._jobs.find(query, {"schedule_id": 1, "held": 1, "slot.rev": 1}):
-                held = found.get("held")
-                if held in (None, Decision.RUN):
-                    rev = found["slot"]["rev"] if held else None
-                    runs.append(EarlierRun(found["_id"], found["schedule_id"], status, rev))
+            found = self._jobs.find(query, {"schedule_id": 1, "status": 1, "held": 1, "slot.rev": 1})
+            runs += self._runs.many(one for one in found if one.get("held") in (None, Decision.RUN))
         return runs
 
     @state_change("schedules.promote")
@@ -253,11 +253,8 @@ class OccurrenceStore:
 
     def next_scheduled(self, *, after: datetime | None = None) -> datetime | None:
         """The next start time of a waiting job, perhaps in the past; with `after`, only later times count."""
-        query: Document = {"status": JobStatus.SCHEDULED, **_FREE}
-        if after is not None:
-            query["not_before"] = {"$gt": after}
-        first = self._jobs.find_one(query, {"not_before": 1}, sort=[("not_before", ASCENDING)])
-        return None if first is None else first["not_before"]
+        query: Document = {"status": JobStatus.SCHEDULED, **_FREE, "not_before": {"$gt": after or NO_TIME}}
+        return next(iter(self._starts.find(query, 1, [("not_before", ASCENDING)], {"not_before": 1})), None)
 
     def scheduled(self, now: datetime, limit: int) -> list[Job]:
         """Jobs whose start time has come."""
@@ -270,6 +267,15 @@ class OccurrenceStore:
         query: Document = {"_id": {"$in": list(job_ids)}, "status": _SCHEDULED, **_FREE}
         pending = change(self._clock(), PROMOTED.change, unset=("attend_at",))
         return Repeating(self._jobs).update_many(query, pending).modified_count
+
+
+def _earlier_run(document: Document) -> EarlierRun:
+    rev = whole(document["slot"]["rev"]) if document.get("held") else None
+    return EarlierRun(document["_id"], text(document["schedule_id"]), JobStatus(document["status"]), rev)
+
+
+def _start(document: Document) -> datetime:
+    return moment(document["not_before"])
 
 
 #: All fields in which two revisions of an occurrence's job can differ.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple
 
 from attrs import define
@@ -20,12 +20,11 @@ from gateway.jobs.job import Job
 from gateway.jobs.queries import JobQueries
 from gateway.jobs.store import IdempotencyKeys, JobStore
 from gateway.schedules.schedule import LedgerEntry, LedgerKind, Schedule, ScheduleState
-from gateway.stores.documents import Documents, moment, page, reader
+from gateway.stores.documents import NO_TIME, Documents, moment, page, reader, whole
 from gateway.stores.mongo import Document, Repeating, mongo_errors
 
 #: Fields that a text search looks at.
 _SEARCHED = ("_id", "name", "site", "crawl.spec.spider", "crawl.tags", "crawl.spec.start_urls")
-_NO_TIME = datetime.fromtimestamp(0, UTC)
 
 
 class ScheduleFilter(NamedTuple):
@@ -57,6 +56,7 @@ class ScheduleStore:
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._schedules = database["schedules"]
         self._documents = Documents(self._schedules, reader(Schedule))
+        self._times = Documents(self._schedules, lambda document: moment(document["next_run"]))
         self._keys = IdempotencyKeys(database, clock)
         self._clock = clock
 
@@ -139,9 +139,8 @@ class ScheduleStore:
 
     def next_run(self, *, but: Sequence[str] = ()) -> datetime | None:
         """When the next occurrence of any schedule is due; it may lie in the past."""
-        query: Document = {"next_run": {"$gte": _NO_TIME}, **_all_but(but)}
-        first = self._schedules.find_one(query, {"next_run": 1}, sort=[("next_run", ASCENDING)])
-        return None if first is None else first["next_run"]
+        query: Document = {"next_run": {"$gte": NO_TIME}, **_all_but(but)}
+        return next(iter(self._times.find(query, 1, [("next_run", ASCENDING)], {"next_run": 1})), None)
 
     def due(self, now: datetime, limit: int, *, but: Sequence[str] = ()) -> SchedulesFound:
         """Schedules whose next occurrence is due, the longest due first."""
@@ -217,6 +216,7 @@ class LedgerStore:
     def __init__(self, database: Database[Document]) -> None:
         self._ledger = database["schedule_ledger"]
         self._documents = Documents(self._ledger, reader(LedgerEntry))
+        self._revisions = Documents(self._ledger, lambda document: whole(document["rev"]))
 
     @state_change("schedule_ledger.record")
     def record(self, entries: Sequence[LedgerEntry]) -> None:
@@ -228,10 +228,12 @@ class LedgerStore:
             operations.append(UpdateOne({"_id": document.pop("_id")}, {modifier: document}, upsert=True))
         self._ledger.bulk_write(operations, ordered=False)
 
-    def revisions(self, job_ids: Sequence[str]) -> dict[str, int]:
-        """The revisions in the entries of those of these occurrences that have an entry, by job id."""
+    def revisions(self, job_ids: Sequence[str]) -> dict[str, int | None]:
+        """The revisions in the entries of those of these occurrences that have an entry, by job id; `None` for an
+        entry that cannot be read.
+        """
         found = self._ledger.find({"_id": {"$in": list(job_ids)}}, {"rev": 1})
-        return {document["_id"]: document["rev"] for document in found}
+        return {document["_id"]: rev for document, rev in self._revisions.each(found)}
 
     def page(self, schedule_id: str, limit: int, after: str | None = None) -> tuple[list[LedgerEntry], str | None]:
         """A page as `documents.page` returns it."""

@@ -55,6 +55,10 @@ def reader(kind: type[Kind]) -> Reader[Kind]:
     return partial(kind.model_validate, extra="ignore")
 
 
+#: Queries for times after this one find nothing but times: no numbers, texts or missing fields, which sort before.
+NO_TIME = datetime.fromtimestamp(0, UTC)
+
+
 def moment(value: object) -> datetime:
     """The value, if it is a time; for documents that are read field by field, without a model that checks them.
     Raises `TypeError`.

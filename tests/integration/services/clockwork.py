@@ -154,7 +154,7 @@ def occurrence(schedule: Schedule, number: int = 0) -> str:
 
 @contextmanager
 def clockwork_at(uri: str) -> Iterator[Clockwork]:
-    with MongoClient[dict[str, Any]](uri, tz_aware=True) as client:
+    with MongoClient[dict[str, Any]](uri, tz_aware=True, datetime_conversion="DATETIME_AUTO") as client:
         name = f"test_{uuid.uuid4().hex[:12]}"
         ensure_indexes(client[name])
         yield Clockwork(client[name])

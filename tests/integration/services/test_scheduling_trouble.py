@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
+from bson import DatetimeMS
 from clockwork import HOUR, START, Clockwork, clockwork_at, occurrence
 from jobs import make_job
 from stores import embedded_mongo
@@ -129,3 +130,50 @@ def test_a_one_off_job_that_cannot_be_read_is_not_waited_for(works: Clockwork) -
     works.database["jobs"].update_one({"_id": bad.id}, {"$set": {"attempt": "x"}})
     report = works.beat.tick()
     assert (report.promoted, report.next_due) == ([], START + HOUR)
+
+
+#: What no time is, or none that Python can hold. A query for times finds the last three.
+NO_TIMES = [None, 5, "tomorrow", [START], DatetimeMS(10**17), DatetimeMS(-(10**17))]
+
+
+@pytest.mark.parametrize("start", NO_TIMES, ids=str)
+def test_a_one_off_job_whose_start_time_is_no_time_keeps_nothing_from_firing(works: Clockwork, start: object) -> None:
+    bad, due = (make_job(status=JobStatus.SCHEDULED, not_before=START) for _ in range(2))
+    for job in (bad, due):
+        works.jobs.insert(job)
+    works.database["jobs"].update_one({"_id": bad.id}, {"$set": {"not_before": start}})
+    schedule = works.schedule()
+    report = works.beat.tick()
+    assert (report.fired, report.promoted) == ([occurrence(schedule)], [due.id])
+    assert report.next_due == START + HOUR
+
+
+@pytest.mark.parametrize("due", NO_TIMES, ids=str)
+def test_a_schedule_whose_next_run_is_no_time_keeps_no_other_from_firing(works: Clockwork, due: object) -> None:
+    bad, good = works.schedule(), works.schedule()
+    works.database["schedules"].update_one({"_id": bad.id}, {"$set": {"next_run": due}})
+    report = works.beat.tick()
+    assert (report.fired, report.next_due) == ([occurrence(good)], START + HOUR)
+
+
+@pytest.mark.parametrize(("field", "value"), [("slot", "x"), ("slot", {}), ("slot.rev", "x"), ("schedule_id", 5)])
+def test_a_held_job_that_cannot_be_read_keeps_no_other_schedule_from_firing(
+    works: Clockwork, field: str, value: object
+) -> None:
+    bad, good = works.schedule(), works.schedule()
+    left = works.insert_occurrence(bad)
+    works.database["jobs"].update_one({"_id": left.id}, {"$set": {field: value}})
+    works.at(2 * SECOND)
+    assert occurrence(good) in works.new_beat().tick().fired
+
+
+def test_an_entry_that_cannot_be_read_keeps_no_left_over_job_of_others_and_runs_nothing_twice(
+    works: Clockwork,
+) -> None:
+    over, left = works.schedule(), works.schedule()
+    jobs = [works.insert_occurrence(schedule) for schedule in (over, left)]
+    gone_on = {"next_at": START + HOUR, "next_run": START + HOUR}
+    works.database["schedules"].update_many({}, {"$set": gone_on})
+    works.database["schedule_ledger"].insert_one({"_id": jobs[0].id, "rev": "x"})
+    works.at(2 * SECOND)
+    assert works.new_beat().tick().fired == [jobs[1].id]
