@@ -61,7 +61,7 @@ def run(effort: Effort) -> list[Row]:
     rows: list[Row] = []
     for count in effort.of((2_000,), (100_000,), (100_000, 1_000_000)):
         rows += of(count)
-    return [*rows, first_line_beside(effort.of(2_000, 100_000), effort.of(1, 7))]
+    return [*rows, first_line_beside(effort.of(2_000, 20_000, 100_000), effort.of(1, 7))]
 
 
 def of(count: int) -> list[Row]:
