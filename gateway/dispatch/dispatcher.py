@@ -76,8 +76,8 @@ def node_spec(job: Job, assignment: Assignment, given: HandedOver) -> NodeSpec:
 log = structlog.get_logger()
 #: How many jobs are assigned at once.
 ASSIGNED = 64
-#: How many jobs one query reads: those whose node's answer is missing or whose backoff is over; running ones whose
-#: nodes are to be asked something; and waiting ones whose new waiting reason is written at once.
+#: How many jobs one query reads: those whose node's answer is missing; running ones whose nodes are to be asked
+#: something; and waiting ones whose new waiting reason is written at once.
 OVERDUE, ASKED, NOTED = 100, 1000, 500
 #: Of how many partitions one step checks why their jobs wait.
 EXPLAINED = 500
@@ -159,6 +159,7 @@ class Dispatch:
         self.tasks = NodeTasks(self._scrapyd, PLACES, self._clock, self._node_failed, self.loop.wake)
         self._steps = Steps(
             (
+                Step("backoffs", lambda _: self._queue.end_backoffs(), OVERDUE_SECONDS),
                 Step("overdue_jobs", self.see_to_overdue, OVERDUE_SECONDS),
                 Step("running_jobs", self.see_to_running, OVERDUE_SECONDS),
                 Step("rested_nodes", self.see_to_nodes, RECONCILE_SECONDS),
@@ -452,7 +453,7 @@ class Dispatch:
     # --- what is overdue
 
     def see_to_overdue(self, apart: Isolation) -> None:
-        """See to jobs whose backoff is over, whose nodes have not answered, or that must wait no longer."""
+        """See to jobs whose nodes have not answered, or that must wait no longer."""
         apart.each(((job.id, job) for job in self._queue.overdue(OVERDUE)), self._see_to)
 
     def _see_to(self, job: Job) -> None:

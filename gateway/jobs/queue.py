@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import groupby
+from itertools import groupby, islice
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,7 +18,7 @@ from pymongo import ASCENDING, ReturnDocument, UpdateOne
 from pymongo.database import Database
 from pymongo.errors import BulkWriteError
 
-from gateway.clock import Clock, utc_now
+from gateway.clock import VERDICT_SECONDS, Clock, remaining, utc_now
 from gateway.contract.crawl import DEFAULT_PROJECT, Egg
 from gateway.crash_points import state_change
 from gateway.jobs.attempts import AttemptStore
@@ -104,6 +104,16 @@ ATTEND_SECONDS = 15
 _AVOIDED = 5
 _IN_A_PARTITION: Document = {"status": JobStatus.PENDING, "lane": {"$gt": ""}}
 _WAITS = {"lane": 1, "waiting_reason": 1}
+#: A pending job that is due is in a backoff, unless a worker has assigned it, or it is to be stopped.
+_IN_BACKOFF: Document = dict.fromkeys(("assignment", "lane", "cancel_requested_at", "pause_requested_at"))
+_NOT_IN_BACKOFF: Document = {
+    "$or": [
+        {"assignment.attempt": {"$gte": 1}},
+        *({name: {"$exists": True}} for name in ("cancel_requested_at", "pause_requested_at")),
+    ]
+}
+#: How many jobs whose backoff is over are read and written at once.
+_REQUEUED = 100
 _BEST_FIRST = [("rank", ASCENDING)]
 _BY_PARTITION = [("lane", ASCENDING), ("rank", ASCENDING)]
 #: How many jobs one step of a skip scan reads. If few wait, one step is enough.
@@ -382,21 +392,27 @@ class JobQueue:
 
     # --- waiting
 
-    def overdue(self, limit: int) -> list[Job]:
-        """Pending jobs whose node's answer is missing, or that are to be stopped, the longest due first. Jobs whose
-        backoff is over get their partition and rank again.
+    def end_backoffs(self) -> None:
+        """Give the jobs whose backoff is over their partition and rank again, the longest due first, as long as there
+        is time: thousands of one user, or some that cannot be written, do not keep the others back.
         """
-        jobs = self._due(JobStatus.PENDING, self._clock(), limit)
-        self.requeue([job for job in jobs if not (job.assignment or job.stop_reason)])
-        return [job for job in jobs if job.assignment or job.stop_reason]
+        jobs = self._due(JobStatus.PENDING, self._clock(), _IN_BACKOFF)
+        while remaining(VERDICT_SECONDS) > 0 and (batch := list(islice(jobs, _REQUEUED))):
+            self.requeue(batch)
+
+    def overdue(self, limit: int) -> list[Job]:
+        """Pending jobs whose node's answer is missing, or that are to be stopped, the longest due first."""
+        return list(self._due(JobStatus.PENDING, self._clock(), _NOT_IN_BACKOFF, limit))
 
     def running(self, limit: int, ahead: timedelta) -> list[Job]:
         """Running jobs that must be looked at within the time `ahead`, the longest due first."""
-        return self._due(JobStatus.RUNNING, self._clock() + ahead, limit)
+        return list(self._due(JobStatus.RUNNING, self._clock() + ahead, {}, limit))
 
-    def _due(self, status: JobStatus, before: datetime, limit: int) -> list[Job]:
-        due = {"status": status, "attend_at": {"$lte": before}}
-        return self._documents.many(self._jobs.find(due, sort=[("attend_at", ASCENDING)], limit=limit))
+    def _due(self, status: JobStatus, before: datetime, further: Document, limit: int = 0) -> Iterator[Job]:
+        """Read lazily; a `limit` of 0 is none."""
+        due = {"status": status, "attend_at": {"$lte": before}, **further}
+        found = self._jobs.find(due, sort=[("attend_at", ASCENDING)], limit=limit)
+        return (job for _, job in self._documents.each(found) if job is not None)
 
     @state_change("jobs.requeue")
     def requeue(self, jobs: Sequence[Job]) -> None:

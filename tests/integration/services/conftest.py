@@ -120,7 +120,7 @@ class Platform:
             publisher=publisher, projects=self.projects,
             sweeps=self.sweeps, dead_after=DEAD_AFTER, clock=self.clock, monotonic=self.monotonic, threads=AtOnce(),
         )  # fmt: skip
-        for step, _ in self.dispatch._steps._steps[:3]:
+        for step, _ in self.dispatch._steps._steps[:4]:
             # each look takes them
             step.every = 0.0
         self.dispatch.turning = RLock()

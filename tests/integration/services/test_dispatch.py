@@ -434,6 +434,18 @@ def test_a_job_that_can_neither_be_read_nor_set_aside_keeps_no_other_from_its_no
     assert platform.jobs.get(other.id).status is JobStatus.RUNNING
 
 
+def test_thousands_past_their_backoff_keep_no_other_user_from_a_retry(platform: Platform) -> None:
+    platform.heartbeat()
+    due = platform.clock() + timedelta(seconds=1)
+    documents = [make_job(not_before=due).to_document() for _ in range(1200)]
+    platform.database["jobs"].insert_many(documents)
+    (other,) = submitted(platform, user_id="bob", not_before=due + timedelta(seconds=1))
+    platform.ahead += timedelta(seconds=5)
+    platform.heartbeat()
+    platform.dispatch.fill()
+    assert platform.jobs.get(other.id).status is JobStatus.RUNNING
+
+
 @pytest.mark.parametrize("before", [None, WaitingReason.NO_NODE, WaitingReason.BACKOFF], ids=str)
 def test_every_job_that_waits_says_why_whatever_it_said_before(
     platform: Platform, monkeypatch: pytest.MonkeyPatch, before: WaitingReason | None

@@ -259,7 +259,7 @@ def test_a_waiting_job_that_an_older_version_has_filled_up_keeps_no_other_from_i
     ends(platform, job)
     platform.sweeper.sweep()
     platform.end_back_off(job)
-    platform.queue.overdue(9)
+    platform.queue.end_backoffs()
     full = platform.database["jobs"].find_one({"_id": job.id})
     assert full is not None
     record, others = full["attempts"]["1"], [make_job() for _ in range(2)]

@@ -57,7 +57,7 @@ def waiting_again(jobs: JobStore, job: Job) -> Job:
 
 def retried(jobs: JobStore, queue: JobQueue, job: Job) -> Job:
     assert jobs.retry(job, ERROR, utc_now() - timedelta(seconds=9))
-    queue.overdue(9)
+    queue.end_backoffs()
     return jobs.get(job.id)
 
 
@@ -219,6 +219,6 @@ def test_what_nodes_say_does_not_fill_the_job(
     for number in range(1, 60):
         assigned(queue, job, attempt=number)
         assert queue.release(jobs.get(job.id), not_before=utc_now() - timedelta(seconds=1), message="no! " * 50_000)
-        queue.overdue(9)
+        queue.end_backoffs()
     assert size_of(database, job) < 50_000
     assert (jobs.get(job.id).message or "").startswith("no! no!")

@@ -181,10 +181,11 @@ def test_what_is_swept_is_led_by_an_index_that_others_need_too(
     [
         (lambda queue: queue.partitions_of(["a", "b"]), ID_INDEX),
         (lambda queue: queue.waiting(["a", "b"]), ID_INDEX),
+        (lambda queue: queue.end_backoffs(), "status_attend_at"),
         (lambda queue: queue.overdue(200), "status_attend_at"),
         (lambda queue: queue.running(200, timedelta()), "status_attend_at"),
     ],
-    ids=["named by messages", "to be explained", "overdue", "to be asked of nodes"],
+    ids=["named by messages", "to be explained", "past their backoff", "overdue", "to be asked of nodes"],
 )
 def test_what_a_worker_asks_at_each_look_does_not_lead_over_all_jobs_that_wait(
     database: Database[dict[str, Any]], asked: Asked, ask: Callable[[JobQueue], Any], leading: str
