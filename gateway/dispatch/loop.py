@@ -143,11 +143,14 @@ class NodeTasks:
         self._begin(task)
 
     def take_back(self, seconds: float) -> None:
-        """Give up the steps that wait behind a call that takes longer than this: other workers may do them."""
+        """Give up the steps that wait behind a call that takes longer than this: other workers may do them. Does not
+        wait until that is recorded for each of them.
+        """
         with self._changed:
-            slow = [task for task in self._tasks.values() if time.monotonic() - task.since > seconds]
+            slow = [task for task in self._tasks.values() if task.steps and time.monotonic() - task.since > seconds]
         for task in slow:
-            self._give_up(task, f"node {task.node.id} has not answered another call for {seconds:g} s")
+            why = f"node {task.node.id} has not answered another call for {seconds:g} s"
+            self._places.submit(self._give_up, task, why)
 
     def _begin(self, task: _Task) -> None:
         node, began_at = task.node, self._clock()

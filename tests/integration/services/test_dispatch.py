@@ -5,14 +5,16 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from itertools import takewhile
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 from conftest import Platform
 from jobs import make_job
-from node_double import NodeDouble
+from node_double import NodeDouble, node_double
 from pymongo.errors import AutoReconnect, PyMongoError, WriteError
 from relay import MongoRelay
+from stack import wait_until
 
 from gateway.contract.crawl import CrawlSpec
 from gateway.dispatch.dispatcher import MAX_DISPATCH_FAILURES
@@ -432,6 +434,32 @@ def test_a_job_that_can_neither_be_read_nor_set_aside_keeps_no_other_from_its_no
     platform.database["jobs"].update_one({"_id": poison.id}, {"$set": {"rank": 0}})
     platform.dispatch.fill()
     assert platform.jobs.get(other.id).status is JobStatus.RUNNING
+
+
+def test_a_store_that_hangs_while_a_job_goes_elsewhere_keeps_no_other_from_its_start(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job waits behind a post that hangs; the step that gives it back must not be waited for."""
+    monkeypatch.setattr("gateway.dispatch.dispatcher.PATIENCE", 0.0)
+    over = Event()
+    monkeypatch.setattr(platform.queue, "release", lambda *_, **__: over.wait(60))
+    platform.double.silent = {"/schedule.json"}
+    platform.heartbeat(slots=2)
+    submitted(platform, 2)
+    platform.dispatch.loop.turn()
+    wait_until(lambda: platform.double.posted, what="the post that hangs")
+    with node_double() as well:
+        since = platform.clock() - timedelta(hours=1)
+        platform.nodes.heartbeat("n2", url=well.url, max_slots=1, alive=(), present=(), beating_since=since)
+        (other,) = submitted(platform, user_id="bob")
+        look = Thread(target=platform.dispatch.loop.turn, daemon=True)
+        look.start()
+        try:
+            wait_until(lambda: well.posted == [f"{other.id}-1"], timeout=4, what="the other user's crawl")
+        finally:
+            over.set()
+            look.join()
+            platform.dispatch.wait()
 
 
 def test_thousands_past_their_backoff_keep_no_other_user_from_a_retry(platform: Platform) -> None:
