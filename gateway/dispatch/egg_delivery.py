@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
@@ -140,14 +140,18 @@ class EggWatch:
         capacity = choice.capacity()
         if capacity is None:
             return
-        lacking = self._needs.lacking(capacity)
+        lacking, busy = self._needs.lacking(capacity), self._copies.receivers()
         # needs without a receiver are skipped, so that they do not hold up the others
-        deliveries = ((node, need) for need in lacking if (node := self._receiver(need, choice.able)) is not None)
+        deliveries = (
+            (node, need) for need in lacking if (node := self._receiver(need, choice.able, busy)) is not None
+        )
         for node, need in islice(deliveries, BATCH):
             yield node.id, need.egg
 
-    def _receiver(self, need: EggNeed, able: list[Node]) -> Node | None:
-        """The node with the most free slots that may get the egg; `None` while another node is getting it."""
+    def _receiver(self, need: EggNeed, able: list[Node], busy: Collection[str]) -> Node | None:
+        """The node with the most free slots that may get the egg; `None` while another node is getting it. Nodes that
+        are `busy` with another egg come last, because one of them may hang.
+        """
         kept = self._eggs.get(need.egg)
         if kept is None or kept.content is None:
             return None
@@ -156,7 +160,8 @@ class EggWatch:
             return None
         fitting = [node for node in able if node.speaks(need.protocol) and node.has_slot(render=need.render)]
         waiting = {node for node, copy in copies.items() if copy.waits(now, kept.content.sha256)}
-        return next((node for node in fitting if node.id not in waiting), None)
+        free = [node for node in fitting if node.id not in waiting]
+        return min(free, key=lambda node: node.id in busy, default=None)
 
     def _clean(self) -> None:
         self._copies.forget(self._nodes.names())
@@ -201,17 +206,18 @@ class EggDelivery:
         if node is not None and not node.is_resting:
             self.tasks.add(node, NodeStep(f"bring {egg.project} {egg.version}", lambda: self.bring(node_id, egg)))
 
-    def bring(self, node_id: str, egg: Egg) -> None:
+    def bring(self, node_id: str, egg: Egg) -> bool:
         """Make the node's copy of the version equal to the stored one. It does nothing while another worker brings
-        it, or too soon after the node refused it. Raises `NodeUnreachableError`.
+        it, or too soon after the node refused it, and returns whether it did anything. Raises
+        `NodeUnreachableError`.
         """
         node, kept = self._nodes.get(node_id), self._eggs.get(egg)
         if node is None or node.is_resting or kept is None:
-            return
+            return False
         sha256 = kept.content.sha256 if kept.content else None
         copy = self._copies.begin(node.id, egg, sha256)
         if copy is None:
-            return
+            return False
         try:
             if kept.content is None:
                 self._remove(node, copy)
@@ -223,6 +229,7 @@ class EggDelivery:
                 raise
         except EggDamagedError as error:
             self._damaged(kept, copy, error)
+        return True
 
     def _send(self, node: Node, copy: EggCopy, content: Content) -> None:
         with TemporaryDirectory(prefix="discoverybot-egg-") as folder:

@@ -80,7 +80,7 @@ class NodeStep(NamedTuple):
 
     #: A step is left out if one of this name waits at the node already.
     name: str
-    #: Raises `NodeError` if the node does not do as asked.
+    #: Raises `NodeError` if the node does not do as asked. Returns `False` if there was nothing to ask it.
     carry_out: Callable[[], object]
     #: Called with that error; or, if the step was surely not tried, with the reason.
     failed: Callable[[NodeError], object] = lambda _: None
@@ -182,10 +182,11 @@ class NodeTasks:
             return None
 
     def _carry_out(self, task: _Task, step: NodeStep, began_at: datetime) -> bool:
-        """Do the step, and return whether it succeeded. Raises nothing, because the task goes on in any case."""
+        """Do the step, and return whether the node did it. Raises nothing, because the task goes on in any case."""
         node = task.node
         try:
-            step.carry_out()
+            if step.carry_out() is False:
+                return False
         except NodeError as error:
             if error.is_nodes_fault:
                 self._doubted.add(node.id)

@@ -413,6 +413,11 @@ class EggCopies:
         """Forget the copies of all nodes but these."""
         Repeating(self._copies).delete_many({"node": {"$nin": list(nodes)}})
 
+    def receivers(self) -> set[str]:
+        """The nodes that an egg is being delivered to."""
+        leased = {"leased_until": {"$gt": self._clock()}}
+        return {copy.node for copy in self._documents.many(self._copies.find(leased))}
+
     def outdated(self) -> list[EggCopy]:
         """The copies that must be replaced or removed."""
         return self._documents.many(self._copies.find({"outdated": True}))

@@ -132,6 +132,7 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("node", "node"),
         _index("project_version", "project", "version"),
         _index("outdated", "outdated", sparse=True),
+        _index("leased", "leased_until", sparse=True),
     ],
     # one document per kind
     "retention": [],

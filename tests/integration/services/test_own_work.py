@@ -229,3 +229,21 @@ def test_hundreds_of_projects_that_no_node_has_cost_few_queries(mongo_uri: str) 
         assert [front.candidates[0].job_id for front in fronts] == [first.id, last.id]
         assert relay.asked["find"] < 30
         database.client.close()
+
+
+def test_a_node_that_hangs_in_an_egg_keeps_no_other_egg_from_the_next_node(
+    works: Platform, double: NodeDouble, tmp_path: Path
+) -> None:
+    store = EggStore(works.database, works.clock)
+    (tmp_path / "egg").write_bytes(b"content")
+    with node_double() as hung:
+        hung.silent = {"/addversion.json"}
+        node(works, "hung", hung.url, slots=9)
+        for project, user in (("shop", "ada"), ("news", "bob")):
+            assert store.put(Egg(project, "1.0"), store.write(tmp_path / "egg"), None)
+            addresses = ("http://shop.example/",)
+            spec = CrawlSpec(project=project, version="1.0", spider="offers", start_urls=addresses)
+            submitted(works, spec=spec, user_id=user)
+            wait(lambda: hung.requests, "the delivery that hangs")
+            node(works, "well", double.url, slots=3)
+        wait(lambda: double.requests, "the delivery of the other user's egg")

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from concurrent.futures import Future
+from threading import Event
+from typing import Any, cast
+
+from stack import wait_until
+
+from gateway.clock import utc_now
+from gateway.dispatch.loop import NodeStep, NodeTasks
+from gateway.errors import NodeUnreachableError
+from gateway.nodes.scrapyd import ScrapydClient
+from gateway.nodes.store import Node
+
+
+class Answering:
+    """A client of nodes that are all well."""
+
+    def question(self, _url: str) -> Future[dict[str, Any]]:
+        answer: Future[dict[str, Any]] = Future()
+        answer.set_result({})
+        return answer
+
+
+def node(name: str) -> Node:
+    since = utc_now()
+    return Node(id=name, url=f"http://{name}.example", max_slots=1, heartbeat_at=since, beating_since=since)
+
+
+def unreachable() -> None:
+    raise NodeUnreachableError("nobody answers")
+
+
+def test_a_node_that_has_failed_takes_a_place_from_others_only_after_it_has_done_something() -> None:
+    tasks, over, done = NodeTasks(cast("ScrapydClient", Answering()), 1, utc_now), Event(), Event()
+    sick, well = node("sick"), node("well")
+    for carry_out in (unreachable, lambda: False, lambda: over.wait(60)):
+        assert tasks.wait(10)
+        tasks.add(sick, NodeStep("bring", carry_out))
+    tasks.add(well, NodeStep("bring", done.set))
+    try:
+        wait_until(done.is_set, timeout=5, what="the other node's step")
+    finally:
+        over.set()
+    assert tasks.wait(10)
