@@ -19,6 +19,7 @@ from gateway.jobs.queue import FREE_TO_START, JobDocuments, SetAside
 from gateway.jobs.store import WATCHED
 from gateway.stores.documents import (
     NEWEST_FIRST,
+    NO_TIME,
     OLDEST_FIRST,
     Documents,
     cursor_of,
@@ -138,6 +139,7 @@ class JobQueries:
         self._listed = SetAside(self._jobs, reader(ListedJob))
         self._nodes = Documents(self._jobs, _nodes)
         self._points = Documents(self._jobs, _point)
+        self._made = Documents(self._jobs, lambda document: moment(document["created_at"]))
         self._monotonic = monotonic
 
     def page(
@@ -442,10 +444,8 @@ class JobQueries:
 
     def oldest_waiting(self) -> datetime | None:
         """When the job that has waited longest was created."""
-        first = self._jobs.find_one(
-            {"status": JobStatus.PENDING}, {"created_at": 1}, sort=[("created_at", ASCENDING)]
-        )
-        return None if first is None else first["created_at"]
+        query = {"status": JobStatus.PENDING, "created_at": {"$gt": NO_TIME}}
+        return next(iter(self._made.find(query, 1, [("created_at", ASCENDING)], {"created_at": 1})), None)
 
 
 #: The stored fields that a `ListedJob` needs.
@@ -691,6 +691,7 @@ class JobStatistics:
         self._jobs = database["jobs"]
         self._documents = JobDocuments(database)
         self._ended = Documents(self._jobs, _ended_job)
+        self._due = Documents(self._jobs, lambda document: moment(document["not_before"]))
 
     def waiting_reasons(self) -> dict[WaitingReason, int]:
         """How many jobs wait for which reason; jobs that no worker has looked at yet are left out."""
@@ -699,9 +700,8 @@ class JobStatistics:
 
     def oldest_due(self, now: datetime) -> datetime | None:
         """Since when the longest-waiting job has been due. That may be days after it was requested."""
-        query = {"status": JobStatus.PENDING, "not_before": {"$lte": now}}
-        first = self._jobs.find_one(query, {"not_before": 1}, sort=[("not_before", ASCENDING)])
-        return None if first is None else first["not_before"]
+        query = {"status": JobStatus.PENDING, "not_before": {"$gt": NO_TIME, "$lte": now}}
+        return next(iter(self._due.find(query, 1, [("not_before", ASCENDING)], {"not_before": 1})), None)
 
     def one_off_jobs(self) -> int:
         """How many single crawls wait for their start time; runs of schedules do not count."""

@@ -366,6 +366,19 @@ def test_a_list_of_which_most_cannot_be_read_leads_to_its_end(served: Mongo) -> 
     assert seen == good[::-1]
 
 
+@pytest.mark.parametrize("time", [None, 5, DatetimeMS(10**17)], ids=str)
+def test_a_waiting_job_whose_times_are_none_hides_no_other_from_what_is_said_of_the_queue(
+    served: Mongo, time: object
+) -> None:
+    jobs = JobStore(served)
+    bad, good = (make_job(created_at=NINE) for _ in range(2))
+    for job in (bad, good):
+        jobs.insert(job)
+    served["jobs"].update_one({"_id": bad.id}, {"$set": {"created_at": time, "not_before": time}})
+    assert JobQueries(served).oldest_waiting() == NINE
+    assert JobStatistics(served).oldest_due(utc_now()) == NINE
+
+
 def test_a_job_that_cannot_be_read_is_offered_to_dispatchers_once(served: Mongo) -> None:
     jobs, queue = JobStore(served), JobQueue(served)
     bad, good = make_job(created_at=NINE), make_job(created_at=NINE + HOUR)
