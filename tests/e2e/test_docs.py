@@ -55,6 +55,7 @@ NOT_RUN = {
     "docs/how-to/crawl-javascript-pages.md": "needs a Chromium; tests/integration/crawler_render has all of it",
     "docs/how-to/run-on-a-server.md": "needs Docker; tests/unit/house/test_compose_file.py reads the file",
     "docs/how-to/several-machines.md": "needs three machines; tests/e2e/test_several_machines.py has them",
+    "docs/reference/datasets.md": "needs a dataset with runs; tests/integration/web/test_datasets.py",
     "docs/reference/dependencies.md": "needs an index of packages; tests/integration/eggs/test_venvs.py",
     "docs/reference/exports.md": "needs a dataset with exports; tests/integration/services/test_exports.py",
     "docs/reference/files.md": "needs a project that writes files; tests/e2e/test_eggs.py",
