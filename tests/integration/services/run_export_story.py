@@ -35,9 +35,8 @@ def prepare(database: Database[Document]) -> None:
 def tell(uri: str, folder: str) -> None:
     database = connect(uri)
     parts = exporting_parts(database, Path(folder))
-    if database["dataset_runs"].count_documents({"exports": {"$exists": True}}) == 0:
-        # somebody asks for what is due already
-        parts[RunStore].ask_exports(database["dataset_runs"].find_one({})["_id"])
+    # somebody asks for what is due already, or was written
+    parts[RunStore].ask_exports(next(database["dataset_runs"].find())["_id"])
     while database["dataset_runs"].count_documents({"exports_due": {"$exists": True}}):
         check_no_success_is_early(Path(folder))
         if run := parts[RunStore].claim_exports(0.0):
