@@ -93,12 +93,9 @@ class SkipSeen:
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         self = cls(crawler)
-        for handler, signal in (
-            (self.spider_opened, signals.spider_opened),
-            (self.item_scraped, signals.item_scraped),
-            (self.spider_closed, signals.spider_closed),
-        ):
-            crawler.signals.connect(handler, signal)
+        crawler.signals.connect(self.spider_opened, signals.spider_opened)
+        crawler.signals.connect(self.item_scraped, signals.item_scraped)
+        crawler.signals.connect(self.spider_closed, signals.spider_closed)
         return self
 
     def spider_opened(self) -> None:

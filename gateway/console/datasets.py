@@ -109,8 +109,7 @@ def dataset_runs(
         most=max((run.counts.new + run.counts.changed + run.counts.removed for run in runs.runs), default=0),
         held=held,
         changed=changed,
-        newest=dataset.head_run,
-        latest=newest and DatasetRunView.of(newest),
+        newest=newest and DatasetRunView.of(newest),
     )
 
 

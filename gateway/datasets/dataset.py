@@ -81,6 +81,12 @@ class Dataset(BaseModel, populate_by_name=True, extra="ignore"):
         return f"{FORM}:{digest(sorted(self.ignore))}"
 
     @property
+    def pinned_schema(self) -> dict[str, Any]:
+        """Empty if there is none."""
+        schema: dict[str, Any] = orjson.loads(self.item_schema or "{}")
+        return schema
+
+    @property
     def is_applied(self) -> bool:
         return self.applied_seq >= self.head_seq
 

@@ -142,7 +142,7 @@ class Fold:
 
     def _carry_out(self, dataset: Dataset, job: Job, run: DatasetRun, folder: Path) -> DatasetRun:
         items, figures = RunItems(self._items, job.id, job.newest), figures_of(dataset, job)
-        check = SchemaCheck.of(dataset.item_schema)
+        check = SchemaCheck.of(dataset.pinned_schema)
         planner = Planner(
             dataset=dataset,
             run=run,

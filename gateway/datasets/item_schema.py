@@ -54,9 +54,9 @@ class SchemaCheck:
     _breaks: dict[tuple[str, str], SchemaBreak] = field(init=False, factory=dict)
 
     @classmethod
-    def of(cls, text: str) -> SchemaCheck | None:
+    def of(cls, schema: dict[str, Any]) -> SchemaCheck | None:
         """`None` without a schema."""
-        return cls(compile_schema(orjson.loads(text))) if text else None
+        return cls(compile_schema(schema)) if schema else None
 
     @property
     def breaks(self) -> list[SchemaBreak]:

@@ -420,8 +420,7 @@ class RunStore:
 
     def newest_of(self, job_ids: Sequence[str]) -> DatasetRun | None:
         """The run of these jobs that started last; `None` if none of them is a run of a dataset."""
-        found = self._runs.find({"_id": {"$in": list(job_ids)}}, sort=[("started_at", DESCENDING)], limit=1)
-        return next(iter(self._documents.many(found)), None)
+        return max(self.many(job_ids), key=lambda run: run.started_at, default=None)
 
     def of_dataset(
         self, dataset_id: str, limit: int, after: str | None = None, states: Collection[RunState] = ()

@@ -295,8 +295,7 @@ async def get_dataset_schema(
 def schema_of(name: str, query: SchemaQuery, parts: GatewayParts, caller: Caller) -> dict[str, Any]:
     dataset = find(name, query.user_id, parts, caller)
     if dataset.item_schema and not query.learned:
-        pinned: dict[str, Any] = orjson.loads(dataset.item_schema)
-        return pinned
+        return dataset.pinned_schema
     with mongo_errors():
         return learned_schema(known_figures(dataset, parts[RunStore]))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-import orjson
 from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 
@@ -186,9 +185,7 @@ class DatasetView(BaseModel, json_schema_extra={"examples": [_DATASET]}):
 
     @classmethod
     def of(cls, dataset: Dataset, held: int = 0, waiting: int = 0) -> DatasetView:
-        same = dataset.model_dump(include=set(cls.model_fields)) | {
-            "item_schema": orjson.loads(dataset.item_schema or "{}")
-        }
+        same = dataset.model_dump(include=set(cls.model_fields)) | {"item_schema": dataset.pinned_schema}
         page_url = f"/console/datasets/{dataset.name}"
         return cls(**same, last_seq=dataset.head_seq, held=held, waiting=waiting, page_url=page_url)
 

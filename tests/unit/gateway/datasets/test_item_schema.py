@@ -14,7 +14,7 @@ from gateway.errors import InvalidRequestError
 
 
 def check(schema: dict[str, object]) -> SchemaCheck:
-    made = SchemaCheck.of(schema_text(schema))
+    made = SchemaCheck.of(orjson.loads(schema_text(schema)))
     assert made is not None
     return made
 
