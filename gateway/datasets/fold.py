@@ -113,8 +113,7 @@ class Fold:
         """Nobody has to decide on held runs that started before this one, and their items may go."""
         if held := self._runs.held_before(dataset.id, run.scope, run.started_at):
             # first, because once they are superseded nothing finds them again
-            for job_id in held:
-                self._queue.release(job_id)
+            self._queue.release(held)
             self._runs.supersede(held)
 
     def _apply(self, dataset: Dataset) -> None:

@@ -12,7 +12,7 @@ import structlog
 from attrs import define, field
 from pymongo.errors import ConnectionFailure
 
-from gateway.datasets.dataset import DatasetRun, RunState, scope_of
+from gateway.datasets.dataset import Dataset, DatasetRun, RunState, scope_of
 from gateway.datasets.fold import Fold, LeaseLostError, why_incomplete
 from gateway.datasets.queue import LEASE_SECONDS, DueRun, FoldQueue
 from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore
@@ -85,6 +85,8 @@ class Folding:
 
     def fold_next(self, due: DueRun) -> DatasetRun | None:
         """Fold the first due run of this run's dataset. `None` if another worker is at it, or nothing is due."""
+        if self._is_over(due):
+            return None
         dataset = self._datasets.ensure(due.user_id, due.dataset.name, due.dataset.options)
         leased = self._datasets.claim(dataset.id, self._lease)
         if leased is None:
@@ -101,7 +103,7 @@ class Folding:
             job = self._jobs.get(due.job_id)
         except JobNotFoundError:
             return None
-        if dataset is None or dataset.lease is None:
+        if dataset is None or dataset.lease is None or self._is_over(due):
             return None
         with about(job):
             try:
@@ -140,8 +142,21 @@ class Folding:
 
     def _remove_deleted(self) -> None:
         for dataset in self._datasets.deleted(AT_ONCE):
-            # in this order, so that nothing is left once the document is gone
-            if not any(
-                (self._records.delete(dataset.id), self._changes.delete(dataset.id), self._runs.delete(dataset.id))
-            ):
-                self._datasets.remove(dataset)
+            self._remove_some(dataset)
+
+    def _remove_some(self, dataset: Dataset) -> None:
+        """Remove a batch of what it has. What leads to the rest goes last, so that nothing is left over."""
+        if dataset.deleted_at is not None:
+            self._queue.forget(dataset.user_id, dataset.name, dataset.deleted_at)
+        jobs = self._runs.some_of(dataset.id)
+        self._queue.release(jobs)
+        self._runs.delete(jobs)
+        if not any((jobs, self._records.delete(dataset.id), self._changes.delete(dataset.id))):
+            self._datasets.remove(dataset)
+
+    def _is_over(self, run: DueRun) -> bool:
+        """Whether the run had ended when its dataset was deleted: then it is no run of one that is made anew."""
+        if not self._datasets.was_deleted(run.user_id, run.dataset.name, run.ended):
+            return False
+        self._queue.done(run.job_id)
+        return True

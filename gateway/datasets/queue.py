@@ -30,6 +30,7 @@ class DueRun(NamedTuple):
     user_id: str
     dataset: DatasetOrder
     due: datetime
+    ended: datetime
     #: How often its fold has failed.
     failures: int
 
@@ -71,13 +72,18 @@ class FoldQueue:
         return counts
 
     def _first(self, query: Document, order: str) -> DueRun | None:
-        fields = {"user_id": 1, "spec.dataset": 1, "dataset_due": 1, "dataset_failures": 1}
+        fields = {"user_id": 1, "spec.dataset": 1, "dataset_due": 1, "dataset_failures": 1, "finished_at": 1}
         for found in self._jobs.find(query, fields, sort=[(order, ASCENDING)], limit=_PASSED):
             with suppress(ValueError, KeyError, TypeError):
                 # one that cannot be read is passed over; whoever reads the whole job notes it
                 dataset = DatasetOrder.model_validate(found["spec"]["dataset"])
                 return DueRun(
-                    found["_id"], found["user_id"], dataset, found["dataset_due"], found.get("dataset_failures", 0)
+                    job_id=found["_id"],
+                    user_id=found["user_id"],
+                    dataset=dataset,
+                    due=found["dataset_due"],
+                    ended=found["finished_at"],
+                    failures=found.get("dataset_failures", 0),
                 )
         return None
 
@@ -92,11 +98,19 @@ class FoldQueue:
 
     @state_change("folds.again")
     def again(self, job_id: str, after: timedelta = timedelta(), *, failures: int = 0) -> None:
-        """The run is due once more, after this time."""
+        """The run is due once more, after this time; one that has failed only if it is due still."""
         due = {"dataset_due": self._clock() + after, "dataset_failures": failures}
-        Repeating(self._jobs).update_one({"_id": job_id}, {"$set": due})
+        still = {"dataset_due": {"$exists": True}} if failures else {}
+        Repeating(self._jobs).update_one({"_id": job_id, **still}, {"$set": due})
 
     @state_change("folds.release")
-    def release(self, job_id: str) -> None:
-        """The run is not held any more: its items may go when their time is over."""
-        Repeating(self._jobs).update_one({"_id": job_id}, {"$unset": {"dataset_held": ""}})
+    def release(self, job_ids: Sequence[str]) -> None:
+        """These runs are not held any more: their items may go when their time is over."""
+        Repeating(self._jobs).update_many({"_id": {"$in": list(job_ids)}}, {"$unset": {"dataset_held": ""}})
+
+    @state_change("folds.forget")
+    def forget(self, user_id: str, name: str, until: datetime) -> None:
+        """Runs of this dataset that have ended by then are not folded any more."""
+        due: Document = {"dataset_due": {"$exists": True}, "finished_at": {"$lte": until}}
+        gone = {"dataset_due": "", "dataset_failures": ""}
+        Repeating(self._jobs).update_many({**due, "user_id": user_id, "spec.dataset.name": name}, {"$unset": gone})

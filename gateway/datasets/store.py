@@ -74,12 +74,12 @@ class DatasetStore:
     def of_user(self, user_id: str | None, limit: int, after: str | None = None) -> tuple[list[Dataset], str | None]:
         """A page as `documents.page` returns it; of all users if `user_id` is `None`."""
         mine: Document = {"live_name": {"$exists": True}} if user_id is None else {"user_id": user_id}
-        return page(self._documents, [{**mine, "deleted_at": {"$exists": False}}], limit, after)
+        return page(self._documents, [{**mine, **_LIVE}], limit, after)
 
     def many(self, dataset_ids: Sequence[str], user_id: str | None) -> list[Dataset]:
         """Those of these datasets that are there, and are the user's; any user's if it is `None`."""
         mine: Document = {} if user_id is None else {"user_id": user_id}
-        wanted = {"_id": {"$in": list(dataset_ids)}, "deleted_at": {"$exists": False}, **mine}
+        wanted = {"_id": {"$in": list(dataset_ids)}, **_LIVE, **mine}
         return list(self._documents.many(self._datasets.find(wanted)))
 
     def heads(self, dataset_ids: Sequence[str]) -> dict[str, int]:
@@ -109,7 +109,7 @@ class DatasetStore:
     def change(self, dataset: Dataset, options: Mapping[str, Any]) -> Dataset:
         """Change options. Raises `ConflictError` if the dataset has changed since it was read."""
         update = {"$set": {**options, "rev": dataset.rev + 1, "updated_at": self._clock()}}
-        query: Document = {"_id": dataset.id, "rev": dataset.rev, "deleted_at": {"$exists": False}}
+        query: Document = {"_id": dataset.id, "rev": dataset.rev, **_LIVE}
         if "key" in options:
             # no run may have become visible meanwhile
             query["head_seq"] = 0
@@ -122,10 +122,10 @@ class DatasetStore:
 
     @state_change("datasets.claim")
     def claim(self, dataset_id: str, seconds: float) -> Dataset | None:
-        """The dataset, leased; `None` if somebody else has a lease."""
+        """The dataset, leased; `None` if somebody else has a lease, or it is deleted."""
         now = self._clock()
         lease = {"token": secrets.token_hex(8), "until": now + timedelta(seconds=seconds)}
-        free = {"_id": dataset_id, "$or": [{"lease": {"$exists": False}}, {"lease.until": {"$lte": now}}]}
+        free = {"_id": dataset_id, **_LIVE, **_unleased(now)}
         found = Repeating(self._datasets).find_one_and_update(
             free, {"$set": {"lease": lease}}, return_document=ReturnDocument.AFTER
         )
@@ -177,7 +177,7 @@ class DatasetStore:
         Repeating(self._datasets).update_one({"_id": dataset.id}, {"$max": {"floor_seq": seq}})
 
     def _change(self, dataset: Dataset, as_read: Mapping[str, Any], changes: Document) -> bool:
-        found = Repeating(self._datasets).update_one({**_leased(dataset), **as_read}, {"$set": changes})
+        found = Repeating(self._datasets).update_one({**_leased(dataset), **_LIVE, **as_read}, {"$set": changes})
         return found.matched_count == 1
 
     # --- deletion: the name is free at once, the data goes batch by batch, the document last
@@ -188,8 +188,14 @@ class DatasetStore:
         Repeating(self._datasets).update_one({"_id": dataset.id}, update)
 
     def deleted(self, limit: int) -> list[Dataset]:
-        """Datasets that are to be removed."""
-        return self._documents.many(self._datasets.find({"deleted_at": {"$exists": True}}, limit=limit))
+        """Datasets that are to be removed, and that no fold writes to any more."""
+        gone = {"deleted_at": {"$exists": True}, **_unleased(self._clock())}
+        return self._documents.many(self._datasets.find(gone, limit=limit))
+
+    def was_deleted(self, user_id: str, name: str, since: datetime) -> bool:
+        """Whether a dataset of this name has been deleted since, and is not removed yet."""
+        gone = {"user_id": user_id, "name": name, "deleted_at": {"$gte": since}}
+        return self._datasets.find_one(gone, {"_id": 1}) is not None
 
     @state_change("datasets.remove")
     def remove(self, dataset: Dataset) -> None:
@@ -202,6 +208,14 @@ class DatasetStore:
 
 def _live_name(user_id: str, name: str) -> str:
     return f"{user_id}:{name}"
+
+
+#: Datasets that are not deleted.
+_LIVE: Document = {"deleted_at": {"$exists": False}}
+
+
+def _unleased(now: datetime) -> Document:
+    return {"$or": [{"lease": {"$exists": False}}, {"lease.until": {"$lte": now}}]}
 
 
 def _leased(dataset: Dataset) -> Document:
@@ -485,12 +499,13 @@ class RunStore:
         found = list(self._runs.find({"dataset": dataset_id}, {"started_at": 1}).sort(order).skip(newest).limit(1))
         return found[0]["started_at"] if found else None
 
+    def some_of(self, dataset_id: str) -> list[str]:
+        """The jobs of a batch of its runs."""
+        return [one["_id"] for one in self._runs.find({"dataset": dataset_id}, {"_id": 1}, limit=_BATCH)]
+
     @state_change("dataset_runs.delete")
-    def delete(self, dataset_id: str) -> bool:
-        """Delete a batch. Returns whether there may be more."""
-        found = [one["_id"] for one in self._runs.find({"dataset": dataset_id}, {"_id": 1}, limit=_BATCH)]
-        Repeating(self._runs).delete_many({"_id": {"$in": found}})
-        return len(found) == _BATCH
+    def delete(self, job_ids: Sequence[str]) -> None:
+        Repeating(self._runs).delete_many({"_id": {"$in": list(job_ids)}})
 
 
 def shown(

@@ -74,6 +74,7 @@ ELSEWHERE = {
             "datasets.renew",
             "folds.again",
             "folds.done",
+            "folds.forget",
             "folds.release",
         ),
         "needs a run of a dataset: services/test_dataset_kills.py",

@@ -136,7 +136,7 @@ def change_dataset(
 @router.delete("/{name}", summary="Delete a dataset", status_code=204, responses=problems(404, 503))
 @needs(Scope.CRAWL)
 def delete_dataset(name: Name, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called) -> None:
-    """Deletes its items and changes. The jobs stay. A later run that names it begins with an empty one."""
+    """Deletes its items and changes. The jobs stay. A run that names it and ends later begins with an empty one."""
     parts[Datasets].delete(find(name, query.user_id, parts, caller))
 
 

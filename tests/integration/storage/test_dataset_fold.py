@@ -13,6 +13,7 @@ from gateway.contract.reasons import Reason
 from gateway.contract.seen_pages import SKIPPED_SEEN
 from gateway.datasets import fold
 from gateway.datasets.dataset import SHOWN, ChangeType, RunState
+from gateway.datasets.folding import Folding
 from gateway.datasets.queue import FoldQueue
 from gateway.datasets.service import Datasets
 from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore
@@ -250,3 +251,35 @@ def test_items_without_url_or_key_are_known_by_their_content(runs: DatasetRuns) 
 
 def test_marks_are_never_shown(runs: DatasetRuns) -> None:
     assert {ChangeType.SEEN, ChangeType.MISSED}.isdisjoint(SHOWN)
+
+
+def test_runs_of_a_deleted_dataset_are_not_folded_into_the_next_of_that_name(runs: DatasetRuns) -> None:
+    """Neither one that is due nor one that is held; what they have found may go."""
+    runs.run(offers(*"abcdefghij"))
+    held = runs.crawl(offers("a"))
+    assert runs.fold() == [RunState.HELD]
+    due = runs.crawl(offers("old"))
+    runs.parts[Datasets].delete(runs.dataset)
+    later = runs.crawl(offers("new"), finished_at=BEGAN + timedelta(days=366))
+    queue, folding = runs.parts[FoldQueue], runs.parts[Folding]
+    while (run := queue.next_due()) is not None:
+        folding.fold_next(run)
+    assert [run.job_id for run in runs.parts[RunStore].of_dataset(runs.dataset.id, 10)[0]] == [later]
+    assert runs.snapshot() == {"new": {"sku": "new", "price": 1}}
+    while runs.parts[DatasetStore].deleted(1):
+        folding.look()
+    for job in runs.database["jobs"].find({"_id": {"$in": [held, due]}}):
+        assert not job.keys() & {"dataset_due", "dataset_held"}
+
+
+def test_a_deleted_dataset_is_removed_once_nobody_writes_to_it(runs: DatasetRuns) -> None:
+    runs.run(offers("a"))
+    store = runs.parts[DatasetStore]
+    leased = store.claim(runs.dataset.id, 60)
+    assert leased is not None
+    runs.parts[Datasets].delete(leased)
+    assert store.deleted(1) == []
+    assert not store.renew(leased, 60)
+    store.release(leased)
+    assert [one.id for one in store.deleted(1)] == [leased.id]
+    assert store.claim(leased.id, 60) is None
