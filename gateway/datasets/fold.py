@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from gateway.datasets.dataset import (
     Dataset,
     DatasetRun,
     Incomplete,
+    ItemChange,
     RunState,
     StoredFinding,
     digest,
@@ -37,6 +38,7 @@ from gateway.datasets.item_schema import SchemaCheck
 from gateway.datasets.normal import LEARNED_RUNS, FindingCode, Normal, RunFinding, judge, learn
 from gateway.datasets.plan import BATCH, Plan, Planner, RunItems, changes_of
 from gateway.datasets.queue import LEASE_SECONDS, FoldQueue
+from gateway.datasets.read_ahead import read_ahead
 from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore
 from gateway.items.items import ItemStore
 from gateway.jobs.job import GOOD_STATUSES, Job, JobStatus
@@ -117,11 +119,15 @@ class Fold:
             self._runs.supersede(held)
 
     def _apply(self, dataset: Dataset) -> None:
-        since = dataset.applied_seq
-        while found := self._changes.of_plan(dataset.id, dataset.head_plan or "", since, dataset.head_seq, BATCH):
+        for found in read_ahead(self._to_apply(dataset)):
             self._renew(dataset)
             with within(_BATCH_SECONDS):
                 self._records.apply(found)
+
+    def _to_apply(self, dataset: Dataset) -> Iterator[list[ItemChange]]:
+        since = dataset.applied_seq
+        while found := self._changes.of_plan(dataset.id, dataset.head_plan or "", since, dataset.head_seq, BATCH):
+            yield found
             since = found[-1].seq
 
     def _begun(self, dataset: Dataset, job: Job, known: DatasetRun | None) -> DatasetRun:
@@ -180,7 +186,7 @@ class Fold:
         name = digest([run.job_id, dataset.head_seq, dataset.rev, dataset.runs, run.accepted])
         first, last = dataset.head_seq + 1, dataset.head_seq + plan.size
         run = self._saved(run, plan=name, first_seq=first, last_seq=last)
-        for changes in changes_of(plan, planner, name):
+        for changes in read_ahead(changes_of(plan, planner, name)):
             with within(_BATCH_SECONDS):
                 self._changes.write(changes)
         self._renew(dataset)

@@ -28,6 +28,7 @@ from gateway.datasets.dataset import (
     record_id,
 )
 from gateway.datasets.item_schema import SchemaCheck
+from gateway.datasets.read_ahead import read_ahead
 from gateway.datasets.sightings import Sighting, Sightings
 from gateway.datasets.store import RecordStore
 from gateway.items.formats import Row, as_json
@@ -59,10 +60,14 @@ class RunItems(NamedTuple):
     attempt: int
 
     def each(self, beat: Beat) -> Iterator[Item]:
+        for page in read_ahead(self._pages()):
+            beat()
+            yield from page
+
+    def _pages(self) -> Iterator[list[Item]]:
         after: str | None = None
         while found := self.store.page(self.job_id, self.attempt, after, BATCH):
-            beat()
-            yield from found
+            yield found
             after = found[-1].id
 
     def at(self, positions: list[int]) -> dict[int, Item]:
@@ -211,8 +216,7 @@ class Planner:
                 counts.same += sighting is not None and sighting.position != _APART
 
     def _records(self) -> Iterator[KnownRecord]:
-        after = ""
-        while found := self.records.compared(self.dataset.id, after, BATCH):
+        for found in read_ahead(self._record_pages()):
             self.beat()
             hashes = self._rehash(found)
             for document in found:
@@ -223,6 +227,11 @@ class Planner:
                     document.get("removed", False),
                     document.get("scopes", {}),
                 )
+
+    def _record_pages(self) -> Iterator[list[Document]]:
+        after = ""
+        while found := self.records.compared(self.dataset.id, after, BATCH):
+            yield found
             after = _key_hash(found[-1])
 
     def _rehash(self, found: list[Document]) -> dict[str, str]:
