@@ -59,6 +59,7 @@ from gateway.web.routes import (
     schedules,
     scrape,
     sites,
+    webhooks,
 )
 
 _SCHEME = "key"
@@ -169,7 +170,7 @@ _ROUTERS = (
     *(jobs.dead_letters_router, logs.events_router),
     *(schedules.scheduler_router, schedules.router, sites.targets_router),
     *(projects.spiders_router, projects.projects_router, environment.router, nodes.router, nodes.scrapyd_router),
-    *(health.router, metrics.router, access.session_router, access.audit_router, keys.router),
+    *(health.router, metrics.router, access.session_router, access.audit_router, keys.router, webhooks.router),
     # the console
     requests_page.router,
     help_pages.router,

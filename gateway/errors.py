@@ -211,6 +211,18 @@ class VariableNotFoundError(NotFoundError):
         super().__init__(f"project {project!r} has no variable {name!r}")
 
 
+class WebhookSecretNotFoundError(NotFoundError):
+    """The user has no secret, so calls of its webhooks are not signed."""
+
+    code = "webhook_secret_not_found"
+
+    def __init__(self, user_id: str) -> None:
+        super().__init__(
+            f"user {user_id!r} has no webhook secret: make one with `discoverybot webhook-secret --new`, or with "
+            "POST /webhooks/secret"
+        )
+
+
 class WrittenFileNotFoundError(NotFoundError):
     """The job has no file of this name."""
 

@@ -5,8 +5,8 @@
 
 uv run webhook_receiver.py --port 8090 --secret s3cret results/
 
-Ask for crawls with `"webhook_url": "http://<this host>:8090/s3cret"`. Calls are not signed. So the address is a
-secret, and only the job's id is taken from a call: everything else comes from the platform.
+Ask for crawls with `"webhook_url": "http://<this host>:8090/s3cret"`. The address is a secret, and only the job's id
+is taken from a call: everything else comes from the platform. So it need not verify who calls.
 """
 
 import argparse

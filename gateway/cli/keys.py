@@ -24,6 +24,7 @@ from gateway.cli.terminal import Record, counted, err, gateway_url, home, out, p
 from gateway.container import Container
 from gateway.errors import DiscoveryBotError
 from gateway.projects.environment import ProjectEnvironment
+from gateway.signals.signatures import WebhookSecrets
 from gateway.sites.site import OPERATOR
 
 #: The form of a user id in the API.
@@ -110,7 +111,7 @@ def revoke(*, key_id: str, as_json: bool) -> None:
 def reseal_secrets() -> None:
     """`discoverybot env reseal`."""
     with _parts() as parts:
-        count = parts[ProjectEnvironment].seal_anew()
+        count = parts[ProjectEnvironment].seal_anew() + parts[WebhookSecrets].seal_anew()
         _record_command(parts, "env reseal")
     out.print(f"{counted(count, 'secret')} sealed anew")
 

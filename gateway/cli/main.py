@@ -33,6 +33,7 @@ try:
     from gateway.cli.resources import NODES, PROJECTS, RESOURCES, SCHEDULES, VARIABLES
     from gateway.cli.scrape import scrape
     from gateway.cli.terminal import discard, err, out, prepare_output, visible
+    from gateway.cli.webhooks import webhook_secret
     from gateway.settings import SettingsError
 except KeyboardInterrupt:  # these take half a second
     sys.exit(130)
@@ -46,7 +47,7 @@ class _Main(CliGroup):
         ),
         "Schedules and sites": ("schedules", "datasets", "sites", "targets"),
         "Projects": ("deploy", "undeploy", "projects", "spiders", "env"),
-        "Platform": ("up", "demo", "doctor", "nodes", "join", "keys", "audit", "alive"),
+        "Platform": ("up", "demo", "doctor", "nodes", "join", "keys", "webhook-secret", "audit", "alive"),
     }
 
     #: Commands by where they are. They import PyMongo, the stack or the container, which takes longer than a call.
@@ -129,6 +130,7 @@ def reseal() -> None:
 for function in (crawl, scrape, logs, items, requests, files, spiders, deploy):
     app.command(cls=CliCommand)(function)
 app.command("open", cls=CliCommand)(open_page)
+app.command("webhook-secret", cls=CliCommand)(webhook_secret)
 for resource in (*RESOURCES, DATASETS):
     commands = group(resource)
     if resource is SCHEDULES:

@@ -41,6 +41,8 @@ _MAX_ROUNDS = 20
 # --- secrets
 
 _FORMAT = "v1"
+#: In place of a project: the secret is a user's, with which calls of its webhooks are signed.
+NO_PROJECT = ""
 _NONCE_BYTES = 12
 
 
@@ -67,16 +69,14 @@ class SecretBox:
         key = next((key for key in self._keys() if key_id(key) == wanted), None)
         if key is None:
             raise SecretsKeyError(
-                f"secret {name} of project {project!r} is sealed with the key {wanted}, which is not in SECRETS_KEY "
+                f"{_called(project, name)} is sealed with the key {wanted}, which is not in SECRETS_KEY "
                 "of this process: all gateways and workers need the same keys"
             )
         data = base64.urlsafe_b64decode(content)
         try:
             value = _cipher(key).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], _owner(project, name))
         except InvalidTag:
-            raise SecretsKeyError(
-                f"secret {name} of project {project!r} was changed in the database: set it anew"
-            ) from None
+            raise SecretsKeyError(f"{_called(project, name)} was changed in the database: set it anew") from None
         return value.decode()
 
     def is_current(self, sealed: str) -> bool:
@@ -91,6 +91,12 @@ def key_id(key: str) -> str:
 
 def _cipher(key: str) -> AESGCM:
     return AESGCM(hashlib.sha256(b"discoverybot project secrets\0" + key.encode()).digest())
+
+
+def _called(project: str, name: str) -> str:
+    if project == NO_PROJECT:
+        return f"the webhook secret of user {name!r}"
+    return f"secret {name} of project {project!r}"
 
 
 def _owner(project: str, name: str) -> bytes:

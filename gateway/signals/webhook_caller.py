@@ -8,7 +8,7 @@ import asyncio
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 from weakref import WeakValueDictionary
@@ -18,6 +18,9 @@ import httpx
 from attrs import define, field
 
 from gateway.contract.public_address import Network, is_allowed
+
+#: Names and values.
+Headers = Sequence[tuple[str, str]]
 
 #: Seconds for a whole call: look-up, connection, TLS, request and answer together.
 CALL_SECONDS = 10.0
@@ -30,7 +33,7 @@ MAX_ANSWER_BYTES = 64 * 1024
 #: Names that are looked up at once for one user.
 LOOKUPS = 4
 
-_HEADERS = [("Content-Type", "application/json"), ("User-Agent", "DiscoveryBot")]
+_HEADERS = (("Content-Type", "application/json"), ("User-Agent", "DiscoveryBot"))
 
 
 @define(eq=False, repr=False, slots=False)
@@ -149,11 +152,11 @@ class WebhookCaller:
         self._resolver = _Resolver(look_up)
         self._ssl = ssl.create_default_context()
 
-    async def post(self, user_id: str, url: str, body: bytes) -> str | None:
+    async def post(self, user_id: str, url: str, body: bytes, headers: Headers = ()) -> str | None:
         """`None` for a 2xx answer, else why the call failed. Takes no longer than `CALL_SECONDS`."""
         try:
             async with asyncio.timeout(CALL_SECONDS):
-                return _failure(await self._status(user_id, httpcore.URL(str(httpx.URL(url))), body))
+                return _failure(await self._status(user_id, httpcore.URL(str(httpx.URL(url))), body, headers))
         except TimeoutError:
             return f"no answer within {CALL_SECONDS:g} s"
         except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
@@ -161,11 +164,11 @@ class WebhookCaller:
         except (httpcore.UnsupportedProtocol, httpx.InvalidURL, ValueError) as error:
             return str(error)
 
-    async def _status(self, user_id: str, url: httpcore.URL, body: bytes) -> int:
+    async def _status(self, user_id: str, url: httpcore.URL, body: bytes, headers: Headers) -> int:
         backend = _CheckedBackend(self._resolver, self._allowed, user_id)
         connection = httpcore.AsyncHTTPConnection(url.origin, ssl_context=self._ssl, network_backend=backend)
         try:
-            async with connection.stream("POST", url, headers=_HEADERS, content=body) as response:
+            async with connection.stream("POST", url, headers=[*_HEADERS, *headers], content=body) as response:
                 return response.status
         finally:
             await backend.aclose()

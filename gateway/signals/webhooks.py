@@ -23,11 +23,13 @@ from attrs import define, field
 from pymongo.errors import PyMongoError
 
 from gateway.clock import Clock, to_iso, utc_now
+from gateway.errors import SecretsKeyError
 from gateway.jobs.backoff import backoff
 from gateway.jobs.job import Job
 from gateway.jobs.messages import about
 from gateway.jobs.store import DueWebhooks, JobStore
-from gateway.signals.webhook_caller import CALL_SECONDS
+from gateway.signals.signatures import WebhookSecrets, signed_headers
+from gateway.signals.webhook_caller import CALL_SECONDS, Headers
 from gateway.traced import traced
 
 log = structlog.get_logger()
@@ -61,7 +63,7 @@ PARTING = 1.0
 
 
 class OutgoingCaller(Protocol):
-    async def post(self, user_id: str, url: str, body: bytes) -> str | None:
+    async def post(self, user_id: str, url: str, body: bytes, headers: Headers = ()) -> str | None:
         """`None` for success, else the reason of the failure."""
 
 
@@ -103,6 +105,7 @@ class Shares:
 class Webhooks:
     _jobs: JobStore
     _caller: OutgoingCaller
+    _secrets: WebhookSecrets
     _clock: Clock = utc_now
     _shares: Shares = field(init=False, factory=Shares)
     _rounds: set[asyncio.Task[None]] = field(init=False, factory=set)
@@ -230,10 +233,16 @@ class Webhooks:
         """Call every webhook that has not answered yet; returns the reason of each one that failed."""
         failures = dict.fromkeys(missing(job), "there was no time left to call it")
         body, turns = message(job), asyncio.Semaphore(AT_ONCE)
+        try:
+            secrets = await self._ask(self._secrets.valid, job.user_id)
+        except SecretsKeyError as error:
+            # a call that should be signed is not made without a signature
+            return dict.fromkeys(failures, str(error))
 
         async def call(url: str) -> None:
             async with turns:
-                reason = await self._post(job.user_id, url, body)
+                headers = signed_headers(message_id(job), self._clock(), body, secrets)
+                reason = await self._post(job.user_id, url, body, headers)
                 if reason is None:
                     del failures[url]
                 else:
@@ -245,9 +254,9 @@ class Webhooks:
         return failures
 
     @traced("call_webhook")
-    async def _post(self, user_id: str, url: str, body: bytes) -> str | None:
+    async def _post(self, user_id: str, url: str, body: bytes, headers: Headers) -> str | None:
         try:
-            return await self._caller.post(user_id, url, body)
+            return await self._caller.post(user_id, url, body, headers)
         except Exception as error:
             # no error of one receiver may keep the others from being called, or the round from ending
             log.exception("webhook_call_broke")
@@ -274,6 +283,11 @@ def host_of(url: str) -> str:
 
 def missing(job: Job) -> list[str]:
     return [url for url in job.webhooks if url not in job.webhooks_delivered]
+
+
+def message_id(job: Job) -> str:
+    """The same at each try, and for each receiver: by it they know a call that is repeated."""
+    return f"msg_{job.id}"
 
 
 def message(job: Job) -> bytes:

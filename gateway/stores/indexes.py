@@ -120,6 +120,8 @@ INDEXES: dict[str, list[IndexModel]] = {
         *(_index(f"{name}_newest", name, then=_AUDITED) for name in ("user_id", "key_id", "route")),
     ],
     "spiders": [_index("node", "node")],
+    # one document per user
+    "webhook_secrets": [],
     # one document per project that has variables or settings
     "projects": [],
     # one document per project, and one that counts their changes

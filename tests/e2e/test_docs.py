@@ -46,6 +46,7 @@ PAGES = (
     "docs/reference/politeness.md",
     "docs/reference/runs.md",
     "docs/reference/spiders.md",
+    "docs/reference/webhooks.md",
 )
 NOT_RUN = {
     "CONTRIBUTING.md": "they are what runs this",

@@ -146,6 +146,7 @@ ELSEWHERE = {
         "no write follows: storage/test_keys.py",
     ),
     "projects.put": "one write that nothing follows: services/test_project_environment.py",
+    "webhook_secrets.put": "one write that nothing follows: unit/gateway/signals/test_signatures.py",
     **dict.fromkeys(("audit.insert", "audit.note_failures", "audit.forget"), "the same: storage/test_audit.py"),
     **dict.fromkeys(
         ("unreadable.note", "unreadable.forget", "jobs.set_aside"),

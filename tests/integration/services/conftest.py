@@ -33,6 +33,7 @@ from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import Node, NodeStore
 from gateway.projects.eggs import EggCopies
 from gateway.projects.environment import ProjectEnvironment, ProjectStore, SecretBox
+from gateway.signals.signatures import WebhookSecrets
 from gateway.stores.indexes import ensure_indexes
 from gateway.stores.mongo import connect as connect_mongo
 from gateway.stores.redis import connect
@@ -114,6 +115,7 @@ class Platform:
         self.keys = ["k" * 32]
         self.projects = ProjectStore(self.database)
         self.environment = ProjectEnvironment(self.projects, SecretBox(lambda: self.keys), self.clock)
+        self.webhook_secrets = WebhookSecrets(self.database, SecretBox(lambda: self.keys), self.clock)
         self.dispatch = DrivenDispatch(
             jobs=self.jobs, queue=self.queue, holds=self.holds, nodes=self.nodes, copies=EggCopies(self.database),
             scrapyd=self.scrapyd, environment=self.environment, completion=self.completion, fair=self.fair,

@@ -118,6 +118,9 @@ def sites(door: Door) -> None:
 
 def everything_else(door: Door) -> None:
     door.ask("PUT", "/projects/shop/env/REGION", json={"value": "eu"})
+    for _ in range(2):
+        secret = door.ask("POST", "/webhooks/secret", 201, params={"user_id": "ada"})
+    assert door.ask("GET", "/webhooks/secret", params={"user_id": "ada"}) == secret
     assert door.ask("GET", f"/jobs/{ENDED}/fields")["fields"]
     door.ask("DELETE", f"/dead-letters/{DEAD}", 204)
     door.ask("DELETE", f"/jobs/{ENDED}", 204)

@@ -6,7 +6,7 @@ import json
 import socket
 import time
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from conftest import Platform
 from jobs import make_job
 from receivers import Receiver, answer
 from stack import wait_until
+from standardwebhooks import Webhook
 
 from gateway.contract.public_address import parse_networks
 from gateway.contract.reasons import Reason
@@ -22,7 +23,8 @@ from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.outcome import Outcome
 from gateway.jobs.store import MAX_WEBHOOKS
 from gateway.signals import webhook_caller, webhooks
-from gateway.signals.webhook_caller import WebhookCaller
+from gateway.signals.signatures import signed_headers
+from gateway.signals.webhook_caller import Headers, WebhookCaller
 from gateway.signals.webhooks import (
     AT_ONCE,
     HOST_ROUNDS,
@@ -47,9 +49,11 @@ class Remembering:
     def __init__(self, failures: int = 0) -> None:
         self.failures = failures
         self.calls: list[tuple[str, bytes]] = []
+        self.headers: list[dict[str, str]] = []
 
-    async def post(self, _user_id: str, url: str, body: bytes) -> str | None:
+    async def post(self, _user_id: str, url: str, body: bytes, headers: Headers = ()) -> str | None:
         self.calls.append((url, body))
+        self.headers.append(dict(headers))
         return "answered 500" if len(self.calls) <= self.failures else None
 
     def urls(self) -> list[str]:
@@ -65,7 +69,10 @@ def call(platform: Platform) -> Iterator[Call]:
     made: dict[int, Webhooks] = {}
 
     def look(caller: OutgoingCaller) -> Webhooks:
-        one = made.setdefault(id(caller), Webhooks(jobs=platform.jobs, caller=caller, clock=platform.clock))
+        one = made.setdefault(
+            id(caller),
+            Webhooks(jobs=platform.jobs, caller=caller, secrets=platform.webhook_secrets, clock=platform.clock),
+        )
         one.look()
         return one
 
@@ -229,7 +236,7 @@ def test_a_url_that_cannot_be_understood_keeps_no_other_waiting(platform: Platfo
 
 def test_a_caller_that_breaks_harms_no_other_call(platform: Platform, call: Call) -> None:
     class Breaking(Remembering):
-        async def post(self, user_id: str, url: str, body: bytes) -> str | None:
+        async def post(self, user_id: str, url: str, body: bytes, headers: Headers = ()) -> str | None:
             if "a.example" in url:
                 raise MemoryError
             return await super().post(user_id, url, body)
@@ -328,3 +335,34 @@ def test_a_worker_stops_at_once_with_calls_under_way_and_they_are_made_again(
         call(WebhookCaller(LOOPBACK))
         wait_for_record(platform, job, webhooks_due=None)
         assert len(slow.calls) == 2
+
+
+def test_calls_of_a_user_with_a_secret_are_signed_with_it(platform: Platform, call: Call) -> None:
+    before = ended(platform, "http://a.example/")
+    call(world := Remembering())
+    wait_for_record(platform, before, webhooks_due=None)
+    assert world.headers[0].keys() == {"webhook-id", "webhook-timestamp"}
+    secret = platform.webhook_secrets.renew(before.user_id, timedelta(hours=1)).secret
+    job = ended(platform, "http://b.example/")
+    call(world)
+    wait_for_record(platform, job, webhooks_due=None)
+    assert world.headers[1]["webhook-id"] == f"msg_{job.id}"
+    assert Webhook(secret).verify(world.calls[1][1], at_any_time(secret, world.headers[1], world.calls[1][1]))
+
+
+def at_any_time(secret: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
+    """The headers, whose signature is right for their time, as of now: a receiver takes no call of long ago."""
+    sent = datetime.fromtimestamp(int(headers["webhook-timestamp"]), UTC)
+    assert headers["webhook-signature"] == Webhook(secret).sign(headers["webhook-id"], sent, body.decode())
+    return dict(signed_headers(headers["webhook-id"], datetime.now(UTC), body, [secret]))
+
+
+def test_a_call_that_cannot_be_signed_is_not_made(platform: Platform, call: Call) -> None:
+    job = make_job()
+    platform.webhook_secrets.renew(job.user_id, timedelta())
+    platform.keys = ["another" * 6]
+    job = ended(platform, "http://a.example/")
+    call(world := Remembering())
+    wait_until(lambda: platform.jobs.get(job.id).webhook_failures == 1, what="a failure")
+    assert world.calls == []
+    assert "webhook secret of user" in (platform.jobs.get(job.id).webhook_message or "")

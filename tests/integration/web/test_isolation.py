@@ -58,9 +58,10 @@ BODIES: dict[str, dict[str, Any]] = {
     "PATCH /schedules/{schedule_id}": {"name": "mine now"},
     "PUT /datasets/{name}": {},
     "PATCH /datasets/{name}": {},
+    "POST /webhooks/secret": {},
 }
 #: Those of them whose address names the user.
-NAMED = {"PUT /datasets/{name}", "PATCH /datasets/{name}"}
+NAMED = {"PUT /datasets/{name}", "PATCH /datasets/{name}", "POST /webhooks/secret"}
 
 
 class Door(NamedTuple):
@@ -111,6 +112,9 @@ def door(serve: Serve, settings: Settings) -> Iterator[Door]:
             "admin": issue.issue("root", [Scope.ADMIN]),
         }
         texts = {name: str(issued.token) for name, issued in keys.items()}
+        for who in ("anne", "admin"):
+            answer = board.http.post("/webhooks/secret", headers={"Authorization": f"Bearer {texts[who]}"})
+            assert answer.status_code == 201, answer.text
         yield Door(board.http, texts, _belongings(board, texts["anne"]), board)
 
 
@@ -204,6 +208,16 @@ def test_a_list_cannot_be_asked_for_another_user(door: Door, route: str) -> None
     for who in ("anne", "reader", "colleague", "both", "admin"):
         text = door.call(route, who).text
         assert MARK in text or route == "GET /events"
+
+
+def test_a_secret_of_webhooks_is_its_users_own(door: Door) -> None:
+    route = "GET /webhooks/secret"
+    own = {who: door.call(route, who).json()["secret"] for who in ("anne", "admin")}
+    assert own["anne"] != own["admin"]
+    assert door.call(route, "admin", params={"user_id": "anne"}).json()["secret"] == own["anne"]
+    answer = door.call(route, "bert", params={"user_id": "anne"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "not_your_user")
+    assert door.call(route, "reader").status_code == 403
 
 
 def test_ids_in_a_query_or_a_header_open_nothing(door: Door) -> None:

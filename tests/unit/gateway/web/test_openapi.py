@@ -122,6 +122,7 @@ PATHS = {
     "/spiders",
     "/targets",
     "/targets/{target_id}",
+    "/webhooks/secret",
 }
 
 

@@ -1,0 +1,30 @@
+"""`discoverybot webhook-secret`: with what the calls of webhooks are signed."""
+
+from __future__ import annotations
+
+from gateway.cli.api import Api
+from gateway.cli.crawl import login_name
+from gateway.cli.options import JSON, URL, flag, option, taking
+from gateway.cli.terminal import gateway_url, given, out, print_json
+
+_SECRET = "/webhooks/secret"  # noqa: S105 - an address
+
+
+@taking(
+    flag("new", "Make a new one."),
+    option("keep_hours", "With --new: calls are signed with the one before for so long, too.", "--keep-hours",
+           kind=int, default=24, min=0, max=168),
+    option("user_id", "Whose webhooks. Default: yours.", "--user", metavar="USER"),
+    JSON,
+    URL,
+)  # fmt: skip
+def webhook_secret(*, new: bool, keep_hours: int, user_id: str | None, as_json: bool, url: str | None) -> None:
+    """The secret that webhooks are signed with, as Standard Webhooks has it. Without --new it is only shown."""
+    api = Api(gateway_url(url))
+    whose = given(user_id=user_id or (None if api.key else login_name()))
+    body = {"json": {"keep_hours": keep_hours}} if new else {}
+    found = api.call("POST" if new else "GET", _SECRET, params=whose, **body)
+    if as_json:
+        print_json(found)
+        return
+    out.print(found["secret"], soft_wrap=True)
