@@ -478,7 +478,8 @@ class ResumableScheduler(Scheduler):
             if self._file is not None and reason == INTERRUPTED:  # the only end after which it can go on
                 self._file.close()
             elif self._file is not None:
-                self._file.remove()
+                # not yet: until its report is there, the crawl would begin anew if it were killed
+                self._report.once_written(self._file.remove)
                 for entry in self._in_flight.values():
                     self._give_records(entry)
             self._file = None

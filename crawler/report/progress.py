@@ -96,6 +96,8 @@ class ProgressReport:
         self._refusals: list[dict[str, str]] = []
         self._start_error: BaseException | None = None
         self._finish_reason = "finished"
+        #: Called once the last report is written.
+        self._then: Callable[[], None] | None = None
         #: Whether items could not be written because of the disk, maybe after the spider was closed.
         self._items_lost = False
         self._stopped_early = False
@@ -130,7 +132,7 @@ class ProgressReport:
             self._count(request, _REFUSED, 1)
             if len(self._refusals) < ERRORS_KEPT:
                 self._refusals.append(_refusal(response))
-        self._stop_if_hopeless()
+        self._stop_if_due()
 
     def answered(self, request: Request, status: int) -> None:
         """A page was answered with this status, whether it then counts as completed or as failed."""
@@ -142,7 +144,7 @@ class ProgressReport:
         self._count(request, _ERRORS, 1)
         if len(self._errors) < ERRORS_KEPT:
             self._errors.append({"url": url, **facts})
-        self._stop_if_hopeless()
+        self._stop_if_due()
 
     def _count(self, request: Request | None, what: int, change: int) -> None:
         _add(self._progress, what, change)
@@ -191,6 +193,7 @@ class ProgressReport:
 
     def item_scraped(self, item: object, response: Response | None) -> None:
         if self.has_all_items():
+            self._stop_if_due()
             return
         request = getattr(response, "request", None)
         number = self._numbers[request or self._crawler] = self._numbers.get(request or self._crawler, 0) + 1
@@ -203,9 +206,7 @@ class ProgressReport:
             self._progress.items_count += 1
             for name in filled:
                 self._filled[name] += 1
-        if self.has_all_items():
-            self._close(ITEM_LIMIT)
-        self._stop_if_hopeless()
+        self._stop_if_due()
 
     def keep_items_with(self, give: Callable[[bytes], bool]) -> None:
         """Have `give` decide when an item's line is written, by `write_items`; it returns whether the item is new."""
@@ -215,6 +216,10 @@ class ProgressReport:
     def note_frontier(self, *, is_kept: bool) -> None:
         """Note whether another attempt could continue this one."""
         self._progress.can_go_on = is_kept
+
+    def once_written(self, then: Callable[[], None]) -> None:
+        """Have `then` called once the crawl's last report is written; never if it cannot be written."""
+        self._then = then
 
     def _give_at_once(self, line: bytes) -> bool:
         self.write_items([line])
@@ -253,7 +258,7 @@ class ProgressReport:
         if len(self._errors) == ERRORS_KEPT:
             self._errors.pop()
         self._errors.append(facts)
-        self._stop_if_hopeless()
+        self._stop_if_due()
 
     def broke_down(self, error: BaseException) -> None:
         """Write the report of a crawl that has broken down with this error, in the place of an earlier report."""
@@ -286,8 +291,10 @@ class ProgressReport:
 
     def engine_stopped(self) -> None:
         # again: only now do the stats hold what other extensions wrote when the spider closed
-        self._write_report()
+        is_written = self._write_report()
         self._spool.close()
+        if is_written and self._then is not None:
+            self._then()
 
     def _filled_in(self, item: Any) -> list[str]:
         """Those of the expected fields that the item has."""
@@ -304,8 +311,12 @@ class ProgressReport:
                         for name in self._filled_in(json.loads(line)):
                             self._filled[name] += 1
 
-    def _stop_if_hopeless(self) -> None:
-        """End the crawl early if the request wants that and the crawl cannot meet what is expected of it."""
+    def _stop_if_due(self) -> None:
+        """End the crawl if it has all items, which it may have had when an attempt before was killed. Also end it if
+        the request wants that and the crawl cannot meet what is expected of it.
+        """
+        if self.has_all_items():
+            self._close(ITEM_LIMIT)
         if self._stopped_early or self._expect.stop_early_after is None:
             return
         if broken := early_breaches(self._expect, self._tally()):
@@ -372,7 +383,7 @@ class ProgressReport:
         self._write(outbox.PROGRESS, extras.dumps(self._progress.shown()))
 
     @state_change("spider.report")
-    def _write_report(self) -> None:
+    def _write_report(self) -> bool:
         progress, stats = self._progress.shown(), _stats(self._crawler)
         report = {
             "finish_reason": outbox.whole_text(self._finish_reason[:LONGEST_TEXT]),
@@ -388,13 +399,15 @@ class ProgressReport:
         if len(data) > outbox.MAX_RECORD:
             # a larger report is not read by anybody
             data = extras.dumps({**report, "stats": {outbox.STATS_LEFT_OUT: len(stats)}})
-        self._write(outbox.REPORT, data)
+        return self._write(outbox.REPORT, data)
 
-    def _write(self, name: str, data: bytes) -> None:
+    def _write(self, name: str, data: bytes) -> bool:
         try:
             outbox.write_atomically(outbox.state_dir(self._folder) / name, data)
         except OSError as error:
             logger.error("%s could not be written: %s", name, error)  # noqa: TRY400 - a full disk needs no traceback
+            return False
+        return True
 
 
 @middleware

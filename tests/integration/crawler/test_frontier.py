@@ -170,6 +170,32 @@ def test_a_retry_of_a_crawl_that_went_on_to_its_end_begins_anew(start: Start, sl
     assert set(slow_site.paths()[asked:]) == set(slow_site.paths())
 
 
+@pytest.mark.parametrize("point", ["spider.report.before", "spider.report.after", "spider.frontier_removed.before"])
+def test_one_that_is_killed_while_it_ends_asks_for_nothing_again(start: Start, tmp_path: Path, point: str) -> None:
+    with Site(pages()) as site:
+        whole = start("plain", f"{site.url}/p/0", cwd=WALK).wait()
+        (tmp_path / point).touch()
+        plan = {"DISCOVERYBOT_CRASH_PLAN": str(tmp_path)}
+        killed = start("plain", f"{site.url}/p/0", cwd=WALK, environ=plan).wait()
+        assert killed.exit_code == -signal.SIGKILL
+        asked = len(site.paths())
+        crawl = start("plain", f"{site.url}/p/0", cwd=WALK, after=killed.folder).wait()
+        assert len(site.paths()) == asked
+        assert comparable(site, crawl) == comparable(site, whole)
+    assert not (crawl.folder / "frontier").exists()
+
+
+def test_one_that_is_killed_once_it_has_all_items_has_no_more(start: Start, slow_site: Site, tmp_path: Path) -> None:
+    (tmp_path / "spider.report.before").touch()
+    plan = {"DISCOVERYBOT_CRASH_PLAN": str(tmp_path)}
+    killed = start("plain", f"{slow_site.url}/p/0", cwd=WALK, environ=plan, max_items=20).wait()
+    asked = len(slow_site.paths())
+    crawl = start("plain", f"{slow_site.url}/p/0", cwd=WALK, after=killed.folder, max_items=20).wait()
+    assert CONTINUED in crawl.log
+    assert (len(crawl.items), crawl.report["finish_reason"]) == (20, "closespider_itemcount")
+    assert len(slow_site.paths()) - asked < PAGES
+
+
 def test_limits_count_what_was_there_before(start: Start, slow_site: Site) -> None:
     crawl, continued = crawl_with_kills(start, slow_site, "plain", 1, cwd=WALK, max_items=40)
     assert continued
