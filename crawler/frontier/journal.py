@@ -243,12 +243,12 @@ def attempt_to_continue(folder: Path) -> Path | None:
     return find_attempt_to_continue(folder) if told is None else Path(told) if told else None
 
 
-def find_attempt_to_continue(folder: Path) -> Path | None:
-    """The same, found by looking into the folders."""
+def find_attempt_to_continue(folder: Path, since: int = 1) -> Path | None:
+    """The same, found by looking into the folders of the attempts from the number `since` on."""
     attempt = AttemptId.parse(folder.name)
     if attempt is None:
         return None
-    for number in range(attempt.attempt - 1, 0, -1):
+    for number in range(attempt.attempt - 1, max(since, 1) - 1, -1):
         earlier = attempt_dir(folder.parent, AttemptId(attempt.job_id, number))
         if is_there(state_dir(earlier) / FRONTIER):
             return None if is_locked(earlier) else earlier

@@ -185,7 +185,7 @@ class NodeLauncher(Launcher):
             limits=limits_of(self.settings, spec.timeout),
             account=account,
         )
-        env = {**self._environment(message, slot, account, folder, code), **_of_attempt(folder, mark)}
+        env = {**self._environment(message, slot, account, folder, code), **_of_attempt(folder, mark, spec)}
         account.make_temporary(folder)
         with ExitStack() as stack:
             stack.enter_context(spider_lists(self.app).holds.hold(code, folder))
@@ -242,10 +242,10 @@ class NodeLauncher(Launcher):
             _link_log(Path(shown.path), folder / LOG)
 
 
-def _of_attempt(folder: Path, mark: StartedMark) -> dict[str, str]:
+def _of_attempt(folder: Path, mark: StartedMark, spec: NodeSpec) -> dict[str, str]:
     """Variables that tell the process of an attempt what it runs."""
     names = {"DISCOVERYBOT_ATTEMPT_DIR": folder, "DISCOVERYBOT_MARK_FD": mark.fd, "TMPDIR": folder / TEMPORARY}
-    before = find_attempt_to_continue(folder)
+    before = find_attempt_to_continue(folder, spec.frontier_since)
     return {name: str(value) for name, value in names.items()} | {CONTINUES: str(before or "")}
 
 

@@ -54,6 +54,8 @@ class NodeSpec(CrawlSpec, extra="ignore"):
     has_env: bool = False
     #: The node where an earlier attempt has left what is still to be fetched.
     left_on: str | None = None
+    #: The number of the first attempt from whose frontier this one may go on; older workers do not say.
+    frontier_since: int = 1
 
 
 class Progress(_Record):

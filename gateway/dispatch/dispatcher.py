@@ -64,6 +64,7 @@ def node_spec(job: Job, assignment: Assignment, given: HandedOver) -> NodeSpec:
         **{**dict(job.spec), "env": {}, "settings": given.settings},
         has_env=bool(given.env),
         left_on=job.prefer,
+        frontier_since=job.frontier_since,
         job_id=job.id,
         attempt=assignment.attempt,
         not_after=assignment.until,

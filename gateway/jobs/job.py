@@ -503,6 +503,9 @@ class Job(JobFacts, extra="forbid"):
     avoid: list[str] = Field(default_factory=list)
     #: The node where its last attempt can go on, unless that attempt came to its end.
     prefer: str | None = None
+    #: The number of the first attempt whose frontier may still be gone on from. What older attempts have left, maybe
+    #: on other nodes, is out of date: an attempt has run since.
+    frontier_since: int = 1
     #: The newest attempt that a node has accepted, by its number as a string, so that a MongoDB path can name it
     #: (`attempts.2.exit`). Older ones are in the collection `attempts`, unless they have not been moved there yet.
     attempts: dict[str, Attempt] = Field(default_factory=dict)

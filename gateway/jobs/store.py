@@ -333,6 +333,7 @@ class JobStore:
                 "not_before": not_before,
                 "attend_at": not_before,
                 **_next_node(job),
+                **_frontier(job),
                 "waiting_reason": WaitingReason.BACKOFF,
                 **_attempt_outcome(job, outcome),
             },
@@ -420,7 +421,7 @@ class JobStore:
     def pause(self, job: Job, message: str, expires_at: datetime | None, by: str | None = None) -> Job | None:
         """Have the job wait until it is resumed. `None` if it has gone on since it was read."""
         now, step = self._clock(), StatusStep.of(job.status, JobStatus.PAUSED)
-        changes: Document = {**step.change, "message": message, **_kept_frontier(job)}
+        changes: Document = {**step.change, "message": message, **_kept_frontier(job), **_frontier(job)}
         changes["pause_requested_at"] = job.pause_requested_at or now
         if expires_at is not None:
             changes |= {"expires_at": expires_at, "attend_at": expires_at}
@@ -540,6 +541,19 @@ def _kept_frontier(job: Job) -> Document:
     if job.status is not JobStatus.RUNNING or last is None or last.exit is None or last.exit.refused:
         return {}
     return {"prefer": last.node if last.exit.can_go_on else None}
+
+
+def _frontier(job: Job) -> Document:
+    """From which frontier the next attempt may go on. An attempt that was not started has changed nothing. One that
+    is lost may have left one, and only its node can tell.
+    """
+    last = job.current
+    if job.status is not JobStatus.RUNNING or last is None or last.exit is None:
+        return {}
+    if last.exit.refused or (last.exit.lost and last.started_at is None):
+        return {}
+    may_go_on = last.exit.can_go_on or last.exit.lost
+    return {"frontier_since": last.attempt if may_go_on else last.attempt + 1}
 
 
 def _attempt_outcome(job: Job, outcome: Outcome) -> Document:

@@ -164,6 +164,21 @@ def test_a_spider_sees_none_of_the_platforms_secrets(node: Any) -> None:
     }
 
 
+def test_an_attempt_goes_on_from_no_frontier_that_is_out_of_date(node: Any) -> None:
+    first = node.run("quick")
+    node.exit_of(first)
+    (first / "state").mkdir(exist_ok=True)
+    (first / "state" / "frontier").touch()
+    job = first.name.rpartition("-")[0]
+    told = []
+    # an attempt on another node may have run in between
+    for attempt, since in ((3, 1), (4, 2)):
+        folder = node.run("environ", job_id=job, attempt=attempt, frontier_since=since)
+        node.exit_of(folder)
+        told.append(json.loads((folder / "environ.json").read_text())["DISCOVERYBOT_CONTINUES"])
+    assert told == [str(first), ""]
+
+
 def test_a_running_attempt_is_cancelled_whatever_the_case_of_its_project(node: Any) -> None:
     for project in ("default", "DISCOVERYBOT", "Default"):
         folder = node.run_until_ready("polite")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -179,3 +180,39 @@ def test_a_crawl_that_failed_just_before_its_cancellation_was_asked_for_is_cance
     platform.completion.conclude(job.id)
     ended = platform.jobs.get(job.id)
     assert (ended.status, ended.dead, ended.attempt) == (JobStatus.CANCELLED, False, 1)
+
+
+#: How attempts end, one after the other, and from which attempt's frontier on the next one may go on.
+KILLED: dict[str, Any] = {"exit_code": None, "signal": 9, "report": None}
+LEFT_ONE, NEVER_RAN = {**KILLED, "can_go_on": True}, {**KILLED, "refused": "stale", "fault": "node"}
+LOST = {**KILLED, "lost": True}
+
+
+@pytest.mark.parametrize(
+    ("ends", "since"),
+    [
+        ([LEFT_ONE], 1),
+        ([LEFT_ONE, LEFT_ONE], 2),
+        ([LEFT_ONE, NEVER_RAN], 1),
+        ([LEFT_ONE, LOST], 1),
+        ([{**LOST, "started_at": "2026-01-01T00:00:00Z"}], 1),
+        ([LEFT_ONE, {**LOST, "started_at": "2026-01-01T00:00:00Z"}], 2),
+        ([LEFT_ONE, KILLED], 3),
+        ([LEFT_ONE, KILLED, LEFT_ONE], 3),
+    ],
+)
+def test_an_attempt_goes_on_only_where_the_newest_one_that_ran_was_interrupted(
+    platform: Platform, ends: list[dict[str, Any]], since: int
+) -> None:
+    job = running(platform, max_retries=9)
+    for number, end in enumerate(ends, 1):
+        exit_of(platform, job, **end)
+        platform.completion.conclude(job.id)
+        platform.ahead += timedelta(minutes=9)
+        for node in ("n1", "n2"):
+            platform.heartbeat(node)
+        assert platform.dispatch.fill() == 1
+        job = platform.jobs.get(job.id)
+        assert job.attempt == number + 1
+    spec = json.loads(platform.double.requests[-1][1]["spec"])
+    assert spec["frontier_since"] == since

@@ -20,7 +20,9 @@ TEMPLATES = ROOT / "gateway/console/templates"
 ONE_WEBHOOK = {"webhooks": "webhook_url"}
 #: What Scrapyd and the launcher use up, so that a spider's process does not need it. Variables are its environment.
 #: Items become part of a dataset once the process has ended.
-OF_THE_NODE = {"dataset", "version", "replaced", "timeout", "env", "not_after", "instance", "has_env"}
+OF_THE_NODE = {
+    *("dataset", "version", "replaced", "timeout", "env", "not_after", "instance", "has_env", "frontier_since")
+}
 
 
 def spelled(name: str) -> str:
