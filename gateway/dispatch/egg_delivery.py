@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from datetime import timedelta
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -24,6 +27,7 @@ from gateway.errors import NodeError, NodeRefusedError, NodeUnreachableError, St
 from gateway.jobs.job import Job, Requirements
 from gateway.jobs.messages import EventPublisher
 from gateway.jobs.queue import FREE_TO_START, Capacity, JobDocuments, JobQueue, change
+from gateway.nodes.node import user_resource
 from gateway.nodes.scrapyd import ScrapydClient, why_not_taken
 from gateway.nodes.store import Node, NodeStore
 from gateway.projects.eggs import Content, EggCopies, EggCopy, EggDamagedError, EggStore, KeptEgg
@@ -49,12 +53,18 @@ PATIENCE = timedelta(seconds=20)
 # --- the eggs that waiting jobs need and that no node with a free slot has
 
 
+#: Whether another delivery of the egg may begin, for a user whose jobs wait for it, or for none.
+MayHave = Callable[[Egg, str], bool]
+
+
 class EggNeed(NamedTuple):
     egg: Egg
     #: Its job drives a browser.
     render: bool
     #: Its job needs a node that speaks this protocol.
     protocol: int = 1
+    #: Whose job it is. Of several users, the first who may have another delivery.
+    user_id: str = ""
 
 
 class EggNeeds:
@@ -64,9 +74,9 @@ class EggNeeds:
         self._queue = JobQueue(database, clock)
         self._clock = clock
 
-    def lacking(self, capacity: Capacity) -> Iterator[EggNeed]:
-        """The needs of jobs that could start now if a node with a free slot had their egg. They are read lazily: one
-        query finds each need, however many jobs have it.
+    def lacking(self, capacity: Capacity, may_have: MayHave) -> Iterator[EggNeed]:
+        """The needs of jobs that could start now if a node with a free slot had their egg, and whose users may have
+        another delivery. They are read lazily: two queries find each need, however many jobs have it.
         """
         for requirements in self._queue.requirements():
             # our own project has no egg, and without a version it is not known which egg to deliver
@@ -74,8 +84,10 @@ class EggNeeds:
                 continue
             able = capacity.of(requirements)
             if able is not None and (able.render_eggs is not None or not requirements.render):
+                egg = Egg(requirements.project, requirements.version)
                 protocol = requirements.with_configured(capacity.configured).protocol
-                yield EggNeed(Egg(requirements.project, requirements.version), requirements.render, protocol)
+                for user in islice((user for user in self._queue.users(requirements) if may_have(egg, user)), 1):
+                    yield EggNeed(egg, requirements.render, protocol, user)
 
     @state_change("egg_needs.tell")
     def tell(self, egg: Egg, message: str, limit: int, reason: Reason | None = None) -> list[Job]:
@@ -101,6 +113,13 @@ class EggNeeds:
         return [job] if job else []
 
 
+class WantedEgg(NamedTuple):
+    node: str
+    egg: Egg
+    #: The user whose jobs wait for it; empty if it only replaces or removes what the node has.
+    user_id: str = ""
+
+
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class EggWatch:
     _eggs: EggStore
@@ -114,9 +133,9 @@ class EggWatch:
     _looked_at: float = field(init=False, default=float("-inf"))
     _cleaned_at: float = field(init=False, default=float("-inf"))
 
-    def wanted(self) -> Iterator[tuple[str, Egg]]:
-        """Pairs of a node and an egg that is to be brought to it or removed from it. It looks every two seconds, and
-        yields nothing in between.
+    def wanted(self, may_have: MayHave) -> Iterator[WantedEgg]:
+        """Eggs that are to be brought to a node or removed from it. It looks every two seconds, and yields nothing in
+        between. `may_have` is asked before each, so that it can count those before.
         """
         if self._monotonic() - self._looked_at < LOOK_SECONDS:
             return
@@ -127,26 +146,29 @@ class EggWatch:
         now, nodes = self._clock(), self._nodes.all(attempts=False)
         alive = {node.id for node in nodes if node.is_alive(now, self._dead_after)}
         outdated = self._copies.outdated()
-        for copy in outdated[:BATCH]:
-            if copy.node in alive:
-                yield copy.node, copy.egg
+        # any of them, so that those which cannot be replaced do not hold up the others
+        for copy in random.sample(outdated, min(len(outdated), BATCH)):
+            if copy.node in alive and may_have(copy.egg, ""):
+                yield WantedEgg(copy.node, copy.egg)
         configured = configured_projects(self._projects, nodes)
-        yield from self._lacking(NodeChoice(without_outdated(nodes, outdated), now, self._dead_after, configured))
+        choice = NodeChoice(without_outdated(nodes, outdated), now, self._dead_after, configured)
+        yield from self._lacking(choice, may_have)
         if self._monotonic() - self._cleaned_at >= CLEAN_SECONDS:
             self._cleaned_at = self._monotonic()
             self._clean()
 
-    def _lacking(self, choice: NodeChoice) -> Iterator[tuple[str, Egg]]:
+    def _lacking(self, choice: NodeChoice, may_have: MayHave) -> Iterator[WantedEgg]:
         capacity = choice.capacity()
         if capacity is None:
             return
-        lacking, busy = self._needs.lacking(capacity), self._copies.receivers()
+        lacking, busy = self._needs.lacking(capacity, may_have), self._copies.receivers()
         # needs without a receiver are skipped, so that they do not hold up the others
         deliveries = (
             (node, need) for need in lacking if (node := self._receiver(need, choice.able, busy)) is not None
         )
         for node, need in islice(deliveries, BATCH):
-            yield node.id, need.egg
+            busy.add(node.id)
+            yield WantedEgg(node.id, need.egg, need.user_id)
 
     def _receiver(self, need: EggNeed, able: list[Node], busy: Collection[str]) -> Node | None:
         """The node with the most free slots that may get the egg; `None` while another node is getting it. Nodes that
@@ -178,8 +200,9 @@ FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=5), timedelta(minutes=2)
 FIRST_REFUSAL, LONGEST_REFUSAL = timedelta(minutes=1), timedelta(hours=1)
 #: How many waiting jobs get a message at once about why they wait.
 TOLD = 200
-#: How many nodes get eggs at once, each one egg at a time.
-PLACES = 3
+#: How many nodes get eggs at once, each one egg at a time; and how many eggs of one project, and for one user, are on
+#: their way or wait behind another one. An egg can hang on import, and its next delivery on the next node.
+PLACES, OF_ONE = 4, 2
 #: Seconds that a delivery waits for what the egg depends on. The node goes on installing it, and is asked again.
 INSTALL_SECONDS = 1.0
 
@@ -195,16 +218,41 @@ class EggDelivery:
     _clock: Clock = utc_now
     #: Apart from the tasks of crawls, because a delivery takes minutes and no crawl may wait behind it.
     tasks: NodeTasks = field(init=False)
+    #: Who has a share in each delivery that is queued or under way.
+    _shares: dict[tuple[str, Egg], tuple[str, ...]] = field(init=False, factory=dict)
+    _lock: threading.Lock = field(init=False, factory=threading.Lock)
 
     def __attrs_post_init__(self) -> None:
         # a failed delivery is not counted against the node, which may still run crawls
         self.tasks = NodeTasks(self._scrapyd, PLACES, self._clock)
 
-    def bring_soon(self, node_id: str, egg: Egg) -> None:
+    def may_have(self, egg: Egg, user_id: str) -> bool:
+        """Whether another delivery may begin: the project and the user have fewer than `OF_ONE`."""
+        with self._lock:
+            taken = Counter(chain.from_iterable(self._shares.values()))
+        return all(taken[one] < OF_ONE for one in _sharers(egg, user_id))
+
+    def bring_soon(self, wanted: WantedEgg) -> None:
         """Queue the egg behind the node's other deliveries, and return at once. Does nothing while the node rests."""
-        node = self._nodes.get(node_id)
-        if node is not None and not node.is_resting:
-            self.tasks.add(node, NodeStep(f"bring {egg.project} {egg.version}", lambda: self.bring(node_id, egg)))
+        node, delivery = self._nodes.get(wanted.node), (wanted.node, wanted.egg)
+        if node is None or node.is_resting:
+            return
+        with self._lock:
+            if delivery in self._shares:
+                return
+            self._shares[delivery] = _sharers(wanted.egg, wanted.user_id)
+        name = f"bring {wanted.egg.project} {wanted.egg.version}"
+        self.tasks.add(node, NodeStep(name, lambda: self._bring(delivery), lambda _: self._is_over(delivery)))
+
+    def _bring(self, delivery: tuple[str, Egg]) -> bool:
+        try:
+            return self.bring(*delivery)
+        finally:
+            self._is_over(delivery)
+
+    def _is_over(self, delivery: tuple[str, Egg]) -> None:
+        with self._lock:
+            self._shares.pop(delivery, None)
 
     def bring(self, node_id: str, egg: Egg) -> bool:
         """Make the node's copy of the version equal to the stored one. It does nothing while another worker brings
@@ -278,3 +326,7 @@ class EggDelivery:
     def _tell(self, egg: Egg, message: str, reason: Reason | None = None) -> None:
         for job in self._needs.tell(egg, message, TOLD, reason):
             self._publisher.status(job)
+
+
+def _sharers(egg: Egg, user_id: str) -> tuple[str, ...]:
+    return (f"project:{egg.project}", *([user_resource(user_id)] if user_id else []))

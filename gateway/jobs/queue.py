@@ -258,6 +258,13 @@ class JobQueue:
             yield first.partition.requirements
             after = first.partition.requirements.end
 
+    def users(self, requirements: Requirements) -> Iterator[str]:
+        """The users whose jobs with these requirements wait."""
+        after = str(requirements)
+        while (first := self._first(after)) is not None and first.partition.requirements == requirements:
+            yield first.partition.user_id
+            after = str(first.partition)
+
     def partitions(self, after: str = "") -> Iterator[Partition]:
         """The partitions in which jobs wait, in the order of their names, starting after `after`."""
         while found := self._partitions_ahead(after):

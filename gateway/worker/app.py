@@ -140,8 +140,9 @@ class OwnWork(bootsteps.StartStopStep):
 
     def _bring_eggs(self) -> None:
         with self._patience.round():
-            for node_id, egg in self._parts[EggWatch].wanted():
-                self._parts[EggDelivery].bring_soon(node_id, egg)
+            delivery = self._parts[EggDelivery]
+            for wanted in self._parts[EggWatch].wanted(delivery.may_have):
+                delivery.bring_soon(wanted)
 
     def _fold(self) -> None:
         """Begin to fold what is due into its datasets."""

@@ -67,9 +67,9 @@ class Eggs:
     def wanted(self) -> list[str]:
         """Nodes that this look has an egg brought to."""
         self.platform.ahead += timedelta(seconds=3)
-        found = list(self.watch.wanted())
-        assert all(egg == EGG for _, egg in found)
-        return [node for node, _ in found]
+        found = list(self.watch.wanted(self.delivery.may_have))
+        assert all(one.egg == EGG for one in found)
+        return [one.node for one in found]
 
     def sent(self) -> list[str]:
         return [path for path, _ in self.platform.double.requests]

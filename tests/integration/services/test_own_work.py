@@ -21,6 +21,7 @@ from relay import MongoRelay
 from stack import ROOT, wait_until
 
 from gateway.contract.crawl import CrawlSpec, Egg
+from gateway.dispatch.egg_delivery import OF_ONE
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.messages import ENQUEUE_CRAWL, create_producer
 from gateway.jobs.queue import Capacity, JobQueue
@@ -247,3 +248,21 @@ def test_a_node_that_hangs_in_an_egg_keeps_no_other_egg_from_the_next_node(
             wait(lambda: hung.requests, "the delivery that hangs")
             node(works, "well", double.url, slots=3)
         wait(lambda: double.requests, "the delivery of the other user's egg")
+
+
+def test_eggs_of_one_user_that_hang_leave_places_for_those_of_others(
+    works: Platform, double: NodeDouble, tmp_path: Path
+) -> None:
+    store = EggStore(works.database, works.clock)
+    (tmp_path / "egg").write_bytes(b"content")
+    with node_double() as hung:
+        hung.silent = {"/addversion.json"}
+        for number in range(9):
+            node(works, f"hung-{number}", hung.url, slots=9)
+        for project in [*(f"a{number}" for number in range(9)), "shop"]:
+            assert store.put(Egg(project, "1.0"), store.write(tmp_path / "egg"), None)
+            spec = CrawlSpec(project=project, version="1.0", spider="offers", start_urls=("http://shop.example/",))
+            submitted(works, spec=spec, user_id="bob" if project == "shop" else "ada")
+        # its name is the last, so that all of the first user's were looked at before
+        wait(lambda: any("shop" in str(form) for _, form in hung.requests), "the delivery of the other user's egg")
+        wait(lambda: len(hung.requests) == 1 + OF_ONE, "and of as many as one user may have")

@@ -112,11 +112,16 @@ def test_eggs_that_no_node_with_room_has_are_named_once_where_there_is_room_for_
     keep(database, [of("here", "1")])
 
     def lacking(room: Capacity) -> set[EggNeed]:
-        return set(EggNeeds(database).lacking(room))
+        return set(EggNeeds(database).lacking(room, lambda _, user: user not in busy))
 
-    here, shops = frozenset({Egg("here", "1")}), EggNeed(Egg("shop", "1"), render=False)
+    busy: set[str] = set()
+    here, shops = frozenset({Egg("here", "1")}), EggNeed(Egg("shop", "1"), render=False, user_id="ada")
     assert lacking(Capacity(here)) == {shops}
-    assert lacking(Capacity(here, frozenset())) == {shops, EggNeed(Egg("shop", "2"), render=True)}
+    assert lacking(Capacity(here, frozenset())) == {shops, EggNeed(Egg("shop", "2"), render=True, user_id="ada")}
+    busy |= {"ada", "bob"}
+    assert lacking(Capacity(here)) == {shops._replace(user_id="carl")}
+    busy.add("carl")
+    assert lacking(Capacity(here)) == set()
 
 
 def test_jobs_of_one_version_are_told_why_it_does_not_come(database: Documents) -> None:
