@@ -30,7 +30,7 @@ from gateway.jobs.store import CANCEL_SECONDS, JobStore
 from gateway.logs.store import LogStore
 from gateway.nodes.health import NodeHealth, NodeWatch
 from gateway.nodes.holds import Held, HoldStore
-from gateway.nodes.store import Node, NodeStore
+from gateway.nodes.store import Beat, Node, NodeStore
 
 log = structlog.get_logger()
 
@@ -73,8 +73,9 @@ class Sweeper:
     _absences: dict[AttemptId, set[datetime]] = field(init=False, factory=dict)
     #: The resource after which the next look at blocked jobs continues.
     _blocked_for: str = field(init=False, default="")
-    #: All nodes by name, and the names of those that were watched for long enough to know that they are dead.
-    _seen_nodes: Shared[tuple[Mapping[str, Node], Collection[str]]] = field(init=False)
+    #: The beats of all nodes by name, and the names of nodes that were watched for long enough to know that they are
+    #: dead.
+    _seen_nodes: Shared[tuple[Mapping[str, Beat], Collection[str]]] = field(init=False)
     _seen_holds: Shared[list[Held]] = field(init=False)
     _seen_live: Shared[list[LiveAttempt]] = field(init=False)
 
@@ -102,10 +103,12 @@ class Sweeper:
     def close(self) -> None:
         self._steps.close()
 
-    def _read_nodes(self) -> tuple[Mapping[str, Node], Collection[str]]:
-        # the nodes' slots are not needed here
-        nodes = {node.id: node for node in self._nodes.all(held=())}
-        return nodes, {name for name, node in nodes.items() if self._watch.is_dead(node)}
+    def _read_nodes(self) -> tuple[Mapping[str, Beat], Collection[str]]:
+        beats = {beat.id: beat for beat in self._nodes.beats()}
+        # also those whose document cannot be read, or is gone: a node that lives would write it anew
+        names = beats.keys() | {one.node for one in self._seen_live()}
+        heard = {name: beats[name].heartbeat_at if name in beats else None for name in names}
+        return beats, {name for name, at in heard.items() if self._watch.is_dead(name, at)}
 
     # --- jobs whose `attend_at` has come
 
@@ -158,22 +161,22 @@ class Sweeper:
         apart.each(turn.items(), lambda one: self._see_to(one, jobs.get(one.job_id), nodes, dead))
 
     def _see_to(
-        self, attempt_id: AttemptId, job: Job | None, nodes: Mapping[str, Node], dead: Collection[str]
+        self, attempt_id: AttemptId, job: Job | None, nodes: Mapping[str, Beat], dead: Collection[str]
     ) -> None:
         attempt = job.current if job else None
         # the attempt may have ended since it was found missing
         if job is None or attempt is None or attempt.attempt != attempt_id.attempt or attempt.exit is not None:
             return
-        if (node := nodes.get(attempt.node)) is None:
-            return
-        if node.id in dead:
-            self._declare_lost(job, f"node {node.id} has not been heard of since {node.heartbeat_at:%H:%M:%S} UTC")
-        elif self._is_gone(attempt_id, attempt, node):
+        node = nodes.get(attempt.node)
+        if attempt.node in dead:
+            since = f" since {node.heartbeat_at:%H:%M:%S} UTC" if node else ""
+            self._declare_lost(job, f"node {attempt.node} has not been heard of{since}")
+        elif node is not None and self._is_gone(attempt_id, attempt, node):
             never = "it was accepted, but it never arrived at"
             what = "its files have disappeared from" if attempt.started_at else never
             self._declare_lost(job, f"{what} node {node.id}")
 
-    def _is_gone(self, attempt_id: AttemptId, attempt: Attempt, node: Node) -> bool:
+    def _is_gone(self, attempt_id: AttemptId, attempt: Attempt, node: Beat) -> bool:
         """Whether the tailer does not know the attempt, although it should have started by now and has not ended: its
         folder was removed or never existed.
         """
@@ -236,8 +239,8 @@ class Sweeper:
 
     def forgive(self, apart: Isolation) -> None:
         """A running crawl proves that its node can run crawls, because a crawl that it cannot run dies at once."""
-        nodes, dead = self._seen_nodes()
-        failing = {name: node for name, node in nodes.items() if node.failures and name not in dead}
+        _, dead = self._seen_nodes()
+        failing = {node.id: node for node in self._nodes.failing() if node.id not in dead}
         if not failing:
             return
         of_failing = [one for one in self._seen_live() if one.node in failing and one.is_running]

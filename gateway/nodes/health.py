@@ -107,7 +107,7 @@ _MAX_GAP = 15.0
 class _Watch(NamedTuple):
     """What this process has seen of a node's heartbeat; times by the monotonic clock."""
 
-    heartbeat_at: datetime
+    heartbeat_at: datetime | None
     unchanged_since: float
     seen_at: float
 
@@ -122,13 +122,15 @@ class NodeWatch:
         self._monotonic = monotonic
         self._watches: dict[str, _Watch] = {}
 
-    def is_dead(self, node: Node) -> bool:
-        """Whether the node is dead. To be called at least every few seconds."""
+    def is_dead(self, node: str, heartbeat_at: datetime | None) -> bool:
+        """Whether the node with this heartbeat is dead; `None`: there is none that can be read. To be called at least
+        every few seconds.
+        """
         now = self._monotonic()
-        watch = self._watches.get(node.id)
-        if watch is None or watch.heartbeat_at != node.heartbeat_at or now - watch.seen_at > _MAX_GAP:
-            watch = _Watch(node.heartbeat_at, now, now)
-        self._watches[node.id] = watch._replace(seen_at=now)
+        watch = self._watches.get(node)
+        if watch is None or watch.heartbeat_at != heartbeat_at or now - watch.seen_at > _MAX_GAP:
+            watch = _Watch(heartbeat_at, now, now)
+        self._watches[node] = watch._replace(seen_at=now)
         return now - watch.unchanged_since >= self._dead_after
 
 

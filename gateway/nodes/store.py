@@ -73,10 +73,24 @@ class Load(NamedTuple):
 _UNKNOWN_LOAD = Load()
 
 
-class Node(BaseModel, extra="ignore", populate_by_name=True):
-    """One node document."""
+class Beat(BaseModel, extra="ignore", populate_by_name=True):
+    """A node's last sign of life. Each of its heartbeats writes all of these fields anew, so that those of a living
+    node can be read, even if others of its document cannot.
+    """
 
     id: str = Field(alias="_id")
+    #: Attempts whose started mark is locked: their processes are alive.
+    alive: list[str] = Field(default_factory=list)
+    #: Attempts on the node, alive or not, whose end MongoDB has not acknowledged.
+    present: list[str] = Field(default_factory=list)
+    heartbeat_at: datetime
+    #: When its present tailer was started.
+    beating_since: datetime
+
+
+class Node(Beat):
+    """One node document."""
+
     url: str
     max_slots: int
     #: How many of its slots may drive a browser; 0 without one.
@@ -88,16 +102,9 @@ class Node(BaseModel, extra="ignore", populate_by_name=True):
     taken_slots: int = 0
     #: When an attempt that was over last gave its slot back.
     freed_at: datetime | None = None
-    #: Attempts whose started mark is locked: their processes are alive.
-    alive: list[str] = Field(default_factory=list)
-    #: Attempts on the node, alive or not, whose end MongoDB has not acknowledged.
-    present: list[str] = Field(default_factory=list)
     #: How many attempts on the node are not shipped in full: `present`, and those whose files are still on their way.
     #: Absent if its tailer is too old to report it.
     unshipped: int | None = None
-    heartbeat_at: datetime
-    #: When its present tailer was started.
-    beating_since: datetime
     #: Set while the node rests after a failure, without new work: the time of its next probe. A successful probe
     #: removes it.
     rest_until: datetime | None = None
@@ -216,6 +223,7 @@ class NodeStore:
     ) -> None:
         self._nodes = database["nodes"]
         self._documents = Documents(self._nodes, reader(Node))
+        self._beats = Documents(self._nodes, reader(Beat))
         self._holds = HoldStore(database, clock)
         self._clock = clock
         self._list = node_list
@@ -320,6 +328,16 @@ class NodeStore:
         known = None if held is None else {one.resource: one for one in held}
         found = self._nodes.find({}, fields).sort("_id", ASCENDING)
         return [self._on_list(node) for node in self._documents.many(self._with_usage(found, known))]
+
+    def beats(self) -> list[Beat]:
+        """The last sign of life of each node."""
+        fields = ("alive", "present", "heartbeat_at", "beating_since")
+        return self._beats.many(self._nodes.find({}, dict.fromkeys(fields, 1)))
+
+    def failing(self) -> list[Node]:
+        """The nodes that have failed since their last success, without the number of their used slots."""
+        found = self._nodes.find({"failures": {"$gte": 1}})
+        return [self._on_list(node) for node in self._documents.many(self._with_usage(found, {}))]
 
     def lately(self, *, anew: bool = False) -> list[Node]:
         """All nodes, for a worker that chooses among them: as they were at most `KEPT` ago, or read anew after a

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
+import pytest
 from conftest import DEAD_AFTER, Platform
 from jobs import make_job
 
@@ -148,6 +150,33 @@ def test_a_started_attempt_that_its_node_knows_is_left_alone(platform: Platform)
         platform.reconcile()
     assert platform.jobs.get(job.id).status is JobStatus.RUNNING
     assert platform.double.cancelled == []
+
+
+@pytest.mark.parametrize("odd", [{"failures": "many"}, {"heartbeat_at": "noon"}, {"alive": 5}, None])
+def test_an_attempt_on_a_dead_node_is_lost_though_nobody_can_read_the_nodes_document(
+    platform: Platform, odd: dict[str, Any] | None
+) -> None:
+    job = running(platform)
+    nodes = platform.database["nodes"]
+    if odd is None:
+        nodes.delete_one({"_id": "n1"})
+    else:
+        nodes.update_one({"_id": "n1"}, {"$set": odd})
+    watch(platform, DEAD_AFTER.total_seconds() - 5)
+    assert platform.jobs.get(job.id).status is JobStatus.RUNNING
+    watch(platform, 10)
+    lost = platform.jobs.get(job.id)
+    assert (lost.status, "node n1 has not been heard of" in (lost.message or "")) == (JobStatus.PENDING, True)
+
+
+def test_an_attempt_on_a_living_node_goes_on_though_nobody_can_read_the_nodes_document(platform: Platform) -> None:
+    job = running(platform)
+    platform.database["nodes"].update_one({"_id": "n1"}, {"$set": {"failures": "many"}})
+    for _ in range(12):
+        platform.ahead += timedelta(seconds=4)
+        platform.heartbeat(alive=(f"{job.id}-1",))
+        platform.reconcile()
+    assert platform.jobs.get(job.id).status is JobStatus.RUNNING
 
 
 def test_an_attempt_that_lives_on_after_it_was_given_up_is_ended(platform: Platform) -> None:
