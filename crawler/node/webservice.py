@@ -4,11 +4,13 @@
 # Twisted is typed in parts only.
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import signal as signals
 import uuid
 import zipfile
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -39,7 +41,7 @@ from gateway.contract import outbox
 from gateway.contract.environment import MAX_HANDED_BYTES, MAX_VARIABLES, check_variables
 from gateway.contract.outbox import AttemptId, StopReason
 from gateway.contract.reasons import Reason
-from gateway.contract.records import NodeSpec
+from gateway.contract.records import MAX_ANSWERED, NodeSpec, SpiderInfo, has_more_values
 from gateway.crash_points import state_change
 from gateway.errors import DiscoveryBotError, InvalidRequestError
 
@@ -49,6 +51,9 @@ log = Logger()
 _JOB_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
 #: Bytes of a command-line argument. Linux limits its length, and a job with a longer one would vanish.
 _MAX_ARGUMENT = 100_000
+#: Bytes of what the platform is told about an egg's spiders, and values in the rest of the answer. It reads no answer
+#: that is longer than 16 MiB, or that has more than `MAX_ANSWERED` values.
+MOST_TOLD, _OTHER_VALUES = 12 << 20, 100
 _VARIABLES = TypeAdapter(dict[str, str])
 
 
@@ -317,7 +322,7 @@ class AddVersion(AsyncService):
             lists.remove_unused()
         answer = {"project": project, "version": version, "spiders": len(listing.spiders)}
         if form.field("by", "") == outbox.BY_PLATFORM:
-            return {**answer, "infos": [info.model_dump(mode="json") for info in listing.spiders]}
+            return {**answer, **told_of(listing.spiders)}
         await self._make_known(project, stored_version(version))
         return answer
 
@@ -358,6 +363,16 @@ class DeleteVersion(webservice.DeleteVersion):
         self._delete_version(project, version)
         spider_lists(self.root.app).undeployed()
         return {}
+
+
+def told_of(spiders: Iterable[SpiderInfo]) -> dict[str, Any]:
+    """What the platform is told about an egg's spiders; nothing if that is more than it reads. Then the node's tailer
+    tells it, spider by spider.
+    """
+    infos = [info.model_dump(mode="json") for info in spiders]
+    told = json.dumps(infos).encode()
+    is_short = len(told) <= MOST_TOLD and not has_more_values(told, MAX_ANSWERED - _OTHER_VALUES)
+    return {"infos": infos} if is_short else {}
 
 
 def _seconds(text: str) -> float:

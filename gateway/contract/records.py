@@ -243,6 +243,11 @@ def read_record(path: Path, model: type[RecordT]) -> RecordT | None:
 _MARKS, _QUOTES = (b",", b"[", b"{"), 4
 
 
+#: Values in a node's answer about an egg. A process that parses an answer does nothing else meanwhile. Ten thousand
+#: spiders have fewer, unless their parameters are described at length.
+MAX_ANSWERED = 400_000
+
+
 def count_marks(data: bytes) -> int:
     """At least as many as the values inside the JSON `data`; marks in strings are counted as well."""
     return sum(map(data.count, _MARKS))

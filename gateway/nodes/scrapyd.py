@@ -6,11 +6,11 @@ import asyncio
 import json
 import ssl
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
@@ -19,16 +19,16 @@ from gateway.clock import VERDICT_SECONDS, remaining
 from gateway.contract.crawl import Egg
 from gateway.contract.outbox import BY_PLATFORM, AttemptId, StopReason, whole_text
 from gateway.contract.reasons import Reason, reason_of
-from gateway.contract.records import NodeSpec, SpiderInfo
+from gateway.contract.records import MAX_ANSWERED, NodeSpec, SpiderInfo, has_more_values
 from gateway.errors import NodeError, NodeRefusedError, NodeShutError, NodeUnreachableError, StillInstallingError
 
 #: Seconds that a call may take in all, from looking up the node's name to the end of its answer.
 CALL_SECONDS = 8.0
 #: Seconds of these for posting an attempt; after them the node is asked whether it has taken it.
 POST_SECONDS = 5.0
-#: The most bytes of an answer, and of the answer to an egg's delivery, which can describe thousands of spiders. While
-#: an answer is parsed, nothing else runs in this process.
-MAX_ANSWER, MAX_DELIVERY_ANSWER = 1 << 20, 64 << 20
+#: The most bytes of an answer to a question, of any other answer, and of the answer to an egg's delivery, which can
+#: describe thousands of spiders.
+MAX_SHORT_ANSWER, MAX_ANSWER, MAX_DELIVERY_ANSWER = 16 << 10, 1 << 20, 16 << 20
 #: The most characters of a refusal, which becomes part of the job's document.
 _MAX_MESSAGE = 2000
 #: Seconds that an upload may take: Scrapyd imports each spider of an egg before it answers.
@@ -42,6 +42,7 @@ _FILLING = {"X-Filling": "." * 3000}
 PLAINLY = {"Accept-Encoding": "identity"}
 
 
+Answer = TypeVar("Answer")
 _INFOS = TypeAdapter(tuple[SpiderInfo, ...])
 
 
@@ -132,7 +133,14 @@ class ScrapydClient:
         """Ask whether Scrapyd is well. No thread waits for the answer. If it is not well, the future raises as
         `schedule` does.
         """
-        return self._begin("GET", f"{url}/daemonstatus.json", seconds=VERDICT_SECONDS, headers=_FILLING)
+        page, seconds = f"{url}/daemonstatus.json", remaining(VERDICT_SECONDS)
+
+        async def call() -> dict[str, Any]:
+            # the one answer that is parsed in the loop: it is short
+            answer = await self._call("GET", page, seconds, MAX_SHORT_ANSWER, {"headers": _FILLING})
+            return understood(page, *answer)
+
+        return self._begin(call)
 
     def delete_version(self, url: str, project: str, version: str) -> None:
         """Remove an egg. Raises as `schedule`, `NodeRefusedError` also if there is none."""
@@ -165,21 +173,22 @@ class ScrapydClient:
     def _post(self, url: str, form: dict[str, str], **options: Any) -> dict[str, Any]:
         return self._ask("POST", url, data=form, **options)
 
-    def _ask(self, method: str, url: str, **options: Any) -> dict[str, Any]:
-        return self._begin(method, url, **options).result()
+    def _ask(
+        self, method: str, url: str, *, seconds: float = CALL_SECONDS, longest: int = MAX_ANSWER, **options: Any
+    ) -> dict[str, Any]:
+        # not parsed in the loop, where all other calls would wait for it
+        seconds = remaining(seconds)
+        return understood(url, *self._begin(lambda: self._call(method, url, seconds, longest, options)).result())
 
-    def _begin(
-        self, method: str, url: str, *, seconds: float | None = None, longest: int = MAX_ANSWER, **options: Any
-    ) -> Future[dict[str, Any]]:
+    def _begin(self, call: Callable[[], Coroutine[Any, Any, Answer]]) -> Future[Answer]:
         if self._is_closed:
             raise NodeUnreachableError("no node is called any more: the process ends", may_have_arrived=False)
-        seconds = remaining(CALL_SECONDS if seconds is None else seconds)
-        call = self._call(method, url, seconds, longest, options)
-        return asyncio.run_coroutine_threadsafe(call, self._started())
+        return asyncio.run_coroutine_threadsafe(call(), self._started())
 
     async def _call(
         self, method: str, url: str, seconds: float, longest: int, options: dict[str, Any]
-    ) -> dict[str, Any]:
+    ) -> tuple[int, bytes]:
+        """The status and the whole content."""
         try:
             async with asyncio.timeout(seconds), self._http.stream(method, url, **options) as response:
                 content = await content_of(response, longest)
@@ -192,7 +201,7 @@ class ScrapydClient:
         except Exception as error:
             # httpx does not convert errors of other libraries, such as for a port of 99999 or a host of two dots
             raise NodeUnreachableError(f"{url} cannot be called: {error!r}"[:_MAX_MESSAGE]) from error
-        return understood(url, response.status_code, content)
+        return response.status_code, content
 
 
 async def content_of(response: httpx.Response, longest: int = MAX_ANSWER) -> bytes:
@@ -201,7 +210,7 @@ async def content_of(response: httpx.Response, longest: int = MAX_ANSWER) -> byt
     async for piece in response.aiter_raw():
         content += piece
         if len(content) > longest:
-            raise httpx.DecodingError(f"its answer is longer than {longest >> 20} MiB")
+            raise httpx.DecodingError(f"its answer is longer than {longest >> 10} KiB")
     return bytes(content)
 
 
@@ -212,6 +221,8 @@ def understood(url: str, status: int, content: bytes) -> dict[str, Any]:
     if httpx.codes.is_redirect(status) or httpx.codes.is_client_error(status):
         # Scrapyd never redirects, and has all pages that are asked for: something else answers at its address
         raise NodeRefusedError(f"{url} answered {status}: that is no Scrapyd", is_nodes_fault=True)
+    if has_more_values(content, MAX_ANSWERED):
+        raise NodeUnreachableError(f"{url} answered with more than {MAX_ANSWERED} values")
     try:
         answer = json.loads(content)
     except (ValueError, RecursionError):

@@ -19,8 +19,8 @@ class NodeDouble:
         #: `ok`, `refuse`, `halves` (refuses in text that is no UTF-8), `full` (refuses for a reason of its own),
         #: `lost` (answers questions, and posts by closing),
         #: `vanish` (closes without any answer), `hang` (never answers), `drip` (a byte a second), `endless` (answers
-        #: without end), `packed` (compressed, which may be gigabytes), `long` (JSON of megabytes), `moved`
-        #: (redirects), `broken` (500, no JSON) or `shut` (401).
+        #: without end), `packed` (compressed, which may be gigabytes), `long` (JSON of megabytes),
+        #: `values` (of which there are millions), `moved` (redirects), `broken` (500, no JSON) or `shut` (401).
         self.mode = "ok"
         #: Paths whose requests are never answered.
         self.silent: set[str] = set()
@@ -64,6 +64,7 @@ _ANSWERS = {
     "full": b'{"status": "error", "fault": "node", "message": "OSError: [Errno 24] Too many open files"}',
     "broken": b"oops",
     "packed": gzip.compress(b'{"status": "ok"}'),
+    "values": b'{"status": "ok", "infos": [%s0]}' % (b"[]," * (1 << 20)),
     "long": b'{"status": "ok"%s}' % (b" " * (2 << 20)),
 }
 

@@ -18,6 +18,7 @@ from gateway.contract.crawl import CrawlSpec, Egg, Expect
 from gateway.contract.outbox import PROTOCOLS
 from gateway.contract.reasons import Reason
 from gateway.dispatch.egg_delivery import BATCH, EggDelivery, EggNeeds, EggWatch
+from gateway.errors import NodeUnreachableError
 from gateway.jobs.job import Job
 from gateway.jobs.messages import EventPublisher
 from gateway.projects.eggs import EggCopies, EggStore
@@ -210,3 +211,13 @@ def test_what_is_outdated_is_replaced_and_what_was_deleted_removed(eggs: Eggs) -
     eggs.eggs.delete(EGG)
     eggs.delivery.bring("n1", EGG)
     assert eggs.sent() == ["/addversion.json", "/delversion.json"]
+
+
+def test_no_answer_is_read_that_would_keep_everything_else_waiting(eggs: Eggs) -> None:
+    eggs.keep()
+    double, scrapyd = eggs.platform.double, eggs.platform.scrapyd
+    double.mode = "values"
+    with pytest.raises(NodeUnreachableError, match="more than 400000 values"):
+        scrapyd.add_version(double.url, *EGG, eggs.folder / "shop.egg")
+    with pytest.raises(NodeUnreachableError, match="longer than 16 KiB"):
+        scrapyd.question(double.url).result()
