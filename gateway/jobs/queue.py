@@ -120,6 +120,8 @@ _BY_PARTITION = [("lane", ASCENDING), ("rank", ASCENDING)]
 _STEP = 4
 #: Of how many jobs a step reads only the partition, once nothing that fits was found.
 _LONG_STEP = 500
+#: The most steps of one look at the resources that blocked jobs wait for.
+_STEPS = 50
 
 
 class Candidate(NamedTuple):
@@ -284,9 +286,17 @@ class JobQueue:
         return self._waiting.many(self._jobs.find({"_id": {"$in": list(job_ids)}, **_IN_A_PARTITION}, _WAITS))
 
     def blocked_for(self, limit: int, after: str = "") -> list[str]:
-        """Resources that blocked jobs wait for, in order, starting after `after`. At most `limit` jobs are read."""
-        query = {"blocked": True, "exclusive": {"$gt": after}}
-        return list(dict.fromkeys(self._blocked.find(query, limit, [("exclusive", ASCENDING)], {"exclusive": 1})))
+        """Up to `limit` resources that blocked jobs wait for, in order, starting after `after`. Of thousands of jobs
+        that wait for one of them, few are read: each query begins after the last resource of the one before.
+        """
+        found: list[str] = []
+        for _ in range(_STEPS):
+            query = {"blocked": True, "exclusive": {"$gt": found[-1] if found else after}, SET_ASIDE: None}
+            read = self._blocked.find(query, limit, [("exclusive", ASCENDING)], {"exclusive": 1})
+            found += dict.fromkeys(read)
+            if len(read) < limit or len(found) >= limit:
+                break
+        return found[:limit]
 
     # --- the way to a node
 
@@ -449,8 +459,8 @@ class JobQueue:
     @state_change("jobs.unblock")
     def unblock(self, exclusive: str) -> Job | None:
         """Unblock the best of the jobs that wait for this resource, and return it. It waits for a slot again."""
-        query = {"blocked": True, "exclusive": exclusive, "status": JobStatus.PENDING}
-        for best in self._documents.many(self._jobs.find(query, sort=_BEST_FIRST, limit=9)):
+        query: Document = {"blocked": True, "exclusive": exclusive, "status": JobStatus.PENDING}
+        for best in self._documents.find({**query, SET_ASIDE: None}, 9, _BEST_FIRST):
             unset = ("blocked", "waiting_reason")
             if job := self._change({"_id": best.id, **query}, {"lane": str(best.partition)}, unset=unset):
                 return job

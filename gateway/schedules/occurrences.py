@@ -18,7 +18,7 @@ from gateway.jobs.queue import JobDocuments, SetAside, change
 from gateway.schedules.next_run import OccurrenceTime, count_due, following, newest_due
 from gateway.schedules.orders import NOTHING
 from gateway.schedules.schedule import GRACE_SECONDS, MAX_CATCH_UP, CatchUp, Schedule, ScheduleState
-from gateway.stores.documents import NO_TIME, moment, text, whole
+from gateway.stores.documents import NO_TIME, SET_ASIDE, moment, text, whole
 from gateway.stores.mongo import DUPLICATE_KEY, Document, Repeating, refusals
 
 
@@ -188,12 +188,11 @@ class OccurrenceStore:
 
     def left_over(self, before: datetime, limit: int) -> list[Job]:
         """Jobs that have been held since before then: the process that inserted them has died, or is slow."""
-        return self._documents.many(self._jobs.find({"held": _HELD, "updated_at": {"$lt": before}}, limit=limit))
+        return self._first({"held": _HELD, "updated_at": {"$lt": before}}, "updated_at", limit)
 
     def unnoted(self, before: datetime, limit: int) -> list[Job]:
         """Jobs of occurrences that ran before then, and that the ledger may not contain."""
-        query = {"noted": False, **_FREE, "updated_at": {"$lt": before}}
-        return self._documents.many(self._jobs.find(query, limit=limit))
+        return self._first({"noted": False, **_FREE, "updated_at": {"$lt": before}}, "updated_at", limit)
 
     def live(self, schedule_ids: Sequence[str]) -> list[EarlierRun]:
         """The runs of these schedules that are not over, including held jobs that are to run."""
@@ -253,13 +252,13 @@ class OccurrenceStore:
 
     def next_scheduled(self, *, after: datetime | None = None) -> datetime | None:
         """The next start time of a waiting job, perhaps in the past; with `after`, only later times count."""
-        query: Document = {"status": JobStatus.SCHEDULED, **_FREE, "not_before": {"$gt": after or NO_TIME}}
+        later = {"not_before": {"$gt": after or NO_TIME}}
+        query: Document = {"status": JobStatus.SCHEDULED, **_FREE, SET_ASIDE: None, **later}
         return next(iter(self._starts.find(query, 1, [("not_before", ASCENDING)], {"not_before": 1})), None)
 
     def scheduled(self, now: datetime, limit: int) -> list[Job]:
         """Jobs whose start time has come."""
-        query: Document = {"status": JobStatus.SCHEDULED, "not_before": {"$lte": now}, **_FREE}
-        return self._documents.many(self._jobs.find(query, limit=limit))
+        return self._first({"status": JobStatus.SCHEDULED, "not_before": {"$lte": now}, **_FREE}, "not_before", limit)
 
     @state_change("schedules.promote_scheduled")
     def promote_scheduled(self, job_ids: Sequence[str]) -> int:
@@ -267,6 +266,10 @@ class OccurrenceStore:
         query: Document = {"_id": {"$in": list(job_ids)}, "status": _SCHEDULED, **_FREE}
         pending = change(self._clock(), PROMOTED.change, unset=("attend_at",))
         return Repeating(self._jobs).update_many(query, pending).modified_count
+
+    def _first(self, query: Document, field: str, limit: int) -> list[Job]:
+        """The first `limit` jobs that the query finds and that can be read, in the order of the field."""
+        return self._documents.find({**query, SET_ASIDE: None}, limit, [(field, ASCENDING)])
 
 
 def _earlier_run(document: Document) -> EarlierRun:

@@ -257,7 +257,20 @@ def test_an_attempt_that_was_used_up_is_never_assigned(jobs: JobStore, queue: Jo
     assert queue.best(job.partition, 9)[0].attempt == 1
 
 
-def test_who_is_blocked_is_looked_at_again_once_it_is_let_go(jobs: JobStore, queue: JobQueue) -> None:
+def test_thousands_of_jobs_that_wait_for_one_resource_keep_no_other_from_being_seen(
+    jobs: JobStore, queue: JobQueue
+) -> None:
+    for site in ("a", "b", "c"):
+        for _ in range(9):
+            jobs.insert(make_job(exclusive=f"site:{site}", blocked=True))
+    assert queue.blocked_for(4) == ["site:a", "site:b", "site:c"]
+    assert queue.blocked_for(2) == ["site:a", "site:b"]
+    assert queue.blocked_for(2, "site:b") == ["site:c"]
+
+
+def test_who_is_blocked_is_looked_at_again_once_it_is_let_go(
+    database: Documents, jobs: JobStore, queue: JobQueue
+) -> None:
     first, second = make_job(exclusive="site:a", priority=1), make_job(exclusive="site:a")
     for job in (second, first):
         jobs.insert(job)
@@ -265,6 +278,10 @@ def test_who_is_blocked_is_looked_at_again_once_it_is_let_go(jobs: JobStore, que
     assert queue.is_empty()
     assert queue.block(first.id, WaitingReason.SITE_BUSY) is None
     assert queue.blocked_for(9) == ["site:a"]
+    for _ in range(9):
+        odd = make_job(exclusive="site:a", priority=2, blocked=True)
+        jobs.insert(odd)
+        database["jobs"].update_one({"_id": odd.id}, {"$set": {"tags": 5}})
     let_go = queue.unblock("site:a")
     assert let_go is not None
     assert (let_go.id, let_go.blocked, let_go.waiting_reason) == (first.id, None, None)

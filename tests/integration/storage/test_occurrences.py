@@ -132,6 +132,27 @@ def test_one_off_jobs_are_promoted_when_it_is_time(occurrences: OccurrenceStore,
     assert (jobs.get(due.id).status, occurrences.next_scheduled()) == (JobStatus.PENDING, now + HOUR)
 
 
+def test_any_number_of_jobs_that_cannot_be_read_hide_none_that_are_due(
+    occurrences: OccurrenceStore, jobs: JobStore, database: Mongo
+) -> None:
+    now = utc_now()
+    odd = [make_job(status=JobStatus.SCHEDULED, not_before=now - 2 * HOUR) for _ in range(5)]
+    due = [make_job(status=JobStatus.SCHEDULED, not_before=now - HOUR) for _ in range(2)]
+    schedule = make_schedule()
+    held, noted = (make_occurrence_job(schedule, NINE + n * HOUR, updated_at=now) for n in (1, 2))
+    spoilt = [make_occurrence_job(schedule, NINE + n * HOUR, updated_at=now - HOUR) for n in range(3, 8)]
+    for job in (*odd, *due):
+        jobs.insert(job)
+    occurrences.insert([held, noted, *spoilt])
+    database["jobs"].update_many(
+        {"_id": {"$in": [job.id for job in (*odd, *spoilt)]}}, {"$set": {"user_id": {"un": "known"}}}
+    )
+    for _ in range(2):
+        assert {job.id for job in occurrences.scheduled(now, 3)} == {job.id for job in due}
+        assert {job.id for job in occurrences.left_over(now + HOUR, 3)} == {held.id, noted.id}
+    assert occurrences.next_scheduled() == now - HOUR
+
+
 # --- the ledger
 
 
