@@ -455,13 +455,14 @@ class Dispatch:
 
     def see_to_overdue(self, apart: Isolation) -> None:
         """See to jobs whose nodes have not answered, or that must wait no longer."""
-        apart.each(((job.id, job) for job in self._queue.overdue(OVERDUE)), self._see_to)
+        overdue = self._queue.overdue(OVERDUE, self.tasks.busy(), apart.late)
+        apart.each(((job.id, job) for job in overdue), self._see_to)
 
     def _see_to(self, job: Job) -> None:
         with about(job):
             if job.assignment is None:
                 self._completion.stop_waiting(job)
-            elif job.assignment.node not in self.tasks.busy():
+            else:
                 self._settle(job)
 
     def _settle(self, found: Job) -> None:
@@ -469,7 +470,7 @@ class Dispatch:
         job = self._queue.take_over(found, uuid.uuid4().hex)
         if job is None or (given := job.assignment) is None:
             return
-        now, deadline, node = self._clock(), given.until + CLOCK_MARGIN, self._nodes.get(given.node)
+        now, deadline, node = self._clock(), given.until + CLOCK_MARGIN, self._node(given.node)
         if node is not None and not node.is_alive(now, self._dead_after):
             node = None
         is_there = node is not None and str(_attempt(job)) in node.present

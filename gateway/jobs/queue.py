@@ -7,7 +7,7 @@ could start now.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby, islice
 from types import MappingProxyType
@@ -417,9 +417,13 @@ class JobQueue:
         while remaining(VERDICT_SECONDS) > 0 and (batch := list(islice(jobs, _REQUEUED))):
             self.requeue(batch)
 
-    def overdue(self, limit: int) -> list[Job]:
-        """Pending jobs whose node's answer is missing, or that are to be stopped, the longest due first."""
-        return list(self._due(JobStatus.PENDING, self._clock(), _NOT_IN_BACKOFF, limit))
+    def overdue(self, limit: int, busy: Collection[str] = (), but: Sequence[str] = ()) -> list[Job]:
+        """Pending jobs whose node's answer is missing, or that are to be stopped, the longest due first. Those at
+        `busy` nodes, and those with the ids `but`, are left out, because others would wait behind them.
+        """
+        left_out = {"assignment.node": busy, "_id": but}
+        others = {name: {"$nin": list(some)} for name, some in left_out.items() if some}
+        return list(self._due(JobStatus.PENDING, self._clock(), {**_NOT_IN_BACKOFF, **others}, limit))
 
     def running(self, limit: int, ahead: timedelta) -> list[Job]:
         """Running jobs that must be looked at within the time `ahead`, the longest due first."""

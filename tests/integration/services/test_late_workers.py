@@ -10,7 +10,7 @@ import pytest
 from conftest import DEAD_AFTER, Platform
 from jobs import make_job
 
-from gateway.dispatch.dispatcher import MAX_DISPATCH_FAILURES
+from gateway.dispatch.dispatcher import CLOCK_MARGIN, MAX_DISPATCH_FAILURES, START_SECONDS
 from gateway.dispatch.fair_queue import NodeChoice, Selection
 from gateway.dispatch.loop import NodeStep
 from gateway.dispatch.sweeping import TAKEN_FOR
@@ -129,3 +129,22 @@ def test_a_worker_that_sleeps_before_it_sees_what_it_has_assigned_takes_nothing_
     assert platform.double.posted == [f"{job.id}-1"]
     assert platform.jobs.get(job.id).status is JobStatus.RUNNING
     assert platform.held() == {"node:n1": [f"{job.id}-1"], f"user:{job.user_id}": [f"{job.id}-1"]}
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_job_goes_elsewhere_though_nobody_can_read_the_document_of_the_node_that_may_have_it(
+    platform: Platform, *, gone: bool
+) -> None:
+    job = submitted(platform)
+    platform.double.mode = "lost"
+    assert platform.dispatch.fill() == 0
+    platform.double.mode = "ok"
+    nodes = platform.database["nodes"]
+    if gone:
+        nodes.delete_one({"_id": "n1"})
+    else:
+        nodes.update_one({"_id": "n1"}, {"$set": {"failures": "many"}})
+    platform.ahead += timedelta(seconds=START_SECONDS) + CLOCK_MARGIN + timedelta(seconds=9)
+    platform.heartbeat("n2")
+    assert platform.dispatch.fill() == 1
+    assert platform.jobs.get(job.id).node == "n2"

@@ -210,6 +210,8 @@ def test_who_takes_an_assignment_over_leaves_the_one_before_nothing_to_say(jobs:
     assert later is not None
     assert (later.dispatch_failures, later.waiting_reason) == (1, WaitingReason.BACKOFF)
     assert [found.id for found in queue.overdue(9)] == [job.id]
+    assert queue.overdue(9, busy=["n1"]) == queue.overdue(9, but=[job.id]) == []
+    assert len(queue.overdue(9, busy=["n2"], but=["another"])) == 1
 
 
 def test_a_released_job_waits_for_its_next_attempt_once_its_back_off_is_over(jobs: JobStore, queue: JobQueue) -> None:
