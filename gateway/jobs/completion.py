@@ -222,14 +222,18 @@ class Completion:
 
     def _acknowledge(self, attempt_id: AttemptId) -> Job | None:
         """The job, if it has this attempt. If the dispatcher died before it recorded the dispatch, record it now."""
-        try:
-            job = self._jobs.get(attempt_id.job_id)
-        except JobNotFoundError:
-            return None
-        if str(attempt_id.attempt) in job.attempts or self._jobs.has_superseded(attempt_id):
-            return job
-        if job.assignment is not None and job.assignment.attempt == attempt_id.attempt:
-            return self._jobs.mark_running(job.id, job.assignment) or self._acknowledge(attempt_id)
+        # twice, because another process may record it in between
+        for _ in range(2):
+            try:
+                job = self._jobs.get(attempt_id.job_id)
+            except JobNotFoundError:
+                return None
+            if str(attempt_id.attempt) in job.attempts or self._jobs.has_superseded(attempt_id):
+                return job
+            if job.assignment is None or job.assignment.attempt != attempt_id.attempt:
+                return None
+            if running := self._jobs.mark_running(job.id, job.assignment):
+                return running
         return None
 
     def _conclude_attempt(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:

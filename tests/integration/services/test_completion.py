@@ -216,3 +216,11 @@ def test_an_attempt_goes_on_only_where_the_newest_one_that_ran_was_interrupted(
         assert job.attempt == number + 1
     spec = json.loads(platform.double.requests[-1][1]["spec"])
     assert spec["frontier_since"] == since
+
+
+def test_a_job_that_can_never_get_the_attempt_that_it_is_assigned_keeps_no_tailer_busy(platform: Platform) -> None:
+    job = running(platform)
+    odd = {"assignment": {"attempt": 2, "node": "n1", "token": "t", "until": platform.clock()}}
+    platform.database["jobs"].update_one({"_id": job.id}, {"$set": odd})
+    facts = ExitReport(attempt=2, ended_at=platform.clock(), exit_code=0)
+    assert not platform.completion.record_exit(AttemptId(job.id, 2), facts, 0)
