@@ -24,7 +24,7 @@ from rich.text import Text
 from gateway.cli.api import Api, ApiError, ExitCode, of_status
 from gateway.cli.commands import complete_spiders
 from gateway.cli.egg import project_of_folder
-from gateway.cli.explain import summary
+from gateway.cli.explain import summary, what_is_crawled
 from gateway.cli.options import (
     JSON,
     LEVEL,
@@ -58,6 +58,7 @@ from gateway.cli.terminal import (
 )
 from gateway.cli.watching import LogLines, TerminalLog, follow, log_line
 from gateway.contract.crawl import DEFAULT_PROJECT
+from gateway.jobs.advice import WAITS_FOR
 from gateway.jobs.job import NUMBERS
 
 
@@ -520,18 +521,17 @@ def _preview(answer: Record, *, as_json: bool) -> ExitCode:
 
 def _foreseen(answer: Record) -> Iterator[tuple[str, str]]:
     if crawled := answer["crawl"]:
-        first, more = crawled["start_urls"][:1], len(crawled["start_urls"]) - 1
-        start = "".join(f", from {one}" for one in first) + (f" +{more}" if more > 0 else "")
-        yield "crawl", f"spider {crawled['spider']} of project {crawled['project']}{start}"
-        limits = [f"{name} {crawled[name]}" for name in NUMBERS if crawled.get(name) is not None]
+        yield "crawl", what_is_crawled(crawled)
+        limits = [f"{one.label}: {crawled[name]}" for name, one in NUMBERS.items() if crawled.get(name) is not None]
         yield "limits", ", ".join(limits)
         yield from _sent(crawled)
     if known := answer["answer"]:
         what = f"{known['job_id']} ({known['status']}) answers" if known["cached"] else "a new one"
         yield "answer", f"{what}: {known['reason']}"
     if place := answer["place"]:
-        waits = f"waits ({place['waiting_reason']}), place {place['queue_position']} in the queue"
-        yield "starts", f"now, on node {place['node']}" if place["node"] else waits
+        waits = WAITS_FOR.get(place["waiting_reason"], "waiting")
+        later = f"{waits}, place {place['queue_position']} in the queue"
+        yield "starts", f"now, on node {place['node']}" if place["node"] else later
     for number, one in enumerate(answer["runs"]):
         yield "" if number else "runs", one["local"].replace("T", " ")
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
+from textwrap import wrap
 
 from rich.text import Text
 
-from gateway.cli.terminal import Record, age, counted, program, shown, visible
+from gateway.cli.terminal import Record, age, counted, out, program, shown, visible
 from gateway.cli.watching import status_text
 
 
@@ -56,9 +58,11 @@ _WAITING = {
         "wait; `{program} logs {id}` has the log",
     ),
 }
+#: Columns before the text of each line, and the fewest for the text.
+_MARGIN, _NARROWEST = 11, 20
 #: Lines of the log that are shown of an attempt without a report.
 _LOG_TAIL = 5
-_NOT_SEEN = ("no worker has looked at it yet", "wait; if that lasts, `{program} doctor` says what is wrong")
+_NOT_SEEN = ("it is being queued", "wait; if that lasts, `{program} doctor` says what is wrong")
 #: What to do about a job in another state.
 _NEXT = {
     "scheduled": "wait for its time, {next_run}, or `{program} cancel {id}`",
@@ -87,13 +91,12 @@ def explain(job: Record, options: Record) -> Text:
     why, todo = job["message"], _NEXT.get(job["status"])
     if job["status"] == "pending":
         reason, todo = _WAITING.get(job["waiting_reason"], _NOT_SEEN)
-        why = "; ".join(filter(None, (reason.format(**names), why)))
-    spec, urls = job["spec"], job["spec"]["start_urls"]
-    more = f" +{len(urls) - 1}" if len(urls) > 1 else ""
+        # how its attempts failed is said of each of them
+        why = "; ".join(filter(None, (reason.format(**names), None if job["attempts"] else why)))
     lines = [
         ("job", job["job_id"]),
         ("status", _counts(job)),
-        ("crawl", f"spider {spec['spider']} of project {spec['project']}, from {' '.join(urls[:1])}{more}"),
+        ("crawl", what_is_crawled(job["spec"])),
         ("asked for", f"{shown(job['created_at'])} ({age(job['created_at'])} ago) by {job['user_id']}"),
         *(line for attempt in job["attempts"] for line in _attempt(attempt)),
         ("queue", f"place {job['queue_position']}" if job["queue_position"] else None),
@@ -106,6 +109,14 @@ def explain(job: Record, options: Record) -> Text:
         ("page", options["gateway"].page(job["job_id"])),
     ]
     return Text("\n").join(_headed(head, text) for head, text in lines if text)
+
+
+def what_is_crawled(spec: Record) -> str:
+    """`spider seo of project default, from https://example.com +2`; a spider may know by itself where it starts."""
+    urls = spec["start_urls"]
+    more = f" +{len(urls) - 1}" if len(urls) > 1 else ""
+    start = f", from {urls[0]}{more}" if urls else ""
+    return f"spider {spec['spider']} of project {spec['project']}{start}"
 
 
 def _advice(job: Record) -> Iterator[tuple[str, str]]:
@@ -125,7 +136,13 @@ def _pause(job: Record) -> str | None:
 
 
 def _headed(head: str, text: str | Text) -> Text:
-    return Text.assemble((f"{head:<10} ", "bold"), visible(text) if isinstance(text, str) else text)
+    """On a terminal its further lines stand below the first, and no word is cut: it may be an address."""
+    shown = visible(text) if isinstance(text, str) else text
+    if out.is_terminal and isinstance(shown, str):
+        room = max(out.width - _MARGIN, _NARROWEST)
+        folded = (wrap(line, room, break_long_words=False, break_on_hyphens=False) for line in shown.splitlines())
+        shown = f"\n{' ' * _MARGIN}".join(chain.from_iterable(folded))
+    return Text.assemble((f"{head:<{_MARGIN}}", "bold"), shown)
 
 
 def _attempt(attempt: Record) -> Iterator[tuple[str, str]]:

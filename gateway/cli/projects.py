@@ -69,7 +69,7 @@ def _schema(name: str, found: list[dict[str, Any]]) -> Any:
 
 
 def _does(spider: dict[str, Any]) -> str:
-    notes = [spider["description"]] if spider["description"] else []
+    notes = [spider["description"].removesuffix(".")] if spider["description"] else []
     if spider["allowed_domains"]:
         notes.append(f"keeps to {', '.join(spider['allowed_domains'])}")
     if spider["own_start"]:

@@ -515,9 +515,9 @@ def test_a_dry_run_asks_for_nothing(gateway: StandIn, run: Run) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "crawl     spider seo of project default, from https://a.example +1",
-        "limits    max_pages 9",
+        "limits    Max pages: 9",
         "answer    a new one: none is the same",
-        "starts    waits (capacity), place 3 in the queue",
+        "starts    waiting for a free slot, place 3 in the queue",
     ]
     body = {
         "spider": "seo",

@@ -8,6 +8,7 @@ import pytest
 from unit.gateway.cli.conftest import JOB, Answer, Run, StandIn
 
 from gateway.cli import explain
+from gateway.cli.terminal import out
 from gateway.jobs.job import JobStatus, WaitingReason
 
 DETAIL: dict[str, Any] = {
@@ -42,7 +43,7 @@ def shown(gateway: StandIn, run: Run, **fields: Any) -> str:
 @pytest.mark.parametrize(
     ("reason", "why", "todo"),
     [
-        (None, "no worker has looked at it yet", "doctor"),
+        (None, "it is being queued", "doctor"),
         ("capacity", "every slot that it could use is taken", "nodes"),
         ("site_busy", "another run of site board has not ended", "jobs --site board"),
         ("previous_run", "the previous run of its schedule has not ended", "jobs --schedule 0d4f"),
@@ -110,3 +111,28 @@ def test_a_schedule_is_shown_where_a_job_is_asked_for(gateway: StandIn, run: Run
     assert f"{JOB} is a schedule: active, next run: -, last run: 8a7b, finished" in text
     assert f"discoverybot schedules show {JOB}" in text
     assert "no run yet" in shown(gateway, run, schedule={}, state="active", last_run=None)
+
+
+def test_a_crawl_without_start_urls_is_not_from_anywhere(gateway: StandIn, run: Run) -> None:
+    text = shown(gateway, run, spec={**DETAIL["spec"], "start_urls": []})
+    assert "spider offers of project shop asked for" in text
+
+
+def test_why_a_retry_waits_is_not_how_the_attempt_before_failed(gateway: StandIn, run: Run) -> None:
+    text = shown(gateway, run, waiting_reason="capacity", message=ATTEMPT["message"], attempts=[ATTEMPT])
+    assert "why every slot that it could use is taken to do" in text
+    assert text.count(str(ATTEMPT["message"])) == 1
+
+
+def test_a_long_line_goes_on_below_its_beginning_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    address = f"https://a.example/{'x' * 60}"
+    why = f"3 of 3 requests failed, the first of them with a time-out ({address}: no answer within 30 s)"
+    assert explain._headed("why", why).plain == f"why        {why}"
+    monkeypatch.setattr(out, "_force_terminal", True)
+    monkeypatch.setattr(out, "width", 60)
+    first, *further = explain._headed("why", why).plain.splitlines()
+    assert first == "why        3 of 3 requests failed, the first of them with a"
+    assert all(line.startswith(" " * 11) and (len(line) <= 60 or address in line) for line in further)
+    assert " ".join(line.strip() for line in further) == why.removeprefix(
+        "3 of 3 requests failed, the first of them with a "
+    )

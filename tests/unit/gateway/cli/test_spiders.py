@@ -12,7 +12,7 @@ def spider(name: str, **more: Any) -> dict[str, Any]:
         "version": None,
         "latest": True,
         "name": name,
-        "description": "Looks.",
+        "description": "Looks",
         "arguments": [],
     }
     return {
@@ -37,7 +37,7 @@ def test_spiders_are_listed_in_the_latest_version(gateway: StandIn, run: Run) ->
     lines = [line.split() for line in run("spiders").stdout.splitlines()]
     assert lines == [
         ["PROJECT", "VERSION", "SPIDER", "DOES"],
-        ["default", "seo", "Looks."],
+        ["default", "seo", "Looks"],
         ["shop", "2", "offers", "keeps", "to", "shop.example;", "decides", "by", "itself", "where", "it", "starts"],
     ]
     assert len(run("spiders", "--all", "--project", "shop").stdout.splitlines()) == 4
