@@ -540,7 +540,7 @@ class _Words(NamedTuple):
     window: str = "items"
 
 
-_AT_LEAST, _AT_MOST = "; {normal} are normal, {bound} the least.", "; {normal} are normal, {bound} the most."
+_AT_LEAST, _AT_MOST = " (normal: {normal}, minimum: {bound}).", " (normal: {normal}, maximum: {bound})."
 _WORDS = {
     FindingCode.ITEMS_DROPPED: _Words(_count, "The run has {value} items", _AT_LEAST),
     FindingCode.ITEMS_RISEN: _Words(_count, "The run has {value} items", _AT_MOST),
@@ -551,11 +551,9 @@ _WORDS = {
     ),
     FindingCode.FIELD_LOWER: _Words(_percent, "{value} of the items have {field!r}", _AT_LEAST),
     FindingCode.FIELD_COLLAPSED: _Words(_percent, "{value} of the items have {field!r}", _AT_LEAST),
-    FindingCode.TYPE_FLIPPED: _Words(_percent, "{value} of {field!r} are of the type {type}", _AT_LEAST),
+    FindingCode.TYPE_FLIPPED: _Words(_percent, "{value} of the values of {field!r} have the type {type}", _AT_LEAST),
     FindingCode.VALUES_SHIFTED: _Words(
-        _number, "The median of {field!r} is {value}", "; {normal} is normal, {bound} the bound."
+        _number, "The median of {field!r} is {value}", " (normal: {normal}, limit: {bound})."
     ),
-    FindingCode.VALUES_SAME: _Words(
-        _count, "All values of {field!r} are the same", "; many different ones are normal."
-    ),
+    FindingCode.VALUES_SAME: _Words(_count, "All values of {field!r} are the same", "; normally they differ."),
 }

@@ -324,7 +324,7 @@ WAITS_FOR: dict[WaitingReason | None, str] = {
     WaitingReason.CAPACITY: "waiting for a free slot",
     WaitingReason.SITE_BUSY: "waiting for another run of the site",
     WaitingReason.PREVIOUS_RUN: "waiting for the previous run",
-    WaitingReason.USER_QUOTA: "waiting for another crawl of the user",
+    WaitingReason.USER_QUOTA: "waiting for other crawls of the user",
     WaitingReason.NO_NODE: "waiting for an available node",
     WaitingReason.NO_SUCH_PROJECT: "waiting for a node with this version of the project",
     WaitingReason.DISK_FULL: "waiting for disk space on a node",

@@ -26,7 +26,7 @@ from gateway.contract.log_line import split_entries
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, FilesKept, SpiderInfo
 from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
-from gateway.jobs.job import Job, JobStatus, Occurrence, Trigger, WaitingReason
+from gateway.jobs.job import Job, JobStatus, Occurrence, Trigger, WaitingReason, occurrence_id
 from gateway.jobs.progress import Point, ProgressStore
 from gateway.logs.store import LogChunk, count_lines
 from gateway.nodes.health import HeartbeatStore
@@ -157,6 +157,7 @@ class Sample:
                 late = 340.0
             status = JobStatus.ERROR if days == 2 else JobStatus.FINISHED
             run = {"schedule_id": self.ids["offers"], "slot": Occurrence(rev=1, at=due, due=due, fired_at=due)}
+            run["id"] = occurrence_id(self.ids["offers"], due)
             ran = self._job(status, due, 300 + 9 * days, spider="offers", **run)
             entries.append(self._entry(ran.id, due, kind, late))
         LedgerStore(self.console.database).record(entries)

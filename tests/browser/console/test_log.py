@@ -286,7 +286,7 @@ async def test_a_log_without_lines_says_why_until_there_are_some(tab: Tab, conso
     await expect(log.row("line 3")).to_be_visible()
     await expect(tab.page.get_by_text("No log yet.")).to_be_hidden()
     # a filter that leaves no line says so
-    await tab.page.get_by_role("button", name="Errors 0").click()
+    await tab.page.get_by_role("button", name="Error and up 0").click()
     await expect(tab.page.get_by_text("No lines match this level and logger.")).to_be_visible()
     play.write(ERROR)
     await expect(log.row("ValueError: no price")).to_be_visible()

@@ -118,7 +118,7 @@ export class LogBar {
 /** @type {(level: string) => string} */
 function named(level) {
   if (level === "DEBUG") return "All";
-  return level === "ERROR" ? "Errors" : `${level.slice(0, 1)}${level.slice(1).toLowerCase()} and up`;
+  return `${level.slice(0, 1)}${level.slice(1).toLowerCase()} and up`;
 }
 
 /**

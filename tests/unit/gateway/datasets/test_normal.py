@@ -124,7 +124,7 @@ def test_a_sentence_has_the_figures(normal: Normal) -> None:
     (finding,) = judge(run(200), normal)
     assert (finding.severity, finding.value) == (Severity.HOLD, 200)
     assert finding.sentence == (
-        f"The run has 200 items; {finding.normal:.0f} are normal, {finding.bound:.0f} the least."
+        f"The run has 200 items (normal: {finding.normal:.0f}, minimum: {finding.bound:.0f})."
     )
 
 
