@@ -14,6 +14,7 @@ To add a page:
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote, urlencode
@@ -32,7 +33,9 @@ from gateway.web.authentication import SIGN_IN_PAGE, KeyRing, is_page
 from gateway.web.authorisation import Endpoint, caller_of, for_everybody
 from gateway.web.dependencies import Router
 
-_HEADERS = {"Content-Security-Policy": POLICY}
+_HEADERS = {"Content-Security-Policy": POLICY, "Vary": "Accept-Encoding, Sec-Fetch-Site"}
+#: Bytes from which on it is worth compressing a page. A fast level: pages are made for each request.
+_WORTH_IT, _LEVEL = 1000, 4
 
 
 class Pages(Router):
@@ -144,7 +147,20 @@ def page(request: Request, name: str, /, *, status_code: int = 200, **context: A
     viewer = Viewer.of(request)
     shared = {"viewer": viewer, "link": viewer.link, "path": request.url.path, "query": request.query_params}
     html = ENVIRONMENT.get_template(name).render(**shared, **context)
-    return HTMLResponse(html, status_code, headers=_HEADERS)
+    data = html.encode()
+    if len(data) < _WORTH_IT or not _may_compress(request):
+        return HTMLResponse(data, status_code, headers=_HEADERS)
+    packed = gzip.compress(data, _LEVEL, mtime=0)
+    return HTMLResponse(packed, status_code, headers={**_HEADERS, "Content-Encoding": "gzip"})
+
+
+def _may_compress(request: Request) -> bool:
+    """Whether the browser takes gzip, and no page of another origin has made it ask: that one could choose what ours
+    repeats from its address, and find our page's secrets by how well they compress beside it (BREACH).
+    """
+    headers = request.headers
+    is_ours = headers.get("sec-fetch-site", "none") in {"none", "same-origin"}
+    return is_ours and "gzip" in headers.get("accept-encoding", "")
 
 
 # --- sign-in

@@ -36,6 +36,19 @@ def test_a_page_is_html_under_a_strict_policy_and_no_copy_is_kept(gateway: httpx
     assert answer.headers["referrer-policy"] == "same-origin"
 
 
+def test_a_page_is_compressed_unless_another_origin_has_asked_for_it(gateway: httpx.Client) -> None:
+    packed = get(gateway, "/console/crawl")
+    assert packed.headers["content-encoding"] == "gzip"
+    assert "Accept-Encoding" in packed.headers["vary"]
+    assert int(packed.headers["content-length"]) < len(packed.content) / 3
+    assert get(gateway, "/console/crawl", **{"Sec-Fetch-Site": "same-origin"}).headers["content-encoding"] == "gzip"
+    others = ({"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Accept-Encoding": "identity"})
+    for headers in others:
+        plain = get(gateway, "/console/crawl", **headers)
+        assert "content-encoding" not in plain.headers
+        assert plain.content == packed.content
+
+
 def test_the_overview_shows_an_upgrade_that_was_left_halfway(
     gateway: httpx.Client, database: Database[dict[str, Any]]
 ) -> None:
