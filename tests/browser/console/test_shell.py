@@ -36,6 +36,20 @@ async def test_the_theme_is_switched_and_kept(tab: Tab) -> None:
     await expect(theme).to_have_text("Theme: dark")
 
 
+async def test_paper_has_what_a_page_says_and_nothing_to_press(open_tab: OpenTab, console: Console) -> None:
+    console.job(tags=["on-paper"])
+    async with open_tab(console.url, color_scheme="dark") as tab:
+        page = tab.page
+        await page.goto("/console/jobs?tag=on-paper")
+        await page.emulate_media(media="print")
+        await expect(page.get_by_role("heading", level=1)).to_be_visible()
+        await expect(page.get_by_role("table").get_by_text("on-paper")).to_be_visible()
+        for role in ("navigation", "button", "textbox", "combobox"):
+            assert await page.get_by_role(role).count() == 0, role
+        paper = "getComputedStyle(document.documentElement).backgroundColor"
+        assert await page.evaluate(paper) == "rgb(255, 255, 255)"
+
+
 async def test_a_phone_has_a_menu_and_nothing_to_scroll_sideways(
     open_tab: OpenTab, console: Console, axe: Axe
 ) -> None:
