@@ -51,6 +51,27 @@ async def test_a_key_is_made_by_keyboard_shown_once_and_revoked(open_tab: OpenTa
         assert "anne" not in await tab.page.content()
 
 
+async def test_the_link_of_a_new_key_leads_a_colleague_to_all_crawls(open_tab: OpenTab, locked: Console) -> None:
+    job = locked.job(user_id="bert")
+    async with open_tab(locked.url) as tab:
+        await tab.sign_in(locked.key("root", Scope.ADMIN).token)
+        await tab.page.goto("/console/keys")
+        await tab.page.get_by_label("User", exact=True).fill("carol")
+        await tab.page.get_by_label("Scope").select_option('["read_all"]')
+        await tab.page.get_by_role("button", name="Create key").press("Enter")
+        await expect(tab.page.locator("#key-link")).to_contain_text("#db_")
+        link = await tab.page.locator("#key-link").inner_text()
+    async with open_tab(locked.url) as tab:
+        await tab.page.goto(link)
+        await expect(tab.page).to_have_url(f"{locked.url}/console/sign-in")
+        await expect(tab.page.get_by_role("button", name="Sign in")).to_be_focused()
+        await tab.page.keyboard.press("Enter")
+        await expect(tab.page.get_by_text("Signed in as carol")).to_be_visible()
+        await tab.page.goto(f"/console/jobs/{job.id}/log")
+        await expect(tab.page.get_by_text("by bert").first).to_be_visible()
+        assert all("db_" not in address for address in tab.asked)
+
+
 async def test_without_keys_the_page_says_what_the_first_one_changes(
     open_tab: OpenTab, console: Console, axe: Axe
 ) -> None:

@@ -11,6 +11,7 @@ const PAUSE = 250;
 
 document.addEventListener("key-made", async ({ detail }) => {
   byId("key-text").textContent = detail.key;
+  byId("key-link").textContent = `${location.origin}/console/sign-in#${detail.key}`;
   byId("new-key").hidden = false;
   byId("new-key-title").focus();
   if (document.getElementById("no-keys")) await signIn(detail.key, TRIES);
@@ -50,11 +51,16 @@ function ignoreTooEarly(error) {
   if (!(error instanceof ApiError && error.status === 409)) throw error;
 }
 
-byId("copy-key").addEventListener("click", async () => {
+for (const button of document.querySelectorAll("[data-copy]")) {
+  button.addEventListener("click", () => copy(button.getAttribute("data-copy") ?? ""));
+}
+
+/** @type {(id: string) => Promise<void>} */
+async function copy(id) {
   try {
-    await navigator.clipboard.writeText(byId("key-text").textContent ?? "");
+    await navigator.clipboard.writeText(byId(id).textContent ?? "");
     toast("Copied");
   } catch {
-    toast("The browser blocked copying. Select the key and copy it.", "bad");
+    toast("The browser blocked copying. Select the text and copy it.", "bad");
   }
-});
+}
