@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Annotated, Any, NamedTuple
 
 import orjson
 from fastapi import Query, Request, Response
 
+from gateway.access.audit import AuditEntry, AuditFilter, AuditStore
 from gateway.access.keys import Caller, Scope
 from gateway.console.pages import Pages, page
 from gateway.console.parameters import ParameterField, parameter_form
@@ -32,6 +34,8 @@ router = Pages()
 
 #: Spiders of one page.
 _SPIDERS = 50
+#: The route of a deployment, how many of the latest are read, and how many that failed are shown.
+_DEPLOYMENT, _READ, _FAILED = "/projects/{project}/versions", 100, 5
 
 
 class ProjectQuery(QueryModel):
@@ -72,6 +76,7 @@ def project_page(
         spiders=[_shown(info) for info in spiders.spiders],
         following=spiders.next,
         given=_given(known.project, parts, caller),
+        failed=_failed(known.project, parts, caller),
     )
 
 
@@ -80,6 +85,19 @@ def project_page(
 def version_page(request: Request, project: ProjectName, version: VersionName, parts: Parts) -> Response:
     found = get_dependencies(project, version, parts)
     return page(request, "projects/version.html", found=found)
+
+
+def _failed(project: str, parts: GatewayParts, caller: Caller) -> list[AuditEntry]:
+    """The latest deployments that were refused, for admins: who has deployed what stands in the audit trail."""
+    if Scope.ADMIN not in caller.scopes:
+        return []
+    found, _ = parts[AuditStore].page(AuditFilter(route=_DEPLOYMENT), _READ)
+    refused = [
+        one
+        for one in found
+        if one.resources.get("project") == project and (one.status or 0) >= HTTPStatus.BAD_REQUEST
+    ]
+    return refused[:_FAILED]
 
 
 def _shown(info: SpiderView) -> ShownSpider:

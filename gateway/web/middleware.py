@@ -13,6 +13,7 @@ import orjson
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, Histogram, PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
+from starlette.datastructures import QueryParams
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -159,7 +160,7 @@ class _Sent:
         ):
             return
         parts: GatewayParts = scope["app"].state.parts
-        parts[AuditTrail].note(parts.clock(), **_facts(scope, status, {} if refused else _made(body)))
+        parts[AuditTrail].note(parts.clock(), **_facts(scope, status, _made(body, refused=refused)))
 
 
 def _log_request(scope: Scope, status: int | None, seconds: float) -> None:
@@ -255,12 +256,15 @@ class ProcessMetrics:
 _IDS = ("job_id", "schedule_id", "task_id", "id", "name", "key_id")
 #: Fields of an answer about many jobs: what was done to them, and to how many.
 _ACTS = ("action", "done")
+#: Parameters of an address that name a record: a version that is deployed.
+_ASKED = ("version",)
 #: Bytes of the longest body that is read for the ids of what was made.
 _SHORT = 64 << 10
 _LONGEST = 200
 
 
-def _made(body: bytes) -> dict[str, str]:
+def _made(body: bytes, *, refused: bool) -> dict[str, str]:
+    """What the answer says was made, or by which codes it refuses."""
     if not body or len(body) > _SHORT:
         return {}
     try:
@@ -269,10 +273,23 @@ def _made(body: bytes) -> dict[str, str]:
         return {}
     if not isinstance(told, dict):
         return {}
+    if refused:
+        return _codes(told.get("error"))
     within = told.get("data")
     fields: dict[str, Any] = {**told, **(within if isinstance(within, dict) else {})}
     made = {name: fields[name][:_LONGEST] for name in _IDS if isinstance(fields.get(name), str)}
     return made | ({name: str(fields[name]) for name in _ACTS} if fields.keys() >= {*_ACTS} else {})
+
+
+def _codes(error: Any) -> dict[str, str]:
+    """The error's code, and why the first node that gives a reason has refused. Words may hold what is secret."""
+    if not isinstance(error, dict):
+        return {}
+    detail = error.get("detail")
+    nodes = detail.get("nodes") if isinstance(detail, dict) else None
+    reasons = (one.get("reason") for one in nodes or () if isinstance(one, dict))
+    found = {"error": error.get("code"), "reason": next(filter(None, reasons), None)}
+    return {name: code[:_LONGEST] for name, code in found.items() if isinstance(code, str)}
 
 
 def _facts(scope: Scope, status: int, made: dict[str, str]) -> dict[str, Any]:
@@ -280,7 +297,9 @@ def _facts(scope: Scope, status: int, made: dict[str, str]) -> dict[str, Any]:
     state = scope.get("state", {})
     caller: Caller = state.get("caller", ANYBODY)
     key = caller.key
-    named = {name: _storable(str(value)) for name, value in scope.get("path_params", {}).items()}
+    asked = QueryParams(scope.get("query_string", b""))
+    named = {name: asked[name] for name in _ASKED if name in asked} | scope.get("path_params", {})
+    named = {name: _storable(str(value)) for name, value in named.items()}
     return {
         "user_id": key.user_id if key else None,
         "key_id": key.id if key else None,

@@ -181,7 +181,9 @@ class AuditView(BaseModel, json_schema_extra={"examples": [_EXAMPLE]}):
     scope: Scope | None = Field(description="The highest scope of the key.")
     method: str | None
     route: str | None = Field(description="The route that was called, or the command that was run on the server.")
-    resources: dict[str, str] = Field(description="The records that the path names, and those that were created.")
+    resources: dict[str, str] = Field(
+        description="The records that the path names, those that were created, and the codes of a refusal."
+    )
     status: int | None = Field(description="The status of the answer.")
     request_id: str | None = Field(
         description="The same id is in the log, and is the `correlation_id` of jobs that the call created."

@@ -15,6 +15,8 @@ from stores import embedded_mongo
 
 from gateway.access.key_store import KeyIssue, KeyStore
 from gateway.access.keys import Scope
+from gateway.contract.records import SpiderInfo
+from gateway.projects.eggs import SpiderStore
 from gateway.settings import Settings
 
 
@@ -76,7 +78,29 @@ def test_what_is_refused_is_told_too_and_what_only_reads_is_not(door: Door) -> N
     assert [(entry["method"], entry["route"], entry["status"]) for entry in reversed(told)] == [
         ("POST", "/jobs/{job_id}/cancel", 404), ("DELETE", "/sites/{name}", 403), ("POST", "/schedules", 422),
     ]  # fmt: skip
-    assert [entry["resources"] for entry in reversed(told)] == [{"job_id": job.id}, {"name": "board"}, {}]
+    assert [entry["resources"] for entry in reversed(told)] == [
+        {"error": "job_not_found", "job_id": job.id},
+        {"error": "scope_missing", "name": "board"},
+        {"error": "invalid_request"},
+    ]
+
+
+def test_a_refused_deployment_is_told_with_its_version_and_on_its_projects_page(door: Door) -> None:
+    for project, version in (("shop", "1.5"), ("other", "9")):
+        path = f"/projects/{project}/versions?version={version}"
+        assert door.call("root", "POST", path, content=b"no egg").status_code == 422
+    entry = door.wait_told(2)[-1]
+    assert entry["resources"] == {"project": "shop", "version": "1.5", "error": "invalid_request"}
+    info = SpiderInfo(project="shop", version="1.4", name="offers", params_schema=None)
+    SpiderStore(door.board.database).publish("n1", [info])
+    html = {"Accept": "text/html"}
+    page = door.board.http.get("/console/projects/shop", headers={**door.keys["root"], **html}).text
+    failed = page.partition("failed-deployments")[2].partition("</table>")[0]
+    assert "1.5" in failed
+    assert "invalid request" in failed
+    assert ">9<" not in failed
+    others = door.board.http.get("/console/projects/shop", headers={**door.keys["anne"], **html}).text
+    assert "Failed deployments" not in others
 
 
 def test_an_act_on_many_jobs_is_told_with_their_number(door: Door) -> None:
@@ -96,7 +120,7 @@ def test_entries_are_filtered_and_paged(door: Door) -> None:
         door.call("anne", "DELETE", f"/sites/{number}")
     door.call("root", "DELETE", "/sites/x")
     newest, *_ = door.wait_told(6)
-    assert newest["resources"] == {"name": "x"}
+    assert newest["resources"]["name"] == "x"
     assert [entry["user_id"] for entry in door.told(key_id=door.ids["root"])] == ["root"]
     assert len(door.told(user_id="anne", route="/sites/{name}")) == 5
     assert door.told(route="/sites") == []
