@@ -49,8 +49,6 @@ _CODES: tuple[tuple[type[Exception], Reason], ...] = (
     (OSError, Reason.SITE_UNREACHABLE),
     (IgnoreRequest, Reason.PAGE_REFUSED),
 )
-#: Words before the message of an exception that say where a project's code has raised it.
-_WHERE = {Reason.PIPELINE_FAILED: "in an item pipeline: ", Reason.SPIDER_FAILED: "in the spider: "}
 #: Failures that the next attempt would have again.
 _PERMANENT = frozenset(
     {
@@ -171,7 +169,7 @@ def failure_facts(reason: str, code: Reason, error: BaseException | None = None)
 
 def raised_facts(error: BaseException | None, where: Reason) -> dict[str, str]:
     """The same for an exception of a project's code. `where` is the code if the exception has no better one."""
-    return failure_facts(f"{_WHERE.get(where, '')}{exception_reason(error)}", _raised_code(error, where), error)
+    return failure_facts(exception_reason(error), _raised_code(error, where), error)
 
 
 def status_facts(status: int) -> dict[str, str]:

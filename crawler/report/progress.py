@@ -243,7 +243,12 @@ class ProgressReport:
 
     def item_error(self, response: Response | None, failure: Failure) -> None:
         facts = raised_facts(failure.value, Reason.PIPELINE_FAILED)
-        self.failed(_url(response), facts, getattr(response, "request", None))
+        facts["reason"] = f"in an item pipeline: {facts['reason']}"
+        self._item_failed(response, facts, getattr(response, "request", None))
+
+    def _item_failed(self, response: Response | None, facts: dict[str, str], request: Request | None) -> None:
+        kind: outbox.ErrorKind = "item"
+        self.failed(_url(response), {**facts, "kind": kind}, request)
 
     def start_error(self, error: BaseException | None) -> None:
         """Note what `start()` has raised."""
@@ -277,7 +282,8 @@ class ProgressReport:
             # the page was fetched but its callback failed: it counts only once, as failed
             self._count(request, _COMPLETED, -1)
             self._forget_refusal(request, response)
-        self.failed(_url(response), raised_facts(failure.value, Reason.SPIDER_FAILED), request)
+        facts = raised_facts(failure.value, Reason.SPIDER_FAILED)
+        self.failed(_url(response), {**facts, "reason": f"in the spider: {facts['reason']}"}, request)
 
     def spider_closed(self, reason: str) -> None:
         if reason == outbox.INTERRUPTED and not was_told_to_stop():
@@ -354,7 +360,7 @@ class ProgressReport:
         spider = getattr(self._crawler.spider, "name", "")
         reason = exception_reason(error)[:LONGEST_REASON]
         what = f"item {number} of {spider}.{_giver(response, request)} could not be written: {reason}"
-        self.failed(_url(response), failure_facts(what, Reason.ITEM_REFUSED), request)
+        self._item_failed(response, failure_facts(what, Reason.ITEM_REFUSED), request)
         logger.error("%s: %s", _url(response) or "start()", what)
 
     def _items_not_written(self, error: OSError) -> None:

@@ -128,8 +128,9 @@ STOPPED_ITSELF = "stopped_itself"
 ITEMS_LOST = "items_not_writable"
 #: Finish reason of a crawl that an exception ended, mostly while its components were built or opened.
 BROKE_DOWN = "broke_down"
-#: Kinds of errors in a report that belong to no request: `start()` has raised it, or it has ended the crawl.
-ErrorKind = Literal["start", "breakdown"]
+#: Kinds of errors in a report that are not about a request: `start()` has raised it, it has ended the crawl, or it is
+#: about an item that could not be processed or written.
+ErrorKind = Literal["start", "breakdown", "item"]
 #: The facts of an error in a report. `reason` is text; `code` is a `Reason`, which older nodes do not send; `kind` is
 #: an `ErrorKind`, or absent; `permanent` is there if the next attempt would meet the error again; `variable` names
 #: the environment variable that was missing.

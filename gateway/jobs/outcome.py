@@ -289,13 +289,9 @@ def _pages(pages: int) -> str:
     return "1 page" if pages == 1 else f"{pages} pages"
 
 
-#: How an error's `reason` begins if an item failed, not a request (`crawler/report/progress.py`).
-_OF_ITEMS = ("in an item pipeline: ", "item ")
-
-
 def _failures(report: SpiderReport) -> str:
     pages, errors = _tally(report)[:2]
-    if any(error.get("reason", "").startswith(_OF_ITEMS) for error in report.errors):
+    if _error_of(report, "item"):
         # it is not known whether the page of a failed item is counted among the errors, too
         return f"{errors} requests or items failed, beside {_pages(pages)} fetched{_example(report)}"
     return f"{errors} of {pages + errors} requests failed{_example(report)}"
@@ -350,7 +346,7 @@ def _error_of(report: SpiderReport, kind: ErrorKind) -> Mapping[str, str] | None
 
 
 def _words(error: Mapping[str, str]) -> str:
-    said = _on_one_line(error.get("reason", "").removeprefix("in the spider: ").splitlines())
+    said = _on_one_line(error.get("reason", "").splitlines())
     return said + (_no_variable(error["variable"]) if "variable" in error else "")
 
 
