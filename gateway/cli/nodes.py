@@ -45,18 +45,17 @@ def _emptied(api: Api, path: str, timeout: float | None) -> Record:
         except ApiError as error:
             if error.exit_code is not ExitCode.ERROR or time.monotonic() + _AGAIN > end:
                 raise
-            left = f"an answer: {str(error).splitlines()[0]}"
+            left, pause = f"an answer: {str(error).splitlines()[0]}", _AGAIN
         else:
             if node["removable"]:
                 return node
-            left = _left(node)
+            left, pause = _left(node), 0.0  # the request itself has waited
         if left != told:
             err.print(f"waits for {left}", soft_wrap=True, markup=False)
             told = left
         if time.monotonic() >= end:
             raise ApiError(f"--timeout: after {timeout:g} s it still waits for {left}", ExitCode.ERROR)
-        if left.startswith("an answer"):
-            time.sleep(_AGAIN)
+        time.sleep(pause)
 
 
 def _left(node: Record) -> str:

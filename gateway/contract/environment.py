@@ -29,18 +29,24 @@ MAX_VARIABLES = 100
 MAX_PROJECT_BYTES, MAX_CRAWL_BYTES, MAX_HANDED_BYTES = 32 << 10, 16 << 10, 60 << 10
 
 
+class RefusedValueError(ValueError):
+    """A variable or a setting that is refused, or all of them together. No value is quoted."""
+
+    def __init__(self, problem: str, name: str | None = None) -> None:
+        #: The name of the one that is refused; `None` if it is about all.
+        self.problem, self.name = problem, name and name[:100]
+        super().__init__(f"{self.name}: {problem}" if self.name else problem)
+
+
 def check_variables(variables: Mapping[str, str], max_bytes: int, *, most: int = MAX_VARIABLES) -> None:
-    """Check the names, values, number and size. Raises `ValueError` that names a variable and never
-    quotes a value.
-    """
+    """Check the names, values, number and size. Raises `RefusedValueError`."""
     if len(variables) > most:
-        raise ValueError(f"there may be {most} variables")
+        raise RefusedValueError(f"there may be {most} variables")
     for name, value in variables.items():
-        problem = refused_variable(name) or _refused_text(value)
-        if problem:
-            raise ValueError(f"{name[:100]}: {problem}")
+        if problem := refused_variable(name) or _refused_text(value):
+            raise RefusedValueError(problem, name)
     if len(orjson.dumps(variables)) > max_bytes:
-        raise ValueError(f"all variables together must not be larger than {max_bytes} bytes of JSON")
+        raise RefusedValueError(f"all variables together must not be larger than {max_bytes} bytes of JSON")
 
 
 def _refused_text(value: str) -> str | None:
@@ -192,16 +198,16 @@ def _refused_value_of(name: str, value: Any) -> str | None:
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
-    """Raises `ValueError` that names the setting."""
+    """Raises `RefusedValueError`."""
     for name, value in settings.items():
         if problem := refused_setting(name, value):
-            raise ValueError(f"{name[:100]}: {problem}")
+            raise RefusedValueError(problem, name)
     try:
         size = len(orjson.dumps(settings))
     except TypeError:
-        raise ValueError("they must hold only valid Unicode and integers of 64 bits") from None
+        raise RefusedValueError("they must hold only valid Unicode and integers of 64 bits") from None
     if size > MAX_SETTINGS_BYTES:
-        raise ValueError(f"all settings together must not be larger than {MAX_SETTINGS_BYTES} bytes of JSON")
+        raise RefusedValueError(f"all settings together must not be larger than {MAX_SETTINGS_BYTES} bytes of JSON")
 
 
 def _keys(value: Any) -> list[Any]:

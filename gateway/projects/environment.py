@@ -26,6 +26,7 @@ from gateway.contract.crawl import DEFAULT_PROJECT, CrawlSpec
 from gateway.contract.environment import (
     MAX_CRAWL_BYTES,
     MAX_PROJECT_BYTES,
+    RefusedValueError,
     check_settings,
     check_variables,
     refused_run_setting,
@@ -239,11 +240,11 @@ class ProjectEnvironment:
         for field, names in (("settings", settings), ("open", dict.fromkeys(opened))):
             try:
                 check_settings(names)
-            except ValueError as error:
+            except RefusedValueError as error:
                 raise _invalid(field, error) from None
         try:
             check_variables(dict.fromkeys(opened_env, ""), MAX_PROJECT_BYTES)
-        except ValueError as error:
+        except RefusedValueError as error:
             raise _invalid("open_env", error) from None
         lists = {"opened": tuple(dict.fromkeys(opened)), "opened_env": tuple(dict.fromkeys(opened_env))}
         text = orjson.dumps(settings).decode()
@@ -274,7 +275,7 @@ class ProjectEnvironment:
                 raise InvalidRequestError(f"settings.{name}", problem)
         try:
             check_variables(spec.env, MAX_CRAWL_BYTES)
-        except ValueError as error:
+        except RefusedValueError as error:
             raise _invalid("env", error) from None
         if closed := [name for name in spec.env if name not in config.opened_env]:
             message = "a crawl may not set it, unless an admin opens it with `PUT /projects/{project}/settings`"
@@ -310,7 +311,7 @@ class ProjectEnvironment:
         try:
             check_variables(given, MAX_PROJECT_BYTES)
             made = {name: self._next(config, name, new) for name, new in wanted.items()}
-        except ValueError as error:
+        except RefusedValueError as error:
             raise _invalid("variables", error) from None
         if sum(len(name) + one.size for name, one in made.items()) > MAX_PROJECT_BYTES:
             message = f"all variables together must not be larger than {MAX_PROJECT_BYTES} bytes of JSON"
@@ -322,9 +323,9 @@ class ProjectEnvironment:
             return self._variable(config, name, new.value, secret=new.secret)
         present = config.env.get(name)
         if present is None:
-            raise ValueError(f"{name}: has no value yet: give one")
+            raise RefusedValueError("has no value yet: give one", name)
         if present.is_secret and not new.secret:
-            raise ValueError(f"{name}: is secret; to show it from now on, give its value")
+            raise RefusedValueError("is secret; to show it from now on, give its value", name)
         if present.is_secret == new.secret:
             return present
         return self._variable(config, name, present.value or "", secret=True)
@@ -354,9 +355,5 @@ def _deployed(project: str) -> str:
     return project
 
 
-def _invalid(field: str, error: ValueError) -> InvalidRequestError:
-    """The refusal of a value. The error's message begins with the wrong name, if there is one."""
-    name, separator, problem = str(error).partition(": ")
-    if separator and name.isupper():
-        return InvalidRequestError(f"{field}.{name}", problem)
-    return InvalidRequestError(field, str(error))
+def _invalid(field: str, refused: RefusedValueError) -> InvalidRequestError:
+    return InvalidRequestError(f"{field}.{refused.name}" if refused.name else field, refused.problem)
