@@ -34,6 +34,10 @@ _NEEDED: dict[str, tuple[str, ...]] = {
     "scrapy.crawler.CrawlerProcess": ("_signal_shutdown",),
     # the egress rule
     "twisted.web.client.HTTPConnectionPool": ("_factory",),
+    "twisted.web.client._HTTP11ClientFactory": ("_quiescentCallback",),
+    "crawler.scrapy_versions.HttpClientProtocol": ("_parser",),
+    # the frontier: the name of a callback, by which a kept request finds it again
+    **({"scrapy.http.request._find_method": ()} if HAS_FRONTIER else {}),
 }
 
 
@@ -42,19 +46,22 @@ def refuse_without_private_names() -> None:
     for path, names in _NEEDED.items():
         try:
             known = _attributes(load_object(path))
+            gone = next((f"{path} has no {name}" for name in names if name not in known), None)
         except (ImportError, NameError):
-            known = set()
-        if gone := [name for name in names if name not in known]:
+            gone = f"there is no {path}"
+        if gone:
             raise UnknownScrapyError(
-                f"Scrapy {scrapy.__version__} or its Twisted is newer than what this node knows ({path} has no "
-                f"{gone[0]}): pin an older release, or update the platform"
+                f"Scrapy {scrapy.__version__} or its Twisted is newer than what this node knows ({gone}): pin an "
+                "older release, or update the platform"
             )
 
 
-def _attributes(cls: type[Any]) -> set[str]:
-    """The attributes of a class, and the names in its constructors, because some attributes are set there."""
+def _attributes(found: Any) -> set[str]:
+    """The attributes of a class, and the names in its constructors, because some attributes are set there. A function
+    has none.
+    """
     known: set[str] = set()
-    for one in cls.__mro__:
+    for one in getattr(found, "__mro__", ()):
         known.update(vars(one))
         if code := getattr(vars(one).get("__init__"), "__code__", None):
             known.update(code.co_names)

@@ -15,7 +15,10 @@ from scrapyd.exceptions import ConfigError
 from scrapyd.utils import get_file_path
 
 from crawler.orders import NODE_RULES, NodeRules
+from gateway.private_names import require_names
 from gateway.settings import NodeSettings, ScrapydSettings
+
+require_names("scrapyd", Environment, "_prepare_file")
 
 
 class NodeConfigError(ConfigError):

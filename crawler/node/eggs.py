@@ -22,7 +22,9 @@ from gateway.contract.outbox import read_file, write_atomically
 from gateway.contract.reasons import Reason
 from gateway.contract.records import SpiderInfo
 from gateway.crash_points import state_change
+from gateway.private_names import require_names
 
+require_names("scrapyd", FilesystemEggStorage, "_egg_path", "_get_path")
 #: Prefix of staged eggs. They lie beside the projects' folders, where Scrapyd takes no file for a project.
 _INCOMING = ".incoming-"
 #: Suffix of the file beside an egg that lists its spiders.

@@ -32,7 +32,9 @@ from gateway.clock import time_of_node, utc_now
 from gateway.contract.outbox import LOG, SPEC, AttemptId, attempt_dir, read_file, whole_text
 from gateway.contract.records import NodeSpec, read_record
 from gateway.crash_points import state_change
+from gateway.private_names import require_names
 
+require_names("scrapyd", Launcher, "_spawn_process", "_process_finished", "_get_message")
 log = Logger()
 
 

@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 import tempfile
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,7 @@ from gateway.crash_points import state_change
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from playwright.async_api import Browser, BrowserContext, BrowserType
-    from playwright.async_api._context_manager import PlaywrightContextManager
+    from playwright.async_api import Browser, BrowserContext, BrowserType, Playwright
 
     from crawler.net.egress_proxy import EgressProxy
 
@@ -76,7 +75,7 @@ class Chromium:
         # Chromium's sandbox refuses to run as root
         self._sandbox = os.geteuid() != 0
         self._folder: Path | None = None
-        self._playwright: PlaywrightContextManager | None = None
+        self._playwright: AbstractAsyncContextManager[Playwright] | None = None
         self._type: BrowserType | None = None
         self._driver: psutil.Process | None = None
         self._starts = 0
@@ -90,14 +89,14 @@ class Chromium:
     async def start(self) -> None:
         """Start the driver, or start it again after it has ended."""
         # imported here, because Scrapyd imports this file to find the browser, and does not need Playwright
-        from playwright.async_api._context_manager import PlaywrightContextManager  # noqa: PLC0415
+        from playwright.async_api import async_playwright  # noqa: PLC0415
 
         _remove_forgotten()
         self._remove_folder()
         self._folder = _make_folder()
-        self._playwright = PlaywrightContextManager()
+        self._playwright = async_playwright()
         with _temporary_files_in(self._folder):
-            self._type = (await self._playwright.start()).chromium
+            self._type = (await self._playwright.__aenter__()).chromium
         self._driver = next((child for child in psutil.Process().children() if "run-driver" in child.cmdline()), None)
 
     async def launch_browser(self) -> Browser:
@@ -123,7 +122,7 @@ class Chromium:
 
     async def close(self) -> None:
         if self._playwright:
-            await self._playwright.__aexit__()
+            await self._playwright.__aexit__(None, None, None)
         self._remove_folder()
 
     def _remove_folder(self) -> None:

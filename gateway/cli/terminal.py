@@ -26,6 +26,9 @@ from rich.segment import Segment
 from rich.text import Text
 
 from embedded.stack.state import StackState
+from gateway.private_names import require_names
+
+require_names("rich", Console, "_render_buffer")
 
 # --- where the CLI writes: results to stdout, everything about them to stderr.
 #

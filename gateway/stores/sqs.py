@@ -7,6 +7,10 @@ from typing import Any
 from botocore.exceptions import ClientError
 from kombu.transport import SQS
 
+from gateway.private_names import require_names
+
+require_names("kombu", SQS.Channel, "_on_messages_ready")
+
 
 class Channel(SQS.Channel):
     def _on_messages_ready(self, queue: str, qname: str, messages: Any) -> int:

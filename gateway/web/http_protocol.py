@@ -18,8 +18,16 @@ import orjson
 import structlog
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from gateway.private_names import require_names
 from gateway.web.threads import VISITOR
 
+require_names(
+    "uvicorn",
+    HttpToolsProtocol,
+    *("on_message_begin", "on_url", "on_header", "on_headers_complete", "on_body", "on_message_complete"),
+    *("on_response_complete", "send_400_response"),
+    *("client", "connections", "cycle", "flow", "loop", "pipeline", "transport"),
+)
 log = structlog.get_logger("gateway.web")
 
 #: Most bytes of a request's line and all its header lines, trailers included.
