@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
+from itertools import takewhile
 from mimetypes import MimeTypes
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -149,14 +150,18 @@ class FileBytes:
 
     @state_change("files.remove")
     def remove(self, prefix: str) -> None:
-        """Remove all that is below."""
+        """Remove all that is below, and the folders that are empty then."""
         with self._errors() as store:
             while found := next(iter(obstore.list(store, prefix=prefix)), None):
                 with suppress(FileNotFoundError):  # another process removes it as well
                     obstore.delete(store, [one["path"] for one in found])
             if isinstance(store, LocalStore):
                 # incomplete files of processes that were killed are not listed
-                remove_tree(Path(urlsplit(self._place.url).path) / prefix)
+                root = Path(urlsplit(self._place.url).path)
+                remove_tree(root / prefix)
+                with suppress(OSError):  # a folder that is not empty stays, and those above it
+                    for folder in takewhile(root.__ne__, (root / prefix).parents):
+                        folder.rmdir()
 
     @contextmanager
     def _errors(self, place: str | None = None) -> Iterator[LocalStore | S3Store]:

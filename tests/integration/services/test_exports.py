@@ -84,6 +84,7 @@ def test_an_export_is_a_file_and_its_success(
         {"name": f"snapshot.{form}", "size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     ]
     assert not list((tmp_path / "space").glob("*"))
+    assert not (folder / "_temporary").exists()
     assert rows_in(form, folder / RUN / f"snapshot.{form}") == COUNT + 1
 
 
