@@ -43,7 +43,7 @@ from crawler.node.venvs import KEPT_UNUSED, WAIT, Venvs, requirements_of
 from crawler.render.browser import find_chromium, write_browser_file
 from crawler.render.setup import has_playwright
 from gateway.contract.outbox import CATALOG, CLOCK, DEPLOYED, NOTED, is_there, remove_tree, write_atomically
-from gateway.contract.reasons import Reason
+from gateway.contract.reasons import LIMITS, Reason
 from gateway.contract.records import Deployments, NotedDeployment, SpiderInfo, read_record
 from gateway.crash_points import state_change
 
@@ -459,15 +459,15 @@ class SpiderLists(Service):
 
 def _words_about(limits: AttemptLimits) -> dict[str, tuple[str, Reason]]:
     """What is said of a process that exceeds a limit, and its code."""
-    memory, files = limits.memory >> 20, limits.files >> 20
-    return {
-        "timeout": (f"it took longer than {limits.timeout:g} seconds", Reason.TIME_LIMIT),
-        "memory": (f"it took more memory than {memory} MiB (CRAWL_MEMORY_LIMIT)", Reason.MEMORY_LIMIT),
-        "processes": (f"it had more than {limits.processes} processes (CRAWL_MAX_PROCESSES)", Reason.PROCESS_LIMIT),
-        "files": (f"it wrote more than {files} MiB of files (twice FILES_MAX_BYTES)", Reason.FILE_LIMIT),
-        "entries": (f"it made more than {limits.entries} files and folders (CRAWL_MAX_ENTRIES)", Reason.ENTRY_LIMIT),
-        "disk": ("it wrote more than is left of a disk that is nearly full (NODE_MIN_FREE_BYTES)", Reason.DISK_FULL),
+    words = {
+        "memory": f"it took more memory than {limits.memory >> 20} MiB",
+        "processes": f"it had more than {limits.processes} processes",
+        "files": f"it wrote more than {limits.files >> 20} MiB of files",
+        "entries": f"it made more than {limits.entries} files and folders",
+        "disk": "it wrote more than is left of a disk that is nearly full",
     }
+    told = {name: (f"{said} ({LIMITS[name].setting})", LIMITS[name].reason) for name, said in words.items()}
+    return {**told, "timeout": (f"it took longer than {limits.timeout:g} seconds", Reason.TIME_LIMIT)}
 
 
 def spider_lists(app: Any) -> SpiderLists:

@@ -8,6 +8,7 @@ read might be one of a newer version.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import NamedTuple
 
 #: What Python says of a call whose arguments do not fit, in a `TypeError`: a regular expression.
 MISFITS = r"unexpected keyword|missing \d+ required|positional arguments? but|multiple values for"
@@ -96,3 +97,23 @@ class Reason(StrEnum):
 def reason_of(code: str | None) -> Reason | None:
     """`None` for a code of another version, too."""
     return Reason._value2member_map_.get(code or "")  # type: ignore[return-value]
+
+
+class Limit(NamedTuple):
+    reason: Reason
+    words: str
+    #: What sets it.
+    setting: str
+
+
+#: The limits at which a node stops a process, by the name that an exit report has for them (`stopped_by`).
+LIMITS = {
+    "timeout": Limit(Reason.TIME_LIMIT, "time limit", "timeout"),
+    "memory": Limit(Reason.MEMORY_LIMIT, "memory limit", "CRAWL_MEMORY_LIMIT"),
+    "processes": Limit(Reason.PROCESS_LIMIT, "limit of processes", "CRAWL_MAX_PROCESSES"),
+    "log": Limit(Reason.LOG_LIMIT, "log limit", "CRAWL_MAX_LOG_BYTES"),
+    "files": Limit(Reason.FILE_LIMIT, "limit of files", "twice FILES_MAX_BYTES"),
+    "entries": Limit(Reason.ENTRY_LIMIT, "limit of files and folders", "CRAWL_MAX_ENTRIES"),
+    "records": Limit(Reason.RECORD_LIMIT, "limit of items and requests", "CRAWL_MAX_RECORD_BYTES"),
+    "disk": Limit(Reason.DISK_FULL, "share of a disk that was nearly full", "NODE_MIN_FREE_BYTES"),
+}

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from gateway.contract.crawl import Expect
 from gateway.contract.expectations import Tally, breaches
 from gateway.contract.outbox import BROKE_DOWN, EXPECTATION_BROKEN, ITEMS_LOST, ErrorKind
-from gateway.contract.reasons import MISFITS, Reason, reason_of
+from gateway.contract.reasons import LIMITS, MISFITS, Reason, reason_of
 from gateway.contract.records import ExitReport, SpiderReport
 from gateway.jobs.job import GOOD_STATUSES, JobStatus
 
@@ -151,33 +151,26 @@ def _was_to_pause(exit_report: ExitReport) -> Outcome | None:
     return None
 
 
-#: Limits at which an attempt is stopped and keeps its results: the reason, the limit's name, and what sets it.
-_LIMITS = {
-    "timeout": (Reason.TIME_LIMIT, "time limit", "timeout"),
-    "closespider_timeout": (Reason.TIME_LIMIT, "time limit", "CLOSESPIDER_TIMEOUT"),
-    "log": (Reason.LOG_LIMIT, "log limit", "CRAWL_MAX_LOG_BYTES"),
-    "files": (Reason.FILE_LIMIT, "limit of files", "twice FILES_MAX_BYTES"),
-    "entries": (Reason.ENTRY_LIMIT, "limit of files and folders", "CRAWL_MAX_ENTRIES"),
-    "records": (Reason.RECORD_LIMIT, "limit of items and requests", "CRAWL_MAX_RECORD_BYTES"),
-    "disk": (Reason.DISK_FULL, "share of a disk that was nearly full", "NODE_MIN_FREE_BYTES"),
-}
+#: At all other `LIMITS` an attempt keeps its results.
+_FATAL_LIMITS = frozenset({"memory", "processes"})
+#: Scrapy's own limits, and which of ours they are alike.
+_SCRAPYS_LIMITS = {"closespider_timeout": "timeout", "memusage_exceeded": "memory"}
 
 
 def _was_stopped(exit_report: ExitReport, *, timeout: int | None) -> Outcome | None:
     report = exit_report.report
-    reason = report.finish_reason if report else None
-    limit = reason if reason == "closespider_timeout" else exit_report.stopped_by
-    if limit in _LIMITS:
-        code, name, setting = _LIMITS[limit]
-        seconds = f", {timeout} s" if limit == "timeout" and timeout else ""
-        return Outcome(JobStatus.PARTIAL, code, f"stopped at its {name} ({setting}{seconds})")
+    reason = report.finish_reason if report else ""
+    limit = _SCRAPYS_LIMITS.get(reason, exit_report.stopped_by or "")
+    if limit in LIMITS:
+        code, name, setting = LIMITS[limit]
+        if reason == "closespider_timeout":
+            setting = "CLOSESPIDER_TIMEOUT"
+        elif limit == "timeout" and timeout:
+            setting = f"{setting}, {timeout} s"
+        status = JobStatus.ERROR if limit in _FATAL_LIMITS else JobStatus.PARTIAL
+        return Outcome(status, code, f"stopped at its {name} ({setting})")
     if exit_report.stopped_by == "stall":
         return Outcome(JobStatus.ERROR, Reason.STALLED, _stalled(exit_report.stall_seconds), retryable=True)
-    if exit_report.stopped_by == "memory" or reason == "memusage_exceeded":
-        return Outcome(JobStatus.ERROR, Reason.MEMORY_LIMIT, "stopped at its memory limit (CRAWL_MEMORY_LIMIT)")
-    if exit_report.stopped_by == "processes":
-        message = "stopped at its limit of processes (CRAWL_MAX_PROCESSES)"
-        return Outcome(JobStatus.ERROR, Reason.PROCESS_LIMIT, message)
     if exit_report.stopped_by == "shutdown" or reason == "shutdown":
         message = "the node was shut down while it ran"
         return Outcome(JobStatus.ERROR, Reason.NODE_SHUT_DOWN, message, retryable=True)
