@@ -217,7 +217,7 @@ def _use_cache(settings: BaseSettings, node: NodeRules) -> None:
 
 
 def _skip_seen(settings: BaseSettings, node: NodeRules) -> None:
-    """Leave out what has given items lately, if the spider asks for that and there is a Redis that remembers it.
+    """Skip pages that have given items lately, if the spider asks for that and there is a Redis that remembers them.
 
     Raises `ValueError` for what is no period.
     """

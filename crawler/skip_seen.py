@@ -99,7 +99,7 @@ class SkipSeen:
         return self
 
     def spider_opened(self) -> None:
-        # it says that the crawl does not look at all there is, even if it then leaves nothing out
+        # even a crawl that skips nothing is marked as one that may skip pages
         self._count(0)
 
     def process_request(self, request: Request) -> None:
@@ -119,7 +119,7 @@ class SkipSeen:
             self._given.add(self._fingerprint(request.replace(url=urls[0])))
 
     def spider_closed(self, reason: str) -> None:
-        """Remember what has given items, but only now, and only if all has gone well: what is lost comes again."""
+        """Remember the pages that have given items. A crawl that failed remembers none, so the next fetches all."""
         try:
             if reason == "finished":
                 self._seen.add(self._given)

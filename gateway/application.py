@@ -109,7 +109,7 @@ def scopes_of(routes: Sequence[BaseRoute]) -> dict[str, Scope | None]:
 
 
 def _security(scope: Scope | None) -> list[dict[str, list[str]]]:
-    """What a request must show: a key with the route's scope, a session, or nothing, while there are no keys."""
+    """What a request needs: a key with the route's scope, or a session; nothing while there are no keys."""
     return [] if scope is None else [{_SCHEME: [scope]}, {_SESSION: []}, {}]
 
 

@@ -183,7 +183,7 @@ def _prctl(option: int, value: int | bytes) -> None:
 
 
 class Seen(NamedTuple):
-    """A process, as one look at `/proc` has found it."""
+    """A process, as it stood in `/proc` at one moment."""
 
     pid: int
     name: bytes

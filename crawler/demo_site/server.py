@@ -176,7 +176,7 @@ class JobOffer(NamedTuple):
     title: str
     employer: str
     kind: str
-    #: Crowns a month; `None`: not told.
+    #: Crowns a month; `None` if the posting does not name it.
     pay: tuple[int, int] | None
     posted: str
     text: str

@@ -77,7 +77,7 @@ Patterns = Annotated[list[Pattern], Field(max_length=MAX_PATTERNS)]
 
 
 class UrlFilter:
-    """Takes what one of `include` is found in (all, if there are none), and none of `exclude`."""
+    """Takes URLs in which one of `include` is found (all URLs if it is empty), and none of `exclude`."""
 
     def __init__(self, include: Iterable[str] = (), exclude: Iterable[str] = ()) -> None:
         self._include = [compile_pattern(pattern) for pattern in include]

@@ -53,7 +53,7 @@ _WORDS_OF = {
     "RON": ("LEI",),
     "USD": ("DOLLAR", "DOLLARS"),
     "ZAR": ("R",),
-    # only the country tells which crown is meant
+    # only the country says which crown is meant
     "": ("KR",),
 }
 _SYMBOLS = {symbol: code for code, symbols in _SYMBOLS_OF.items() for symbol in symbols}
@@ -257,7 +257,7 @@ def plain_number(value: float) -> int | float:
 
 
 def _range(text: str) -> list[Amount]:
-    """The amount that is the salary, or the two of a range."""
+    """The amount of the salary, or the two amounts of a range."""
     amounts = _amounts(text)
     if not amounts:
         return []

@@ -102,7 +102,7 @@ class FetchIdentity:
         for name, value in self._headers.items():
             request.headers[name] = value
         if self._cookies:
-            # what the site has set anew meanwhile is newer
+            # cookies that the site has set since then are newer
             _set_cookies(request, {**self._cookies, **_cookies(request)})
 
     def _take_off(self, request: Request) -> None:

@@ -50,7 +50,7 @@ log = Logger()
 
 #: Which user each project has: `{"bookshop": 20001}`.
 _USERS, _LOCK = "uids.json", "uids.lock"
-#: Seconds between two looks at what the tailer could not remove.
+#: Seconds between two attempts to remove what the tailer could not.
 _SWEEP = 60.0
 #: Folder inside an attempt's folder for temporary files, which nobody needs once the attempt has ended.
 TEMPORARY = "tmp"

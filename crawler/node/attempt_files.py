@@ -105,7 +105,7 @@ def with_account(folder: Path, report: ExitReport) -> ExitReport:
 
 
 def read_log_tail(path: Path) -> str | None:
-    """The last whole lines of a log, as text; `None` where there is nothing."""
+    """The last complete lines of a log, as text; `None` if there is no log."""
     with suppress(OSError):
         size = outbox.file_size(path)
         tail = outbox.read_part(path, max(0, size - LOG_TAIL), LOG_TAIL)

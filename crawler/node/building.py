@@ -59,7 +59,7 @@ from gateway.crash_points import state_change
 VENVS = "venvs"
 #: Variable with the plan as JSON. It is no argument, because `ps` would show passwords in the URLs of indexes.
 PLAN = "DISCOVERYBOT_BUILD"
-#: Those of Scrapyd's own variables that uv gets.
+#: Variables of Scrapyd's environment that are passed on to uv.
 PASSED_ON = (
     "PATH",
     "HOME",
@@ -353,7 +353,7 @@ def _ways(lines: list[str], said: Conditions, plan: BuildPlan) -> Iterator[Way]:
     yield Way([_scrapy(lines, plan)], raised_day(said.exclude_newer))
 
 
-# --- one environment: whole or not at all
+# --- one environment: complete or not there at all
 
 #: To be raised when a release puts something else into environments.
 _FORMAT = 1
@@ -530,7 +530,7 @@ def _make_read_only(venv: Path) -> int:
 
 #: Bytes of memory, and of one file: the largest wheels have a library of a gigabyte.
 _MEMORY, _FILE = 4 << 30, 2 << 30
-#: Seconds between two looks at the clock and the disk.
+#: Seconds between two checks of the clock and the disk.
 _LOOK = 0.5
 #: Most characters of a problem's text, and of the log that is kept.
 _MOST_TOLD, _MOST_LOG = 2000, 256 << 10
@@ -820,7 +820,7 @@ def _readable(said: str) -> str:
 
 @contextmanager
 def using_cache(folder: Path) -> Iterator[None]:
-    """Keep others from emptying uv's cache meanwhile."""
+    """While the block runs, nobody empties uv's cache."""
     cache = folder / CACHE
     cache.mkdir(mode=0o700, exist_ok=True)
     cache.chmod(0o700)  # it has the packages of all projects, so no other user must read it

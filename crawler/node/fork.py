@@ -76,7 +76,7 @@ class ForkServer:
         self._runner = runner
         self._env = env
         self._renew_after = renew_after
-        #: The one that is asked; `None` while there is none.
+        #: The zygote that is asked for forks; `None` while there is none.
         self._current: ZygoteProcess | None = None
         #: The one that will be, once it is warm.
         self._next: ZygoteProcess | None = None
@@ -490,7 +490,7 @@ class Complaint(Protocol):
 
 
 def read_rest(end: Protocol) -> None:
-    """Read what was written so far, and no more: other processes may keep the other end open for ever."""
+    """Read what was written so far and then stop: other processes may keep the other end open for ever."""
     transport: Any = end.transport
     if transport is None or transport.disconnected:
         return
@@ -504,7 +504,7 @@ def read_rest(end: Protocol) -> None:
 
 # --- one crawl that is forked from a zygote, from the moment at which it was asked for
 
-#: Seconds between two looks at whether a process that lost its zygote has ended.
+#: Seconds between two checks whether a process that lost its zygote has ended.
 WATCH_INTERVAL = 0.5
 
 
@@ -518,7 +518,7 @@ class NotStartedError(ProcessTerminated):
 
 
 class ProcessLostError(ProcessTerminated):
-    """The process has ended, and nobody knows how."""
+    """The process has ended, and its exit code is not known."""
 
 
 class Start(NamedTuple):

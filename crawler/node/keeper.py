@@ -49,7 +49,7 @@ MORE = 3
 SHARED_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - only what is the user's own is removed
 #: How many threads and processes a user of `NODE_UIDS` can have for each process that its attempts can have.
 _TASKS = 16
-#: Seconds between two looks at what is just being started.
+#: Seconds between two checks of a process that is just being started.
 _MOMENT = 0.0005
 #: Most seconds for looking through all that an attempt has written.
 _LONGEST = 30

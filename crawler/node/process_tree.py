@@ -1,7 +1,7 @@
 """All the processes that belong to one attempt, also those that have left its session and group.
 
 On Linux an attempt has a minder (`gateway.process`): every process that its spider starts stays a descendant of the
-minder, and ends with it. So one look at all processes and their parents finds them. Without a minder (on other
+minder, and ends with it. So one list of all processes with their parents finds them. Without a minder (on other
 systems, or because it was killed) they are the spider's descendants, its group, and all processes that have the
 attempt's folder in their environment, which is inherited.
 """

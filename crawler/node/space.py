@@ -105,7 +105,7 @@ def remove_system_v(uid: int, before: float) -> None:
 
 
 def _system_v(kind: str, uid: int) -> list[dict[str, str]]:
-    """Those of one kind, by the names in the first line; none where the kernel has none."""
+    """The objects of one kind, by the names in the first line; empty if the kernel does not support them."""
     try:
         names, *lines = [line.split() for line in Path("/proc/sysvipc", kind).read_text().splitlines()]
     except OSError:
@@ -180,7 +180,7 @@ def _look(folder: int, visit: _Visit) -> list[str]:
 
 
 def _enter(name: str, folder: int | None) -> int | None:
-    """A descriptor of the folder `name`; `None` if there is none that can be opened."""
+    """A descriptor of the folder `name`; `None` if it cannot be opened."""
     with suppress(OSError):
         try:
             return os.open(name, _FLAGS, dir_fd=folder)

@@ -246,7 +246,7 @@ class Command(ProcessProtocol):
                 self.account.signal(pid, signal.SIGKILL)
 
     def processExited(self, _reason: Failure) -> None:  # noqa: N802 - Twisted's name
-        """Read what was written so far, and no more: processes that it has started could keep the pipes open."""
+        """Read what was written so far and then stop: processes that it has started could keep the pipes open."""
         transport: Any = self.transport
         for number, pipe in list(transport.pipes.items()):
             with suppress(OSError):  # the pipe is empty

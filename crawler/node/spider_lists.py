@@ -59,7 +59,7 @@ _LOOK_AGAIN = 0.05
 #: How many projects are imported at the same time (each occupies a processor for a second or more), and the seconds
 #: after which an import no longer counts among them: it might hang, and others should not wait for it.
 _AT_ONCE, _LONGEST_TURN = 2, 2.0
-#: Seconds between two looks for unpacked eggs that belong to no version any more and that no crawl uses.
+#: Seconds between two searches for unpacked eggs that belong to no version any more and that no crawl uses.
 _SWEEP = 60.0
 
 

@@ -197,7 +197,7 @@ class AttemptProcess(CrawlProcess):
 # They occupy no slot, and the tailer reports their end. But their limits are enforced, and they can be cancelled: the
 # mark has the process id, and as long as its lock is held that process, or its group, still exists.
 
-#: Seconds between two looks at whether an orphan has ended.
+#: Seconds between two checks whether an orphan has ended.
 WATCH_INTERVAL = 0.5
 #: Most seconds between the making of a mark and the start of its process, with a margin: it may have waited in vain
 #: for a zygote to get warm, and clocks are sometimes corrected.
@@ -292,11 +292,11 @@ def find_orphans(settings: NodeSettings, accounts: Accounts) -> Iterator[Orphan]
 
 # --- limits of one attempt that are checked from outside: time, memory, processes, log, files, and stalls
 
-#: Seconds between two looks at the processes and their memory.
+#: Seconds between two checks of the processes and their memory.
 PROCESS_INTERVAL = 1.0
-#: Seconds for which the result of one look at all processes is used.
+#: Seconds for which one list of all processes is used.
 FRESH = 0.5
-#: Seconds between two looks at the size of the log; less, down to the minimum, when it grows quickly.
+#: Seconds between two checks of the size of the log; less, down to the minimum, when it grows quickly.
 LOG_INTERVAL = 0.25
 LOG_INTERVAL_MIN = 0.02
 #: Seconds between two checks that the attempt's folder exists.
@@ -351,7 +351,7 @@ def limits_of(settings: NodeSettings, timeout: float) -> AttemptLimits:
 
 
 class Looks:
-    """Looks at all processes in a thread. Callers that ask at about the same time share one look."""
+    """Lists all processes in a thread. Callers that ask at about the same time share one list."""
 
     def __init__(self) -> None:
         self._taken_at = float("-inf")

@@ -9,10 +9,10 @@ from time import monotonic
 from gateway.contract import outbox
 from gateway.contract.log_line import LogEntry, split_entries
 
-#: How often a crawl is looked at within its time limit for a stall, and the most seconds between two looks.
+#: How often a crawl is checked within its time limit for a stall, and the most seconds between two checks.
 LOOKS = 20
 INTERVAL_MAX = 5.0
-#: Bytes of new log that are read. What writes more than this between two looks does something.
+#: Bytes of new log that are read. A crawl that writes more than this between two checks has not stalled.
 READ = 64 << 10
 #: These loggers write at regular intervals, whether or not anything happens.
 _LOG_STATS = "scrapy.extensions.logstats"

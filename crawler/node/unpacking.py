@@ -128,7 +128,7 @@ def _take_away(content: Path) -> Path:
     return content.rename(content.with_name(f"{_REMOVED}{content.name}-{uuid4().hex}"))
 
 
-# --- unpacking: whole or not at all
+# --- unpacking: complete or not there at all
 
 #: Files and folders; bytes when unpacked; folders within one another; characters of a name.
 MOST_ENTRIES, MOST_BYTES, _DEEPEST, _LONGEST_NAME = 100_000, 1 << 30, 32, 200

@@ -136,7 +136,7 @@ class Venvs:
         prepare(self._folder, shared=shared)
         runtime = self._folder / RUNTIME
         runtime.mkdir(exist_ok=True)
-        # nobody else has to look in here, unless projects have users of their own
+        # other users need no access, unless projects have users of their own
         runtime.chmod(0o755 if shared else 0o700)
         for package in (crawler, gateway):
             link = runtime / package.__name__

@@ -264,7 +264,7 @@ class OriginGuard(NamedTuple):
     public_origin: str
 
     def refusal(self, host_header: str | None, origin_header: str | None) -> str | None:
-        """Why the request is refused, or `None`."""
+        """Why the request is refused; `None` if it is not."""
         host = _split(f"//{host_header}") if host_header else None
         if host is None or not self._is_ours(host.hostname or ""):
             return "the Host header names another host; set NODE_URL if this node has that name"

@@ -345,7 +345,7 @@ class AddVersion(AsyncService):
 
 
 class DeleteProject(webservice.DeleteProject):
-    """`delproject.json`: as Scrapyd's; the catalog is written anew."""
+    """`delproject.json`: as Scrapyd's; the catalogue is rewritten afterwards."""
 
     @param("project")
     def render_POST(self, _request: Request, project: str) -> dict[str, Any]:  # noqa: N802 - Twisted's name
@@ -433,7 +433,7 @@ def parse_spec(text: str | None, attempt: AttemptId, project: str, spider: str) 
     named = (spec.job_id, spec.attempt, canonical(spec.project).lower(), spec.spider)
     if named != (attempt.job_id, attempt.attempt, project.lower(), spider):
         raise InvalidRequestError("spec", "is of another attempt, project or spider than the request")
-    # what is in the spec becomes a file
+    # the contents of the spec are written to a file
     return spec.model_copy(update={"project": project, "env": {}})
 
 

@@ -80,7 +80,7 @@ class OwnRate:
         self._next = monotonic() + wait + self._interval
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is no connection to close."""
 
 
 class SharedRate:

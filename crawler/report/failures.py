@@ -82,7 +82,7 @@ def text_of(value: object) -> str:
 
 
 def exception_reason(error: BaseException | None, request: Request | None = None) -> str:
-    """`request`: the one that has ended with it, where there is one."""
+    """The exception in words. `request`: the request that ended with it, if there is one."""
     if (proxy := _proxy_host(request)) and isinstance(error, CannotResolveHostError):
         return f"the host name of the proxy {proxy} could not be resolved"
     if proxy and isinstance(error, DownloadConnectionRefusedError):

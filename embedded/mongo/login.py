@@ -26,7 +26,7 @@ _UNBOUND, _UNBOUND_AGAIN = "n,,", "c=biws"
 
 
 class Credentials:
-    """What a server keeps of a password."""
+    """What a server stores in place of a password."""
 
     def __init__(self, password: str) -> None:
         self.salt = os.urandom(28)

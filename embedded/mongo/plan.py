@@ -67,7 +67,7 @@ class IndexConditions:
     either: dict[str, list[list[tuple[str, Any]]]] = field(default_factory=dict)
     #: Fields that must exist for any other reason.
     existing: set[str] = field(default_factory=set)
-    #: Whether there is nothing else in the filter.
+    #: Whether the filter has no other conditions.
     is_complete: bool = True
 
     @classmethod

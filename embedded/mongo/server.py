@@ -56,7 +56,7 @@ class Executor:
         self._is_stopped = False
 
     def stop(self) -> None:
-        """Stop. A command that has no answer yet gets none, and nothing that it wrote is kept."""
+        """Stop. A command without an answer so far is not answered, and its writes are discarded."""
         self._is_stopped = True
 
     def submit(self, command: Document, encode: Encode, reply: Reply) -> None:
@@ -88,7 +88,7 @@ class Executor:
                     answers.append((task, answer))
             self._store.commit()
         except Exception as error:
-            # after any failure nothing of this turn is kept, and nothing of it was acknowledged
+            # after any failure the writes of this turn are discarded; none of them was acknowledged
             logger.exception("a turn of %d commands failed", len(tasks))
             answers = [(task, task.encode(_failure(error))) for task in tasks]
             self._waiting = []

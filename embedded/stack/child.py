@@ -155,7 +155,7 @@ class _LogFile(RotatingFileHandler):
         self.handle(logging.makeLogRecord({"msg": line}))
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - as logging has it
-        """Say nothing: it would be said for every line."""
+        """Say nothing: the same message would appear for every line."""
 
 
 def _readable(text: str) -> str:

@@ -14,7 +14,7 @@ LOOPBACK = "127.0.0.1"
 #: The range from which ports are picked. The OS uses the ports above it for outgoing connections and for programs
 #: that ask for any port, so such a port might be taken before its process listens, or during a restart.
 PICKED = range(20_000, 32_000)
-#: How far apart stacks that start at the same time begin to look.
+#: Distance between the first ports that two stacks try which start at the same time.
 _APART = 16
 
 

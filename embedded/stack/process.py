@@ -18,7 +18,7 @@ Probe = Callable[[], Awaitable[str | None]]
 #: Looks at an answer: `None` if it is good, else what is missing.
 Judge = Callable[[httpx.Response], str | None]
 
-#: Seconds for one look.
+#: Seconds for one check.
 TIMEOUT = 3.0
 #: A TLS context without authorities, because all probes use plain HTTP and to load authorities takes longer.
 _NO_AUTHORITIES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -137,7 +137,7 @@ class Process:
     untold: Collection[str] = ()
     #: The user it runs as, if that is not the supervisor's user.
     user: User | None = None
-    #: What it is, or where, for people.
+    #: What it is, or where it is, in words for people.
     about: str = ""
 
     def environment(self, supervisors: Mapping[str, str]) -> dict[str, str]:

@@ -29,7 +29,7 @@ _SPIDERS = "spiders"
 _THEIR_KEYS = "~cache:* ~rate:site:*"
 _THEIR_COMMANDS = "+@connection -@dangerous +get +set +eval +evalsha +script|load +time"
 _REDIS_SETTINGS = frozenset({"redis_url", "redis_host", "redis_port", "redis_db"})
-#: Seconds for one look at a store that is not ours.
+#: Seconds for one check of a store that is not ours.
 _LOOK = 3
 
 

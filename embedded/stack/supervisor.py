@@ -29,9 +29,9 @@ BACKOFF = 0.2
 STEADY = 30.0
 #: Deaths of one process, before the stack was ever ready, that make us give up.
 GIVE_UP_AFTER = 5
-#: Seconds between two looks at a process that is not ready yet.
+#: Seconds between two checks of a process that is not ready yet.
 _LOOK = 0.1
-#: Seconds that a process may take to be ready before we say what it lacks, and until we say it again.
+#: Seconds after which the log says what a process that is not ready yet waits for, and says it again.
 PATIENCE = 5.0
 #: Seconds from Ctrl-C until everything is gone, even if processes hang. All processes share this time.
 STOP_SECONDS = 13.0

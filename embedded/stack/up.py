@@ -205,7 +205,7 @@ _LOOK = 0.2
 
 @dataclass(frozen=True)
 class UpOptions:
-    """What the command line says."""
+    """The options of the command line."""
 
     quiet: bool = False
     #: Print the log of every process.

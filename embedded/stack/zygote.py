@@ -85,7 +85,7 @@ def _fork_adopted(request: dict[str, Any], supervisor: int, output: int, waits: 
 
 
 def _become(request: dict[str, Any], supervisor: int, output: int, waits: int) -> None:
-    # the process in between has ended by then
+    # the intermediate process has ended by then
     if os.read(waits, len(GO)) != GO:
         return
     redirect(output)

@@ -48,7 +48,7 @@ class AuditEntry(BaseModel, extra="forbid", populate_by_name=True):
     method: str | None = None
     #: As in the API's description, with `{job_id}` for an id; or the command.
     route: str | None = None
-    #: The resources that the address names, those that the answer says were made, and the codes of a refusal.
+    #: The resources in the address, those that the answer names as created, and the codes of a refusal.
     resources: dict[str, str] = {}
     status: int | None = None
     request_id: str | None = None

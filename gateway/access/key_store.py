@@ -121,7 +121,7 @@ class OwnerStore:
         self._collections = database["jobs"], database["schedules"]
 
     def of(self, ids: Collection[str]) -> dict[str, set[str]]:
-        """The owners by id, for those of `ids` that are there: two only if a job and a schedule share an id."""
+        """The owners of these jobs and schedules, by id. An id has two owners if a job and a schedule share it."""
         owners: dict[str, set[str]] = {}
         for collection in self._collections:
             for document in collection.find({"_id": {"$in": list(ids)}}, {"user_id": 1}):

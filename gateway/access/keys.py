@@ -61,7 +61,7 @@ class ApiKey(NamedTuple):
 
 
 class Token(NamedTuple):
-    """What a client shows."""
+    """The secret that a client sends."""
 
     key_id: str
     secret: str

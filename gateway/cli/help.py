@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 #: What asks for help.
 HELP = ("-h", "--help")
-#: Headings for those that name none.
+#: Headings for commands and options that name none.
 _COMMANDS, _OPTIONS = "Commands", "Options"
 #: Columns of the widest help.
 SETTINGS = {"help_option_names": list(HELP), "max_content_width": 100}

@@ -217,7 +217,7 @@ def _end_without_reader(console: Console) -> None:
 
 
 def discard(stream: IO[str]) -> None:
-    """Send what is still buffered nowhere, or the interpreter complains at its end."""
+    """Throw away what is still buffered. Otherwise the interpreter complains when it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 

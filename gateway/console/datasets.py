@@ -46,7 +46,7 @@ _LOOKED_AT, _EXAMPLES = 200, 3
 
 
 class DatasetPageQuery(OwnedQuery):
-    #: Whose dataset, if whoever looks may see those of several users; `user_id` would be a look as this user.
+    #: The dataset's user, for a viewer who sees datasets of several users; `user_id` would be the user to view as.
     owner: UserId | None = None
     after: Cursor | None = None
 
@@ -189,7 +189,7 @@ def _of_run(dataset: Dataset, job_id: str, parts: GatewayParts, since: int | Non
 def changes_of_run(
     dataset: Dataset, run: DatasetRun, parts: GatewayParts, since: int | None = None
 ) -> RunChanges | None:
-    """`None` for a run that has changed nothing yet, or nothing at all."""
+    """The changes of a run; `None` if it has made none."""
     if run.state is not RunState.PUBLISHED or run.first_seq is None or run.last_seq is None:
         return None
     after = run.first_seq - 1 if since is None else max(since, run.first_seq - 1)

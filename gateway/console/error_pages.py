@@ -37,7 +37,7 @@ class ErrorPages:
 
 
 class _Refusal:
-    """Passes an answer on, unless it is a refusal: then it is kept."""
+    """Passes an answer on, unless it is a refusal, which is kept for the error page."""
 
     def __init__(self, send: Send) -> None:
         self._send = send

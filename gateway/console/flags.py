@@ -1,4 +1,4 @@
-"""What a dataset's normal says against runs, in a few words each: badges beside jobs, in lists too."""
+"""Badges beside jobs whose runs differ from what is normal for their dataset, in a few words each, in lists too."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def pretty(value: Any) -> str:
     return "\n".join(plain(line, 2000) for line in text[:50_000].split("\n"))
 
 
-# --- runs beside each other
+# --- runs side by side
 
 
 class RunRow(NamedTuple):

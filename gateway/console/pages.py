@@ -48,7 +48,7 @@ class Pages(Router):
         return self.get(path, response_model=None)
 
 
-# --- what a template knows besides what its page hands it
+# --- what every template can use, besides the values of its page
 
 
 class Section(NamedTuple):
@@ -78,10 +78,10 @@ SECTIONS = (
 
 
 class Viewer(NamedTuple):
-    """Who looks at a page."""
+    """The person who views a page."""
 
     caller: Caller
-    #: The user as whom an admin looks.
+    #: The user whose view an admin has chosen.
     looks_as: str | None
     csrf_token: str | None
     #: The id of the session for which the page is made.

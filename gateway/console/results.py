@@ -31,7 +31,7 @@ LARGEST_PICTURE = 10 << 20
 
 
 class Nothing(NamedTuple):
-    """What a tab says that has nothing to show: why, more about it, and where to go."""
+    """The text of an empty tab: why it is empty, an explanation, and where to go next."""
 
     words: str
     more: str | None = None
@@ -93,7 +93,7 @@ def refused(job: Job | None) -> list[dict[str, str]]:
 
 
 def why_nothing(job: Job | None, what: Literal["items", "files"]) -> Nothing:
-    """Why there are none of these, and what to do."""
+    """Why the tab is empty, and what to do."""
     if job is None or job.status not in FINAL_STATUSES:
         return _nothing_yet(job, what)
     found = job.progress.items_count if job.progress and what == "items" else 0

@@ -94,7 +94,7 @@ class HaveRun(NamedTuple):
 
     last: Job | None
     number: int
-    #: There are more than `number`.
+    #: Whether there are more than `number`.
     is_more: bool
 
 
@@ -192,7 +192,7 @@ def _row(schedule: CalendarSchedule, zone: tzinfo | None, dates: Sequence[date])
     for due, run in sorted([*past, *coming], key=lambda one: one[0]):
         if (day := due.astimezone(zone).date()) in by_day:
             by_day[day].append(run)
-    # the days of which only some runs are known
+    # only some of the runs of these days are known
     first = schedule.past[-1].due.astimezone(zone).date() if schedule.past_cut else None
     last = schedule.coming[-1].due.astimezone(zone).date() if schedule.coming_cut else None
     days = [_day(by_day[day], is_first=day == first, is_last=day == last) for day in dates]

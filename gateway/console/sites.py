@@ -62,7 +62,7 @@ async def sites(
 
 
 async def _last_run(site: SiteView, parts: GatewayParts, caller: Called) -> datetime | None:
-    """When the newest run of the site began, whoever asked for it; its schedule knows of its own ones alone."""
+    """When the newest run of the site began, scheduled or started by hand; its schedule knows scheduled runs only."""
     newest = (await list_jobs(JobsQuery(site=site.name, limit=1), parts, caller)).jobs
     return newest[0].started_at or newest[0].created_at if newest else site.last_run_at
 

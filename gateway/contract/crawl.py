@@ -263,13 +263,13 @@ class Number(NamedTuple):
 
     #: The words beside it in forms and on pages.
     label: str
-    #: What the help of the command line says.
+    #: Its help on the command line.
     option: str
     least: int = 1
     most: int | None = None
-    #: What the API's documentation says.
+    #: Its description in the API's documentation.
     about: str | None = None
-    #: What a form says below it.
+    #: The text below its field in a form.
     hint: str | None = None
     #: Its value in a request without it; `None` if the spider or the platform decides.
     default: int | None = None
@@ -362,7 +362,7 @@ class CrawlSpec(BaseModel, frozen=True, extra="forbid"):
 
 
 def fields_of(model: type[BaseModel]) -> dict[str, CrawlField]:
-    """What is declared of its fields, by their names, in their order."""
+    """The declarations of a model's fields, by name, in their order."""
     return {
         name: next((one for one in field.metadata if isinstance(one, CrawlField)), CrawlField())
         for name, field in model.model_fields.items()

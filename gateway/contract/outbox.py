@@ -109,7 +109,7 @@ _SPIDERS = frozenset({LOG, ITEMS, REQUESTS, FRONTIER, PROGRESS, ACTIVE, REPORT})
 
 #: Whose fault a refusal is: a node's trouble must not count against a job, nor a job's trouble against a node.
 Fault = Literal["node", "job"]
-#: What `stopping` and `stopped_by` may say.
+#: Values of `stopping` and `stopped_by`.
 STOP_REASONS = frozenset(
     {"timeout", "memory", "processes", "log", "files", "entries", "records", "disk", "stall"}
     | {"cancel", "pause", "shutdown"}

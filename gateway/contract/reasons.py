@@ -82,7 +82,7 @@ class Reason(StrEnum):
     EGG_TOO_LARGE = "egg_too_large"
     #: The node has a package of the same name.
     PACKAGE_TAKEN = "package_taken"
-    #: There is no room for their descriptions.
+    #: The descriptions of its spiders do not fit into the node's catalogue.
     TOO_MANY_SPIDERS = "too_many_spiders"
     REQUIREMENTS_REFUSED = "requirements_refused"
     REQUIREMENTS_UNMET = "requirements_unmet"
@@ -95,7 +95,7 @@ class Reason(StrEnum):
 
 
 def reason_of(code: str | None) -> Reason | None:
-    """`None` for a code of another version, too."""
+    """The reason with this code; `None` if there is none, or if this version does not know the code."""
     return Reason._value2member_map_.get(code or "")  # type: ignore[return-value]
 
 

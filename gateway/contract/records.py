@@ -92,7 +92,7 @@ class SpiderReport(_Record):
 
 
 class FilesKept(_Record):
-    """What was kept of the files that an attempt has written."""
+    """Which of an attempt's files were stored."""
 
     count: Int64 = 0
     bytes: Int64 = 0

@@ -27,7 +27,7 @@ class Conditions(NamedTuple):
     requires_python: str = ""
     #: The Python version that the project is developed with, such as `3.12`: used if the node has it.
     python: str = ""
-    #: `YYYY-MM-DD`: nothing that was uploaded later is taken.
+    #: `YYYY-MM-DD`: releases that were uploaded later are not used.
     exclude_newer: str = ""
     #: A stack of Scrapy Cloud: its versions are used as far as the requirements can be met with them.
     stack: str = ""

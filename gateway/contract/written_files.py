@@ -73,7 +73,7 @@ class _Search:
 
     def __init__(self, owner: int, room: int) -> None:
         self._owner = owner
-        #: How many more entries may be looked at; negative once there are more.
+        #: How many more entries may be read; negative if there were more than that.
         self.room = room
 
     def look_into(self, fd: int, folder: str) -> Iterator[FoundFile]:
@@ -148,7 +148,7 @@ def _may_be_kept(name: str) -> bool:
 
 
 def _look_at(entry: os.DirEntry[str], name: str, owner: int) -> FoundFile | None:
-    """The entry of this name; `None` for a folder to look into."""
+    """The entry of this name; `None` for a folder, whose entries follow."""
     try:
         size = len(name.encode())
     except UnicodeEncodeError:

@@ -273,7 +273,7 @@ class RunExport(BaseModel, extra="ignore"):
     to: str
     what: ExportWhat
     format: str
-    #: Of the file; `None` while there is none.
+    #: Rows in the file; `None` while there is no file.
     rows: int | None = None
     written_at: datetime | None = None
     #: Why it could not be written.
@@ -340,7 +340,7 @@ def scope_of(spec: CrawlSpec) -> str:
     """What a run looks at: a complete one has seen all items that are there of its scope, and of no other."""
     looked_at: Mapping[str, Any] = {
         **spec.model_dump(include={"project", "spider", "params", "depth", "site"}, mode="json"),
-        # a run that leaves out what was seen lately is of the scope of the runs that look at all
+        # a run that skips pages seen lately has the same scope as one that fetches all pages
         "settings": {name: value for name, value in spec.settings.items() if name != SKIP_SEEN},
         "start_urls": sorted(spec.start_urls),
     }

@@ -87,14 +87,14 @@ class Exporting:
     )
 
     def look(self) -> None:
-        """Begin to write what is due, as far as there is room. Returns at once. Raises PyMongo's errors."""
+        """Begin the exports that are due, as many as there is room for. Returns at once. Raises PyMongo's errors."""
         while self._busy < AT_ONCE and (run := self._runs.claim_exports(self._lease)) is not None:
             with self._lock:
                 self._busy += 1
             self._threads.submit(self._work, run)
 
     def close(self) -> None:
-        """Begin nothing more. What is under way is done again by another worker."""
+        """Begin no more exports. Another worker repeats those that are under way."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _work(self, run: DatasetRun) -> None:
@@ -139,7 +139,7 @@ class Exporting:
 
     @contextmanager
     def _kept(self, run: DatasetRun) -> Iterator[None]:
-        """Renew the claim meanwhile, whatever takes long: reading, writing a table, or sending it."""
+        """Renew the claim while the block runs: reading, writing a table and sending it can each take long."""
         ended = threading.Event()
 
         def renew() -> None:

@@ -138,7 +138,7 @@ def _whole(read: list[ItemChange], head: int) -> int:
 
 # --- waiting for the next run, for any number of readers by one question
 
-#: Seconds between two looks.
+#: Seconds between two reads of the feed.
 LOOK_SECONDS = 0.5
 
 

@@ -48,14 +48,14 @@ def schema_text(schema: dict[str, Any]) -> str:
 
 @define(eq=False, repr=False, slots=False)
 class SchemaCheck:
-    """Looks at the items of one run."""
+    """Checks the items of one run."""
 
     _validator: Draft202012Validator
     _breaks: dict[tuple[str, str], SchemaBreak] = field(init=False, factory=dict)
 
     @classmethod
     def of(cls, schema: dict[str, Any]) -> SchemaCheck | None:
-        """`None` without a schema."""
+        """The check of a dataset's runs; `None` if it has no schema."""
         return cls(compile_schema(schema)) if schema else None
 
     @property

@@ -57,7 +57,7 @@ _MAIN_TYPE = 0.5
 class Stage(StrEnum):
     #: Too few runs: nothing is said.
     LEARNING = "learning"
-    #: It is said what would have been held.
+    #: Enough runs to say which of them would be held, but none is held yet.
     OBSERVING = "observing"
     HOLDING = "holding"
 
@@ -165,7 +165,7 @@ def _alike(shares: Sequence[float], sizes: Sequence[int], mean: float) -> float:
 
 
 def _independent(items: int, alike: float) -> float:
-    """How many independent items tell as much."""
+    """How many independent items would carry as much information."""
     return items / (1 + (items - 1) * alike)
 
 
@@ -323,7 +323,7 @@ class Comparison:
     measure: Measure
     value: float
     normal: float
-    #: The bounds; `None` if there is none.
+    #: The bounds; `None` where a side has no bound.
     lower: float | None = None
     upper: float | None = None
     field: str | None = None
@@ -332,7 +332,7 @@ class Comparison:
 
     @property
     def bound(self) -> float | None:
-        """The one that the value is beyond."""
+        """The bound that the value lies beyond."""
         if self.lower is not None and self.value < self.lower:
             return self.lower
         return self.upper if self.upper is not None and self.value > self.upper else None
@@ -399,7 +399,7 @@ def _median(sizes: Sketch) -> list[float]:
     return sizes.quantiles(0.5 - half, 0.5, 0.5 + half)
 
 
-# --- what is said of it
+# --- how it is put into words
 
 
 @frozen

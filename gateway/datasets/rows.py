@@ -24,7 +24,7 @@ class RecordRows:
     _removed: bool = False
     text: str | None = None
     count: int = field(init=False, default=0)
-    #: `None` at the end.
+    #: The cursor; `None` at the end.
     _after: str | None = field(init=False, default="")
 
     def first(self, count: int) -> list[Row]:

@@ -11,7 +11,7 @@ from gateway.datasets.dataset import Dataset
 from gateway.datasets.normal import LEARNED_RUNS
 from gateway.datasets.store import ChangeStore, DatasetStore, RunStore
 
-#: Datasets that one round looks at; the next round goes on with the others.
+#: Datasets that one round cleans up; the next round goes on with the others.
 _ROUND = 200
 #: Of how many published runs the figures are kept: of some more than are learned from, for incomplete ones are not.
 KEPT_FIGURES = 3 * LEARNED_RUNS
@@ -39,7 +39,7 @@ class DatasetUpkeep:
     def _forget(self, dataset: Dataset, before: datetime, is_over: Callable[[], bool]) -> None:
         floor = max(dataset.floor_seq, self._changes.last_before(dataset.id, before, dataset.applied_seq))
         if floor > dataset.floor_seq:
-            # first, so that no reader takes what is left for all there is
+            # first, so that no reader takes the remaining changes for all changes
             self._datasets.raise_floor(dataset, floor)
         while floor and self._changes.delete(dataset.id, floor) and not is_over():
             pass

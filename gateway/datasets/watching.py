@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 #: Runs that one worker watches at the same time; of further ones it watches the oldest as soon as there is room.
 MOST_WATCHED = 100
-#: Batches of items that are read of one run in one look: a look at many runs ends soon.
+#: Batches of items that one round reads of each run, so that a round over many runs does not take long.
 _BATCHES = 10
 #: After this time without a heartbeat a worker watches nothing any more.
 _AWAY = timedelta(seconds=60)
@@ -66,7 +66,7 @@ class RunWatch:
     _watched: dict[str, _Watched] = field(init=False, factory=dict)
 
     def look(self) -> None:
-        """Look at what this worker's runs have found since the last look. Raises PyMongo's errors."""
+        """Check the items that this worker's runs have found since the last round. Raises PyMongo's errors."""
         mine = self._mine(self._queue.going_on())[:MOST_WATCHED]
         self._watched = {job_id: self._watched[job_id] for job_id in mine if job_id in self._watched}
         for job in self._jobs.jobs(mine).values():

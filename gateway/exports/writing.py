@@ -47,7 +47,7 @@ class ExportedRun(NamedTuple):
 
 
 class ExportSource(Protocol):
-    """What is written."""
+    """The run and its rows that an export writes."""
 
     @property
     def run(self) -> ExportedRun: ...
@@ -65,7 +65,7 @@ class ExportedFile(BaseModel):
 
 
 class Exported(BaseModel):
-    """What `_SUCCESS` says."""
+    """The content of `_SUCCESS`."""
 
     run: str
     began_at: datetime
@@ -89,7 +89,7 @@ class ExportWriter:
     _clock: Clock
 
     def write(self, user_id: str, order: ExportOrder, source: ExportSource) -> Exported:
-        """Write the export, unless it is there already. Returns what is there. Raises `ExportPlaceError`."""
+        """Write the export, unless it was written before. Returns its `_SUCCESS`. Raises `ExportPlaceError`."""
         store = FileBytes(self._access._replace(url=self._places.url(user_id, order.to)))
         run = source.run
         names = _names(order, run)
@@ -120,7 +120,7 @@ class ExportWriter:
             return None
         if done.format != order.format:
             return None
-        # whoever wrote it may have died before this
+        # the worker that wrote it may have died before this
         self._clear(store, names.temporary)
         return done
 

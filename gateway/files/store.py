@@ -117,7 +117,7 @@ class FileBytes:
         of `pieces` are raised.
         """
         with self._errors() as store:
-            # what is less than a part needs no multipart upload, and nothing can be none: S3 refuses it
+            # less than one part needs no multipart upload, and S3 refuses one without any bytes
             iterator = iter(pieces)
             first = _up_to_a_part(iterator)
             if len(first) < PART:

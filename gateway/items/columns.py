@@ -33,7 +33,7 @@ class ColumnKind(Enum):
     NUMBER = auto()
     #: `2026-11-27`
     DATE = auto()
-    #: `2026-11-27T08:30:00`, a time that does not say where.
+    #: `2026-11-27T08:30:00`, a time without a time zone.
     DATETIME = auto()
     #: `2026-11-27T08:30:00+01:00`
     INSTANT = auto()

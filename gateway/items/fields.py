@@ -1,4 +1,4 @@
-"""How full the fields of a crawl's items are. Each item is counted once: the counts are kept, and the next look
+"""How full the fields of a crawl's items are. Each item is counted once: the counts are kept, and the next round
 goes on from there.
 """
 
@@ -27,7 +27,7 @@ MAX_FIELDS = 300
 #: Most characters of the name of a field that is counted, and of an example, which is cut.
 MAX_NAME = 200
 MAX_EXAMPLE = 120
-#: Seconds that one look may count; the next one goes on.
+#: Seconds after which one round of counting stops; the next round goes on.
 LOOK_SECONDS = 3.0
 #: A field counts as lower if its share has fallen by more than this.
 TOLERANCE = 0.05
@@ -155,7 +155,7 @@ class FieldCountStore:
     @state_change("item_fields.keep")
     def keep(self, counts: FieldCounts) -> None:
         document = counts.to_document()
-        # if another look has just stored its counts, these are dropped, and the next look counts the items again
+        # if another round has just stored its counts, these are dropped, and the next round counts the items again
         with suppress(DuplicateKeyError):
             self._documents.collection.replace_one({"_id": document["_id"]}, document, upsert=True)
 

@@ -81,7 +81,7 @@ class CsvFormat(ItemFormat):
 
     media_type = "text/csv; charset=utf-8"
     extension = "csv"
-    #: Enough to see which columns there are.
+    #: Enough rows to find out which columns there are.
     first_batch = 100
 
     def __init__(self, fields: Sequence[str] = (), *, escape_formulas: bool = True, bom: bool = False) -> None:

@@ -17,7 +17,7 @@ from gateway.items.formats import Row
 from gateway.stores.documents import Documents
 from gateway.stores.mongo import DUPLICATE_KEY, UNSTORABLE, Document, Repeating, refusals
 
-#: Items deleted, or looked at, at a time.
+#: Items that are deleted or read at a time.
 _BATCH = 1000
 
 
@@ -129,7 +129,7 @@ def parse_row(raw: str) -> Row:
 
 # --- looking for a text in items, one after the other: no index knows what fields a spider's items have
 
-#: Most items and most seconds of one look.
+#: Items that one round reads at most, and seconds that it takes at most.
 _LOOK = 1000
 _LOOK_SECONDS = 0.5
 

@@ -319,7 +319,7 @@ _ENDED: dict[Reason, Advice] = {
     ),
 }
 _UNKNOWN = Advice("The crawl did not end as expected.", (_LOG, _AGAIN), "docs/troubleshooting.md#my-crawl-failed")
-#: What a waiting job does, after "the job is"; `None`: no worker has looked at it yet.
+#: What a waiting job does, after "the job is"; `None` if no worker has checked it yet.
 WAITS_FOR: dict[WaitingReason | None, str] = {
     WaitingReason.CAPACITY: "waiting for a free slot",
     WaitingReason.SITE_BUSY: "waiting for another run of the site",

@@ -109,7 +109,7 @@ class Completion:
             self._conclude_attempt(job, attempt, outcome)
 
     def end_waiting(self, job: Job, outcome: Outcome) -> Job | None:
-        """End a job that no node has. `None` if a node has it meanwhile."""
+        """End a job that no node has. Returns `None` if a node has got it in the meantime."""
         finished = self._jobs.finish(job, outcome, dead=outcome.status is JobStatus.ERROR)
         if finished is not None:
             with about(finished):
@@ -338,7 +338,7 @@ class Pausing:
                     self._waker.wake(messages.CANCEL_CRAWL, job_id)
                 if changed is not None:
                     return changed
-                # None: the job went on in between
+                # None: the job has changed in the meantime
             raise ConflictError(f"the job changes all the time (it is {job.status}); ask again")
 
     def resume(self, job_id: str, by: str | None = None) -> Job:

@@ -174,7 +174,7 @@ def _together(looks: Sequence[_Message]) -> _Message:
 class CeleryWaker:
     """Publishes from a few threads of its own, so that an unreachable broker delays neither a request nor a tick.
 
-    A worker that looks at one job fills all free slots. So the first look is asked for at once, and then one message
+    A worker that is asked about one job fills all free slots. So it is asked at once, and then one message
     every `PAUSE` seconds asks for all looks that were wanted meanwhile. Messages about targets' runs stay single.
     """
 
@@ -240,7 +240,7 @@ class CeleryWaker:
                 self._publish(_together(looks), len(looks))
                 self._closing.wait(self.PAUSE)
         except BaseException:
-            # after an unexpected error, the next look has the sending begin again
+            # after an unexpected error, the next round has the sending begin again
             self._is_looking = False
             raise
 
@@ -251,7 +251,7 @@ class CeleryWaker:
         return looks
 
     def _publish(self, message: _Message, count: int = 1) -> None:
-        """Send the message, which stands for `count` messages that were handed in."""
+        """Send one message in place of `count` messages that were to be sent."""
         connection = self._connection()
         # while closing, a message that has failed once is not tried again
         patience = 0.0 if self._closing.is_set() else self.PATIENCE

@@ -61,7 +61,7 @@ class LastWords(NamedTuple):
     """The end of the log of a process that left no report."""
 
     words: str
-    #: `None` if the words do not tell the cause.
+    #: `None` if the words do not name the cause.
     reason: Reason | None = None
     is_permanent: bool = False
 

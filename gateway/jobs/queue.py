@@ -355,7 +355,7 @@ class JobQueue:
 
     @state_change("jobs.take_over")
     def take_over(self, job: Job, token: str) -> Job | None:
-        """Give the unanswered assignment a new token. `None` if another worker was quicker."""
+        """Give the unanswered assignment a new token. Returns `None` if another worker was quicker."""
         if job.assignment is None:
             return None
         now = self._clock()
@@ -430,7 +430,7 @@ class JobQueue:
         return list(self._due(JobStatus.RUNNING, self._clock() + ahead, {}, limit))
 
     def _due(self, status: JobStatus, before: datetime, further: Document, limit: int = 0) -> Iterator[Job]:
-        """Read lazily; a `limit` of 0 is none."""
+        """The jobs that are due, read lazily; a `limit` of 0 means no limit."""
         due = {"status": status, "attend_at": {"$lte": before}, **further}
         found = self._jobs.find(due, sort=[("attend_at", ASCENDING)], limit=limit)
         return (job for _, job in self._documents.each(found) if job is not None)
@@ -514,7 +514,7 @@ def _candidate(document: Document) -> Candidate:
     partition, avoid = _partition(document), tuple(document.get("avoid", ()))
     exclusive, prefer = document.get("exclusive"), document.get("prefer")
     identity = moment(document["rank"]), document["_id"], whole(document.get("attempt", 0))
-    # check the types here: a value of another type would end the look over all jobs, and no user's job would start
+    # check the types here: a value of another type would end the reading of all jobs, and no user's job would start
     named = exclusive and text(exclusive), tuple(map(text, avoid)), prefer and text(prefer)
     return Candidate(partition, *identity, *named, document)
 

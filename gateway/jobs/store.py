@@ -248,7 +248,7 @@ class JobStore:
             facts_set[f"{path}.started_at"] = facts.started_at
         query: Document = {"_id": job_id, path: {"$exists": True}, f"{path}.exit": {"$exists": False}}
         recorded = self._change(query, facts_set)
-        # if it was really lost, or was stopped because it was given up, there is nothing to correct
+        # nothing is wrong if it was really lost, or was stopped because it was given up
         if recorded is None and not (facts.lost or facts.refused) and facts.stopped_by not in _GIVEN_UP:
             return self._correct(job_id, attempt, facts_set)
         return recorded
@@ -463,7 +463,7 @@ class JobStore:
         """
         due: Document = {"attend_at": {"$lte": before}, **({"_id": {"$nin": list(but)}} if but else {})}
         others = [status for status in JobStatus if status is not JobStatus.PENDING]
-        # most often nothing is due, and one query says so
+        # usually no job is due, and this one query shows that
         if self._jobs.find_one({**due, "status": {"$in": others}}, {"_id": 1}) is None:
             return iter(())
         # jobs whose start time has come are left to the tick

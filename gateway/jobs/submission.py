@@ -144,7 +144,7 @@ class Submission:
 
     async def _pin(self, order: RequestedCrawl) -> RequestedCrawl:
         if order.spec.project == DEFAULT_PROJECT:
-            # there is nothing to look up, so no thread is needed, and nothing changes
+            # this needs no look-up, so it needs no thread, and it changes nothing
             self._check.pin(order.spec)
             return order
         spec = await self._run(self._check.pin, order.spec)

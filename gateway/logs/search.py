@@ -204,7 +204,7 @@ class LogSearch:
                 yield segment, partial(self._logs.chunk_at, job.id, position)
 
     def lines(self, job: Job, wanted: LogFilter, stretch: Stretch) -> Iterator[tuple[Position, Iterator[Line]]]:
-        """For each chunk: where it ends, and its wanted lines that begin in the stretch."""
+        """For each chunk: where it ends, and those of its lines that are wanted and begin in the given range."""
         last: list[Segment] = []
         for chunk in self._logs.chunks(job.id, self._begin(job, stretch.since), stretch.until):
             if chunk.attempt <= job.newest:
@@ -411,7 +411,7 @@ def _folded(data: bytes) -> str:
 
 
 def _rest_of_line(text: AnyStr) -> re.Pattern[AnyStr]:
-    """Each match takes the rest of its line, so there is one a line."""
+    """Let each match extend to the end of its line, so that a line matches once."""
     rest = r"[^\n]*" if isinstance(text, str) else rb"[^\n]*"
     return re.compile(re.escape(text) + rest)
 

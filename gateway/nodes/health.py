@@ -69,7 +69,7 @@ class HeartbeatStore:
 
     @state_change("heartbeats.beat")
     def beat(self, name: str, unanswered: Sequence[Unanswered] = ()) -> None:
-        """Note that `name` is alive now. One document per name: names of several beats differ after the prefix."""
+        """Note that `name` is alive now. Each name has one document; several beats have different names."""
         now = self._clock()
         said = {"at": now, "clock_ahead": seconds_ahead(now), "unanswered": [list(one) for one in unanswered]}
         # a process of 0.1.0 that takes over the name sets neither; the old `version_at` then shows that

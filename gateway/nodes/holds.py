@@ -51,7 +51,7 @@ class Usage(NamedTuple):
     used: int
     #: How many attempts have ever taken it: while this is unchanged, no attempt has taken it.
     taken: int
-    #: When an attempt that was over freed it last; `None` if none did.
+    #: When an attempt that had ended freed it last; `None` if none has.
     freed_at: datetime | None = None
 
 

@@ -143,7 +143,7 @@ class ScrapydClient:
         return self._begin(call)
 
     def delete_version(self, url: str, project: str, version: str) -> None:
-        """Remove an egg. Raises as `schedule`, `NodeRefusedError` also if there is none."""
+        """Remove an egg. Raises what `schedule` raises, and `NodeRefusedError` if the node has no such egg."""
         self._post(f"{url}/delversion.json", {"project": project, "version": version})
 
     def close(self) -> None:

@@ -421,7 +421,7 @@ class NodeStore:
     @state_change("nodes.forget")
     def forget(self, node: Node) -> bool:
         """Delete the node, unless it has sent a heartbeat since it was read. Returns whether it is gone."""
-        # a new node of this name is not drained. This comes first: after a crash in between nobody would do it
+        # a new node of this name is not drained. Done first, because nobody would do it after a crash in between
         self._holds.open(node_resource(node.id))
         with self._writing() as nodes:
             nodes.delete_one({"_id": node.id, "heartbeat_at": node.heartbeat_at})
@@ -432,7 +432,7 @@ class NodeStore:
         return False
 
     def _close_again(self, node: str) -> None:
-        """Close what `forget` has opened, unless the node was resumed meanwhile."""
+        """Close the hold that `forget` has opened, unless the node was resumed in the meantime."""
         self._holds.close(node_resource(node))
         if self._nodes.find_one({"_id": node, "draining_since": {"$exists": True}}, {"_id": 1}) is None:
             self._holds.open(node_resource(node))

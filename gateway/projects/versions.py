@@ -26,7 +26,7 @@ _MAX_ROUNDS = 20
 
 
 class ProjectVersions(NamedTuple):
-    """What is remembered of one project's versions."""
+    """The record of one project's versions."""
 
     project: str
     #: In the order in which they were deployed.

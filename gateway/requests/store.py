@@ -99,7 +99,7 @@ def read_chunk(document: Document) -> RequestChunk:
     return RequestChunk(job_id, int(attempt), int(start), int(document["end"]), data)
 
 
-# --- what is asked of a record
+# --- queries on a record
 
 Facts = dict[str, Any]
 #: The facts of a request in the order of a table's columns: name, type, and the value if a line does not have it.
@@ -173,7 +173,7 @@ class RequestsFound(NamedTuple):
     requests: list[Recorded]
     #: The cursor of the next page; `None` on the last page.
     next: Cursor | None
-    #: How many requests were looked at, without those that earlier pages have looked at.
+    #: How many requests this page has read, without those of earlier pages.
     looked_at: int
 
 
@@ -190,7 +190,7 @@ class Question(NamedTuple):
         return self.sort.removeprefix("-")
 
 
-#: Seconds after which a page in the order of time ends, and how many requests are looked at between two looks at it.
+#: Seconds after which a page in the order of time ends; the time is checked each time so many requests were read.
 SECONDS = 2.0
 LOOKED_AT_ONCE = 500
 
@@ -254,7 +254,7 @@ def _lines(store: RequestStore, job_id: str, attempt: int | None, after: Request
 
 
 def read_line(line: bytes) -> Facts | None:
-    """`None` for a line that says nothing of a request. The spider's own code may have written anything there."""
+    """The request of a line; `None` if it holds none. The spider's own code may have written anything there."""
     try:
         found = orjson.loads(line)
     except ValueError:

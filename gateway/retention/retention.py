@@ -77,7 +77,7 @@ READERS: dict[str, Reader[Any]] = {
     "dataset_runs": reader(DatasetRun),
     "static_entries": read_static_entry,
 }
-#: How many notes one look goes through.
+#: How many notes one round goes through.
 _BATCH = 1000
 #: When a job is due that has become readable: at once, whatever this machine's clock shows.
 _LONG_DUE = datetime(1970, 1, 1, tzinfo=UTC)
@@ -88,7 +88,7 @@ class UnreadableStore:
         self._database = database
         self._noted = database[UNREADABLE]
 
-        #: The note after which the next look continues.
+        #: The note after which the next round continues.
         self._after = ""
 
     def all(self, limit: int, after: str = "") -> list[Unreadable]:
@@ -109,7 +109,7 @@ class UnreadableStore:
 
     @state_change("unreadable.forget")
     def _forget(self, found: Unreadable) -> None:
-        # the document comes first, because without its note nothing would look at it again
+        # the document first: without its note, nothing would check it again
         back: Document = {"$unset": {SET_ASIDE: ""}}
         if found.collection == "jobs":
             # a waiting job gets its place in the queue again when it is attended to

@@ -118,7 +118,7 @@ class Windows:
 
     @state_change("windows.take")
     def take(self, part: Part) -> Window | None:
-        """Take the window that was left first of those that were begun and left; `None` if there is none."""
+        """Take the abandoned window that was abandoned first; `None` if there is none."""
         now = self._clock()
         free: Document = {"part": part, "leased_until": {"$lte": now}}
         lease = {"$set": {"leased_until": now + self._lease}}
@@ -137,7 +137,7 @@ class Windows:
     def finish(self, window: Window) -> None:
         Repeating(self._retention).delete_many({"_id": window.id})
 
-    # --- what is in them
+    # --- the contents of windows
 
     def batches(self, window: Window) -> Iterator[list[Ended]]:
         """The jobs that ended in the window, in batches."""

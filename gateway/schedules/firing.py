@@ -253,7 +253,7 @@ def _verdict(one: HeldJob, schedules: Mapping[str, Schedule]) -> OccurrenceVerdi
 BATCH = 500
 #: A job that is held for longer than this was left by a process that died, or by one that waits.
 LEFT_OVER = timedelta(seconds=1)
-#: Seconds between two looks at such jobs, and between two looks at runs that the ledger may lack.
+#: Seconds between two checks of such jobs, and between two checks of runs that the ledger may lack.
 LEFT_OVER_SECONDS, UNNOTED_SECONDS = 3.0, 10.0
 #: Seconds that a tick may take, because the beat has other work; the next tick goes on at once.
 TICK_BUDGET = 1.5

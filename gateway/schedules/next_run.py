@@ -324,7 +324,7 @@ class Calendar:
         return sum(1 for _ in itertools.islice(times, MAX_COUNTED))
 
     def move(self, at: datetime, start: datetime, jitter: float, chance: float) -> timedelta:
-        """The jitter of an occurrence: only later, by up to `jitter` of the time to the next occurrence."""
+        """Delay an occurrence by its jitter: a part, up to `jitter`, of the time to the next occurrence."""
         following = next(self.walk(at, start), at) if jitter else at
         return _MILLISECOND * int(jitter * chance * ((following - at) // _MILLISECOND))
 

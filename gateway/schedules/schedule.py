@@ -51,7 +51,7 @@ class Timing(BaseModel, extra="forbid", frozen=True):
     timezone: str = "UTC"
     #: No run comes before it, and intervals are counted from it.
     starts_at: datetime
-    #: No run comes after it.
+    #: No run begins after this time.
     ends_at: datetime | None = None
     #: A run is moved by up to this fraction of the gap to the next one: either way for `every`, later for cron.
     #: `None`: 0.1 for `every`, 0 for cron.

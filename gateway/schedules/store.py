@@ -23,7 +23,7 @@ from gateway.schedules.schedule import LedgerEntry, LedgerKind, Schedule, Schedu
 from gateway.stores.documents import NO_TIME, Documents, moment, page, reader, whole
 from gateway.stores.mongo import Document, Repeating, mongo_errors
 
-#: Fields that a text search looks at.
+#: Fields that a text search covers.
 _SEARCHED = ("_id", "name", "site", "crawl.spec.spider", "crawl.tags", "crawl.spec.start_urls")
 
 

@@ -51,12 +51,12 @@ ROUNDS = 32
 USER_ROUNDS = 8
 #: Most rounds under way in one worker to one host.
 HOST_ROUNDS = 8
-#: Most users that one look visits, and most jobs of each that it reads.
+#: Most users that one round visits, and most jobs of each that it reads.
 USERS = 50
 PAGE = 200
-#: Characters kept of why calls have failed.
+#: Most characters of the messages of failed calls.
 MAX_MESSAGE = 1000
-#: Seconds between two looks: all requests for a look in between become one.
+#: Seconds between two rounds: all requests in between become one round.
 PAUSE = 0.1
 #: Seconds that a worker waits at its end for the loop to end.
 PARTING = 1.0
@@ -111,10 +111,10 @@ class Webhooks:
     _rounds: set[asyncio.Task[None]] = field(init=False, factory=set)
     #: Whether a job was left because there was no room; there may be room when a round ends.
     _left: bool = field(init=False, default=False)
-    #: The last user that was looked at, empty before the first one. The look goes on with the users after it.
+    #: The last user whose calls were begun, empty before the first. The round goes on with the users after it.
     _seen: str = field(init=False, default="")
     _hint: asyncio.Event = field(init=False, factory=asyncio.Event)
-    #: Whether a look was asked for since the present one began with the first user.
+    #: Whether a round was asked for since the present one began with the first user.
     _asked: bool = field(init=False, default=False)
     _lock: threading.Lock = field(init=False, factory=threading.Lock)
     _loop: asyncio.AbstractEventLoop | None = field(init=False, default=None)
@@ -126,7 +126,7 @@ class Webhooks:
     )
 
     def look(self) -> None:
-        """Ask for a look at what is due. Returns at once."""
+        """Ask for a round. Returns at once."""
         with self._lock:
             if self._closed:
                 return
@@ -166,7 +166,7 @@ class Webhooks:
             await asyncio.sleep(PAUSE)
 
     async def _look(self) -> None:
-        """Begin what is due as far as there is room, one user after the other."""
+        """Begin the calls that are due, as many as there is room for, one user after the other."""
         if not self._seen:
             self._left = self._asked = False
         for _ in range(USERS):
@@ -179,7 +179,7 @@ class Webhooks:
                 break
             await self._look_at(user)
         if self._seen or self._asked:
-            # look again: not all users have been looked at since a look was asked for
+            # go on: the round that was asked for has not reached all users yet
             self._hint.set()
 
     async def _look_at(self, user_id: str) -> None:

@@ -352,9 +352,9 @@ def _no_site(name: str) -> errors.InvalidRequestError:
 
 log = structlog.get_logger()
 
-#: How many sites, and how many targets, one look checks; the next look continues with the following ones.
+#: How many sites, and how many targets, one round checks; the next round continues with the following ones.
 BATCH = 500
-#: Seconds between two looks.
+#: Seconds between two rounds.
 PACE = 10.0
 #: The schedule of a record that was written more recently than this may still be being aligned by the request.
 YOUNG = timedelta(seconds=5)
@@ -367,12 +367,12 @@ class SiteUpkeep:
     _clock: Clock = utc_now
     _monotonic: Callable[[], float] = time.monotonic
     _looked_at: float = field(init=False, default=float("-inf"))
-    # the records after which the next look continues
+    # the records after which the next round continues
     _site: str | None = field(init=False, default=None)
     _target: int | None = field(init=False, default=None)
 
     def look(self) -> None:
-        """Check the next sites and targets, unless the last look was less than `PACE` ago."""
+        """Check the next sites and targets, unless the last round was less than `PACE` ago."""
         if self._monotonic() - self._looked_at < PACE:
             return
         self._looked_at = self._monotonic()

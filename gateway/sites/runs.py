@@ -71,7 +71,7 @@ class RequestedRun(NamedTuple):
 
     by: Requester
     site: str
-    #: `None`: the words of the site's own runs.
+    #: `None` for a run with the site's own search words.
     search_term: str | None = None
     location: str | None = None
     is_remote: bool | None = None

@@ -48,7 +48,7 @@ class RecentEnds:
     _looked_at: datetime | None = field(init=False, default=None)
 
     def look(self, now: datetime) -> Collection[EndedJob]:
-        """The ends within `WINDOW`. Raises PyMongo's errors; the next look then reads what this one has missed."""
+        """The ends within `WINDOW`. Raises PyMongo's errors; the next round then reads what this one has missed."""
         since = now - WINDOW
         unread = since if self._looked_at is None else max(since, self._looked_at - LATENESS)
         new = self._statistics.ended(unread, MAX_ENDS)

@@ -122,7 +122,7 @@ class Running(NamedTuple):
 
 
 def outdated(running: Sequence[Running]) -> tuple[str, list[Running]]:
-    """The newest version that runs, empty if nothing does, and what is older."""
+    """The newest version that runs (empty if none does), and the processes that are older."""
     newest = max((one.version for one in running), key=_release, default="")
     return newest, [one for one in running if _release(one.version) < _release(newest)]
 
@@ -245,9 +245,9 @@ def _failures(node: Node) -> str:
 
 #: How long a job must have been due to count: before that, it is about to be started.
 DUE_FOR = timedelta(seconds=5)
-#: The check fails if no job was started for this many seconds since the first look that saw the same waiting job.
+#: The check fails if no job was started for this many seconds since the first check that saw the same waiting job.
 IDLE_SECONDS = 5.0
-#: How many jobs are looked at.
+#: How many jobs are checked.
 BATCH = 50
 
 _OK = Check("ok", "no job is waiting while slots are free")
@@ -263,7 +263,7 @@ class _Look(NamedTuple):
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class IdleSlots:
-    """One look proves nothing: where many jobs wait, some looks see a slot that has just become free. So the check
+    """One check proves nothing: where many jobs wait, some checks see a slot that has just become free. So the check
     remembers what it saw, and complains when the same jobs wait and nothing was started in between.
     """
 
@@ -590,7 +590,7 @@ def _check_redis(client: redis.Redis) -> Check:
 
 
 def _check_writable(facts: Mapping[str, Any]) -> Check:
-    """Whether Redis takes writes, by what it says of itself."""
+    """Check that Redis accepts writes, by its own `INFO`."""
     most, used = int(facts.get("maxmemory", 0)), int(facts.get("used_memory", 0))
     if most and used > _FULL * most and facts.get("maxmemory_policy") == "noeviction":
         message = f"full: {used >> 20} of {most >> 20} MiB (maxmemory), so it refuses writes, or soon will"
@@ -625,7 +625,7 @@ def _broker_options(url: str) -> dict[str, Any]:
 # The answer of `GET /health`. Every client may ask, without a key, and as often as it likes.
 @define(eq=False, repr=False, slots=False)
 class SharedHealth:
-    """For use on one loop. Only one look runs at a time: a client that asks meanwhile gets what that look finds."""
+    """For use on one loop. Only one check runs at a time: a client that asks meanwhile gets its result."""
 
     _look: Callable[[], Report]
     _under_way: asyncio.Task[Report] | None = field(init=False, default=None)
@@ -633,5 +633,5 @@ class SharedHealth:
     async def report(self) -> Report:
         if self._under_way is None or self._under_way.done():
             self._under_way = asyncio.create_task(asyncio.to_thread(self._look))
-        # the client whose request began the look may be gone by then
+        # the client whose request began the check may be gone by then
         return await asyncio.shield(self._under_way)

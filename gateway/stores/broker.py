@@ -176,7 +176,7 @@ class BrokerConnection:
     def _send_to_new_queue(self, task: str, args: tuple[Any, ...], fields: dict[str, Any]) -> None:
         with self._declaring:
             try:
-                # another thread may have declared it meanwhile
+                # another thread may have declared it by now
                 self._send(task, args, fields)
             except self.errors as error:
                 if not _is_unroutable(error):

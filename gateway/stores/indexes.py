@@ -157,7 +157,7 @@ INDEXES: dict[str, list[IndexModel]] = {
     "dataset_changes": [
         # the changes of one item
         _index("dataset_key_seq", "dataset", "key_hash", then={"seq": DESCENDING}),
-        # what was changed before a time
+        # changes before a given time
         _index("dataset_at", "dataset", then={"at": DESCENDING, "seq": DESCENDING}),
     ],
     "dataset_runs": [

@@ -336,7 +336,7 @@ def mongo_errors() -> Iterator[None]:
 
 #: Seconds between two heartbeats. Unless a request succeeds before, a heartbeat notices the end of an outage.
 HEARTBEAT_SECONDS = 1.0
-#: Seconds between two looks at the results of the heartbeats.
+#: Seconds between two checks of the results of the heartbeats.
 LOOK_SECONDS = 0.25
 #: Seconds without a server that takes writes before MongoDB counts as away. Requests still wait through a shorter
 #: gap: a broken connection, which counts as a lost server until the next heartbeat, or the quick election of another

@@ -42,7 +42,7 @@ from gateway.tailer.shipping import LONGEST_RECORD, LiveSink, MongoSink
 
 log = structlog.get_logger()
 
-#: Seconds between two looks at the folder.
+#: Seconds between two checks of the folder.
 PACE = 1.0
 #: Seconds before a tailer that ended is started again.
 PAUSE = 2.0

@@ -33,9 +33,9 @@ from gateway.projects.versions import Releases
 
 log = structlog.get_logger()
 
-#: Seconds between two looks.
+#: Seconds between two rounds.
 EVERY = 2.0
-#: Seconds between two looks for eggs deployed here: the person who deploys waits for the answer.
+#: Seconds between two searches for eggs deployed here: the person who deploys waits for the answer.
 SOON = 0.1
 #: Seconds that a file must be old: Scrapyd's catalogue says what is in it a moment after the file is there.
 SETTLE = 1.0
@@ -72,7 +72,7 @@ class EggShipper(threading.Thread):
         self._spiders = spiders
         self._is_ours = is_ours
         self._hashed: dict[Egg, tuple[tuple[int, ...], EggOnNode]] = {}
-        #: What the catalogue named at the last look; `None` before the first.
+        #: What the catalogue named at the last round; `None` before the first.
         self._named: set[Egg] | None = None
         self._too_large: set[str] = set()
         self._stopping = threading.Event()
@@ -87,7 +87,7 @@ class EggShipper(threading.Thread):
                         next_at = time.monotonic() + EVERY
                         self.look()
                 is_well = True
-            except Exception as error:  # noqa: BLE001 - after any failure the next look may fare better
+            except Exception as error:  # noqa: BLE001 - after any failure the next round may fare better
                 if is_well:
                     log.warning("eggs_not_shipped", error=str(error), kind=type(error).__name__)
                 is_well = False
@@ -167,7 +167,7 @@ class EggShipper(threading.Thread):
             self._copies.agree(self._node, egg, found.sha256)
 
     def _ship(self, egg: Egg, kept: KeptEgg | None, spiders: list[SpiderInfo]) -> bool:
-        """Whether nobody else has deployed this version since `kept` was read."""
+        """Store the egg. Returns false if somebody else has deployed this version since `kept` was read."""
         path = self._path(egg)
         try:
             content = self._eggs.write(path)
@@ -177,7 +177,7 @@ class EggShipper(threading.Thread):
                 log.error("egg_not_kept", project=egg.project, version=egg.version, error=str(error))  # noqa: TRY400 - no traceback
             return True
         if not self._releases.release(egg, content, kept, spiders):
-            # somebody else was faster; the next look compares again
+            # somebody else was faster; the next round compares again
             self._eggs.discard(content)
             return False
         self._copies.agree(self._node, egg, content.sha256)

@@ -134,7 +134,7 @@ class FileSink:
         return sorted(found, key=attrgetter("name"), reverse=True)
 
     def _ship_file(self, attempt: AttemptFolder, found: FoundFile, kept: records.FilesKept) -> records.FilesKept:
-        """Ship one file. Returns `kept` with this file added, be it stored or refused."""
+        """Ship one file. Returns `kept` with this file added, stored or refused."""
         full = "the node's disk, which is the file store's as well, was full" if attempt.gives_files_up else None
         problem = found.problem or full or self._too_much(kept, found.size)
         try:
@@ -190,13 +190,13 @@ class FileSink:
         """Tell the job which files were kept, even if its exit says so: a job keeps the first exit that it got."""
         kept = attempt.checkpoint.files_kept
         if kept is not None and not self._jobs.record_files(*attempt.id, kept) and not self._is_there(attempt):
-            # nothing else would find them
+            # no other process would find these files
             self._store.delete(attempt.id.job_id)
             self._problem = None
         attempt.checkpoint.files_told = True
 
     def _is_there(self, attempt: AttemptFolder) -> bool:
-        """False if the job was deleted meanwhile."""
+        """Whether the job still exists."""
         try:
             self._jobs.get(attempt.id.job_id)
         except JobNotFoundError:

@@ -363,7 +363,7 @@ class Follower:
             self._wake.set()
 
     def sweep(self) -> None:
-        """Look at everything once."""
+        """Check all attempts once."""
         self._needs_room = False
         with suppress(OSError):
             self._needs_room = self._disk.is_full()

@@ -1,4 +1,4 @@
-"""What is in the outbox, and what its marks say."""
+"""The contents of the outbox, and the meaning of its marks."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def started_at(folder: Path) -> datetime | None:
         return None
     with suppress(ValueError, KeyError, TypeError, RecursionError):
         said = datetime.fromisoformat(json.loads(content)["started_at"])
-        # a project without a user of its own can have it say anything
+        # a project without a user of its own can write any time there
         return said if said.tzinfo is not None else made
     return made
 
@@ -187,7 +187,7 @@ class Checkpoint(BaseModel):
     #: How far its files are in the file store; and once all are there, which files were kept.
     files_position: FilesPosition = FilesPosition()
     files_kept: records.FilesKept | None = None
-    #: Whether the job was told what was kept. Its exit may say so already, or be older.
+    #: Whether the job's document has the kept files. Its exit may have them already, or be older.
     files_told: bool = False
 
 
@@ -356,7 +356,7 @@ class AttemptFolder:
             except FileNotFoundError:
                 self._has_files = False
             except OSError:
-                # there is something in the place of the folder, or we cannot look now
+                # something else has the folder's name, or it cannot be read now
                 return True
         return self._has_files
 
@@ -399,7 +399,7 @@ class AttemptFolder:
 
 # --- logs of crawls that were scheduled at Scrapyd itself: they belong to no job of ours, so only this removes them
 
-#: Seconds between two looks.
+#: Seconds between two rounds.
 PLAIN_LOGS_EVERY = 600.0
 
 

@@ -25,14 +25,14 @@ from gateway.web.http_protocol import BoundedProtocol, raise_handle_limit
 _KEEP_ALIVE = 75
 #: Seconds that answers under way, streams among them, may take once the server has to stop.
 _GRACE = 5
-#: Seconds between two looks for a MongoDB that is away at the start.
+#: Seconds between two searches for a MongoDB that is away at the start.
 _RETRY_SECONDS = 1.0
 
 
 def main() -> int:
     try:
         settings = Settings.load()
-        # made here, before several processes look for it
+        # made here, before several processes need it
         _ = settings.signing_key
     except SettingsError as error:
         return _fail(str(error))

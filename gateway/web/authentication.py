@@ -42,7 +42,7 @@ FRESH = 2.0
 _MOST = 1000
 #: Seconds that a request waits for the news whether there are keys by now, if there were none before.
 _PATIENCE = 0.5
-#: Seconds between two looks at whether the key or session that opened a stream is still valid.
+#: Seconds between two checks whether the key or session that opened a stream is still valid.
 _LOOK = 3.0
 
 
@@ -68,7 +68,7 @@ class KeyRing:
     seal: Seal
     #: Answers by the id of the key. The answer under `None` says whether there are any keys.
     _answers: OrderedDict[str | None, _Answer] = field(init=False, factory=OrderedDict)
-    #: Whether there are keys; `None` if that was never known.
+    #: Whether there are keys; `None` until that is known.
     _in_use: bool | None = field(init=False, default=None)
 
     async def in_use(self) -> bool:

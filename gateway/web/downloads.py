@@ -53,7 +53,7 @@ class RowPages(Protocol):
         ...
 
     def following(self) -> str | None:
-        """The cursor of what follows; `None` if nothing does."""
+        """The cursor of the next page; `None` if there is none."""
         ...
 
 
@@ -154,7 +154,7 @@ async def table_of(parts: GatewayParts, query: DownloadQuery, pages: RowPages, l
 
 
 def _stop_if_gone() -> None:
-    """Raise what a call gets that waits when the client goes: nobody needs the file any more."""
+    """Stop a call that waits if the client has gone: nobody needs the file any more."""
     visitor = current_visitor()
     if visitor is not None and visitor.is_gone:
         raise asyncio.CancelledError
@@ -162,7 +162,7 @@ def _stop_if_gone() -> None:
 
 @define(eq=False, repr=False, slots=False)
 class RowsTable:
-    """Fills a table, in steps of which none keeps others waiting for long."""
+    """Fills a table in short steps, so that others do not wait for long."""
 
     _pages: RowPages
     _table: TableFile

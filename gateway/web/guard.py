@@ -1,4 +1,4 @@
-"""The one layer that decides whether a request goes on: where it comes from, who makes it, how often, how large."""
+"""The one layer that decides whether a request is served: by its origin, its caller, its rate and its size."""
 
 from __future__ import annotations
 

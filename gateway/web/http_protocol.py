@@ -35,10 +35,10 @@ MAX_HEAD_BYTES = 64 << 10
 MAX_HEADERS = 100
 #: Seconds until the headers are complete: from the connection on, or from the first byte of a further request.
 HEAD_SECONDS = 10.0
-#: Seconds between two looks at a body, and the bytes that must have come in between: a KiB a second.
+#: Seconds between two checks of a body, and the bytes that must have come in between: a KiB a second.
 BODY_SECONDS = 10.0
 BODY_BYTES = 10 << 10
-#: Seconds between two looks at an answer that a client reads too slowly, and the bytes that it must have read between
+#: Seconds between two checks of an answer that a client reads too slowly, and bytes that it must have read between
 #: them: unread bytes stay in memory.
 READ_SECONDS = 30.0
 READ_BYTES = 64 << 10
@@ -84,7 +84,7 @@ class BoundedProtocol(HttpToolsProtocol):
     #: Whether a request has begun to arrive, and whether its headers are complete and its body is not.
     _begun = _in_body = False
     #: `_came`: bytes that came since the request began, or since the last piece of a body. `_size` and `_lines`:
-    #: bytes and number of header lines. `_body`: bytes of the body that came since the last look.
+    #: bytes and number of header lines. `_body`: bytes of the body that came since the last check.
     _came = _size = _lines = _body = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -211,7 +211,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._reading = self.loop.call_later(READ_SECONDS, self._look_at_reader, held)
 
     def _look_at_reader(self, held: int) -> None:
-        # nothing was added to the buffer meanwhile, because writing is paused
+        # nothing was added to the buffer since then, because writing is paused
         if held - self.transport.get_write_buffer_size() >= READ_BYTES:
             self._look_later()
         else:

@@ -175,7 +175,7 @@ def _progress(job: Job) -> dict[str, Any] | None:
 
 # --- waits for a job to end, woken by the same messages as the job's stream
 
-#: Seconds between two looks at whether the server has to stop, which no event announces.
+#: Seconds between two checks whether the server has to stop, which no event announces.
 _LOOK = 1.0
 
 

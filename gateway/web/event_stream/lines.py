@@ -44,9 +44,9 @@ class StreamLimits(NamedTuple):
     send_timeout: float = 20
     #: Seconds between two comments that keep proxies from closing a quiet connection.
     ping: float = 15
-    #: Seconds between two looks into the stores while live lines may fail to arrive.
+    #: Seconds between two reads of the stores while live lines may fail to arrive.
     poll: float = 1
-    #: Seconds between two looks into the stores while live lines arrive.
+    #: Seconds between two reads of the stores while live lines arrive.
     refresh: float = 4
     #: Seconds that a reader waits for missing lines of an attempt before it declares a `gap`.
     gap_patience: float = 3
@@ -243,7 +243,7 @@ class LineFilter(NamedTuple):
 PAGE_BYTES = 256 << 10
 #: Entries read from Redis at a time.
 PAGE_ENTRIES = 1000
-#: Bytes of the smallest run that is kept. Smaller runs are the live end of a log, which has grown by the next look.
+#: Bytes of the smallest run that is kept. Smaller runs are the live end of a log, which has grown by the next round.
 _KEEP_BYTES = 64 << 10
 
 

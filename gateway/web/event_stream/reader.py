@@ -234,7 +234,7 @@ _NO_PROGRESS = Progress().model_dump(mode="json", exclude={"at"})
 
 #: Jobs that one stream follows closely. Of further jobs it sends only changes of status.
 MAX_JOBS = 100
-#: Seconds between two looks at what is new.
+#: Seconds between two checks for news.
 _PACE = 0.25
 
 
@@ -297,7 +297,7 @@ class Overview:
 
 @define(eq=False, repr=False, slots=False)
 class _Newcomers:
-    """Status messages since the last look, limited for each user, so that no user's jobs displace those of others."""
+    """New status messages, limited for each user, so that no user's jobs displace those of others."""
 
     #: The user whose jobs are shown; `None` for the jobs of all users.
     _user_id: str | None

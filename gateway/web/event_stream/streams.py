@@ -347,7 +347,7 @@ async def _beginning_with(first: bytes, rest: AsyncGenerator[bytes]) -> AsyncIte
 
 
 class ResumePoint(NamedTuple):
-    """The position at which a client comes back."""
+    """The position from which a client resumes."""
 
     #: In a schedule's stream, the id of the job of the run that the client followed.
     run: str | None

@@ -128,7 +128,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _wishes(options: Wishes | None) -> Wishes | None:
-    """`None` for options that are all at their defaults: they ask for nothing."""
+    """The options; `None` if all have their defaults."""
     return None if options is None or options == type(options)() else options
 
 

@@ -36,7 +36,7 @@ class ItemPages:
     _attempt: int | None
     #: A cursor: `<attempt>-<offset>` of an item.
     _after: str | None
-    #: The prefix of cursors that are given out.
+    #: The prefix of the cursors in answers.
     _prefix: str = ""
     #: Only items with this text.
     text: str | None = None
@@ -66,7 +66,7 @@ class ItemPages:
         return self._store.count(self._job_id, self._attempt, after=self._last)
 
     def following(self) -> str | None:
-        """The cursor of what follows; `None` if nothing does."""
+        """The cursor of the next page; `None` if there is none."""
         if self._last is None or not self._page(1):
             return None
         _, attempt, end = self._last.split(":")

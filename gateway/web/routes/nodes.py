@@ -273,7 +273,7 @@ def forget_node(node: NodeName, parts: Parts) -> Response:
 
 # --- draining, and waiting until nothing is left
 
-#: Seconds between two looks at a node that is waited for. It gives a sign of life every two seconds.
+#: Seconds between two checks of a node that is waited for. It gives a sign of life every two seconds.
 _LOOK_EVERY = 0.25
 
 

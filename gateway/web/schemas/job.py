@@ -209,7 +209,7 @@ class BulkReport(BaseModel, json_schema_extra={"examples": [_BULK_REPORT]}):
 
 
 class FilesView(FilesKept):
-    """What was kept of the files that the attempt has written."""
+    """Which of the attempt's files were stored."""
 
     count: int = Field(description="How many files were kept.")
     bytes: int

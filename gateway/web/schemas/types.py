@@ -155,7 +155,7 @@ IdPrefix = Annotated[str, Field(pattern="^[0-9a-f]{4,32}$")]
 
 
 class JobsFilter(QueryModel):
-    """Which jobs: those that meet all of it."""
+    """A filter of jobs. A job must match all of its fields."""
 
     user_id: UserId | None = Field(default=None, description="Only jobs of this user.")
     status: list[JobStatus] = Field(

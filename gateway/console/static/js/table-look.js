@@ -2,7 +2,7 @@
 
 /** A look may take this part of the time: it may read a long record as a whole. */
 const LOOKING = 0.1;
-/** Seconds between two looks. */
+/** Seconds between two checks. */
 const LOOK = 3;
 
 export class TableLook {
