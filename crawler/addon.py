@@ -219,7 +219,7 @@ def _use_cache(settings: BaseSettings, node: NodeRules) -> None:
 def _skip_seen(settings: BaseSettings, node: NodeRules) -> None:
     """Skip pages that have given items lately, if the spider asks for that and there is a Redis that remembers them.
 
-    Raises `ValueError` for what is no period.
+    Raises `ValueError` if the setting is not a period.
     """
     if not settings.get(SKIP_SEEN):
         return

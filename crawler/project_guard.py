@@ -73,7 +73,7 @@ def _hold(settings: BaseSettings) -> None:
         if settings.getpriority("LOG_LEVEL"):
             _force(settings, "LOG_LEVEL", _talkative(settings["LOG_LEVEL"], settings[NODE_LOG_LEVEL]))
         _force(settings, "LOG_INSTALL_ROOT_HANDLER", True)  # noqa: FBT003 - a setting's value
-        # what a killed attempt left in it would end the next one at once, with nothing
+        # with what a killed attempt left there, the next one would end at once without results
         _force(settings, "JOBDIR", None)
 
 

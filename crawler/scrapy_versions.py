@@ -132,7 +132,7 @@ except ImportError:
 
 
 def load_pre_crawler_settings(settings: BaseSettings) -> None:
-    """Have add-ons set what must be set before there is a crawler."""
+    """Let add-ons change the settings that Scrapy reads before there is a crawler."""
     if hasattr(AddonManager, "load_pre_crawler_settings"):
         AddonManager.load_pre_crawler_settings(settings)
     else:
@@ -172,7 +172,7 @@ def engine_slot(crawler: Crawler) -> Any:
 
 
 def process_queue(crawler: Crawler, slot: Any) -> None:
-    """Have the downloader look at what waits in one of its slots. There is no public way to do it."""
+    """Let the downloader process the queue of one of its slots. There is no public way to do it."""
     downloader: Any = crawler.engine.downloader if crawler.engine else None
     downloader._process_queue(*(() if _WITHOUT_SPIDER else (crawler.spider,)), slot)  # noqa: SLF001 - as said above
 

@@ -47,7 +47,7 @@ SITE_RATE_LIMIT = "SITE_RATE_LIMIT"
 RATE_LIMIT_REDIS_URL = "RATE_LIMIT_REDIS_URL"
 #: Whether the crawl renders pages at all; the add-on then puts in what that takes.
 RENDER_PAGES = "RENDER_PAGES"
-#: The Chromium for that; one is looked for if it is absent.
+#: The Chromium that renders; if it is absent, one is searched for.
 CHROMIUM_PATH = "CHROMIUM_PATH"
 #: The module in which the spider was when its egg was deployed; and a project's wish that all its modules are
 #: imported, because they depend on one another's side effects.

@@ -55,7 +55,7 @@ class SeenPages:
         except RedisError as error:
             self._pause.begin(error)
             return False
-        # what another crawl has asked for may be kept for longer
+        # a crawl with a longer period may have made Redis keep it for longer
         return isinstance(seen, bytes) and seen.isdigit() and time.time() - int(seen) < self._seconds
 
     def add(self, fingerprints: Iterable[bytes]) -> None:

@@ -29,7 +29,7 @@ _STEADY: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def truncate(moment: datetime) -> datetime:
-    """`moment` in UTC, cut to the millisecond, so that what was written equals what is read back."""
+    """`moment` in UTC, cut to the millisecond, so that it is the same after MongoDB has stored it."""
     utc = moment.astimezone(UTC)
     return utc.replace(microsecond=utc.microsecond // 1000 * 1000)
 
@@ -103,5 +103,5 @@ def time_of_node(folder: Path) -> datetime:
 
 
 def to_iso(moment: datetime) -> str:
-    """`2027-06-01T09:00:01.250Z`: the one spelling of a time in JSON, logs and files."""
+    """The time as `2027-06-01T09:00:01.250Z`, the one format of times in JSON, logs and files."""
     return truncate(moment).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"

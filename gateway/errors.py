@@ -91,7 +91,7 @@ class ExportPlaceError(InvalidRequestError):
 
 
 class UnauthenticatedError(DiscoveryBotError):
-    """Keys are in use, and the request shows none."""
+    """Keys are in use, and the request has none."""
 
     code = "key_required"
 
@@ -151,7 +151,7 @@ class NotFoundError(DiscoveryBotError):
 
 
 class NoSuchError(NotFoundError):
-    """Nothing has this id or name. The code says what kind of thing it would be."""
+    """There is no object with this id or name. The code says what kind of object was asked for."""
 
     code = NotFoundError.code
 

@@ -93,7 +93,7 @@ CONNECT_SECONDS = 10.0
 IDLE_SECONDS = 120.0
 #: How many addresses of a name are tried.
 MAX_ADDRESSES = 4
-#: A connection carries up to this many responses of the largest size: those in a tunnel cannot be told apart.
+#: A connection may carry as many bytes as this many of the largest responses: those in a tunnel cannot be counted.
 RESPONSES_PER_CONNECTION = 16
 #: Header that marks the proxy's own refusals.
 REFUSED_HEADER = "X-Egress-Refused"

@@ -47,7 +47,7 @@ def apply_fetch_options(settings: BaseSettings) -> None:
 def _scrapy_settings(options: Fetch, settings: BaseSettings) -> dict[str, Any]:
     changed: dict[str, Any] = {}
     if options.user_agent:
-        # the check of robots.txt comes before the request has this header
+        # robots.txt is checked before the request gets this header
         changed |= {"USER_AGENT": options.user_agent, "ROBOTSTXT_USER_AGENT": options.user_agent}
     if options.obey_robots is not None:
         changed["ROBOTSTXT_OBEY"] = options.obey_robots

@@ -190,7 +190,7 @@ class KeeperClient:
             self._lost("it is gone")
 
     def connectionLost(self, _reason: object) -> None:  # noqa: N802 - Twisted's name
-        """Called by the reactor; nothing is left to do."""
+        """The reactor calls this. There is nothing to do."""
 
     def logPrefix(self) -> str:  # noqa: N802 - Twisted's name
         return "keeper"
@@ -385,7 +385,7 @@ def remove_temporary(folder: Path) -> None:
 
 
 def discard(folder: Path) -> None:
-    """Remove the folder in the background. What is closed to us stays, under a name that the next sweep looks for."""
+    """Remove the folder in the background. What we may not remove stays, under a name that the next sweep finds."""
     removed = folder.with_name(f"{_REMOVED}{folder.name}")
     folder.rename(removed)
     deferToThread(remove_tree, removed)

@@ -83,7 +83,7 @@ class BuildPlan(BaseModel):
     folder: Path
     #: Id of the process that waits for the environment. If it is gone, the build ends.
     parent: int | None = None
-    #: Whether newer packages are looked for even if there is an environment for these requirements.
+    #: Whether to look for newer packages even if there is already an environment for these requirements.
     fresh: bool = True
     #: Scrapy's version if the requirements have none.
     scrapy: str
@@ -105,7 +105,7 @@ class BuildPlan(BaseModel):
 class BuildAnswer(BaseModel):
     #: The virtual environment.
     venv: Path | None = None
-    #: What is wrong with the requirements (`problem`) or with this node (`unfit`).
+    #: Why the build failed: the fault of the requirements (`problem`) or of this node (`unfit`).
     problem: str | None = None
     unfit: str | None = None
     #: The code of the problem.
@@ -485,7 +485,7 @@ def has_python(venv: Path) -> bool:
 
 
 def _digest(lines: Iterable[str], plan: BuildPlan, python: Python) -> str:
-    """A hash of all that decides what is in an environment."""
+    """A hash of everything that decides which packages an environment has."""
     places = [plan.index_url, *plan.extra_index_urls, "", *plan.wheels, "", str(plan.from_source), plan.scrapy]
     whole = json.dumps([_FORMAT, [*python.key], places, sorted(NEEDS.values()), list(lines)])
     return hashlib.sha256(whole.encode()).hexdigest()[:32]
@@ -526,7 +526,7 @@ def _make_read_only(venv: Path) -> int:
     return size
 
 
-# --- uv: under limits, with nothing of the machine's configuration
+# --- uv: within limits, and without the configuration of the machine
 
 #: Bytes of memory, and of one file: the largest wheels have a library of a gigabyte.
 _MEMORY, _FILE = 4 << 30, 2 << 30
@@ -838,7 +838,7 @@ def empty_cache(folder: Path) -> None:
 
 
 def _clear_cache(folder: Path) -> None:
-    """Remove all that is in the cache, unless a build uses it. A build that begins meanwhile waits."""
+    """Empty the cache, unless a build uses it. A build that begins during the removal waits."""
     with suppress(OSError), os.fdopen(open_lock(folder / _CACHE_LOCK), "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for path in (folder / CACHE).iterdir():

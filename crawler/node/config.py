@@ -56,7 +56,7 @@ class NodeConfig(Config):
         self.cp.set(self.SECTION, option, str(value).replace("%", "%%"))  # ConfigParser interpolates
 
 
-# --- what a spider's process is given: it runs other people's code, so it gets a list, not Scrapyd's environment
+# --- the variables of a spider's process: it runs other people's code, so only listed ones of Scrapyd's are passed on
 
 #: Needed by Python, the C library and OpenSSL, and no secret of anybody.
 _SYSTEM = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR", "VIRTUAL_ENV"})

@@ -1,4 +1,4 @@
-"""Deployed projects' eggs: stored whole or not at all, and kept for as long as their spiders run."""
+"""Deployed projects' eggs: stored completely or not at all, and kept for as long as their spiders run."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def stored_version(version: str) -> str:
     return name
 
 
-# --- what was found in each egg is noted beside it, so that it is unpacked and imported once, not at every start
+# --- the spiders of each egg are noted beside it, so that it is unpacked and imported once, not at every start
 
 #: To be raised when a release finds out more about an egg, so that every egg is examined again.
 _FORMAT = 5
@@ -200,7 +200,7 @@ class EggContents:
         return known[2]
 
     def get(self, project: str, version: str) -> Contents | None:
-        """What is in the stored egg; `None` if this egg has not been examined, or is not unpacked (any more)."""
+        """The contents of the stored egg; `None` if this egg has not been examined, or is not unpacked."""
         path = self._storage.listing_path(project, version)
         found = self._known.get(path) or _read(path)
         stamp = self._stamp(project, version)
@@ -214,7 +214,7 @@ class EggContents:
         return found
 
     def code(self, project: str, version: str | None, spider: str) -> ProjectCode:
-        """What runs a job of this spider, in the newest version if it names none. Raises `EggMissingError`."""
+        """The code that runs a job of this spider; the newest version if it names none. Raises `EggMissingError`."""
         wanted = self._storage.wanted(project, version)
         if wanted is None:
             return ProjectCode()

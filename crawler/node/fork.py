@@ -78,7 +78,7 @@ class ForkServer:
         self._renew_after = renew_after
         #: The zygote that is asked for forks; `None` while there is none.
         self._current: ZygoteProcess | None = None
-        #: The one that will be, once it is warm.
+        #: The zygote that will be asked next, once it is warm.
         self._next: ZygoteProcess | None = None
         self._failures = 0
         self._restart: DelayedCall | None = None
@@ -91,7 +91,7 @@ class ForkServer:
         self._launch()
 
     def stop(self) -> None:
-        """Start no more zygotes. Those that run go on until Scrapyd ends."""
+        """Start no more zygotes. Running ones end with Scrapyd."""
         self._running = False
         if self._restart is not None and self._restart.active():
             self._restart.cancel()
@@ -120,14 +120,14 @@ class ForkServer:
         return True
 
     def list_spiders(self, listing: ForkedListing) -> bool:
-        """Have the listing forked; false if there is no zygote now."""
+        """Fork the listing. Returns false if there is no zygote now."""
         if self._current is None:
             return False
         self._current.list_spiders(listing)
         return True
 
     def renew(self) -> None:
-        """Replace the zygote by one that has read the code anew. The old one forks until the new one is warm."""
+        """Replace the zygote by one that imports the code again. The old one serves until the new one is warm."""
         self._renewal_due = True
         self._renew()
 
@@ -386,7 +386,7 @@ class ZygoteProcess(Int32StringReceiver):
 
 
 def _connect(ours: socket.socket, protocol: Protocol) -> None:
-    """Have what comes from the other end handed to `protocol`. The caller can close `ours` afterwards."""
+    """Pass to `protocol` what arrives from the other end. The caller can close `ours` afterwards."""
     ours.setblocking(False)  # noqa: FBT003 - takes no keyword
     factory = Factory.forProtocol(lambda: protocol)
     factory.noisy = False
@@ -409,7 +409,7 @@ class ForkedListing(Protocol):
         self.started: Deferred[int] = Deferred()
         #: What it writes to stderr.
         self.complaint = Complaint()
-        #: Why it has given no answer, if it was not killed.
+        #: Why it has not answered, if it was not killed.
         self.problem = NOTHING_TOLD
         self.account = account
         self._written = bytearray()

@@ -123,7 +123,7 @@ class Keeper:
         self._uids = settings.user_range
         #: A limit that the kernel enforces, for commands that fork faster than Scrapyd's looks can notice.
         self._most_tasks = _TASKS * settings.node_slots * settings.crawl_max_processes
-        #: Scrapyd's user and group; the group owns what is to be shipped.
+        #: Scrapyd's user and group; the group owns the files that the tailer ships.
         self._user, self._group = owner.st_uid, owner.st_gid
         #: Our children by process id.
         self._running: dict[int, _Child] = {}

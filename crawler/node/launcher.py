@@ -1,4 +1,4 @@
-"""Scrapyd's launcher: one slot, one spider process, and nothing that can keep a slot from being freed."""
+"""Scrapyd's launcher: one spider process per slot, and a slot that is always freed when its process ends."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ _DISTRIBUTIONS = {
 }
 #: Namespace packages, which many distributions share.
 _NAMESPACES = frozenset({"azure", "google", "zope"})
-#: Modules of Python 2, whose names mean nothing any more.
+#: Modules of Python 2 that Python 3 does not have.
 _OF_PYTHON_2 = frozenset(
     {"ConfigParser", "HTMLParser", "Queue", "StringIO", "cPickle", "httplib", "urllib2", "urlparse"}
 )
@@ -70,7 +70,7 @@ def advice_on_missing(missing: str, egg: UnpackedEgg) -> str:
 
 
 def distribution_of(module: str) -> str:
-    """The name under which the module can be installed, as far as its own name tells."""
+    """The name of the package that probably has the module, guessed from the module's name."""
     if module in _NAMESPACES:
         return f"the distribution of {module}.…"
     return _DISTRIBUTIONS.get(module, module)

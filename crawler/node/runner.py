@@ -87,7 +87,7 @@ def main() -> None:
     _tell_environment(spec)
     _activate()
     code = crawl(spec, folder, rules.log_level)
-    # once it was told to stop, most of the grace is over
+    # when it was asked to stop, most of the grace has passed by now
     leave_in_order(code, rules.crawl_stop_grace * (LEFT_OF_GRACE if was_told_to_stop() else 1))
 
 
@@ -394,7 +394,7 @@ def import_everything(settings: BaseSettings) -> None:
             importlib.import_module(name)
     for module in settings.getlist("SPIDER_MODULES"):
         for found in walk_modules_iter(module):
-            # what a spider's module would import in the course of a crawl
+            # modules that a spider would import only during a crawl
             for name in getattr(found, "PRELOAD", ()):
                 importlib.import_module(name)
     for path in set(_paths(settings.copy_to_dict())):

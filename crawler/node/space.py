@@ -60,7 +60,7 @@ def measure(paths: Iterable[Path], most: Space, pids: Iterable[int] = (), elsewh
     with suppress(_EnoughError):
         for path in paths:
             with suppress(FileNotFoundError):
-                # only in an attempt's folder these names are those of its records
+                # these names are those of records in an attempt's folder only
                 is_attempts = AttemptId.parse(path.parent.name) is not None
                 count(path.name, path.lstat(), _RECORDS if is_attempts else frozenset())
                 records = _RECORDS_OF_STATE if is_attempts and path.name == STATE else frozenset[str]()

@@ -284,7 +284,7 @@ class _Kept:
         finally:
             for _, write in ends.values():
                 os.close(write)
-        #: Has the form that Twisted's own transport gives it.
+        #: As Twisted's own transport has it.
         self.pipes = {number: ProcessReader(reactor, self, number, read) for number, (read, _) in ends.items()}
         account.keeper.watch(self)
         command.makeConnection(self)

@@ -264,7 +264,7 @@ class SpiderLists(Service):
             await task.deferLater(reactor, _LOOK_AGAIN, lambda: None)
 
     def write_catalog(self) -> None:
-        """Publish what is known; nothing as long as our own project is being listed for the first time."""
+        """Publish the known spiders; nothing until our own project was listed for the first time."""
         if self._own is not None:
             write_catalog(self._settings.node_dir, [described(self._own), *self._descriptions()])
 
@@ -529,6 +529,6 @@ def tell_deployment(node_dir: Path, project: str, version: str) -> int:
 
 
 def noted_deployments(node_dir: Path) -> int:
-    """The number of the last one that the tailer has reported."""
+    """The number of the last deployment that the tailer has reported."""
     noted = read_record(node_dir / NOTED, NotedDeployment)
     return noted.number if noted else 0

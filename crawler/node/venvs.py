@@ -68,7 +68,7 @@ class Build:
 
     def __init__(self) -> None:
         self.answer: BuildAnswer | None = None
-        #: When it ended though nobody waited for it any more (monotonic).
+        #: When it ended (monotonic), if nobody waited for it any more.
         self.untold_since: float | None = None
         self._command: Command | None = None
         self._log = ""
@@ -170,7 +170,7 @@ class Venvs:
         return answer
 
     def _told_now(self, asked: bytes) -> Build | None:
-        """A build that has ended lately, and whose result was not told to anybody so far."""
+        """A build that has ended lately and whose result nobody has asked for so far."""
         build = self._untold.pop(asked, None)
         if build is None or build.answer is None or build.untold_since is None:
             return None

@@ -77,7 +77,7 @@ class AsyncService(webservice.WsResource):
     method = "POST"
 
     async def answer(self, request: NodeRequest) -> dict[str, Any]:
-        """The answer, as JSON. Raises what is answered as an error."""
+        """The answer, as JSON. An exception becomes an error in the answer."""
         raise NotImplementedError
 
     @property
@@ -355,7 +355,7 @@ class DeleteProject(webservice.DeleteProject):
 
 
 class DeleteVersion(webservice.DeleteVersion):
-    """`delversion.json`: as Scrapyd's; the catalog is written anew. Attempts that run it keep its folder."""
+    """`delversion.json`: as Scrapyd's; the catalogue is rewritten. Attempts that run the version keep its folder."""
 
     @param("project")
     @param("version")

@@ -189,7 +189,7 @@ def _list(request: ForkRequest, channel: ForkChannel, main: Callable[[], object]
 
 
 def _detach(request: ForkRequest, channel: ForkChannel) -> None:
-    """A session, descriptors, an environment and signals of its own."""
+    """Give the process a session, descriptors, an environment and signals of its own."""
     os.setsid()
     channel.forget()
     redirect(request.output_fd)
@@ -270,7 +270,7 @@ class ForkChannel:
             yield ForkRequest(message["id"], message["command"], message["env"], lists, folder, *fds)
 
     def is_deserted(self) -> bool:
-        """Whether nobody is at the other end any more, though there may still be something to read."""
+        """Whether the other end is closed, though there may still be something to read."""
         poll = select.poll()
         poll.register(self._connection, 0)  # POLLHUP comes without being asked for
         return bool(poll.poll(0))

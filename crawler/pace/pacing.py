@@ -54,7 +54,7 @@ class Rate(Protocol):
 
 
 class OwnRate:
-    """Turns of this crawl alone, `rate` a second, an interval apart."""
+    """Turns for this crawl alone: `rate` in a second, at equal intervals."""
 
     def __init__(self, rate: float) -> None:
         self._interval = 1 / rate

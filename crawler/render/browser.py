@@ -35,7 +35,7 @@ _SOCKET = "/playwright_chromiumdev_profile-XXXXXX/SingletonSocket"
 _LONGEST_SOCKET = 107
 #: Where the folder is made if the path of the usual place is too long.
 _SHORT = "/tmp"  # noqa: S108 - mkdtemp makes a folder there that nobody else can read
-#: Nothing leaves but through the proxy: no QUIC, no UDP of WebRTC, no names looked up by the browser itself.
+#: All connections go through the proxy: no QUIC, no UDP of WebRTC, and the browser resolves no names itself.
 _CLOSED = (
     "--disable-quic",
     "--webrtc-ip-handling-policy=disable_non_proxied_udp",

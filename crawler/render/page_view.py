@@ -57,7 +57,7 @@ _SCROLL_TO_END = """async () => {
     await frame();
     for (const element of scrolled) element.scrollTop = element.scrollHeight;
 }"""
-# keeps links from leading to another page, unless the link is a script or a place on this page
+# the click follows no link to another page, only scripts and places on this page
 _CLICK = """element => {
     const href = String(element.closest("a[href]")?.href), [path, fragment] = href.split("#");
     const stays = href.startsWith("javascript:") || (fragment !== undefined && path === document.URL.split("#")[0]);

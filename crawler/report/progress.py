@@ -258,7 +258,7 @@ class ProgressReport:
         # after the first request, a page may have caused the error, so that it need not be permanent
         at_once = not self._progress.requested_pages
         facts = _facts(error, "start", Reason.SPIDER_FAILED, may_last=at_once)
-        # not among what is committed: the next attempt calls `start()` again
+        # not committed, because the next attempt calls `start()` again
         _add(self._progress, _ERRORS, 1)
         if len(self._errors) == ERRORS_KEPT:
             self._errors.pop()
@@ -303,12 +303,12 @@ class ProgressReport:
             self._then()
 
     def _filled_in(self, item: Any) -> list[str]:
-        """Those of the expected fields that the item has."""
+        """The expected fields that the item has."""
         fields = ItemAdapter(item) if self._filled else {}
         return [name for name in self._filled if _is_filled(fields.get(name))]
 
     def _count_fields_before(self) -> None:
-        """Those of the items that an attempt before has found."""
+        """Count the expected fields of the items that earlier attempts have found."""
         if self._filled:
             with os.fdopen(outbox.open_file(self._folder / outbox.ITEMS), "rb") as lines:
                 for line in lines:
@@ -366,7 +366,7 @@ class ProgressReport:
     def _items_not_written(self, error: OSError) -> None:
         self.failed("", failure_facts(f"the item could not be written: {error}", Reason.DISK_FULL))
         logger.error("Items could not be written: %s", error)
-        # all else that it found would be lost as well
+        # all further items would be lost as well
         self._items_lost = True
         self._close(outbox.ITEMS_LOST)
 

@@ -329,7 +329,7 @@ class FoundJobs(KeptState):
         self.pages = KeptQueue()
         self.seen: set[tuple[str | None, ...]] = set()
         self.delivered: set[tuple[str | None, ...]] = set()
-        #: Whether the postings' own pages say more than the result pages; `None` while that is not known.
+        #: Whether the postings' own pages have more facts than the result pages; `None` until that is known.
         self.pages_help = pages_help
         self._in_vain = 0
 

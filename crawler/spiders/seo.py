@@ -224,7 +224,7 @@ class LinkLedger(KeptState):
             self.note("works", url)
 
     def breaks(self, url: str, breakage: Breakage) -> list[Mention]:
-        """Remember that `url` is broken; all the mentions so far."""
+        """Remember that `url` is broken. Returns all places so far that mention it."""
         mentions = self._awaited.pop(url, [])
         self._broken[url] = breakage
         self.note("broke", url, breakage, mentions)

@@ -49,7 +49,7 @@ class SiteParams(BaseModel, extra="forbid"):
 
 
 class FilteredParams(SiteParams):
-    """Parameters of those that need not see all of a site."""
+    """Parameters of spiders that can leave out parts of a site."""
 
     include: Patterns = Field(
         default_factory=list, description="Visit only URLs that one of these RE2 patterns matches."
@@ -87,7 +87,7 @@ class SiteSpider(Spider):
         # Scrapyd adds arguments of its own, `_job` among them
         own = {name: value for name, value in params.items() if not name.startswith("_")}
         self.params = self.Params.model_validate(own)
-        #: The sites to which it keeps, as `site_of` names them.
+        #: The sites that the crawl does not leave, as `site_of` names them.
         self.sites = KeptSet()
         self.frontier = Frontier(None if depth is None else int(depth))
         #: The state that is restored when a crawl is continued.

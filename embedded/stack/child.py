@@ -73,7 +73,7 @@ class StackLog:
         )
 
     def show(self, text: str) -> None:
-        """Print what is no event and belongs into no log."""
+        """Print a line that is not an event and does not belong into a log."""
         for line in text.splitlines():
             self._print(SELF, line, named=self._verbose)
 
@@ -97,7 +97,7 @@ class StackLog:
     def line(self, name: str, text: str) -> None:
         """A line that the process `name` wrote."""
         if text.startswith(MARK):
-            # it may be a key, and no file is to keep that
+            # it may contain a key, which no file must keep
             self._print(name, text.removeprefix(MARK), named=True)
             return
         twisted = _TWISTED.match(text)

@@ -1,4 +1,4 @@
-"""Which ports the stack uses: ports that the user asks for must be free, the others are picked and then kept."""
+"""Which ports the stack uses: those that the user asks for must be free, others are picked once and remembered."""
 
 from __future__ import annotations
 

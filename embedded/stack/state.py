@@ -45,7 +45,7 @@ class StackState(BaseModel):
 
     @classmethod
     def read(cls, home: Path) -> Self | None:
-        """`None` if no stack ever ran, or its file cannot be read."""
+        """The state of the stack; `None` if no stack ever ran, or if its file cannot be read."""
         try:
             return cls.model_validate_json((home / FILE).read_bytes())
         except (OSError, ValidationError):

@@ -191,7 +191,7 @@ def _snapshot_format(folder: Path) -> SnapshotFormat | None:
 
 
 def redis_servers() -> Iterator[RedisServer]:
-    """Those of this machine that are new enough: what is installed, then what we ship."""
+    """The servers on this machine that are new enough: first installed ones, then the one that we ship."""
     for name in ("valkey-server", "redis-server"):
         if (found := shutil.which(name)) and (server := _server(found)) and server.version >= (_REDIS_AT_LEAST,):
             yield server

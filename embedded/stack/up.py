@@ -373,7 +373,7 @@ async def _run(plan: StackPlan, options: UpOptions, zygote: StackZygote | None, 
 
 
 def _open_log(plan: StackPlan, options: UpOptions, names: list[str]) -> StackLog:
-    """The log, with what is known before anything starts."""
+    """Open the log, and write to it what is known before any process starts."""
     # as root it would follow links that the folder's owner may have made: its log is for the service manager
     folder = None if plan.owner else plan.home / LOGS
     if folder:

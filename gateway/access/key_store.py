@@ -74,7 +74,7 @@ class KeyStore:
 
     @state_change("keys.use_up")
     def use_up(self, key_id: str) -> bool:
-        """Revoke a key that is good once; returns whether it still was."""
+        """Revoke a key that can be used only once. Returns false if it was revoked before."""
         unrevoked = {"_id": key_id, "revoked_at": {"$exists": False}}
         now = self._clock()
         used = {"revoked_at": now, "last_used_at": now}

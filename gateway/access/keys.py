@@ -133,7 +133,7 @@ ANYBODY = Caller(None, frozenset(_INCLUDED[Scope.ADMIN]))
 
 
 class Seal:
-    """Signs sessions and stream tokens. Its secret is in no database, so what is read there opens nothing."""
+    """Signs sessions and stream tokens. Its secret is in no database, so a stolen database opens no session."""
 
     def __init__(self, secret: str) -> None:
         self._secret = secret.encode()

@@ -62,10 +62,10 @@ class RunPageQuery(OwnedQuery):
 
 
 class RunChanges(NamedTuple):
-    """What a published run has changed, a page of it."""
+    """A page of the changes that a published run has made."""
 
     changes: list[ChangeView]
-    #: The number to go on after; `None` on the last page.
+    #: The number after which the next page begins; `None` on the last page.
     following: int | None
     #: They are no longer kept.
     is_gone: bool = False

@@ -22,7 +22,7 @@ _WORDS: dict[str, str] = {
 
 
 def flags_of(job_ids: Iterable[str], parts: GatewayParts) -> dict[str, list[str]]:
-    """Of those of these jobs that have any; of none while the database is away."""
+    """The badges of these jobs, by job, without those that have none. Empty while the database is away."""
     try:
         with mongo_errors():
             runs = parts[RunStore].many(list(job_ids))

@@ -75,7 +75,7 @@ def _is_told_elsewhere(moment: Moment, moments: list[Moment], now: datetime) -> 
     if moment.kind is MomentKind.DISPATCHED:
         return any(one.kind is MomentKind.STARTED and one.attempt == moment.attempt for one in moments)
     if moment.kind is MomentKind.ATTEMPT_ENDED:
-        # the end of the last attempt is that of the job
+        # the last attempt ends when the job ends
         last = max((one.attempt or 0 for one in moments), default=0)
         return moment.attempt == last and moments[-1].kind is MomentKind.ENDED
     return False

@@ -90,7 +90,7 @@ async def jobs(request: Request, parts: Parts, caller: Called) -> Response:
         found=found,
         problems=problems,
         given={name: value for name, value in given.items() if name != "after"},
-        # `user_id` is the user as whom an admin looks, and no condition
+        # `user_id` is the user as whom an admin views the page, and not a condition
         condition={name: value for name, value in given.items() if name not in {"after", "user_id"}},
         filter=_filter(query),
         views=_VIEWS,

@@ -12,7 +12,7 @@ from gateway.web.routes.keys import list_keys
 
 router = Pages()
 
-#: What each scope is for, as the form says it.
+#: The words of the form for what each scope allows.
 _SCOPES = {
     Scope.READ: "view the user's jobs, items and logs",
     Scope.READ_ALL: "view the jobs, items and logs of all users",

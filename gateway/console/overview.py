@@ -82,7 +82,7 @@ async def _lists_and_figures(parts: GatewayParts, caller: Caller) -> tuple[dict[
             return await _lists(parts, caller), None
         lists, facts = await asyncio.gather(_lists(parts, caller), _facts(parts))
     except UnavailableError:
-        # the health says that the database is away, and what to do
+        # the health on the page says that the database is away, and what to do
         return {}, None
     return lists, _figures(parts, facts, lists["running"])
 

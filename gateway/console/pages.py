@@ -106,7 +106,7 @@ class Viewer(NamedTuple):
         return [section for section in SECTIONS if section.scope in self.caller.scopes]
 
     def link(self, path: str, /, **query: Any) -> str:
-        """The address of a page; an admin who looks as a user goes on doing so."""
+        """The address of a page. If an admin views pages as a user, the address keeps that."""
         pairs = [(name, value) for name, given in query.items() for value in _each(given)]
         if self.looks_as is not None and "user_id" not in query:
             pairs.append(("user_id", self.looks_as))

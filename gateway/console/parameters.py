@@ -35,7 +35,7 @@ class ParameterForm(NamedTuple):
     fields: list[ParameterField]
     #: Whether further parameters may be given, which are strings.
     is_open: bool
-    #: The given parameters that have no field, one `name=value` a line.
+    #: The given parameters without a field of their own, one `name=value` per line.
     further: str
 
 
@@ -78,7 +78,7 @@ def _field(name: str, schema: dict[str, Any], given: Mapping[str, Any], *, is_re
     if kind in {"choice", "choices"}:
         listed = schema["items"]["enum"] if kind == "choices" else _values(schema) or [True, False]
         choices = tuple((_json(value), value if isinstance(value, str) else _json(value)) for value in listed)
-    # the default of an object may be long, and says little
+    # the default of an object may be long, and does not help to fill in the field
     value = given.get(name, schema.get("default") if kind != "json" else None)
     return ParameterField(
         name=name,
@@ -105,7 +105,7 @@ def _kind(schema: dict[str, Any]) -> str:
             return "choices"
         return "lines" if items.get("type") == "string" and "default" not in schema else "json"
     if kind == "boolean" and not isinstance(schema.get("default"), bool):
-        # it may be left open, which a box cannot say
+        # a checkbox cannot say that it was left open
         return "choice"
     return _INPUTS.get(kind or "", "json")
 

@@ -87,7 +87,7 @@ def is_picture(file: FileView) -> bool:
 
 
 def refused(job: Job | None) -> list[dict[str, str]]:
-    """Attempt, name and reason of the files that were not kept, of each attempt the first ones."""
+    """Attempt, name and reason of files that were not stored: the first ones of each attempt."""
     ends = [attempt.exit for attempt in job.attempts.values() if attempt.exit] if job else []
     return [{"attempt": str(end.attempt), **one} for end in ends if end.files for one in end.files.refused]
 

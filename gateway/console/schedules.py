@@ -90,7 +90,7 @@ def schedules(
 
 
 class HaveRun(NamedTuple):
-    """The runs of a schedule: those of its occurrences, and those that somebody asked for."""
+    """The runs of a schedule: those of its occurrences, and those that were started by hand."""
 
     last: Job | None
     number: int

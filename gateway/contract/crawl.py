@@ -1,4 +1,4 @@
-"""The fields of a crawl, what a request or a site may change about fetching, and what is expected of a crawl."""
+"""The fields of a crawl, the options for fetching of a request or a site, and the expectations of a crawl."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ class Number(NamedTuple):
 
 
 class CrawlField(NamedTuple):
-    """What is declared of a crawl's field, beside its type and the words of a number. All code that compares crawls,
+    """The declaration of a crawl's field, besides its type and the words of a number. All code that compares crawls,
     asks for their fields, hands them to nodes or shows them reads this.
     """
 
@@ -335,7 +335,7 @@ class CrawlSpec(BaseModel, frozen=True, extra="forbid"):
             ", or what the project's `CLOSESPIDER_TIMEOUT` takes, if that is longer.",
         ),
     ] = 3600
-    # it says how to find the answer, not what the work is
+    # it decides whether an earlier answer is used, and is no part of the work
     ignore_cache: Annotated[bool, CrawlField("never")] = False
     fetch: Annotated[FetchOptions | None, _FIRST] = None
     expect: Annotated[Expect | None, CrawlField(protocol=SETTINGS_PROTOCOL)] = None

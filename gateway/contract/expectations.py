@@ -1,4 +1,4 @@
-"""What a crawl has found against what was expected of it: compared by its own process, and by the platform."""
+"""Compares what a crawl has found with what was expected of it, in its own process and in the platform."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Expectation(Protocol):
 
 
 def breaches(expect: Expectation, tally: Tally) -> list[str]:
-    """What was found against what was expected, in words for a person; empty if all is as expected."""
+    """The expectations that the crawl has not met, each with what it found, in words; empty if it has met all."""
     return [*_too_few(expect, tally), *_too_many_errors(expect, tally), *_too_empty(expect, tally)]
 
 

@@ -233,7 +233,7 @@ def open_lock(path: Path) -> int:
 
 
 class HostileFileError(OSError):
-    """The file is not what it should be; the message names it and says what it is. A retry will hardly help."""
+    """The file is not of the expected kind; the message names it and its kind. A retry will hardly help."""
 
     def __str__(self) -> str:
         return str(self.strerror)
@@ -286,7 +286,7 @@ def read_part(path: Path, offset: int, size: int) -> bytes:
 
 
 def file_size(path: Path) -> int:
-    """0 where there is no file yet. Raises what `open_file` does."""
+    """The size of the file in bytes; 0 if there is no file yet. Raises what `open_file` raises."""
     with suppress(FileNotFoundError), os.fdopen(open_file(path), "rb", buffering=0) as file:
         return os.fstat(file.fileno()).st_size
     return 0

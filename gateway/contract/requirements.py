@@ -21,7 +21,7 @@ _STACK = re.compile(r"scrapy:(?P<scrapy>\d+\.\d+)(?:-(?P<date>\d{8}))?\b.*")
 
 
 class Conditions(NamedTuple):
-    """Each is empty if the requirements do not say it."""
+    """Conditions that requirements name; each is empty if they do not name it."""
 
     #: A range of versions (PEP 440): on another Python they cannot be met.
     requires_python: str = ""

@@ -1,4 +1,4 @@
-"""The setting of a crawl that leaves out pages which have given items lately, and the stat that tells of it."""
+"""The setting with which a crawl skips pages that have given items lately, and the stat that counts them."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ SCRAPY_CFG = "scrapy.cfg"
 MAX_DEPTH = 32
 #: Bytes of a name, its folders included: S3 takes as many.
 MAX_NAME = 1000
-#: Entries that are looked at for each file that may be kept: a folder without an end must not hold up a node.
+#: Entries that are read for each file that may be kept: an endless folder must not hold up a node.
 _LOOKED_AT = 4
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -67,7 +67,7 @@ def find_files(attempt_folder: Path, most: int) -> Iterator[FoundFile]:
 
 
 class _Search:
-    """Looks into folders that are open, so that an entry takes the same time however deep it lies: other crawls wait
+    """Reads folders by open descriptors, so that an entry takes the same time however deep it lies: other crawls wait
     meanwhile.
     """
 

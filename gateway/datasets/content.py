@@ -116,7 +116,7 @@ def _composed(text: str) -> str:
 
 
 def _time(text: str) -> str:
-    """The time in one spelling: UTC if it has an offset, and without zeros that say nothing."""
+    """The time in one format: in UTC if it has an offset, and without trailing zeros."""
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is not None:

@@ -57,7 +57,7 @@ class Dataset(BaseModel, populate_by_name=True, extra="ignore"):
     head_seq: int = 0
     #: All changes up to this one are in the records.
     applied_seq: int = 0
-    #: Changes up to this one are no longer kept.
+    #: The number of the last change that is no longer kept.
     floor_seq: int = 0
     #: How many items are present.
     items: int = 0
@@ -72,7 +72,7 @@ class Dataset(BaseModel, populate_by_name=True, extra="ignore"):
     lease: Lease | None = None
     created_at: datetime
     updated_at: datetime
-    #: It is being deleted; nothing else is done with it.
+    #: Since when it is being deleted. Nothing else changes it any more.
     deleted_at: datetime | None = None
 
     @property
@@ -192,7 +192,7 @@ class RunState(StrEnum):
     #: Its changes are being written; nobody sees them yet.
     PLANNED = "planned"
     PUBLISHED = "published"
-    #: It looks wrong: a person, or a better run after it, decides.
+    #: It differs from what is normal. A person decides about it, or a better run replaces it.
     HELD = "held"
     REJECTED = "rejected"
     #: It looked wrong while it was going on, so its crawl was paused. Once that has ended, it is judged as a whole.
@@ -203,10 +203,6 @@ class RunState(StrEnum):
     SKIPPED = "skipped"
     #: It could not be folded, for a reason that stays; `message` says it.
     FAILED = "failed"
-
-
-#: Nothing more happens to a run in one of these states.
-CLOSED_STATES = frozenset({RunState.PUBLISHED, RunState.REJECTED, RunState.SUPERSEDED, RunState.SKIPPED})
 
 
 class Incomplete(StrEnum):
@@ -240,7 +236,7 @@ class RunCounts(BaseModel, extra="ignore"):
 
 
 class StoredFinding(BaseModel, extra="ignore"):
-    """Why a run is held: a code, the field, what is normal, what it is here, and all that in words."""
+    """Why a run is held: a code, the field, the normal value, the value of this run, and a message."""
 
     code: str
     field: str | None = None
@@ -292,7 +288,7 @@ class DatasetRun(BaseModel, populate_by_name=True, extra="ignore"):
     scope: str
     started_at: datetime
     ended_at: datetime
-    #: Why it removes nothing; absent for a complete run.
+    #: Why the run removes no items; absent for a complete run.
     incomplete: Incomplete | None = None
     counts: RunCounts = RunCounts()
     #: Its changes have the numbers `first_seq` to `last_seq`; absent unless it is planned or published.
@@ -337,7 +333,7 @@ def digest(value: Any) -> str:
 
 
 def scope_of(spec: CrawlSpec) -> str:
-    """What a run looks at: a complete one has seen all items that are there of its scope, and of no other."""
+    """The scope of a run: a complete run has seen all items of its scope, and says nothing about other scopes."""
     looked_at: Mapping[str, Any] = {
         **spec.model_dump(include={"project", "spider", "params", "depth", "site"}, mode="json"),
         # a run that skips pages seen lately has the same scope as one that fetches all pages

@@ -19,7 +19,7 @@ from gateway.items.items import has_text
 
 #: Changes, or records, that are read at a time.
 _BATCH = 500
-#: Seconds after which a page ends with what it has found; its `next` goes on.
+#: Seconds after which a page ends with the changes found so far; its `next` continues from there.
 PAGE_SECONDS = 2.0
 
 

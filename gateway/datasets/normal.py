@@ -431,7 +431,7 @@ class RunFinding:
 
 
 def judge(figures: RunFigures, normal: Normal) -> list[RunFinding]:
-    """What is not normal in a run that has ended; whether it is held for that, `Normal.holds` says."""
+    """What is not normal in a run that has ended. `Normal.holds` says whether it is held for that."""
     found = [
         RunFinding(_code(one), one.value, one.normal, one.bound, one.field, one.type)
         for one in compare(figures, normal)

@@ -16,7 +16,7 @@ from gateway.items.formats import Row
 
 @define(eq=False, repr=False, slots=False)
 class RecordRows:
-    """Items with their own fields and nothing else. Raises what `DatasetFeed.items` raises."""
+    """A dataset's items, with their own fields only. Raises what `DatasetFeed.items` raises."""
 
     _feed: DatasetFeed
     _dataset: Dataset

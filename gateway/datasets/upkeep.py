@@ -13,7 +13,7 @@ from gateway.datasets.store import ChangeStore, DatasetStore, RunStore
 
 #: Datasets that one round cleans up; the next round goes on with the others.
 _ROUND = 200
-#: Of how many published runs the figures are kept: of some more than are learned from, for incomplete ones are not.
+#: Published runs whose figures are kept: more than are learned from, because incomplete ones are not learned from.
 KEPT_FIGURES = 3 * LEARNED_RUNS
 
 

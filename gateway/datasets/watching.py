@@ -31,18 +31,18 @@ from gateway.nodes.health import WORKER, HeartbeatStore, process_name
 
 log = structlog.get_logger()
 
-#: Runs that one worker watches at the same time; of further ones it watches the oldest as soon as there is room.
+#: Runs that one worker watches at the same time. When there is room again, it takes the oldest of the others.
 MOST_WATCHED = 100
 #: Batches of items that one round reads of each run, so that a round over many runs does not take long.
 _BATCHES = 10
-#: After this time without a heartbeat a worker watches nothing any more.
+#: A worker without a heartbeat for this long no longer counts among those that watch.
 _AWAY = timedelta(seconds=60)
 
 
 @define
 class _Watched:
     attempt: int
-    #: `None`: the run is not, or no longer, to be paused.
+    #: The dataset whose normal may pause the run; `None` if nothing may pause it (any more).
     dataset: Dataset | None = None
     normal: Normal = Factory(Normal)
     figures: RunFigures = Factory(RunFigures)

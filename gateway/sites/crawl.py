@@ -222,7 +222,7 @@ def _field_of_site(field: str) -> str:
     """The site's field for a field of the crawl: for `params.selectors.title` it is `selectors.title`."""
     for prefix, name in _FIELDS.items():
         if field == prefix or field.startswith(f"{prefix}."):
-            # without an index, because there is only one start URL
+            # without the index that a place in the list has, because a site has only one start URL
             return name if name == FIELD else name + field.removeprefix(prefix)
     return field
 

@@ -384,7 +384,7 @@ class Health:
 
     def report(self) -> Report:
         """Run all checks at the same time. One that is still under way since an earlier report is not begun again,
-        and those that have answered lately keep no report waiting. One caller at a time.
+        and the report does not wait for a check that has answered lately. One caller at a time.
         """
         # submitted first, because the checks wait for it in threads of the same pool
         seen = self._threads.submit(self._signs).result

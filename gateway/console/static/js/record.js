@@ -1,4 +1,4 @@
-// Records that a spider has scraped: JSON without a loss, and what stands where in them.
+// Records that a spider has scraped: JSON that is read without losing digits, and the values at their paths.
 // An integer beyond 53 bits stays the text that it was, where the browser can do that.
 
 /** @typedef {Record<string, unknown>} Values */
