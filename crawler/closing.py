@@ -103,8 +103,8 @@ def give_up_downloads(crawler: Crawler) -> None:
 
 
 def give_up_callbacks(crawler: Crawler) -> None:
-    """Have the engine forget the callbacks, and items in pipelines, for which it still waits, so that all that comes
-    at the end of a crawl comes.
+    """Let the engine forget the callbacks and the items in pipelines for which it still waits. Then the crawl ends as
+    any other, with the signals and the report of an end.
     """
     slot = engine_slot(crawler)
     if crawler.engine is None or slot is None or slot.closing is None:

@@ -404,7 +404,7 @@ class NodeRefusedError(NodeError):
     def __init__(self, message: str, *, is_nodes_fault: bool = False, reason: str | None = None) -> None:
         super().__init__(message)
         self.is_nodes_fault = is_nodes_fault
-        #: The code that the node gives; one of another version may give a code that is not known here.
+        #: The node's code for it; a node of another version may send a code that is not known here.
         self.reason = reason
 
 

@@ -55,7 +55,7 @@ def importing_for_forks() -> Iterator[None]:
     # imports leave no garbage, and the search for it takes a fifth of the time
     gc.disable()
     yield
-    # frozen objects are never looked at again, so their pages stay shared
+    # the garbage collector never visits frozen objects, so their pages stay shared
     gc.freeze()
     gc.enable()
 

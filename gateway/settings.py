@@ -259,7 +259,7 @@ class NodeSettings(_Base):
     chromium_path: Path | None = None
     scrapyd_port: Port = 6800
     log_level: LogLevel = "info"
-    #: The HTTP cache that spiders share; without it there is no cache.
+    #: URL of the Redis with the HTTP cache that spiders share; without it there is no cache.
     http_cache_redis_url: str | None = None
     #: Its password, if the URL has none; spiders see both.
     http_cache_redis_password: str | None = Field(default=None, repr=False)

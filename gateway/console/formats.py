@@ -122,7 +122,7 @@ def ago(moment: datetime, now: datetime | None = None) -> str:
 
 
 def when(moment: datetime | None) -> Markup:
-    """`<time>` that says how long ago; `js/times.js` keeps it fresh, and says the exact time in the user's zone."""
+    """A `<time>` such as "5 min ago"; `js/times.js` updates it, and shows the exact time in the user's zone."""
     if moment is None:
         return escape("–")
     tag = Markup('<time datetime="{}" title="{}" data-ago>{}</time>')

@@ -244,7 +244,7 @@ class StoredFinding(BaseModel, extra="ignore"):
     type: str | None = None
     normal: float | None = None
     here: float | None = None
-    #: Whether the run is held for it; else it is only said, because too few runs are known, or it is no harm.
+    #: Whether it holds the run. Otherwise it is only shown: too few runs are known, or the change does no harm.
     holds: bool = True
     message: str
 

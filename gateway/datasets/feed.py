@@ -132,7 +132,7 @@ class DatasetFeed:
 
 
 def _whole(read: list[ItemChange], head: int) -> int:
-    """The last number of which all was read: a batch may end between two changes with the same number."""
+    """The last number all of whose changes were read: a batch may end between two changes with the same number."""
     return read[-1].seq if len(read) < _BATCH or read[-1].seq >= head else max(read[-1].seq - 1, read[0].seq)
 
 

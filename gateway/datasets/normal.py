@@ -38,7 +38,7 @@ _REACH = 5.0
 _SIGMA_OF_MAD = 1.4826
 #: How many standard errors the median of a run's numbers may be off by chance.
 _MEDIAN_ERRORS = 3.0
-#: How much farther off than the farthest run before a run may be at least (a log, or a share).
+#: A run may deviate at least this much more than the earlier run that deviated most (a log, or a share).
 _AS_BEFORE = 0.02
 #: What is never held, however steady the runs before were: a third fewer or three times as many items (logs), ten
 #: points of requests, a number at 1.65 times, five points of coverage.

@@ -71,7 +71,7 @@ class ExportPlaces:
     is the operator who names them.
     """
 
-    #: URLs, `s3://…` or `file:///…`; `{user}` in them is replaced by the user's name. None: there are no exports.
+    #: URLs, `s3://…` or `file:///…`; `{user}` in them is replaced by the user's name. Empty if there are no exports.
     roots: tuple[str, ...]
 
     def require(self, user_id: str, orders: Exports, field: str = "exports") -> None:

@@ -107,7 +107,7 @@ class FieldCounts:
         found.add(value)
 
     def __iter__(self) -> Iterator[tuple[Path, FieldCount]]:
-        """In the order of their appearance, those of an object behind it."""
+        """The fields in the order in which they appeared; the fields of an object follow it."""
         places = {path[0]: place for place, path in reversed(list(enumerate(self._fields)))}
         return iter(sorted(self._fields.items(), key=lambda found: places[found[0][0]]))
 
@@ -201,11 +201,11 @@ class FieldCounting:
         except JobNotFoundError:
             is_gone = True
         if is_gone:
-            # the items were removed meanwhile, so their counts must be removed, too
+            # the items were removed in the meantime, so their counts must be removed, too
             self._items.delete(counts.job_id)
 
 
-# --- how full they are, beside the runs before
+# --- how full they are, compared with earlier runs
 
 
 class FieldFacts(NamedTuple):
@@ -221,7 +221,7 @@ class FieldFacts(NamedTuple):
 
 
 def compare(counts: FieldCounts, before: Sequence[FieldCounts]) -> list[FieldFacts]:
-    """The fields of `counts`, and then those that only runs before had."""
+    """The fields of `counts`, followed by those that only earlier runs had."""
     known = dict(counts)
     missing = {path: FieldCount() for run in before for path, one in run if path not in known and one.filled}
     items_before = sum(run.items for run in before)

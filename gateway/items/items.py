@@ -49,7 +49,7 @@ class ItemStore:
 
     @state_change("items.insert")
     def insert(self, items: Sequence[Item]) -> list[Item]:
-        """Insert the items that are not there yet. Returns those of them that MongoDB says it cannot hold."""
+        """Insert the items that are not there yet. Returns those that MongoDB cannot hold."""
         documents = [_document(item) for item in items]
         if not documents:
             return []
@@ -65,7 +65,7 @@ class ItemStore:
         return self._documents.find({"_id": _after(job_id, attempt, after)}, limit, [("_id", ASCENDING)])
 
     def of(self, ids: Sequence[str]) -> list[Item]:
-        """The items with these ids, those that exist, in any order."""
+        """The items with these ids, in any order. Ids of items that do not exist are ignored."""
         return self._documents.many(self._items.find({"_id": {"$in": list(ids)}}))
 
     def look(self, job_id: str, attempt: int | None, after: str | None) -> Iterator[tuple[str, Item | None]]:
@@ -136,7 +136,7 @@ _LOOK_SECONDS = 0.5
 
 class ItemsLook(NamedTuple):
     items: list[Item]
-    #: How many items were looked at, and the id of the last one, which is `None` if there were no more items.
+    #: How many items were read, and the id of the last one; the id is `None` if there are no more items.
     looked_at: int
     last: str | None
 

@@ -33,7 +33,7 @@ from gateway.items.formats import FORMULA, Row, picked
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Rows that are kept, and written, at a time.
+#: Rows that are spooled and written at a time.
 BATCH = 500
 
 
@@ -181,7 +181,7 @@ def _is_exact(value: Any) -> bool:
 
 
 def _cut(text: str) -> str:
-    """What a cell can hold, without half surrogate pairs, which UTF-8 cannot."""
+    """The text cut to the length of a cell, without half surrogate pairs, which UTF-8 cannot hold."""
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode()
     if len(text) <= _CELL // 2:

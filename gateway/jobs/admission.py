@@ -190,7 +190,7 @@ class Admission:
 
 
 class Look:
-    """How many runs users' schedules may still begin. Each `Look` counts anew, as several beats fire schedules."""
+    """How many runs users' schedules may still begin. Each `Look` counts again, as several beats fire schedules."""
 
     def __init__(self, count: Callable[[_Kind, str, int], int], quotas: Quotas) -> None:
         limits = {_Kind.WAITING: quotas.waiting, _Kind.BEGUN: quotas.begun}
@@ -199,7 +199,7 @@ class Look:
         self._counts: dict[tuple[_Kind, str], int] = {}
 
     def take(self, user_id: str) -> str | None:
-        """Take a place for one more run: `None`, or the reason why there is no place. Raises `PyMongoError`."""
+        """Take a place for one more run. Returns why there is no place; `None` if there is. Raises `PyMongoError`."""
         for kind, limit in self._limits.items():
             if (kind, user_id) not in self._counts:
                 self._counts[kind, user_id] = self._count(kind, user_id, limit + _BEYOND)

@@ -43,7 +43,7 @@ class Remedy(NamedTuple):
 class Advice(NamedTuple):
     what: str
     steps: tuple[Remedy, ...]
-    #: The page of the documentation that says more. The gateway has it at `/help/` and this.
+    #: Path of the page of the documentation that says more. The gateway serves it below `/help/`.
     reference: str
 
 
@@ -51,7 +51,7 @@ _LOG = Remedy("Go to the first error in the log", Place.LOG)
 _FAILED_REQUESTS = Remedy("Review the failed requests", Place.REQUESTS)
 _AGAIN = Remedy("Edit and rerun", Place.AGAIN)
 _NODES = Remedy("Check the nodes", Place.NODES)
-#: What the page of symptoms says of each reason.
+#: The paragraph about each reason.
 _FAILED = "docs/troubleshooting.md#{reason}"
 _WAITS = "docs/troubleshooting.md#my-crawl-waits"
 

@@ -83,7 +83,7 @@ class Completion:
         return known
 
     def conclude(self, job_id: str) -> None:
-        """Decide from the facts and carry out the consequences. It does nothing if nothing is due."""
+        """Decide from the facts how the job goes on, and carry out the consequences that are due."""
         try:
             job = self._jobs.get(job_id)
         except JobNotFoundError:
@@ -125,7 +125,7 @@ class Completion:
         return self.pause(job) if job.stop_reason == "pause" else None
 
     def pause(self, job: Job, by: str | None = None) -> Job | None:
-        """Pause a job that no node has. It frees its slots, and keeps its site. `None` if it has gone on since."""
+        """Pause a job that no node has. It frees its slots, and keeps its site. `None` if it went on since then."""
         if attempt := job.current:
             slots = [resource for resource in job.resources(attempt.node) if resource != job.exclusive]
             self._holds.free(str(AttemptId(job.id, attempt.attempt)), slots)

@@ -72,7 +72,7 @@ _CONFIRM = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('SET', KEYS[1], ARGV[2], 'EX', ARGV[3]) return 1 end
 return 0
 """
-# KEYS: key; ARGV: the entry. Only exactly this entry is removed, not one that was confirmed meanwhile.
+# KEYS: key; ARGV: the entry. Only exactly this entry is removed, not one that was confirmed since.
 _WITHDRAW = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0

@@ -521,7 +521,7 @@ class Job(JobFacts, extra="forbid"):
     spared: dict[Spared, int] = Field(default_factory=dict)
     #: Dispatches that failed in a row. It sets the length of the backoff; at a limit the job is given up.
     dispatch_failures: int = 0
-    #: Its last steps, up to `queue.MOST_STEPS`, in their order.
+    #: Its last steps, at most `queue.MOST_STEPS`, in their order.
     history: list[PastStep] = Field(default_factory=list)
     #: When a node first accepted an attempt; jobs of older versions do not say.
     dispatched_at: datetime | None = None

@@ -131,7 +131,7 @@ def _on_one_line(lines: Iterable[str]) -> str:
 
 
 def _no_variable(name: str) -> str:
-    """What to do about `os.environ["NAME"]` where there is no such variable."""
+    """What to do about a variable that `os.environ["NAME"]` has not found."""
     return f" (there is no such variable: `discoverybot env set {name} --project …`)"
 
 

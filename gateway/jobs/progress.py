@@ -52,7 +52,7 @@ class ProgressSeries(BaseModel, extra="forbid", populate_by_name=True):
     """One document of the collection `progress`. Its id is the attempt's id."""
 
     id: str = Field(alias="_id")
-    #: Seconds between two points at least; doubled whenever there are too many.
+    #: Least seconds between two points; doubled whenever there are too many points.
     every: float = FIRST_EVERY
     #: In the order of time.
     points: list[Point] = Field(default_factory=list)

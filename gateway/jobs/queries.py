@@ -393,7 +393,7 @@ class JobQueries:
         return [run for run in found if run.status in GOOD_STATUSES][:limit]
 
     def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
-        """The statuses of those of the jobs that exist, by id."""
+        """The statuses of those jobs that exist, by id."""
         found = self._jobs.find({"_id": {"$in": list(job_ids)}}, {"status": 1}) if job_ids else ()
         return {one["_id"]: JobStatus(one["status"]) for one in found}
 
@@ -496,7 +496,7 @@ def _only_checked(leads: list[Document]) -> Document:
 
 
 def _checked(wanted: JobFilter, leads: list[Document]) -> list[Document]:
-    """All conditions besides those of `leads` and the time of creation."""
+    """All conditions except those of `leads` and the time of creation."""
     return [*(_only_checked(one) for one in _equalities(wanted) if one != leads), *_further(wanted)]
 
 

@@ -163,7 +163,7 @@ class Capacity(NamedTuple):
     render_eggs: frozenset[Egg] | None = None
     #: The capacity of the nodes that speak a newer protocol than 1, by protocol; `None` if none has a free slot.
     newer: Mapping[int, Capacity | None] = MappingProxyType({})
-    #: Projects, in small letters, that give their crawls variables or settings.
+    #: Projects, in lower case, that give their crawls variables or settings.
     configured: frozenset[str] = frozenset()
 
     def of(self, requirements: Requirements) -> Capacity | None:
@@ -249,7 +249,7 @@ class JobQueue:
         return self._candidates.find(query, limit, _BEST_FIRST)
 
     def partitions_of(self, job_ids: Sequence[str]) -> set[Partition]:
-        """The partitions of those of the jobs that wait for a slot."""
+        """The partitions of those jobs that wait for a slot."""
         found = self._jobs.find({"_id": {"$in": list(job_ids)}, **_IN_A_PARTITION}, {"lane": 1})
         return set(self._partitions.many(found))
 
@@ -282,7 +282,7 @@ class JobQueue:
         return [one["_id"] for one in self._jobs.find(query, {"_id": 1}, limit=limit)]
 
     def waiting(self, job_ids: Sequence[str]) -> list[Waiting]:
-        """Those of these jobs that wait for a slot."""
+        """The jobs among these that wait for a slot."""
         return self._waiting.many(self._jobs.find({"_id": {"$in": list(job_ids)}, **_IN_A_PARTITION}, _WAITS))
 
     def blocked_for(self, limit: int, after: str = "") -> list[str]:

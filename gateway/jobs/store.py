@@ -214,7 +214,7 @@ class JobStore:
         unknown = {path: {"$exists": True}, f"{path}.started_at": {"$exists": False}}
         update: dict[str, Any] = {
             "$set": {f"{path}.started_at": started_at, "updated_at": self._clock()},
-            # the job's time is that of its first attempt
+            # the job started when its first attempt did
             "$min": {"started_at": started_at},
         }
         query = {"_id": job_id, "attempt": attempt, **unknown}
@@ -255,7 +255,7 @@ class JobStore:
 
     @state_change("jobs.record_files")
     def record_files(self, job_id: str, attempt: int, kept: FilesKept) -> bool:
-        """Record what was kept of an ended attempt's files. Returns whether the job has that attempt's end."""
+        """Record which files of an ended attempt were stored. Returns whether the job has that attempt's end."""
         path = f"attempts.{attempt}.exit"
         found = self._jobs.update_one(
             {"_id": job_id, path: {"$exists": True}}, {"$set": {f"{path}.files": kept.model_dump()}}

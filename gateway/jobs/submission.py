@@ -212,7 +212,7 @@ class Submission:
                 return self._insert(order, identity, entry._replace(job_id=new_job_id()))
             return self._joined(order, entry.job_id, _moment(entry))
         except errors.LiveTwinError:
-            # None: the other job has just ended, or must first give up its live key
+            # `None` if the other job has just ended, or must first give up its live key
             return self._join(order, identity)
         except errors.IdempotencyConflictError:
             if (known := self._find_idempotent(order, identity)) is None:

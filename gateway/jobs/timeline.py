@@ -65,7 +65,7 @@ def _known(job: Job, due: datetime) -> Iterator[Moment]:
         ahead = job.status is JobStatus.SCHEDULED
         yield Moment(job.created_at, MomentKind.SCHEDULED, until=None if ahead else due)
     if job.status is not JobStatus.SCHEDULED:
-        # without a reason, until a worker has looked at it
+        # without a reason until a worker has checked it
         yield Moment(due, MomentKind.WAITING)
     yield from map(_of_step, job.history)
     if job.waiting_reason and not any(step.kind is StepKind.WAITS for step in job.history):

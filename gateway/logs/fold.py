@@ -6,7 +6,7 @@ where programs do, it is whole.
 
 from __future__ import annotations
 
-#: By logger: as what its lines are folded.
+#: The group into which the lines of a logger are folded.
 FOLDED = {
     "crawler.node.runner": "setup",
     "scrapy.addons": "setup",
@@ -17,12 +17,12 @@ FOLDED = {
     "scrapy.statscollectors": "statistics",
 }
 _LEVELS = {"DEBUG", "INFO"}
-#: With which a line begins that goes on with a list or a dictionary. What a spider prints, and a traceback, stay.
+#: First characters of lines that continue a list or a dictionary. Tracebacks and what a spider prints stay.
 _PRETTY_PRINTED = ("[", "{", " ")
 
 
 def folded_as(logger: str | None, level: str, message: str, before: str | None, *, cont: bool) -> str | None:
-    """As what a line is folded; `None` if it is shown. `before` is the answer for the line before it."""
+    """The group into which a line is folded; `None` if it is shown. `before` is the answer for the line before it."""
     if cont:
         return before if message.startswith(_PRETTY_PRINTED) else None
     return FOLDED.get(logger or "") if level in _LEVELS else None

@@ -32,7 +32,7 @@ _BATCH = 200
 _OUTLINED = 5000
 
 
-#: Lines by logger, empty for lines that have none, and level.
+#: Number of lines by logger (empty for lines without one) and level.
 LineCounts = Mapping[tuple[str, str], int]
 #: Different pairs of logger and level for which a chunk's lines are counted: a spider may make up names.
 _MAX_COUNTS = 100
@@ -117,7 +117,7 @@ class LogStore:
         return chunks
 
     def outline(self, job_id: str) -> list[ChunkOutline]:
-        """All chunks of all attempts, in order. One that grows meanwhile may end before the next one begins."""
+        """All chunks of all attempts, in order. One that grows during the reading may end before the next begins."""
         found = self._logs.find(of_job(job_id), {"end": 1, "counts": 1}).sort("_id", ASCENDING).batch_size(_OUTLINED)
         return [_outline(document) for document in found]
 

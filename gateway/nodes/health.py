@@ -113,7 +113,7 @@ class _Watch(NamedTuple):
 
 
 class NodeWatch:
-    """Finds dead nodes, for a process that looks at all nodes all the time. An old time stamp alone proves nothing,
+    """Finds dead nodes, in a process that checks all nodes all the time. An old time stamp alone proves nothing,
     because no tailer could write a new one while the database was away.
     """
 
@@ -173,7 +173,7 @@ class NodeHealth:
             log.info("node_recovered", node=node_id)
 
     def judge(self, job: Job, attempt: Attempt) -> None:
-        """Note what the attempt's end says of its node."""
+        """Note what the end of an attempt says about its node."""
         if attempt.exit is None:
             return
         ran = job.progress is not None and job.progress.requested_pages > 0

@@ -103,7 +103,7 @@ class HoldStore:
 
     @state_change("holds.take")
     def _take(self, groups: list[list[Wish]], token: str) -> tuple[list[list[Wish]], list[list[Wish]]]:
-        """A group, all wishes for one resource, gets all or nothing. Returns groups that got all, and the others."""
+        """Give each group (all wishes for one resource) all or nothing. Returns groups that got all, and others."""
         holder = {"token": token, "at": self._clock()}
         tried = [group for group in groups if group[0].most is None or len(group) <= group[0].most]
         short = [group for group in groups if group not in tried]

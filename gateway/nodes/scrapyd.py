@@ -252,7 +252,7 @@ _REASONS = (
 
 
 def why_not_taken(error: NodeError) -> Reason | None:
-    """The code of why the node has not done as asked; `None` if the node is too old to give one."""
+    """The code for the refusal of a node; `None` if the node is too old to send one."""
     said = reason_of(error.reason) if isinstance(error, NodeRefusedError) else None
     return said or next((reason for kind, reason in _REASONS if isinstance(error, kind)), None)
 

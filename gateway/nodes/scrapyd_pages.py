@@ -34,7 +34,7 @@ _AT_ONCE = httpx.Limits(max_connections=16, keepalive_expiry=15)
 _PAGES = re.compile(r"|jobs|(logs|items)(/.*)?", re.DOTALL)
 _PASSED_TO_NODE = ("accept", "range", "if-range", "if-modified-since", "if-none-match")
 _PASSED_BACK = ("content-length", "content-range", "accept-ranges", "last-modified", "etag")
-#: Those of Scrapyd's statuses that are passed on to the browser.
+#: Status codes of Scrapyd that are passed on to the browser.
 _MEANT = frozenset({200, 206, 304, 416})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _NAME = re.compile(r"[A-Za-z0-9.-]+(:\d+)?")

@@ -68,7 +68,7 @@ class Standing(StrEnum):
     AGREED = "agreed"
     #: It was deployed on this node with Scrapyd's own tools, so from now on it is the stored one.
     NEWER = "newer"
-    #: The version was deployed anew while the node was away.
+    #: The version was deployed again while the node was away.
     REPLACED = "replaced"
     #: The version was deleted while the node was away.
     DELETED = "deleted"
@@ -184,7 +184,7 @@ class EggStore:
         return self.find([egg]).get(egg)
 
     def find(self, eggs: Iterable[Egg]) -> dict[Egg, KeptEgg]:
-        """Those of the eggs that are stored, or were deleted."""
+        """The eggs among these that are stored or were deleted."""
         found = self._eggs.find({"_id": {"$in": [_egg_name(egg) for egg in eggs]}})
         return {kept.egg: kept for kept in self._kept.many(found)}
 

@@ -49,7 +49,7 @@ class ProjectVersions(NamedTuple):
         return next(reversed(self._history(versions)), None)
 
     def previous(self, versions: Iterable[str]) -> str | None:
-        """The one of the existing `versions` to which a step back leads."""
+        """The version, of the existing `versions`, to which a rollback leads."""
         return next(iter(self._history(versions)[-2:-1]), None)
 
     def _history(self, versions: Iterable[str]) -> list[str]:
@@ -150,7 +150,7 @@ class VersionStore:
         return bool(result.matched_count or result.upserted_id)
 
     def _of_before(self, project: str) -> ProjectVersions:
-        """The versions of a project that was deployed before this was recorded: the highest name is the latest."""
+        """The versions of a project deployed before deployments were recorded: the highest name is the latest."""
         # these are all ids that begin with the project and a slash, because `0` follows `/` in ASCII
         query = {"_id": {"$gt": f"{project}/", "$lt": f"{project}0"}, "content": {"$ne": None}}
         versions = oldest_first(found["version"] for found in self._eggs.find(query, {"version": 1}))

@@ -1,4 +1,4 @@
-"""How long things are kept, and how they are removed."""
+"""How long records are kept, and how they are removed."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class UnreadableStore:
         return [Unreadable(one["collection"], one["document"], one["problem"]) for one in found]
 
     def look_again(self) -> None:
-        """Look at the next of the noted documents again; after the last ones, the first ones follow. One that was
+        """Check the next of the noted documents again; after the last one it begins with the first. One that was
         repaired, here or by a newer version, is no longer set aside.
         """
         noted = self.all(_BATCH, self._after)
@@ -272,7 +272,7 @@ class Expiry:
         return not with_files and len(ended) == len(batch)
 
     def _may_go(self, ended: Ended) -> bool:
-        """Whether the job may be removed. One that cannot be read stays, for an operator to look at."""
+        """Whether the job may be removed. One that cannot be read stays, so that an operator can repair it."""
         if ended.job is None and ended.job_id not in self._passed_over:
             self._passed_over.add(ended.job_id)
             log.error("job_unreadable", job_id=ended.job_id)

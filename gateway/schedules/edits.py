@@ -312,7 +312,7 @@ class ScheduleChanges:
 
     def _spec(self, spec: CrawlSpec, changes: dict[str, Any]) -> CrawlSpec:
         if changes.get("project", spec.project) != spec.project:
-            # a version of the old project means nothing in the new one
+            # the new project does not have the versions of the old one
             changes = {"version": None, **changes}
         return spec.model_copy(update=changes)
 

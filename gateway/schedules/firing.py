@@ -273,7 +273,7 @@ class TickReport(NamedTuple):
     promoted: list[str]
     #: How many schedules are still due.
     due_left: int
-    #: When something will be due next, as far as is known.
+    #: When the next occurrence is due; `None` if none is known.
     next_due: datetime | None
 
 

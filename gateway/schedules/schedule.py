@@ -49,7 +49,7 @@ class Timing(BaseModel, extra="forbid", frozen=True):
     interval: str
     #: IANA name. The times of a cron expression are in this time zone.
     timezone: str = "UTC"
-    #: No run comes before it, and intervals are counted from it.
+    #: No run begins before this time, and intervals are counted from it.
     starts_at: datetime
     #: No run begins after this time.
     ends_at: datetime | None = None

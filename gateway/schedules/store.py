@@ -161,7 +161,7 @@ class ScheduleStore:
 
     @state_change("schedules.advance")
     def advance(self, advances: Sequence[Advance]) -> bool:
-        """Advance each schedule past its next occurrence, unless it has changed. True if none has changed."""
+        """Advance each schedule past its next occurrence, unless it has changed. Returns whether none has changed."""
         now = self._clock()
         operations = [
             UpdateOne(

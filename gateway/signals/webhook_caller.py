@@ -30,7 +30,7 @@ CONNECT_SECONDS = 5.0
 MAX_ADDRESSES = 16
 #: Bytes of an answer that are read: its status and headers. Its body is not read.
 MAX_ANSWER_BYTES = 64 * 1024
-#: Names that are looked up at once for one user.
+#: Host names that are resolved at the same time for one user.
 LOOKUPS = 4
 
 _HEADERS = (("Content-Type", "application/json"), ("User-Agent", "DiscoveryBot"))

@@ -64,7 +64,7 @@ PARTING = 1.0
 
 class OutgoingCaller(Protocol):
     async def post(self, user_id: str, url: str, body: bytes, headers: Headers = ()) -> str | None:
-        """`None` for success, else the reason of the failure."""
+        """Call one webhook. Returns the reason of a failure; `None` if it succeeded."""
 
 
 @define(eq=False, repr=False, slots=False)

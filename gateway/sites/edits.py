@@ -232,7 +232,7 @@ class SiteService(_Service):
         self._delete_targets(name)
         self._schedules.delete(site.schedule_id)
         self._sites.delete(site)
-        # again, for targets that another request has added meanwhile
+        # again, for targets that another request has added since
         self._delete_targets(name)
 
     def align(self, name: str) -> None:
@@ -307,7 +307,7 @@ class TargetService(_Service):
         target = self._targets.get(target_id)
         self._schedules.delete(target.schedule_id)
         self._targets.delete(target.id)
-        # again, because an edit that overlaps may have inserted it meanwhile
+        # again, because an edit at the same time may have inserted it since
         self._schedules.delete(target.schedule_id)
 
     def align(self, target_id: str) -> None:

@@ -60,7 +60,7 @@ class RecentEnds:
         return self._known.values()
 
 
-# --- how many jobs there are. Those that wait or run are few; those that have ended may be hundreds of millions
+# --- how many jobs there are: few wait or run, but hundreds of millions may have ended
 
 #: Seconds that counting the ended jobs may take.
 COUNT_SECONDS = 600.0

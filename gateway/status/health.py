@@ -37,7 +37,7 @@ from gateway.stores.document_format import OURS, stored_format
 from gateway.stores.mongo import Document
 from gateway.stores.unanswered import lately_unanswered
 
-#: Not well yet, but nothing is wrong: a node is starting.
+#: Not ready, but without a fault: a node is starting.
 STARTING = "starting"
 
 
@@ -157,7 +157,7 @@ class NodeChecks:
         return Check("ok", f"{len(alive)} alive{others}, {free} free slots")
 
     def states(self, seen: Seen) -> Check:
-        """Whether a node is missed, one is incompatible or quarantined, or all living ones are kept from work."""
+        """Whether a node is missing, incompatible or quarantined, or an operator keeps all living nodes from work."""
         reports = seen().nodes
         if wrong := [*self._missed(seen()), *self._troubled(seen())]:
             messages, todos = zip(*wrong, strict=True)
@@ -257,7 +257,7 @@ class _Look(NamedTuple):
     at: float
     #: Ids of jobs that could have been started.
     waiting: frozenset[str]
-    #: How many attempts have ever been given a slot.
+    #: How many attempts have got a slot since the platform was set up.
     started: int
 
 

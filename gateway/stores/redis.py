@@ -89,7 +89,7 @@ class _AsyncRetry(redis.asyncio.retry.Retry):
 
 
 class _Pool(redis.BlockingConnectionPool):
-    """Hands out connections that wait no longer than the caller may."""
+    """A pool whose connections time out when the caller's deadline is over."""
 
     def get_connection(self, *names: Any, **options: Any) -> Any:
         seconds = remaining(self.connection_kwargs["socket_timeout"])

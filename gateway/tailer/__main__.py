@@ -101,7 +101,7 @@ class Places:
 
     def _look(self) -> None:
         homes = {path.parent for path in self._folder.glob(f"*/{PLACE}")}
-        # a node's folder that was removed has nothing left to ship
+        # a node whose folder was removed has nothing left to ship
         for home in homes | self._tailers.keys():
             place = read_place(home)
             tailer = self._tailers.get(home)

@@ -37,7 +37,7 @@ log = structlog.get_logger()
 EVERY = 2.0
 #: Seconds between two searches for eggs deployed here: the person who deploys waits for the answer.
 SOON = 0.1
-#: Seconds that a file must be old: Scrapyd's catalogue says what is in it a moment after the file is there.
+#: Least age of a file in seconds, because Scrapyd's catalogue describes it only a moment after it was stored.
 SETTLE = 1.0
 #: Tries to store an egg: another node, or the gateway, may deploy the same version between our read and our write.
 _TRIES = 5
@@ -114,7 +114,7 @@ class EggShipper(threading.Thread):
             _note(home, one.number)
 
     def _deployed(self, egg: Egg, found: EggOnNode, spiders: list[SpiderInfo]) -> None:
-        """Keep this egg and release it, no matter which one is kept already: this one was deployed later."""
+        """Store this egg and release it. It replaces a stored one, because it was deployed later."""
         for _ in range(_TRIES):
             kept = self._eggs.get(egg)
             if kept is None or kept.content is None or kept.content.sha256 != found.sha256:
@@ -130,7 +130,7 @@ class EggShipper(threading.Thread):
         raise ConflictError(f"{egg.project} {egg.version} is being deployed over and over")
 
     def look(self) -> None:
-        """Ship what was deployed here, and note what is outdated. Raises PyMongo's errors and `OSError`."""
+        """Ship the eggs that were deployed here, and note outdated ones. Raises PyMongo's errors and `OSError`."""
         infos = _by_egg(self._spiders() or [])
         here = {egg: found for egg in infos if (found := self._on_node(egg)) is not None}
         removed = {egg for egg in (self._named or set()) - set(infos) if not self._path(egg).exists()}

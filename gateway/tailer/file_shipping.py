@@ -124,7 +124,7 @@ class FileSink:
         return bool(left)
 
     def _find(self, attempt: AttemptFolder) -> list[FoundFile]:
-        """What is still to be shipped, the last name first."""
+        """The files that are still to be shipped, in descending order of their names."""
         position, found = attempt.checkpoint.files_position, list[FoundFile]()
         begins = position == FilesPosition()
         # a path that is not a folder, or cannot be opened, has no files

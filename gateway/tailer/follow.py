@@ -1,4 +1,4 @@
-"""The loop: knows every attempt on the node, tells the sinks where to look, and clears up behind them."""
+"""The loop: it knows every attempt on the node, calls the sinks for those with news, and removes shipped files."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def _write_exit(attempt: AttemptFolder, facts: records.ExitReport) -> bool:
 
 # --- the loop
 
-#: Seconds between two sweeps; MongoDB gets what is new at each.
+#: Seconds between two sweeps; each writes what is new to MongoDB.
 SWEEP_EVERY = 0.5
 #: Seconds between the notice of a change and the look at it: enough for a file to get its proper name.
 SETTLE = 0.02
@@ -417,7 +417,7 @@ class Follower:
             self._visit(attempt_id)
 
     def _visit(self, attempt_id: files.AttemptId) -> None:
-        """Look at an attempt, or remove it. A broken folder does not hold up the others."""
+        """Check an attempt, or remove it. A broken folder does not hold up the others."""
         try:
             if attempt_id not in self._kept:
                 attempt = self._open.get(attempt_id) or self._admit(attempt_id)

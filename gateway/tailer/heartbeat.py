@@ -1,4 +1,4 @@
-"""Reports to MongoDB that this node lives, what is on it and what it can run."""
+"""Reports to MongoDB that this node is alive, which attempts it has and which spiders it can run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Catalog:
         self._infos: list[records.SpiderInfo] | None = None
 
     def spiders(self) -> list[records.SpiderInfo] | None:
-        """The spiders in the file now; the same list while the file says the same; `None` before the first file."""
+        """The spiders in the file: the same list until the file changes; `None` before there is a file."""
         try:
             content = files.read_file(self._path)
         except FileNotFoundError:
@@ -77,7 +77,7 @@ class CatalogPublisher:
             self._published = infos
 
     def forget(self) -> None:
-        """Publish again next time: what was published may be gone."""
+        """Publish the catalogue again next time, because the published one may be gone."""
         self._published = None
 
 

@@ -152,7 +152,7 @@ class LogPosition(BaseModel, frozen=True):
     """A place between two entries. It is frozen: a thread replaces its own, and the saving one sees old or new."""
 
     offset: int = Field(default=0, ge=0)
-    #: Level in force there, for lines that have none of their own.
+    #: The level at that position, for lines without a level of their own.
     level: str = HEADLESS_LEVEL
     #: Logger of the line before, to which lines without a head belong.
     logger: str | None = None
@@ -293,7 +293,7 @@ class AttemptFolder:
         self._failures: Counter[str] = Counter()
 
     def in_log(self) -> AbstractContextManager[object]:
-        """Within it, every log line says which job it is about."""
+        """While the block runs, every log line names the attempt's job."""
         if self._correlation_id is None and files.is_there(self.folder / files.SPEC):
             # looked for once, because what lies there may take long to be refused
             spec = records.read_record(self.folder / files.SPEC, records.NodeSpec)
@@ -377,7 +377,7 @@ class AttemptFolder:
             return
         log.warning("file_lost", attempt=str(self.id), file=name, error=str(error))
         if name == files.LOG:
-            # what was shipped of it counts as the whole log
+            # the shipped part counts as the whole log
             self.checkpoint.log_end = self.log_stored
         self.checkpoint.lost = {**self.checkpoint.lost, name: str(error)}
 

@@ -1,4 +1,4 @@
-"""`python -m gateway.web`: serves the gateway as the settings say."""
+"""`python -m gateway.web`: runs the gateway with its settings."""
 
 from __future__ import annotations
 

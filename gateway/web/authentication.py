@@ -40,7 +40,7 @@ from gateway.web.threads import Threads, shared_context
 FRESH = 2.0
 #: Answers that are kept: a client that tries ids at random must not fill the memory.
 _MOST = 1000
-#: Seconds that a request waits for the news whether there are keys by now, if there were none before.
+#: Seconds that a request waits for MongoDB to say whether there are keys, if there were none before.
 _PATIENCE = 0.5
 #: Seconds between two checks whether the key or session that opened a stream is still valid.
 _LOOK = 3.0

@@ -49,7 +49,7 @@ class RowPages(Protocol):
         ...
 
     def left(self) -> int:
-        """How many rows are still to be looked at, or more."""
+        """How many rows are still to be read, or more than that."""
         ...
 
     def following(self) -> str | None:

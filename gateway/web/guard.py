@@ -246,7 +246,7 @@ class RequestLimit:
         self.of_addresses = self.of_users if setting else ()
 
     async def refusal(self, scope: Scope) -> ASGIApp | None:
-        """Count the request, and have its answer say how many are left."""
+        """Count the request, and add to its answer how many requests are left."""
         if scope["path"] in _UNLIMITED or scope["path"].startswith(STATIC):
             return None
         name, limits = self._limits(scope)

@@ -169,7 +169,7 @@ def _log_request(scope: Scope, status: int | None, seconds: float) -> None:
     level("request", method=scope["method"], path=scope["path"], status=status, ms=round(seconds * 1000, 1))
 
 
-# --- headers by which a browser guesses no content type, runs nothing, shows no answer in a frame and keeps no copy
+# --- headers that keep a browser from guessing types, running scripts, showing answers in frames and caching them
 
 #: Files of the API reference, the same for everybody: a browser may keep those.
 ASSETS = "/docs/assets/"
@@ -252,7 +252,7 @@ class ProcessMetrics:
 
 # --- what the audit trail notes of a call
 
-#: Fields of an answer that name what was made.
+#: Fields of an answer that name a created object.
 _IDS = ("job_id", "schedule_id", "task_id", "id", "name", "key_id")
 #: Fields of an answer about many jobs: what was done to them, and to how many.
 _ACTS = ("action", "done")

@@ -47,7 +47,7 @@ class CallQueue(Generic[Call]):
     _each: int
     #: Calls that have a place, by user.
     running: Counter[str] = field(init=False, factory=Counter)
-    #: Calls that have none yet, by user, the oldest first.
+    #: Calls without a place so far, by user, the oldest first.
     waiting: dict[str, deque[Call]] = field(init=False, factory=dict)
     #: Users with waiting calls who have fewer than `each` places; the user whose turn is next comes first.
     _turns: OrderedDict[str, None] = field(init=False, factory=OrderedDict)
@@ -263,7 +263,7 @@ class Threads(Executor):
             raise
 
     def _work(self, call: _Call | None) -> None:
-        """Make the call, and then those that get its place."""
+        """Make the call, and then the calls that get its place."""
         while call is not None:
             try:
                 self._make(call)

@@ -95,7 +95,7 @@ class Feed:
         self._wake_soon()
 
     def set_live(self, *, live: bool) -> None:
-        """Note that the subscription has started or is lost, and look into the stores for what it has missed."""
+        """Note that the subscription has started or is lost, and read from the stores what it has missed."""
         self.live = live
         self.misses_progress = True
         self.look += 1

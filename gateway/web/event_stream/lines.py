@@ -119,7 +119,7 @@ class LineRun:
         return len(self._ends)
 
     def covers(self, position: Position) -> bool:
-        """Whether this run holds the line that comes next at `position`."""
+        """Whether this run contains the line that follows `position`."""
         return self.attempt == position.attempt and self.start <= position.offset < self.end
 
     def append(self, end: int, event: bytes) -> None:
@@ -261,7 +261,7 @@ class History:
             return await self._threads.run(call, *arguments)
 
     async def look(self, call: Callable[..., Result], *arguments: Any) -> Result:
-        """The same for a method that looks at one document."""
+        """The same for a method that reads one document."""
         with mongo_errors():
             return await self._threads.look(call, *arguments)
 

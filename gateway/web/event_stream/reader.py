@@ -51,7 +51,7 @@ def known_end(job: Job, position: Position) -> int | None:
 
 #: Seconds between two `progress` events; a little less than a node's own second.
 _PROGRESS_INTERVAL = 0.9
-#: Lines that a filter looks at before others get their turn.
+#: Lines that a filter reads before others get their turn.
 _FILTER_BATCH = 2000
 
 
@@ -180,7 +180,7 @@ class Reader:
         self._position = Position(run.attempt, lines[-1][0])
         return b"".join(encoded for _, encoded in lines if self._wanted.accepts(data_of(encoded)))
 
-    # --- what follows when there are no more lines
+    # --- what a reader does when there are no more lines
 
     def _has_all(self, job: Job) -> bool:
         end = known_end(job, self._position)

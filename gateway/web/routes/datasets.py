@@ -218,7 +218,7 @@ async def _events(
         for change in page.changes:
             yield b"id: %d\n" % change.seq + event("change", change.model_dump(mode="json"))
         if not page.changes:
-            # a sign of life, after which a client that comes back need not read again what was passed over
+            # a heartbeat with a position, so that a client that reconnects does not read skipped changes again
             yield b"id: %d\n\n" % page.next
         if not page.pending:
             await parts[FeedWatch].changed(dataset, _PING_SECONDS)

@@ -62,7 +62,7 @@ class ItemPages:
         return [item.row for item in look.items]
 
     def left(self) -> int:
-        """How many items are still to be looked at."""
+        """How many items are still to be read."""
         return self._store.count(self._job_id, self._attempt, after=self._last)
 
     def following(self) -> str | None:
@@ -96,7 +96,7 @@ _NAME_LENGTH = 100
 
 #: The cursor of the next page, for the formats that have no place for one.
 NEXT_HEADER = "X-Next"
-#: How many items a search has looked at for this page.
+#: The header that says how many items a search has read for this page.
 SEARCHED_HEADER = "X-Searched"
 #: The run of a schedule that the items belong to.
 RUN_HEADER = "X-Run"
@@ -232,7 +232,7 @@ def attachment(job: Job | None, identity: str, extension: str, kind: str = "") -
 
 
 def attempt_of(job: Job | None, wanted: str | None) -> int | None:
-    """`None` for every attempt; 0, which has no items, while there is no attempt. Raises `InvalidRequestError`."""
+    """The attempt's number; `None` for all; 0, which has no items, before the first. Raises `InvalidRequestError`."""
     if wanted == "all":
         return None
     if wanted is None:

@@ -99,7 +99,7 @@ router = Router(prefix="/keys", tags=["platform"])
 @router.get("", summary="Keys", responses=problems(503))
 @needs(Scope.ADMIN)
 def list_keys(parts: Parts) -> KeyList:
-    """All keys, the oldest first; also those that have expired or were revoked. Nothing leads to their secrets."""
+    """All keys, the oldest first; expired and revoked ones, too. Secrets are never shown."""
     now = parts.clock()
     with mongo_errors():
         return KeyList(keys=[KeyView.of(key, now) for key in parts[KeyStore].all()])

@@ -1,4 +1,4 @@
-"""`GET /jobs/{job_id}/requests`: what a crawl asked for, and what came of it."""
+"""`GET /jobs/{job_id}/requests`: the requests of a crawl, and how each ended."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ class JobPointsQuery(JobCountQuery):
 
 
 class RowsQuery(QueryModel):
-    """Of routes that also give their records as a table."""
+    """The query of routes whose records can be downloaded as a table, too."""
 
     format: Literal["json", "jsonl", "csv"] = "json"
     escape_formulas: QueryBoolean | None = Field(

@@ -1,11 +1,11 @@
-// The rows of a table of records: the pages that are in the document, and the row at which one is.
+// The rows of a table of records: the pages that are in the document, and the row that has the focus.
 import { cellOf } from "./data-cells.js";
 import { allWithin, h } from "./dom.js";
 import { count } from "./text.js";
 
 /** @typedef {Record<string, unknown>} Values */
 
-/** Pages that are in the document; those that one has scrolled away from are read again when one comes back. */
+/** Most pages in the document. Those that were scrolled out of sight are removed, and read again when needed. */
 const MOST_PAGES = 12;
 
 export class DataRows {

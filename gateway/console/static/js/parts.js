@@ -1,13 +1,13 @@
-// A part of the page is read anew: what the page at an address has there takes its place.
+// Renews a part of the page with the same part of the page at an address.
 import { fieldOf } from "./dom.js";
 
-/** What is under way. One waits for another: htmx drops what is asked for meanwhile, and shows no answer that was for a
- * part which has been replaced since. */
+/** The renewal under way. The next one waits for it: htmx drops requests that overlap, and shows no answer for a part
+ * that was replaced since. */
 let last = Promise.resolve();
 
 /**
- * Show what the page at `address()`, which is asked for when it begins, has at the selector `part`; with `push` the
- * address is the page's from then on.
+ * Replace the element at the selector `part` by that of the page at `address()`, which is called when the request
+ * begins. With `push`, this becomes the address of the page in the browser.
  *
  * @param {string} part
  * @param {() => string} address
@@ -27,8 +27,8 @@ export function renewPart(part, address = () => location.href, { push = false } 
 }
 
 /**
- * Have what another page, which was read already, has under these ids in the place of what is here.
- * For pages that are read once for several parts, and are looked at before.
+ * Replace the elements with these ids by those of another page, which was fetched before. For pages that renew several
+ * parts with one request, or check its answer first.
  *
  * @param {Document} page
  * @param {string[]} ids
@@ -41,7 +41,7 @@ export function takeParts(page, ids) {
 }
 
 /**
- * Write into the field of the same name and kind what somebody has typed into one that is gone.
+ * Write the value of a field that was replaced into the new field of the same name and type.
  *
  * @param {HTMLFormElement} form
  * @param {Field} old

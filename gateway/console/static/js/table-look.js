@@ -1,6 +1,6 @@
-// A table whose records become more: once in a while it looks whether there are others.
+// Keeps a growing table up to date: from time to time it asks whether there are new records.
 
-/** A look may take this part of the time: it may read a long record as a whole. */
+/** Share of the time that checks may take: each may read a long record as a whole. */
 const LOOKING = 0.1;
 /** Seconds between two checks. */
 const LOOK = 3;

@@ -1,4 +1,4 @@
-// What is said above a table of records: which of them it shows.
+// The line above a table of records that says which of them it shows.
 import { count } from "./text.js";
 
 /**
