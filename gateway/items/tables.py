@@ -309,7 +309,7 @@ class TableSpace(NamedTuple):
     most_bytes: int
 
     def remove_leftovers(self) -> None:
-        """Remove what processes that were killed have left, once nobody can be at it any more."""
+        """Remove the files of processes that were killed, once they are too old to be in use."""
         for found in self.folder.glob(f"{_PARTS}*"):
             with suppress(OSError):
                 if time.time() - found.stat().st_mtime > _OLD:

@@ -485,7 +485,7 @@ class NodeStore:
 
     @state_change("nodes.resume")
     def resume(self, node: str) -> Node | None:
-        """Undo `drain` and forget its failures: a quarantined node is probed next. `None` if there is no such one."""
+        """Undo `drain` and forget failures: a quarantined node is probed next. `None` if there is no such node."""
         with self._writing() as nodes:
             nodes.update_one({"_id": node}, {"$unset": {"draining_since": "", **_REMEMBERED}})
         self._holds.open(node_resource(node))

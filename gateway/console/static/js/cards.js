@@ -1,4 +1,4 @@
-// On a phone the rows of tables are cards (console.css): a cell says there what its column is.
+// On a phone the rows of tables are shown as cards (console.css), in which each cell has its column's name before it.
 import { allWithin } from "./dom.js";
 
 const SAID_BY_ITSELF = ["Actions", "State", "Status"];
