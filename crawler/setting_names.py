@@ -29,7 +29,7 @@ STALL_SECONDS = "STALL_SECONDS"
 ALLOWED_HANDLERS = "ALLOWED_HANDLERS"
 #: Networks (CIDR) that may be reached although they are not public.
 EGRESS_ALLOWED_NETWORKS = "EGRESS_ALLOWED_NETWORKS"
-#: The HTTP cache: its Redis, whose pages it has, and whether pages are fetched anew and replaced.
+#: The HTTP cache: its Redis, whose pages it has, and whether pages are fetched again and replaced.
 HTTPCACHE_REDIS_URL = "HTTPCACHE_REDIS_URL"
 HTTPCACHE_USER = "HTTPCACHE_USER"
 HTTPCACHE_REFRESH = "HTTPCACHE_REFRESH"

@@ -22,7 +22,7 @@ from gateway.contract.public_address import Network, is_allowed
 
 _HTTPS_PORT = 443
 _HTTP_PORT = 80
-#: Headers that are not forwarded: they concern the client and the proxy alone, or are written anew.
+#: Headers that are not forwarded: they concern the client and the proxy alone, or are rewritten.
 _HOP_BY_HOP = frozenset({"proxy-authorization", "proxy-connection", "connection", "keep-alive", "host"})
 
 

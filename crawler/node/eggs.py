@@ -44,7 +44,7 @@ class EggMissingError(LookupError):
 
 class EggStorage(FilesystemEggStorage):
     """Stores an egg as a whole. Scrapyd's storage writes into the egg's own file: an upload that is cut short, by a
-    kill or a full disk, leaves half an egg as the newest version, and a spider that starts meanwhile gets that half.
+    kill or a full disk, leaves half an egg as the newest version, and spiders that start then get that half.
 
     Here an egg is staged first, so that it can be examined before it is a version. Every method raises
     `DirectoryTraversalError` for a project or version whose name cannot be that of a file.
@@ -187,7 +187,7 @@ class EggContents:
 
     def describe(self, project: str, version: str, *, latest: bool) -> bytes:
         """The spiders of a version as a JSON array, empty if they are not known. It is made once: a version can have
-        tens of thousands, and Scrapyd does nothing else meanwhile.
+        tens of thousands, and Scrapyd does nothing else during that time.
         """
         path, contents = self._storage.listing_path(project, version), self.get(project, version)
         if contents is None:

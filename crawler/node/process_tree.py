@@ -20,7 +20,7 @@ import psutil
 
 from gateway.process import CAN_MIND, MINDER, Seen, look_around
 
-#: How often processes are looked for and killed: those that were killed may have started others meanwhile.
+#: How often processes are searched for and killed: a process may have started others before it was killed.
 KILL_ROUNDS = 4
 
 

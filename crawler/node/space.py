@@ -42,7 +42,7 @@ class _EnoughError(Exception):
 def measure(paths: Iterable[Path], most: Space, pids: Iterable[int] = (), elsewhere: int = 0) -> Space:
     """The space that an attempt takes: `paths`, such as the entries of its folder, without its log; files without a
     name that the processes `pids` have open; and `elsewhere` more bytes. Counting ends once a limit of `most` is
-    exceeded; 0 is no limit. Raises `OSError` if folders are moved meanwhile.
+    exceeded; 0 is no limit. Raises `OSError` if folders are moved during the walk.
     """
     taken = Space(elsewhere + _unnamed(pids), 0)
     if exceeded(taken, most):

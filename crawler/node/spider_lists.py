@@ -346,7 +346,7 @@ class SpiderLists(Service):
         return listing.spiders
 
     async def _shared(self, key: str, work: Any) -> list[SpiderInfo]:
-        """Await what `work()` returns; requests for the same `key` that come meanwhile share the answer."""
+        """Await what `work()` returns; requests for the same `key` during that time share the answer."""
         waiter: Deferred[list[SpiderInfo]] = Deferred()
         waiting = self._waiting.setdefault(key, [])
         waiting.append(waiter)

@@ -213,7 +213,7 @@ class Venvs:
             answer = BuildAnswer(unfit="the installation was interrupted", reason=reason_behind(error))
         except (OSError, ValueError) as error:
             answer = BuildAnswer(unfit=str(error))
-        except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must get an answer
+        except Exception as error:  # noqa: BLE001 - after any error, those who wait must get an answer
             log.failure("cannot install what a project depends on")
             answer = BuildAnswer(unfit=f"{type(error).__name__}: {error}")
         finally:

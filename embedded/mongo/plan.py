@@ -171,7 +171,7 @@ def _plan(index: Index, conditions: IndexConditions, sort: Sort) -> QueryPlan:
     if (bounds := _bounds(index, prefix, used, conditions)) is not None:
         intervals, covered = bounds
         consumed |= covered
-        # of a list of ids each names one document, whatever else the query asks for
+        # each id of a list names one document, whatever the other conditions are
         score += 50 if index.spec.name == ID_INDEX and "_id" in conditions.among else 1
     descending = _direction(index, used, sort)
     return QueryPlan(

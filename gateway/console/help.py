@@ -26,7 +26,7 @@ from gateway.web.authentication import HELP
 from gateway.web.authorisation import for_everybody
 from gateway.web.dependencies import Router
 
-#: Where `make docs` puts the site. A gateway that runs meanwhile shows the new one at once.
+#: Where `make docs` puts the site. A running gateway shows the new one at once.
 ARCHIVE = Path(__file__).with_name("help.zip")
 #: The repository, if this is a clone of it.
 CLONE = Path(__file__).parents[2]

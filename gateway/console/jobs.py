@@ -112,7 +112,7 @@ _SUGGESTED = 1000
 
 
 def _known(parts: GatewayParts) -> dict[str, list[str]]:
-    """What fits into the fields for a spider and a site, whatever the list shows."""
+    """Suggestions for the fields of a spider and a site, independent of the jobs in the list."""
     spiders = sorted({info.name for info in parts[SpiderCatalog].select()})
     return {"spiders": spiders[:_SUGGESTED], "sites": [site.name for site in parts[SiteStore].all()][:_SUGGESTED]}
 

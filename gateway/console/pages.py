@@ -8,7 +8,7 @@ To add a page:
 4. The template extends `base.html`, fills the blocks `title` and `main` (also `actions`, `scripts`), and takes what
    it needs from `macros.html`. Text that somebody may have written goes through `|shown`, in attributes through
    `|plain`. A link is `{{ link("/console/things", status="running") }}`, a file `{{ static("js/things.js") }}`.
-5. Whatever changes something is `<form data-api="POST /things/{id}">`: `static/js/act.js` says how.
+5. Every change is a `<form data-api="POST /things/{id}">`: `static/js/act.js` says how it is sent.
 6. A browser test in `tests/browser/console/`.
 """
 

@@ -1,7 +1,7 @@
 """Writes the exports of runs: once a run is published, each export of its dataset is a file of its own.
 
 The queue is in the runs: `exports_due` says when a run's exports are to be written, and is absent once nothing is
-left to do. Whoever dies in between leaves it, and the next worker writes the same files.
+left to do. A worker that dies in between leaves it, and the next one writes the same files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A dataset's items, and its changes, as rows for a download: read batch by batch, whatever their number."""
+"""A dataset's items, and its changes, as rows for a download: read batch by batch, however many there are."""
 
 from __future__ import annotations
 

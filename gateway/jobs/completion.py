@@ -156,7 +156,7 @@ class Completion:
             with about(resumed):
                 log.info("job_resumed", job_id=job.id)
             if attempt := job.current:
-                # frees its site: the next attempt takes it anew, and this job comes before younger ones
+                # frees its site: the next attempt takes it again, and this job comes before younger ones
                 self.free(job, attempt.attempt, attempt.node)
             self._publisher.status(resumed)
             self._waker.wake_job(resumed)

@@ -175,7 +175,7 @@ class CeleryWaker:
     """Publishes from a few threads of its own, so that an unreachable broker delays neither a request nor a tick.
 
     A worker that is asked about one job fills all free slots. So it is asked at once, and then one message
-    every `PAUSE` seconds asks for all looks that were wanted meanwhile. Messages about targets' runs stay single.
+    every `PAUSE` seconds asks for all jobs that came in since then. Messages about targets' runs stay single.
     """
 
     #: How many messages may wait for the broker; with more, the sweeper would be quicker. Schedules do not fire this

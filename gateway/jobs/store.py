@@ -384,7 +384,7 @@ class JobStore:
             update["$set"]["webhooks_due"] = again
             update["$inc"] = {"webhook_failures": 1}
         if not self._jobs.update_one({"_id": job.id, "webhooks_due": job.webhooks_due}, update).matched_count:
-            # a webhook that was added meanwhile has moved the time; so has another worker, if the lease has lapsed
+            # a webhook that was added since has moved the time; so has another worker, if the lease has lapsed
             self._jobs.update_one({"_id": job.id}, answered)
 
     @state_change("jobs.request_cancel")

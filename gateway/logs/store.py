@@ -227,7 +227,7 @@ class LogStream:
             for entry in entries:
                 name = f"{attempt_id.attempt}-{entry.end}"
                 pipeline.xadd(key, {"s": entry.start, "d": entry.to_json()}, id=name, maxlen=limit, approximate=True)
-            # with each write, because a key that was lost and made anew has no time to live
+            # with each write, because a key that was lost and made again has no time to live
             pipeline.expire(key, self._ttl)
             pipeline.publish(job_channel(attempt_id.job_id), log_event(attempt_id.attempt, list(entries)))
             answers = pipeline.execute(raise_on_error=False)

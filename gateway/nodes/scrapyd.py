@@ -64,7 +64,7 @@ class ScrapydClient:
     """One client for all nodes; connections are kept and shared between threads.
 
     It makes calls on an event loop of its own, which ends each call when its time is over. A socket's time-out would
-    not do, because it begins anew with every byte.
+    not do, because it starts again with every byte.
     """
 
     def __init__(self, username: str, password: str) -> None:

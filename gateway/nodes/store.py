@@ -234,7 +234,7 @@ class NodeStore:
 
     @contextmanager
     def _writing(self) -> Iterator[MongoCollection[Document]]:
-        """The collection, for a write of this process. After the write, `lately` reads the nodes anew."""
+        """The collection, for a write of this process. After the write, `lately` reads the nodes again."""
         try:
             yield self._nodes
         finally:
@@ -340,7 +340,7 @@ class NodeStore:
         return [self._on_list(node) for node in self._documents.many(self._with_usage(found, {}))]
 
     def lately(self, *, anew: bool = False) -> list[Node]:
-        """All nodes, for a worker that chooses among them: as they were at most `KEPT` ago, or read anew after a
+        """All nodes, for a worker that chooses among them: as they were at most `KEPT` ago, or read again after a
         write of this process or if `anew` is set, and with the slots that are used now. Fields that the choice does
         not need are left out.
 

@@ -79,7 +79,7 @@ READERS: dict[str, Reader[Any]] = {
 }
 #: How many notes one round goes through.
 _BATCH = 1000
-#: When a job is due that has become readable: at once, whatever this machine's clock shows.
+#: When a job is due that has become readable: at once, by any clock.
 _LONG_DUE = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -398,7 +398,7 @@ class Retention:
                 continue
             if self._nodes.forget(node):
                 log.info("node_forgotten", node=node.id, last_seen=node.heartbeat_at.isoformat())
-        # this order is safe: a node registers before it publishes, and publishes anew if it was unknown
+        # this order is safe: a node registers before it publishes, and publishes again if it was unknown
         published = self._spiders.nodes()
         for name in published - self._nodes.names():
             self._spiders.publish(name, ())

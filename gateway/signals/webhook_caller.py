@@ -73,7 +73,7 @@ class _Resolver:
             found = [str(sockaddr[0]) for *_, sockaddr in self._ask(host, port, type=socket.SOCK_STREAM)]
         except (OSError, UnicodeError) as error:
             found = error
-        # if the loop was closed meanwhile, no call waits for this any more
+        # if the loop was closed since, no call waits for this any more
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(tell, found)
 

@@ -311,7 +311,7 @@ class TargetService(_Service):
         self._schedules.delete(target.schedule_id)
 
     def align(self, target_id: str) -> None:
-        """Align the target's schedule with the present records of target and site, even if they change meanwhile. A
+        """Align the target's schedule with the present records of target and site, even while they change. A
         target whose site is gone is deleted.
 
         Raises `TargetNotFoundError`, and `InvalidRequestError` if the site does not exist.

@@ -113,7 +113,7 @@ class JobCounts:
         try:
             with within(COUNT_SECONDS):
                 found = {status: self._queries.in_status(status) for status in FINAL_STATUSES}
-        except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+        except BaseException as error:  # noqa: BLE001 - the callers that wait get it
             found, failed = self._ended, error
         now = self._monotonic()
         # a count that ran out of time has cost as much as one that succeeded

@@ -155,7 +155,7 @@ class Heartbeat(threading.Thread):
                 return
 
     def beat(self) -> None:
-        """Write the heartbeat if it is time. Raises PyMongo's errors, `OSError` and `NameTakenError`."""
+        """Write the heartbeat of the node. Raises PyMongo's errors, `OSError` and `NameTakenError`."""
         settings, moment = self._settings, self._clock()
         with suppress(OSError):  # a full disk, which takes no new work
             _tell_time(settings.node_dir, moment)

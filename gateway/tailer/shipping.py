@@ -125,7 +125,7 @@ def ship_log(store: LogStore, attempt: AttemptFolder) -> bool:
 
     The bytes alone decide where chunks begin and end: at the first entry that ends `CHUNK` or more bytes after the
     chunk's start. So a tailer that was killed, and shipped more than it remembers, makes the same chunks again. Call
-    it about twice a second: the growing chunk is written anew each time.
+    it about twice a second: the growing chunk is rewritten each time.
     """
     log_end = attempt.log_bound
     for _ in range(CHUNKS_PER_TURN):

@@ -83,7 +83,7 @@ def problems(*statuses: int) -> Responses:
 def _response(status: int) -> dict[str, Any]:
     error: dict[str, Any] = {"code": _EXAMPLE_CODES[status], "message": _MEANINGS[status], "detail": None}
     example = {"error": error, "request_id": "0b9f6f1c2f0e4c3d9a4f5e6d7c8b9a01"}
-    # a `model` would be compiled anew for each status of each route, which took most of a gateway's start
+    # a `model` would be compiled again for each status of each route, which took most of a gateway's start
     response: dict[str, Any] = {
         "description": _MEANINGS[status],
         "content": {"application/json": {"example": example, "schema": {"$ref": _REFERENCE.format(model="Problem")}}},

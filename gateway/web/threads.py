@@ -278,7 +278,7 @@ class Threads(Executor):
             self._check()
             with nullcontext() if seconds is None else within(seconds):
                 result = call.work()
-        except BaseException as error:  # noqa: BLE001 - whoever waits for the call gets its error
+        except BaseException as error:  # noqa: BLE001 - the caller that waits gets its error
             call.future.set_exception(error)
         else:
             call.future.set_result(result)

@@ -226,7 +226,7 @@ class Hub:
         while running:
             for task in running:
                 task.cancel()
-            # before Python 3.13, a task group with a task that fails meanwhile loses its cancellation: cancel again
+            # before Python 3.13, a task group with a task that fails then loses its cancellation: cancel again
             _, running = await asyncio.wait(running, timeout=0.2)
         await self._redis.aclose()
 

@@ -38,7 +38,7 @@ class StreamLimits(NamedTuple):
     ring_bytes: int = 4 << 20
     #: Bytes of history that this process keeps, because many clients come back at once.
     cache_bytes: int = 32 << 20
-    #: Seconds between two chunks to the same client: what arrives meanwhile travels together.
+    #: Seconds between two chunks to the same client: what arrives in between is sent together.
     tick: float = 0.02
     #: Seconds for which a client may leave a chunk unread before it is dropped.
     send_timeout: float = 20
@@ -168,7 +168,7 @@ class Ring(LineRun):
     _max_bytes: int
 
     def push(self, attempt: int, rows: Iterable[tuple[int, int, str]]) -> bool:
-        """Take (start, end, JSON) rows. Returns whether lines before them are missing, so that the run begins anew.
+        """Take (start, end, JSON) rows. Returns whether lines before them are missing, so that a new run begins.
 
         A tailer that was killed publishes lines again: lines that are known, or of an earlier attempt, are dropped.
         """

@@ -366,7 +366,7 @@ def accept_run(
     name: Name, run: RunJob, query: Annotated[AcceptQuery, Query()], parts: Parts, caller: Called
 ) -> DatasetRunView:
     """Its changes become visible within a few seconds. 409 unless the run is held. With `new_normal`, what is normal
-    is learned anew, from this run on.
+    is learned again, from this run on.
     """
     dataset = find(name, query.user_id, parts, caller)
     accepted = parts[Datasets].accept(dataset, run, caller.name, is_normal=query.new_normal)

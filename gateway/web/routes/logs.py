@@ -81,7 +81,7 @@ _Attempt = Annotated[
 _FORMATS = {"text": TEXT, "jsonl": NDJSON}
 _Format = Annotated[
     Literal["text", "jsonl"] | None,
-    Query(alias="format", description="A file to save, whatever `Accept` says, for links in pages"),
+    Query(alias="format", description="A file to save, regardless of `Accept`, for links in pages"),
 ]
 
 router = Router(tags=["jobs"])

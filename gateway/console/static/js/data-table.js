@@ -221,7 +221,7 @@ class DataTable extends HTMLElement {
   }
 
   /**
-   * One page at a time: whoever asks meanwhile waits for the page that is on its way.
+   * One page at a time: a call during a request waits for the page that is on its way.
    *
    * @type {(number: number, then: () => void) => Promise<void>}
    */

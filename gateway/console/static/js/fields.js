@@ -4,7 +4,7 @@
 // is: number, boolean, json, lines (a list, one per line), pairs (`name=value` per line, a value is JSON or text), texts
 // (the same, all are text), time (of the user's zone). A field with the value of `data-default` (JSON) is left out;
 // `data-empty` is the JSON that an empty field is sent as. If a field with `data-without` is empty, the part of the body
-// that it names is null, whatever its other fields say.
+// that it names is null, even if its other fields have values.
 import { fieldsOf } from "./dom.js";
 
 /** @typedef {Record<string, unknown>} Values */

@@ -11,7 +11,7 @@ import { follow } from "./streams.js";
 import { count, duration } from "./text.js";
 import { refresh } from "./times.js";
 
-/** Events add points to the curves; after so long the curves and the estimate are read anew, and what events missed. */
+/** Events add points to the curves; after this many milliseconds the curves and the estimate are read again, with what events have missed. */
 const READ_MS = 15_000;
 /** Points come no closer than that, in seconds. */
 const APART = 0.9;
@@ -88,7 +88,7 @@ function add(counts) {
   }
   const [curve, now] = [curves.at(-1), Date.now() / 1000];
   const last = curve?.at.at(-1);
-  // a page that nobody sees reads its curves anew once it is seen
+  // a hidden page reads its curves again when it is shown
   if (document.hidden || !curve || last === undefined || now - last < APART || counts.answered_2xx === undefined)
     return;
   const numbers = new Map(Object.entries(counts));

@@ -44,7 +44,7 @@ function clock(iso) {
  */
 
 /**
- * Of each line's element: what is written anew when it stands for another line.
+ * The parts of a line's element that are rewritten when it shows another line.
  *
  * @type {WeakMap<HTMLElement, Parts>}
  */

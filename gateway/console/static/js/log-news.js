@@ -31,7 +31,7 @@ export class LogNews {
     this.#unseen += Math.max(0, lines);
   }
 
-  /** @param {boolean} isFollowing whoever follows has seen all */
+  /** @param {boolean} isFollowing a view that follows the end has shown all lines */
   tell(isFollowing) {
     if (isFollowing) this.#unseen = 0;
     const words = `${count(this.#unseen)} new ${this.#unseen === 1 ? "line" : "lines"}`;

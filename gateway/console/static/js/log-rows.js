@@ -252,7 +252,7 @@ export class LogRows {
   }
 
   /**
-   * Read what has gone by on the stream before this view came to it, then take what came meanwhile.
+   * Read the lines that were sent before this view joined the stream, then take those that came during the reading.
    *
    * @type {(until: Position, generation: number) => Promise<void>}
    */

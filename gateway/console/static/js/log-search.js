@@ -151,7 +151,7 @@ export class LogSearch {
       await hits.findAll(isWanted, () => isWanted() && this.#tell());
       if (hits.current < 0) {
         const nearest = await hits.nearest(position(this.#on.here()));
-        // somebody may have gone on to a hit meanwhile
+        // the user may have gone to another hit in the meantime
         if (hits.current < 0) hits.current = nearest;
       }
     } catch (error) {

@@ -63,7 +63,7 @@ async function look() {
 }
 
 /**
- * Says the runs to come, and returns what is wrong; undefined if something else is asked for meanwhile.
+ * Show the next runs, and return the problems; undefined if another preview was asked for in the meantime.
  *
  * @type {() => Promise<Problem[] | undefined>}
  */

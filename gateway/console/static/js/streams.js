@@ -95,7 +95,7 @@ function hand(listener, events) {
   listener.onEvents(events.map(([name, id, data]) => ({ name, id, data })));
 }
 
-/** How this tab speaks to whatever holds the streams. */
+/** How this tab speaks to the tab or the worker that holds the streams. */
 function connect() {
   const speak = transport();
   const look = () => speak({ type: "look", isVisible: !document.hidden });

@@ -1,4 +1,4 @@
-// Where a text stands in another one, whatever its letters' case.
+// Finds a text in another one, in upper or lower case.
 
 const MOST = 200;
 

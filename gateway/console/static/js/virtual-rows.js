@@ -125,7 +125,7 @@ export class VirtualRows {
     this.#onScroll({ isAtEnd: this.#isAtEnd, byUser: true });
   }
 
-  /** Draw the rows in sight again, all of them if `anew`, once before the next frame. */
+  /** Draw the visible rows before the next frame: new ones only, or with `anew` all of them. */
   refresh({ anew = false } = {}) {
     if (anew) this.#drawn.clear();
     this.#frame ??= requestAnimationFrame(() => {
