@@ -39,7 +39,7 @@ from crawler.report.request_record import ParentNote, RequestRecord
 from crawler.report.requests import Activity, CountingDownloader
 from crawler.scrapy_versions import RESOLVER_SETTING
 from gateway.contract.outbox import LOG_DATEFORMAT, LOG_FORMAT
-from gateway.contract.seen_pages import SKIP_SEEN, read_period
+from gateway.contract.seen_pages import SKIP_SEEN
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
@@ -217,16 +217,9 @@ def _use_cache(settings: BaseSettings, node: NodeRules) -> None:
 
 
 def _skip_seen(settings: BaseSettings, node: NodeRules) -> None:
-    """Skip pages that have given items lately, if the spider asks for that and there is a Redis that remembers them.
-
-    Raises `ValueError` if the setting is not a period.
-    """
+    """Skip pages that have given items lately, if the spider asks for that and a Redis remembers them."""
     if not settings.get(SKIP_SEEN):
         return
-    try:
-        read_period(settings[SKIP_SEEN])
-    except ValueError as error:
-        raise ValueError(f"{SKIP_SEEN} {error}") from None
     if node.http_cache_redis_url and extras.has("redis"):
         settings.set(setting_names.HTTPCACHE_REDIS_URL, node.http_cache_redis_url, priority=_FORCED)
         # late, as the cache; before the limits, so that what is left out counts nowhere

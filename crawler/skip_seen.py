@@ -82,8 +82,12 @@ class SkipSeen:
     """
 
     def __init__(self, crawler: Crawler) -> None:
+        """Raises `ValueError` if the setting is not a period."""
         settings = crawler.settings
-        seconds = read_period(settings[SKIP_SEEN])
+        try:
+            seconds = read_period(settings[SKIP_SEEN])
+        except ValueError as error:
+            raise ValueError(f"{SKIP_SEEN} {error}") from None
         spider = settings.get(SKIP_SEEN_SPIDER, crawler.spidercls.name)
         prefix = f"cache:{settings.get(HTTPCACHE_USER, '')}:seen:{spider}:"
         self._crawler = crawler

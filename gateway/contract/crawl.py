@@ -370,7 +370,7 @@ def fields_of(model: type[BaseModel]) -> dict[str, CrawlField]:
 
 
 def numbers_of(model: type[BaseModel]) -> dict[str, Number]:
-    """What is declared of those fields of a model that are numbers to ask for, by name."""
+    """The declarations of a model's fields that are numbers and that people are asked for, by name."""
     fields = model.model_fields.items()
     return {name: one for name, field in fields for one in field.metadata if isinstance(one, Number)}
 
