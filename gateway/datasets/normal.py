@@ -500,7 +500,7 @@ def _collapses(name: str, fewest: Sequence[int], normal: FieldNormal, fields: in
 
 
 def _limit(barest: int | None, share: float, fields: int) -> int:
-    """A window with fewer values than this stops the run. `barest`: what the barest window before had."""
+    """A window with fewer values than this stops the run. `barest`: the fewest values of an earlier window."""
     return 0 if barest is None else min(_improbable(barest, fields), ceil(_COLLAPSED * share * WINDOW))
 
 
