@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import psutil
+from attrs import define, field
 
 from embedded.stack.child import Child, StackLog
 from embedded.stack.parent_death import adopt_orphans
@@ -47,38 +48,28 @@ class _StopAskedError(Exception):
     """Ends the task group."""
 
 
+@define(eq=False, repr=False, slots=False)
 class Supervisor:
     """Keeps `processes` alive from `run()` until a signal (or `stop()`) ends it."""
 
-    def __init__(
-        self,
-        processes: Sequence[Process],
-        *,
-        cwd: Path,
-        log: StackLog,
-        backoff_max: float = 10,
-        stray_grace: float = 10,
-        stop_seconds: float = STOP_SECONDS,
-        patience: float = PATIENCE,
-        on_start: Callable[[], None] = lambda: None,
-        zygote: StackZygote | None = None,
-    ) -> None:
-        self._processes = processes
-        self._cwd = cwd
-        self._log = log
-        self._backoff_max = backoff_max
-        self._stray_grace = stray_grace
-        self._stop_seconds = stop_seconds
-        self._patience = patience
-        self._on_start = on_start
-        self._zygote = zygote
-        self._children: dict[str, Child] = {}
-        self._ready = {process.name: asyncio.Event() for process in processes}
-        self._waiting: dict[str, str] = {}
-        self._stopping = asyncio.Event()
-        self._stop_asked_at = 0.0
-        self._announced = False
-        self._failed = False
+    _processes: Sequence[Process]
+    _cwd: Path
+    _log: StackLog
+    _backoff_max: float
+    _stray_grace: float
+    _stop_seconds: float
+    _on_start: Callable[[], None]
+    _zygote: StackZygote | None
+    _patience: float = PATIENCE
+    _children: dict[str, Child] = field(init=False, factory=dict)
+    _waiting: dict[str, str] = field(init=False, factory=dict)
+    _stopping: asyncio.Event = field(init=False, factory=asyncio.Event)
+    _stop_asked_at: float = field(init=False, default=0.0)
+    _announced: bool = field(init=False, default=False)
+    _failed: bool = field(init=False, default=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._ready = {process.name: asyncio.Event() for process in self._processes}
 
     @property
     def pids(self) -> dict[str, int]:

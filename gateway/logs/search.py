@@ -122,7 +122,7 @@ class LinesFound(NamedTuple):
     end: Position
     #: The positions at which the first wanted lines end.
     positions: list[Position]
-    #: Where to go on if the time ended before the stretch was searched.
+    #: Where the next search continues if the time was over before the whole range was searched.
     next: Position | None = None
 
     @property

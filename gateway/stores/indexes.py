@@ -40,7 +40,7 @@ INDEXES: dict[str, list[IndexModel]] = {
         # the few jobs that need attention: workers look at pending ones, beats at all others
         _index("status_attend_at", "status", "attend_at", where=_there("attend_at")),
         # how many of a user's jobs rank before another: counted without reading a job. The user comes before the mark
-        # of jobs that cannot be read, so that a question about all users does not lead here
+        # of jobs that cannot be read, so that MongoDB does not choose this index for queries about all users
         _index("free_user_rank", "status", "blocked", "user_id", "set_aside", "rank", where=_PENDING),
         # how many jobs of a user wait
         _index("waiting_user", "status", "user_id", where=_PENDING),
