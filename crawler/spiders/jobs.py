@@ -140,7 +140,7 @@ class JobsSpider(SiteSpider):
     params: JobsParams
     custom_settings = {  # noqa: RUF012 - so declared by Scrapy
         **SiteSpider.custom_settings,
-        # before robots.txt of another site would be asked for
+        # early, so that robots.txt of another site is not fetched either
         "DOWNLOADER_MIDDLEWARES": {"crawler.spiders.jobs.StayOnSite": 50},
     }
 

@@ -89,7 +89,7 @@ def _item_at(job_id: str, cursor: str) -> str:
 
 router = Router()
 
-#: What some system does not take in a file's name, and what hides how a name ends.
+#: Characters that some system does not allow in file names, or that can hide the ending of a name.
 _UNFIT_FOR_A_FILE = re.compile(r"[^\w .-]")
 #: Most characters of a spider's name in a file's name.
 _NAME_LENGTH = 100
