@@ -350,7 +350,7 @@ def limits_of(settings: NodeSettings, timeout: float) -> AttemptLimits:
     )
 
 
-class Looks:
+class SharedSnapshot:
     """Lists all processes in a thread. Callers that ask at about the same time share one list."""
 
     def __init__(self) -> None:
@@ -358,22 +358,22 @@ class Looks:
         self._latest: Snapshot | None = None
         self._waiting: list[Deferred[Snapshot]] = []
 
-    def look(self) -> Deferred[Snapshot]:
-        look: Deferred[Snapshot] = Deferred()
+    def get(self) -> Deferred[Snapshot]:
+        result: Deferred[Snapshot] = Deferred()
         if self._latest is not None and time.monotonic() - self._taken_at < FRESH:
-            look.callback(self._latest)
-            return look
-        self._waiting.append(look)
+            result.callback(self._latest)
+            return result
+        self._waiting.append(result)
         if len(self._waiting) == 1:
             deferToThread(Snapshot.take).addBoth(self._answer)
-        return look
+        return result
 
     def _answer(self, result: Any) -> None:
         waiting, self._waiting = self._waiting, []
         if isinstance(result, Snapshot):
             self._latest, self._taken_at = result, time.monotonic()
-        for look in waiting:
-            look.callback(result)
+        for one in waiting:
+            one.callback(result)
 
 
 class LimitWatch:
@@ -384,7 +384,7 @@ class LimitWatch:
     """
 
     #: Shared by all attempts.
-    _looks = Looks()
+    _processes = SharedSnapshot()
 
     def __init__(
         self,
@@ -447,7 +447,7 @@ class LimitWatch:
         self._calls[about] = reactor.callLater(seconds, call, *args)
 
     def _look_at_processes(self, pid: int) -> None:
-        self._looks.look().addCallback(self._count, pid).addErrback(_not_seen).addBoth(self._look_again, pid)
+        self._processes.get().addCallback(self._count, pid).addErrback(_not_seen).addBoth(self._look_again, pid)
 
     def _look_again(self, _: object, pid: int) -> None:
         if not self._is_over:
@@ -492,7 +492,7 @@ class LimitWatch:
 
     def _look_at_files(self, folder: Path, pid: int) -> None:
         most = Space(self._limits.files, self._limits.entries, self._limits.records)
-        seen = self._looks.look().addCallback(lambda found: [process.pid for process in found.family(pid)])
+        seen = self._processes.get().addCallback(lambda found: [process.pid for process in found.family(pid)])
         measured = seen.addCallback(lambda family: self._account.measure(folder, most, family))
         measured.addErrback(_not_seen).addCallback(self._weigh, most, folder)
         measured.addBoth(lambda _: self._measure_later(folder, pid))
@@ -525,7 +525,7 @@ class LimitWatch:
 
 
 def _not_seen(failure: Failure) -> None:
-    log.failure("cannot look at the processes", failure)
+    log.failure("cannot list the processes", failure)
 
 
 def _free(folder: Path) -> float:
