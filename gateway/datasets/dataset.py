@@ -282,8 +282,8 @@ class DatasetRun(BaseModel, populate_by_name=True, extra="ignore"):
     job_id: str = Field(alias="_id")
     dataset: str
     state: RunState
-    #: Names its changes. A plan with another content, of this job or another one, has another name, so that what a
-    #: worker writes for a plan that is not carried out is never taken for a part of the one that is.
+    #: Id of the plan of its changes. Plans with different changes have different ids, also those of one job. So what
+    #: a worker has written for a plan that was given up is never taken for a part of the plan that is published.
     plan: str | None = None
     scope: str
     started_at: datetime
