@@ -96,7 +96,7 @@ def section() -> str:
     """What `docs/console.md` shows."""
     rows = [f"| {one.title} | {' | '.join(_shown(one, kind) for kind in KINDS)} |" for one in PICTURES]
     table = ["| page | light | dark | phone |", "|---|---|---|---|", *rows]
-    return "\n".join([HEADING, "`make screenshots` makes them anew, from a sample of a platform.", "", *table, ""])
+    return "\n".join([HEADING, "`make screenshots` makes them again, from a sample of a platform.", "", *table, ""])
 
 
 def _shown(picture: Picture, kind: str) -> str:
