@@ -66,9 +66,7 @@ test: $(STAMP) $(OLDEST) $(SITE).zip ## Run all tests
 	@exec $(PYTEST) -n 3  # on two cores: with more they wait for each other
 
 # what has a full form outside of tests/faults
-IN_FULL := tests/e2e/test_manual.py tests/e2e/test_several_machines.py tests/e2e/test_up.py \
-  tests/integration/crawler_node/test_users.py \
-  tests/integration/services/test_dispatch_model.py tests/integration/web/test_fuzz.py
+IN_FULL = $(shell grep -rl '^from forms import' tests/unit tests/integration tests/browser tests/e2e --include='test_*.py')
 
 faults: $(STAMP) ## Run the fault tests in full, and print their table
 	@tests/install-system-packages

@@ -17,6 +17,7 @@ import structlog
 
 _TESTS = Path(__file__).parent
 sys.path[:0] = [str(_TESTS / "support"), str(_TESTS)]
+forms = importlib.import_module("forms")
 
 for _name in ("MONGO_URI", "REDIS_URL", "BROKER_URL", "RABBITMQ_URL", "DISCOVERYBOT_HOME", "DISCOVERYBOT_URL"):
     os.environ.pop(_name, None)
@@ -30,12 +31,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # a machine that others share says nothing about how long an example takes, nor how long it takes to make some; and
-# what passes here passes anywhere: others are tried where FAULT_SECONDS says that there is time
+# what passes here passes anywhere: others are tried where there is time
 hypothesis.settings.register_profile(
     "shared",
     deadline=None,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
-    derandomize="FAULT_SECONDS" not in os.environ,
+    derandomize=not forms.FULL,
 )
 hypothesis.settings.load_profile("shared")
 
@@ -62,8 +63,11 @@ def pytest_collection() -> Generator[None, object, object]:
 _BEFORE_OTHERS = {_TESTS / "unit/house/test_import_rules.py"}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path not in _BEFORE_OTHERS)
+    if not forms.FULL and (left := [item for item in items if item.get_closest_marker("full")]):
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in set(left)]
 
 
 def pytest_make_parametrize_id(val: Any, argname: str) -> str | None:

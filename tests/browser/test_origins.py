@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from browser.chromium import new_tab
+from forms import in_full
 from integration.web.conftest import serve, settings
 from integration.web.signed_in import anne, impatient, job, keys, own, sign_in
 from integration.web.stand_in_node import PASSWORD, StandInNode, stand_in_node
@@ -124,6 +125,7 @@ async def test_a_page_of_ours_follows_and_changes_with_the_cookie_it_cannot_read
         assert await tab.page.evaluate(cancel, [job, {"X-CSRF-Token": view["csrf_token"]}]) == 200
 
 
+@in_full("web/test_stream_ends.py")
 async def test_event_source_gives_up_when_its_session_has_ended(
     url: str, anne: Issued, keys: KeyStore, job: str
 ) -> None:
@@ -176,6 +178,7 @@ async def test_any_other_page_reads_nothing_and_changes_nothing(
     assert not told.get("cancel_requested_at")
 
 
+@in_full("web/test_node_console.py")
 async def test_a_nodes_page_is_browsed_and_cancels_but_cannot_act_as_ours(
     url: str, keys: KeyStore, node: StandInNode
 ) -> None:

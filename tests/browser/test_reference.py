@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 import uvicorn
 from browser.chromium import new_tab
+from forms import in_full
 from stack import wait_until
 
 from gateway.application import create_app
@@ -37,6 +38,7 @@ def url() -> Iterator[str]:
         yield address
 
 
+@in_full("its policy, in the next test")
 @pytest.mark.parametrize("path", ["/docs", "/redoc"])
 async def test_the_page_is_drawn_and_breaks_no_policy(url: str, path: str) -> None:
     async with new_tab() as tab:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 import pytest
+from forms import in_full
 from sites.server import Site, html
 from stack import Stack, wait_until
 
@@ -78,6 +79,7 @@ def stopped(stack: Stack, store: str) -> Iterator[None]:
         stack.kill(store, signal.SIGCONT)
 
 
+@in_full("each store away in faults/test_stores_away.py")
 def test_stores_that_are_stopped_for_twenty_seconds_cost_time_and_nothing_else(stack: Stack, site: Site) -> None:
     """Redis for twenty seconds, MongoDB for twenty seconds, and for ten of them both: what a user sees is a delay."""
     site.delay = 0.05

@@ -12,6 +12,7 @@ import httpx
 import pytest
 import warm
 from eggs import egg, source
+from forms import in_full
 from nodes import ExtraNode, nodes_beside
 from sites.server import Site, links
 from stack import Stack, running_stack
@@ -135,6 +136,7 @@ def test_a_project_of_ones_own_is_deployed_and_its_newest_version_run(
         assert stack.status(job_id)["version"] == version
 
 
+@in_full("the first deployment above, and each order of deliveries in services/test_egg_delivery.py")
 def test_the_very_next_crawl_runs_what_was_deployed_no_matter_how(
     stack: Stack, second: ExtraNode, site: Site, tmp_path: Path
 ) -> None:
@@ -180,6 +182,7 @@ def test_a_spider_with_urls_of_its_own_needs_neither_urls_nor_a_project(stack: S
     assert needs.json()["error"]["detail"]["field"] == "start_urls"
 
 
+@in_full("the refusals of a node in eggs/test_refusals.py")
 def test_what_cannot_be_imported_is_refused_once_with_the_place_and_the_mend(
     stack: Stack, second: ExtraNode, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ import eggs
 import pytest
 import warm
 import yaml
+from forms import first_in_short, in_full
 from sites.job_board import JobBoard, job_board
 from sites.server import html
 from stack import ROOT, Stack, running_stack, wait_until
@@ -273,11 +274,12 @@ def run(stack: Stack, commands: Path) -> Run:
     return run_script
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page != "docs/tutorial.md"])
+@pytest.mark.parametrize("page", first_in_short([page for page in PAGES if page != "docs/tutorial.md"], 2))
 def test_the_commands_of_a_page_run_as_printed(page: str, run: Run, example: Example, folder: Path) -> None:
     run(script(page, example), folder)
 
 
+@in_full("the first pages above")
 def test_the_tutorial_leads_to_where_it_says(run: Run, example: Example, tmp_path: Path) -> None:
     told = run(script("docs/tutorial.md", example), tmp_path)
     project = tmp_path / "harbour"

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from eggs import egg, source
+from forms import in_full
 from nodes import ExtraNode, nodes_beside
 from pymongo.database import Database
 from sites.server import Site
@@ -20,7 +21,10 @@ from gateway.contract.crawl import Egg
 from gateway.projects.eggs import Content, EggCopies, EggStore
 from gateway.stores.mongo import Document, connect
 
-pytestmark = [pytest.mark.stack]
+pytestmark = [
+    pytest.mark.stack,
+    in_full("eggs that are brought, refused and deleted in services/test_egg_delivery.py and test_egg_kills.py"),
+]
 
 WANDERER = """
 import scrapy

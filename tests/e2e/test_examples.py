@@ -23,6 +23,7 @@ import duckdb
 import httpx
 import pytest
 import warm
+from forms import in_full
 from sites.job_board import job_board
 from sites.server import Reply, Site, html
 from stack import ROOT, Stack, wait_until
@@ -109,6 +110,7 @@ def test_a_list_is_read_page_after_page(stack: Stack, site: Site, books: None) -
     assert len(stack.items(_crawl(stack, "pagination", site.url, params={"pages": "2"}))) == 4
 
 
+@in_full("files of a crawl in eggs/test_files.py")
 def test_images_are_kept(stack: Stack, site: Site, books: None) -> None:
     site.pages |= BOOKS | COVERS
     job = _crawl(stack, "images", site.url)
@@ -157,6 +159,7 @@ def test_a_form_is_signed_in_with_the_projects_secret(stack: Stack, books: None)
     assert [(item["text"], item["author"]) for item in stack.items(job)] == [("Go on.", "Anne")]
 
 
+@in_full("all of a board in test_job_board.py")
 def test_a_job_board_shows_what_is_new(stack: Stack, tmp_path: Path) -> None:
     command = (sys.executable, EXAMPLES / "job_board.py", "board", "Data Engineer", "--seen", tmp_path / "seen.json")
     with job_board(25) as board:
@@ -250,6 +253,7 @@ def test_what_changes_is_carried_over_to_tables(
         assert [price for (price,) in prices] == [0.5, 1.5, 2.5, 3.5, 4.2, 4.5]
 
 
+@in_full("the client below, which it imports")
 def test_the_notebook_runs_from_its_first_cell_to_its_last(stack: Stack, site: Site) -> None:
     cells = json.loads((EXAMPLES / "look_at_a_crawl.ipynb").read_text(encoding="utf-8"))["cells"]
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")

@@ -18,6 +18,7 @@ import httpx
 import pymongo
 import pytest
 import redis
+from forms import in_full
 from machine import find_program
 from sites.job_board import JobAd, JobBoard, Markup, Pagination, job_board
 from stack import Stack, wait_until
@@ -145,6 +146,7 @@ def test_all_of_a_board_is_scraped_by_a_run_that_is_asked_for(door: Door, board:
     assert told(door.stack.items(run["task_id"])) == truth(board, "json-ld", board.postings)
 
 
+@in_full("pages that scripts fill in crawler_render/test_rendering.py")
 def test_all_of_a_board_that_scripts_fill_is_scraped_in_a_browser(door: Door, board: JobBoard) -> None:
     find_program("chromium", "chromium-browser", "google-chrome")
     door.add_site(board, "scripted", "json-ld", "infinite_scroll")
@@ -172,6 +174,7 @@ def test_who_waits_gets_as_many_as_are_wanted(door: Door, board: JobBoard) -> No
     assert told(data["results"]) <= truth(board, "json-ld", board.postings)
 
 
+@in_full("a run that is asked for above, schedules in test_schedules.py")
 def test_all_of_a_board_is_scraped_by_its_own_schedule(door: Door, board: JobBoard) -> None:
     site = door.add_site(board, "hourly", "json-ld", "none", payload={"keywords": "beekeeper", "location": ""})
     assert site["next_run_at"] is not None
@@ -223,6 +226,7 @@ def test_a_run_on_a_slow_site_is_not_waited_for_and_goes_on_to_its_end(door: Doo
     assert len(door.succeeded(run_id)["results"]) == 25
 
 
+@in_full("who waits is answered in web/test_scrape.py")
 def test_whoever_waits_is_told_the_run_when_the_gateway_is_stopped(door: Door, board: JobBoard) -> None:
     board.delay = 1
     door.add_site(board, "left", "json-ld", "page_param")

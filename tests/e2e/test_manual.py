@@ -15,7 +15,7 @@ from urllib.parse import urldefrag, urljoin, urlsplit
 import lxml.html
 import pytest
 from event_source import Event, log_text, read_events
-from fault_table import full_or_short
+from forms import full_or_short
 from machine import missing
 from stack import Stack
 

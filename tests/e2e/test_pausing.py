@@ -7,10 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 from event_source import Event, read_events
+from forms import in_full
 from sites.server import Site, links
 from stack import Stack, wait_until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.stack,
+    pytest.mark.timeout(300),
+    in_full("pauses in services/test_pausing.py, crawls that go on in crawler/test_frontier.py"),
+]
 PAGES = 240
 #: Requests of one crawl at once.
 CONCURRENCY = 16

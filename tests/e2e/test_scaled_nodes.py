@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import warm
 from crawl_verifier import CrawlVerifier
+from forms import in_full
 from sites.gated import GatedSite
 from stack import ROOT, Stack, running_stack, wait_until
 from stores import free_port
@@ -71,6 +72,7 @@ def _end(process: WarmProcess | subprocess.Popen[bytes]) -> None:
     process.wait(60)
 
 
+@in_full("places of nodes in crawler_node/test_places.py and tailer/test_places.py")
 def test_replicas_are_nodes_of_their_own_and_what_one_left_is_shipped(stack: Stack, tmp_path: Path) -> None:
     with ExitStack() as ends:
         site = ends.enter_context(GatedSite())

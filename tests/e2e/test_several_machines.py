@@ -27,7 +27,7 @@ import pytest
 import warm
 import yaml
 from eggs import egg, source
-from fault_table import FULL
+from forms import in_full
 from hosts import NETWORK, Host, Network, on
 from others import for_others
 from rabbitmq import RabbitMQ, need_rabbitmq
@@ -59,6 +59,7 @@ def _wait_for_its_spiders(stack: Stack) -> None:
     wait_until(lambda: "seo" in names(), what="a node's spiders")
 
 
+@in_full("unit/gateway/cli/test_join.py, and the next test")
 def test_a_machine_that_is_invited_joins_once_and_runs_crawls(tmp_path: Path, site: Site) -> None:
     port = str(free_port())
     with valkey_server(tmp_path / "redis") as redis_url, embedded_mongo(tmp_path / "mongo") as mongo_uri:
@@ -288,7 +289,7 @@ def open_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-@pytest.mark.skipif(not FULL, reason="each command of the page on three machines: `make faults` does it")
+@in_full("two machines above")
 def test_the_page_leads_from_three_empty_machines_to_a_crawl_on_the_third(
     network: Network, tmp_path: Path, open_folder: Path
 ) -> None:

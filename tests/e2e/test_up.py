@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import httpx
 import psutil
 import pytest
-from fault_table import FULL, full_or_short
+from forms import first_in_short, full_or_short, in_full
 from sites.server import Site
 from stack import Stack, running_stack, wait_until
 
@@ -102,7 +102,7 @@ def test_the_next_start_goes_on_and_a_killed_stack_leaves_nothing(interrupted: I
         wait_until(lambda: not _alive(family), what="the end of all processes")
 
 
-@pytest.mark.parametrize("hung", [ALL, *(SINGLE if FULL else SINGLE[:1])])
+@pytest.mark.parametrize("hung", first_in_short([ALL, *SINGLE]))
 def test_a_stack_whose_parts_hang_stops_within_fifteen_seconds_of_ctrl_c(tmp_path: Path, hung: str) -> None:
     with running_stack(tmp_path) as stack:
         family = _family(stack)
@@ -129,6 +129,7 @@ def _scrapyd_asks_for_its_password(stack: Stack) -> None:
     assert stack.http.get(door, auth=key).json()["status"] == "ok"
 
 
+@in_full("the first key in embedded_stack and web/test_keys.py")
 def test_a_stack_that_others_can_reach_makes_a_key_and_serves_nobody_without(tmp_path: Path) -> None:
     with running_stack(tmp_path, GATEWAY_HOST="0.0.0.0") as stack:
         (key,) = re.findall(r"db_first_[0-9a-f]{48}", stack.output.read_text())

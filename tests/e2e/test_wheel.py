@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from forms import in_full
 from sites.server import Site
 from stack import ROOT, Stack, wait_until
 from wheels import build_wheel, environment_of
@@ -98,6 +99,7 @@ def _says_what_it_lacks(stack: Stack, site: Site) -> None:
     assert "discoverybot[render]" in refused.text
 
 
+@in_full("the wheel above, and the demo in unit/embedded")
 def test_its_demo_finds_what_is_wrong_with_a_site_and_is_gone_again(
     program: Path, folder: Path, tmp_path: Path
 ) -> None:

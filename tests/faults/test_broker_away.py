@@ -7,7 +7,8 @@ import time
 import pytest
 from breakable import Platform
 from crawl_verifier import CrawlVerifier
-from fault_table import full_or_short, record
+from fault_table import record
+from forms import full_or_short
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(420)]
 

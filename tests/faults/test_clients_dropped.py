@@ -15,7 +15,8 @@ import pymongo
 import pytest
 import redis
 from breakable import Platform
-from fault_table import full_or_short, record
+from fault_table import record
+from forms import full_or_short
 from integration.event_stream.stage import Play, lines
 from stack import Stack, wait_until
 

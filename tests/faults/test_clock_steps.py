@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import pytest
 from crawl_verifier import CrawlVerifier
-from fault_table import full_or_short, record
+from fault_table import record
+from forms import full_or_short, in_full
 from node import TurnedClock
 from nodes import own_node
 from sites.server import Site
@@ -24,6 +25,7 @@ from gateway.stores.mongo import connect
 #: Debian's package.
 LIBRARY = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 pytestmark = [
+    in_full("the beats' clocks in test_beats.py, MongoDB's in storage/test_server_clock.py"),
     pytest.mark.stack,
     pytest.mark.timeout(600),
     pytest.mark.skipif(LIBRARY is None, reason="libfaketime is not installed"),

@@ -18,12 +18,15 @@ from typing import Any
 import httpx
 import pytest
 import redis
-from fault_table import FULL, full_or_short, record
+from fault_table import record
+from forms import FULL, full_or_short
 from sites.server import Site, html
 from stack import FINAL, ROOT, Stack, running_stack, wait_until
 
-CRAWLS = full_or_short(50, 20)
-RANDOM_KILLS = full_or_short(20, 5)
+CRAWLS = full_or_short(50, 6)
+RANDOM_KILLS = full_or_short(20, 2)
+#: Writes at which somebody dies, in short; in full at each.
+WRITES = 10
 VICTIMS = ("gateway", "worker", "tailer", "beat", "scrapyd")
 
 #: Crash points that this load cannot reach, and where they are tried instead: in these files of `tests/integration`,
@@ -305,10 +308,11 @@ def stack(tmp_path: Path, plan: Path) -> Iterator[Stack]:
 
 
 def crash_points(writes: set[str], seed: int) -> list[str]:
-    """Both sides of each write, or in short the one that `seed` chooses: each death costs a start."""
-    chance = random.Random(seed)
-    sides = ("before", "after")
-    return [f"{name}.{side}" for name in sorted(writes) for side in (sides if FULL else (chance.choice(sides),))]
+    """Both sides of each write, or in short one of some that `seed` chooses: each death costs a start."""
+    chance, sides = random.Random(seed), ("before", "after")
+    if FULL:
+        return [f"{name}.{side}" for name in sorted(writes) for side in sides]
+    return [f"{name}.{chance.choice(sides)}" for name in chance.sample(sorted(writes), WRITES)]
 
 
 def kill_at_random(stack: Stack, seed: int, enough: threading.Event) -> list[str]:
@@ -332,7 +336,7 @@ def test_crawls_each_run_once_to_their_end_whoever_is_killed(stack: Stack, plan:
     planned = every_state_change() - set(ELSEWHERE)
     client = Client(stack)
     with Site(pages=pages()) as site:
-        for point in crash_points(planned, seed):
+        for point in (points := crash_points(planned, seed)):
             (plan / point).touch()
         bystander = Bystander(client, site)
         bystander.start()
@@ -355,7 +359,7 @@ def test_crawls_each_run_once_to_their_end_whoever_is_killed(stack: Stack, plan:
         assert not left, f"crash points that were never reached: {left}"
         assert len(killed) == RANDOM_KILLS
         assert len(set(jobs.values())) == CRAWLS
-        injected = f"SIGKILL before and after {len(planned)} writes, × {RANDOM_KILLS} at random; {CRAWLS} crawls"
+        injected = f"SIGKILL at {len(points)} sides of writes, × {RANDOM_KILLS} at random; {CRAWLS} crawls"
         lost = sum(end["status"] != "finished" for end in ends.values())
         doubled = sum(is_doubled(client, site, number, job) for number, job in jobs.items())
         record("Every process killed at every write", injected, lost=lost, doubled=doubled, recovered=recovered)

@@ -15,9 +15,12 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 from crawl_verifier import Crawl, CrawlVerifier
-from fault_table import FULL, full_or_short, record
+from fault_table import record
+from forms import FULL, full_or_short, in_full
 from sites.server import Site
 from stack import Stack, running_stack
+
+pytestmark = in_full("refusals in web/test_quotas.py, many at once in services/test_user_limit.py")
 
 CRAWLS = full_or_short(10_000, 24)
 #: Seconds in which they are asked for; not more of them may be accepted than can run in the time there is.

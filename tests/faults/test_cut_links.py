@@ -25,7 +25,8 @@ import pytest
 import warm
 from crawl_verifier import CrawlVerifier
 from event_source import Event, log_text, read_events
-from fault_table import FULL, full_or_short, record
+from fault_table import record
+from forms import FULL, full_or_short, in_full
 from hosts import NETWORK, Host, Network, on, together
 from rabbitmq import RabbitMQ, need_rabbitmq
 from relay import Relay
@@ -243,6 +244,7 @@ def test_a_link_between_hosts_is_cut_one_way_only_and_delayed() -> None:
             assert answers_after() < 0.2
 
 
+@in_full("silence towards each store in storage/test_deadlines.py and redis/test_wary_redis.py")
 @pytest.mark.parametrize("link", LINKS, ids=lambda link: link.name.replace(" ", "-"))
 def test_a_link_that_is_cut_is_named_and_nothing_is_lost_doubled_or_stuck(
     machines: Machines, site: Site, link: Link

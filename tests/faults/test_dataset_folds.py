@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import warm
 from dataset_runs import DatasetRuns
-from fault_table import full_or_short, record
+from fault_table import record
+from forms import full_or_short
 from stores import ROOT, embedded_mongo
 from warm import WarmProcess
 
@@ -27,8 +28,8 @@ from gateway.stores.indexes import ensure_indexes
 from gateway.stores.mongo import connect
 
 DATASETS = full_or_short(5, 2)
-RUNS = full_or_short(200, 12)
-KILLS = full_or_short(100, 10)
+RUNS = full_or_short(200, 8)
+KILLS = full_or_short(100, 5)
 CURSORS = 20
 SEED = 20261127
 #: Items of a run, at most, out of twice as many that there are.

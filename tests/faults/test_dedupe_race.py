@@ -14,7 +14,8 @@ import pytest
 import redis
 import warm
 from breakable import Platform
-from fault_table import full_or_short, record
+from fault_table import record
+from forms import full_or_short
 from sites.server import Site, html
 from stack import ROOT, Stack, wait_until
 from stores import free_port

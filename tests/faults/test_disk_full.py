@@ -11,14 +11,19 @@ from pathlib import Path
 import pytest
 from crawl_verifier import CrawlVerifier
 from eggs import egg, source
-from fault_table import full_or_short, record
+from fault_table import record
+from forms import full_or_short, in_full
 from machine import small_disk
 from nodes import own_node
 from sites.gated import GatedSite
 from sites.server import Site
 from stack import Stack, running_stack, wait_until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(420)]
+pytestmark = [
+    pytest.mark.stack,
+    pytest.mark.timeout(420),
+    in_full("a full node in services/test_room.py, what ends with it in services/test_pausing.py"),
+]
 
 SLOTS = 3
 #: Their items take more than what is left of the last block of a file.

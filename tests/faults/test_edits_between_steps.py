@@ -12,8 +12,9 @@ from contextlib import suppress
 from datetime import timedelta
 
 import pytest
-from fault_table import full_or_short, record
+from fault_table import record
 from firing import GAP, LATE, START, Died, Party, Scene, order, scene
+from forms import full_or_short
 from jobs import make_job
 from stores import embedded_mongo
 
@@ -26,9 +27,9 @@ HALF = timedelta(minutes=30)
 #: A tick has fewer steps by far.
 ENDLESS = 400
 #: Of the thousands of ways in which two beats and an edit can go between each other's steps.
-SAMPLES = full_or_short(80, 10)
-#: A request or a firing comes between any two steps; in short between every fourth two, others for each test.
-EVERY = full_or_short(1, 4)
+SAMPLES = full_or_short(80, 5)
+#: A request or a firing comes between any two steps; in short between every eighth two, others for each test.
+EVERY = full_or_short(1, 8)
 STEPS = 44
 
 

@@ -17,7 +17,8 @@ import pymongo
 import pytest
 import warm
 from crawl_verifier import CrawlVerifier
-from fault_table import FULL, full_or_short, record
+from fault_table import record
+from forms import first_in_short, full_or_short, in_full
 from relay import LOSE
 from replica_set import FAULTS, ReplicaSet, step_down
 from sites.server import Site
@@ -70,8 +71,11 @@ def carried_out(module: str, *arguments: str) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.parametrize("numbered", [True, False], ids=["repeated by the driver", "repeated by nobody"])
-@pytest.mark.parametrize("fault", FAULTS if FULL else (LOSE,))
+@pytest.mark.parametrize(
+    "numbered",
+    first_in_short([pytest.param(True, id="repeated by the driver"), pytest.param(False, id="repeated by nobody")]),
+)
+@pytest.mark.parametrize("fault", first_in_short([LOSE, *(fault for fault in FAULTS if fault != LOSE)]))
 def test_at_each_kind_of_write_nothing_is_lost_doubled_or_wrongly_refused(
     stores: Stores, tmp_path: Path, fault: str, *, numbered: bool
 ) -> None:
@@ -103,6 +107,7 @@ def real(_: Path) -> Iterator[str]:
         client.drop_database(name)
 
 
+@in_full("MongoDB away in test_stores_away.py")
 @pytest.mark.stack
 @pytest.mark.parametrize("replica_set", [simulated, *([real] if REPLICA_SET else [])])
 def test_an_election_loses_and_doubles_no_crawl_and_who_asks_meanwhile_is_told(
@@ -129,6 +134,7 @@ def test_an_election_loses_and_doubles_no_crawl_and_who_asks_meanwhile_is_told(
         record(f"Elections of {kind}", injected, recovered=recovered, **verifier.verdict())
 
 
+@in_full("the same stories with each write's answer lost")
 @pytest.mark.parametrize("replica_set", [simulated, *([real] if REPLICA_SET else [])])
 def test_all_stories_come_to_their_ends_though_the_primary_steps_down_again_and_again(
     stores: Stores, tmp_path: Path, replica_set: Any

@@ -19,12 +19,13 @@ from typing import NamedTuple
 
 import pytest
 from eggs import egg, source
-from fault_table import FULL, full_or_short, record
+from fault_table import record
+from forms import FULL, full_or_short, in_full
 from nodes import spiders
 from sites.server import Reply, Site, links
 from stack import FINAL, Stack, running_stack, wait_until
 
-KILLS, PAGES, CRAWLS = (200, 2000, 40) if FULL else (5, 250, 3)
+KILLS, PAGES, CRAWLS = (200, 2000, 40) if FULL else (5, 120, 2)
 #: Crawls at a time.
 SLOTS = 4
 #: Of five kills three are of spiders.
@@ -254,6 +255,7 @@ def feed(stack: Stack, job: str) -> Counter[tuple[str, int]]:
     return Counter((item["page"], item["number"]) for item in items)
 
 
+@in_full("a kill of each kind of crawl in crawler/test_frontier.py")
 @pytest.mark.stack
 @pytest.mark.timeout(600 + 10 * INTERRUPTIONS)
 def test_interrupted_crawls_have_each_item_once_whatever_their_pipelines_do(stack: Stack) -> None:

@@ -14,11 +14,14 @@ import httpx
 import pymongo
 import pytest
 from crawl_verifier import CrawlVerifier, Verdict
-from fault_table import full_or_short, record
+from fault_table import record
+from forms import full_or_short, in_full
 from sites.server import Site, links
 from stack import Stack, running_stack, wait_until
 
 from gateway.clock import to_iso, utc_now
+
+pytestmark = in_full("a user's share in services/test_scheduling.py and test_fair_queue.py")
 
 #: Schedules that he asks for, and that he gets; and crawls for a second or two ahead.
 ASKED = full_or_short(400, 24)

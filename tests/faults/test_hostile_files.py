@@ -13,12 +13,13 @@ import pytest
 from breakable import Platform
 from crawl_verifier import CrawlVerifier
 from eggs import egg, source
-from fault_table import FULL, full_or_short, record
+from fault_table import record
+from forms import FULL, full_or_short, in_full
 from hostile import KINDS
 from sites.server import Site, html
 from stack import Stack, wait_until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(720)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(720), in_full("each kind in tailer/test_hostile_files.py")]
 
 #: Of files that one of the two crawls replaces; the other hides its items alone.
 NAMES = ("crawl.log", "report.json", "progress.json", "active", "stopping", "started", "shipped.json", "exit.json")

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 from crawl_verifier import Crawl, CrawlVerifier
-from fault_table import full_or_short, record
+from fault_table import record
+from forms import full_or_short, in_full
 from nodes import ExtraNode, nodes_beside, own_node
 from sites.gated import GatedSite
 from stack import Stack, running_stack, wait_until
+
+pytestmark = in_full("a node that dies in services/test_reconciliation.py and e2e/test_scaled_nodes.py")
 
 #: Of each node.
 SLOTS = 3

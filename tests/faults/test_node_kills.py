@@ -19,17 +19,18 @@ from pathlib import Path
 import psutil
 import pytest
 from fault_table import record
+from forms import full_or_short
 from nodes import spiders
 from sites.server import Reply, Site, html
 from stack import FINAL, Stack, running_stack, wait_until
 
 #: Seconds of kills; `make faults` gives more.
-SECONDS = float(os.environ.get("FAULT_SECONDS", "12"))
+SECONDS = float(os.environ.get("FAULT_SECONDS", "9"))
 VICTIMS = ("zygote", "zygote", "spider", "spider", "tailer", "scrapyd")
 #: Seconds between two kills.
 PAUSE = (0.2, 1.4)
 #: Jobs that are to be under way at any time.
-UNDER_WAY = 10
+UNDER_WAY = full_or_short(10, 5)
 TIMEOUT = 4
 GRACE = 2
 PAGES = ("", "a", "b", "c")

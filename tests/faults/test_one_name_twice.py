@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 from crawl_verifier import CrawlVerifier
-from fault_table import full_or_short, record
+from fault_table import record
+from forms import full_or_short, in_full
 from nodes import ExtraNode, nodes_beside
 from sites.server import Site
 from stack import Stack, running_stack, wait_until
+
+pytestmark = in_full("a name that is taken in tailer/test_names.py and services/test_dispatch.py")
 
 ROUNDS = full_or_short(5, 1)
 CRAWLS = 6

@@ -14,8 +14,9 @@ import warm
 from beats import Arena, Beat, arena
 from breakable import Platform
 from crawl_verifier import CrawlVerifier
-from fault_table import FULL, full_or_short, record
+from fault_table import record
 from fired_occurrences import CRASH_POINTS, check_each_once, check_skipped, one_off, schedule, tally, wait_for
+from forms import FULL, full_or_short, in_full
 from nodes import own_node
 from sites.gated import GatedSite
 from stack import Stack, wait_until
@@ -125,6 +126,7 @@ class Worker:
         self._process.wait()
 
 
+@in_full("each of its steps in services/test_late_workers.py")
 @pytest.mark.stack
 @pytest.mark.timeout(420)
 def test_a_worker_that_stands_still_for_too_long_changes_nothing_any_more(platform: Platform, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from breakable import Platform
 from crawl_verifier import CrawlVerifier
 from eggs import egg, source
-from fault_table import full_or_short, record
+from fault_table import record
+from forms import full_or_short
 from sites.server import Site, links
 from stack import Stack, wait_until
 

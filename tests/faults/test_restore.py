@@ -9,12 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forms import in_full
 from pymongo import MongoClient
 from sites.server import Site
 from stack import Stack, running_stack, wait_until
 from stores import embedded_mongo
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.stack,
+    pytest.mark.timeout(600),
+    in_full("a platform that is started anew on its stores in e2e/test_up.py"),
+]
 
 #: So that it is still under way when the platform is lost.
 SLOWLY: dict[str, float] = {"min_pause_seconds": 0.3, "max_pause_seconds": 0.5}

@@ -8,13 +8,18 @@ from collections.abc import Iterator
 import pytest
 from crawl_verifier import CrawlVerifier
 from eggs import egg, source
-from fault_table import full_or_short, record
+from fault_table import record
+from forms import full_or_short, in_full
 from relay import Relay
 from s3 import s3_server, s3_settings
 from sites.server import Site
 from stack import Stack, running_stack, wait_until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.stack,
+    pytest.mark.timeout(300),
+    in_full("a store that is away in tailer/test_files_on_s3.py"),
+]
 
 #: Shorter ones are bridged by repeating the request.
 SECONDS = full_or_short(60, 1)

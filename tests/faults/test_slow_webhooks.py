@@ -10,7 +10,8 @@ import psutil
 import pytest
 from breakable import Platform
 from crawl_verifier import CrawlVerifier
-from fault_table import FULL, full_or_short, record
+from fault_table import record
+from forms import FULL, full_or_short, in_full
 from receivers import Receiver, answer, drip
 from stack import Stack, wait_until
 
@@ -61,6 +62,7 @@ def test_slow_receivers_of_one_user_hold_up_nobody_else(
     record("Slow webhook receivers of one user", injected, recovered=recovered, **verdict)
 
 
+@in_full("the same in services/test_webhooks.py")
 def test_a_worker_with_calls_under_way_stops_at_once(platform: Platform, verifier: CrawlVerifier) -> None:
     with Receiver(drip(5)) as slow:
         for number in range(USER_ROUNDS):

@@ -14,7 +14,8 @@ import redis
 from breakable import Platform
 from crawl_verifier import CrawlVerifier
 from event_source import Event, log_text, read_events
-from fault_table import full_or_short, record
+from fault_table import record
+from forms import full_or_short
 from sites.server import Site
 from stack import Stack, wait_until
 

@@ -20,7 +20,8 @@ from breakable import Platform
 from crawl_verifier import CrawlVerifier
 from eggs import egg, source
 from event_source import Event, log_text, read_events
-from fault_table import full_or_short, record
+from fault_table import record
+from forms import full_or_short, in_full
 from sites.gated import GatedSite
 from sites.server import Site, html
 from stack import Stack, running_stack, wait_until
@@ -155,6 +156,7 @@ def test_a_tailer_that_stood_still_ships_what_was_written_meanwhile(platform: Pl
     )  # fmt: skip
 
 
+@in_full("such attempts in services/test_reconciliation.py")
 def test_what_ran_on_a_node_that_was_taken_for_dead_is_told_once(tmp_path: Path) -> None:
     """Scrapyd and its crawls go on, but nobody hears of it; what they did is not what counts in the end."""
     with (

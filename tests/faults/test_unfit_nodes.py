@@ -10,14 +10,19 @@ from pathlib import Path
 
 import pytest
 from crawl_verifier import Crawl, CrawlVerifier
-from fault_table import full_or_short, record
+from fault_table import record
+from forms import full_or_short, in_full
 from node import TurnedClock
 from nodes import nodes_beside, own_node
 from sites.gated import GatedSite
 from sites.server import Site
 from stack import Stack, running_stack, wait_until
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.stack,
+    pytest.mark.timeout(600),
+    in_full("what a node refuses in services/test_node_health.py"),
+]
 
 SLOTS = 3
 CRAWLS = full_or_short(30, 6)

@@ -13,12 +13,15 @@ from typing import Any
 import pymongo
 import pytest
 from crawl_verifier import CrawlVerifier
-from fault_table import full_or_short, record
+from fault_table import record
+from forms import full_or_short, in_full
 from sites.server import Site, links
 from stack import Stack, running_stack, wait_until
 
 from gateway.clock import utc_now
 from gateway.retention.retention import READERS
+
+pytestmark = in_full("each collection in storage/test_documents.py, waiting jobs in services/test_dispatch.py")
 
 #: Of each kind, and seconds for which others crawl beside them.
 OF_EACH = full_or_short(20, 2)

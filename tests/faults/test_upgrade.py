@@ -14,7 +14,8 @@ import pymongo
 import pytest
 from crawl_verifier import CrawlVerifier
 from event_source import Event, log_text, read_events
-from fault_table import FULL, full_or_short, record
+from fault_table import record
+from forms import full_or_short, in_full
 from releases import FRONT, NODE, TODAY, Part, Release, last_release, parts, shared_stores
 from sites.server import Site
 from stack import ROOT, wait_until
@@ -23,6 +24,8 @@ from gateway.contract.outbox import PROTOCOLS
 from gateway.nodes.store import NodeStore
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+#: Two releases side by side.
+BESIDE = in_full("documents of both releases in storage/test_document_format.py")
 
 #: So that it is under way while processes are replaced.
 SLOWLY: dict[str, float] = {"min_pause_seconds": 0.2, "max_pause_seconds": 0.3}
@@ -95,6 +98,7 @@ def _seen(front: Part, job_id: str) -> tuple[Any, ...]:
     return status["status"], status["completed_pages"], front.items(job_id), front.log(job_id)
 
 
+@BESIDE
 def test_the_newer_gateway_names_what_is_older(both: Both) -> None:
     today = version("discoverybot")
     old = both.release.version
@@ -107,6 +111,7 @@ def _versions(front: Part) -> str:
     return str(front.http.get(f"{front.url}/health").json()["checks"]["versions"]["message"])
 
 
+@BESIDE
 def test_each_runs_and_shows_the_crawls_of_the_other(both: Both, site: Site) -> None:
     """Crawls are asked for at both gateways and followed at the other one; both tell the same of each."""
     with CrawlVerifier(both.old, site) as asked_old, CrawlVerifier(both.new, site) as asked_new:
@@ -130,6 +135,7 @@ def test_each_runs_and_shows_the_crawls_of_the_other(both: Both, site: Site) -> 
            doubled=doubled, recovered=None)  # fmt: skip
 
 
+@BESIDE
 def test_a_request_is_the_same_for_both(both: Both, site: Site) -> None:
     for number, (first, second) in enumerate(both.fronts):
         job_id = first.crawl(f"{site.url}/tree/{number + 1}")
@@ -138,6 +144,7 @@ def test_a_request_is_the_same_for_both(both: Both, site: Site) -> None:
         assert second.crawl(f"{site.url}/tree/{number + 1}") == job_id
 
 
+@BESIDE
 def test_a_schedule_of_one_is_fired_once_and_changed_by_the_other(both: Both, site: Site) -> None:
     for number, (one, other) in enumerate(both.fronts):
         url = f"{site.url}/tree/{number + 3}"
@@ -161,6 +168,7 @@ def _fired(front: Part, path: str) -> list[tuple[str, str]]:
     return [(entry["at"], entry["job_id"]) for entry in entries if entry["kind"] == "fired"]
 
 
+@BESIDE
 def test_a_tailer_ships_what_it_finds_of_another_release(both: Both, site: Site) -> None:
     """It is replaced while crawls run, on the node of the one and on that of the other."""
     with CrawlVerifier(both.new, site) as verifier:
@@ -185,7 +193,7 @@ def _wait_for_protocols(both: Both, **expected: frozenset[int]) -> None:
         wait_until(lambda: {node.id: node.protocols for node in nodes.all()} == wanted, what=str(wanted))
 
 
-@pytest.mark.skipif(not FULL, reason="every process is replaced twice: `make faults` does it")
+@BESIDE
 def test_a_roll_out_and_its_way_back_lose_and_double_nothing(tmp_path: Path, release: Release, site: Site) -> None:
     """Every process is replaced while crawls run, by today's in the order of the page, and by the old one's in the
     opposite order; in the same folders.

@@ -9,7 +9,8 @@ import httpx
 import pytest
 from breakable import Platform
 from crawl_verifier import CrawlVerifier
-from fault_table import full_or_short, record
+from fault_table import record
+from forms import full_or_short
 from stack import wait_until
 from worker_kills import kill_workers
 

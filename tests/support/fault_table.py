@@ -11,12 +11,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import NamedTuple, Self, TypeVar
-
-#: The scenarios in full, as `make faults` runs them; else each in its short form.
-FULL = "FAULT_SECONDS" in os.environ
-
-Number = TypeVar("Number", int, float)
+from typing import NamedTuple, Self
 
 
 class Row(NamedTuple):
@@ -41,13 +36,6 @@ class Row(NamedTuple):
     def __str__(self) -> str:
         took = "–" if self.recovered is None else f"{self.recovered:.1f}"
         return f"| {self.scenario} | {self.injected} | {self.lost} | {self.doubled} | {took} |"
-
-
-def full_or_short(full: Number, short: Number) -> Number:
-    """A number of crawls, kills or seconds: the one of `make faults`, or that of `make test`, whose machine is busy
-    with other tests as well.
-    """
-    return full if FULL else short
 
 
 def record(scenario: str, injected: str, *, lost: int, doubled: int, recovered: float | None) -> None:

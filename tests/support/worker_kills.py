@@ -7,7 +7,7 @@ import sys
 import time
 
 from crawl_verifier import CrawlVerifier
-from fault_table import full_or_short
+from forms import full_or_short
 from stack import Stack
 
 #: Crawls that are asked for before each kill, and that wait or run when it comes.

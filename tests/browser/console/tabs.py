@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 
 from axe_playwright_python.base import AXE_SCRIPT
+from forms import FULL
 from playwright.async_api import Page
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
@@ -39,8 +40,8 @@ class Tab:
 
 OpenTab = Callable[..., AbstractAsyncContextManager[Tab]]
 Axe = Callable[[Tab], Awaitable[None]]
-#: All rules, and of those the one that sees colours.
-_RULES: dict[str, dict[str, list[str]]] = {"light": {}, "dark": {"runOnly": ["color-contrast"]}}
+#: All rules, and in full of those the one that sees colours in the dark as well.
+_RULES: dict[str, dict[str, list[str]]] = {"light": {}, **({"dark": {"runOnly": ["color-contrast"]}} if FULL else {})}
 _VIOLATIONS = """async (rules) =>
   (await axe.run(document, {...rules, resultTypes: ['violations']})).violations.map(found =>
   `${found.id}: ${found.help}: ${found.nodes.map(node => node.html.slice(0, 200)).slice(0, 5).join('  ')}`)"""

@@ -8,6 +8,7 @@ import re
 import pytest
 from browser.console.platform import HOSTILE, Console
 from browser.console.tabs import PHONE, Axe, OpenTab, Tab
+from forms import in_full
 from playwright.async_api import Locator, expect
 
 from gateway.console.static_files import STATIC
@@ -73,6 +74,7 @@ async def test_all_records_are_read_by_scrolling_or_by_keyboard(tab: Tab, many: 
     await expect(first).to_be_attached()
 
 
+@in_full("web/test_items.py, and the table as it is read here")
 async def test_a_search_and_columns_are_in_the_address(tab: Tab, many: Job, console: Console) -> None:
     await put_table(tab, many)
     await expect(tab.page.get_by_role("columnheader", name="is")).to_be_visible()
@@ -104,6 +106,7 @@ async def test_a_search_and_columns_are_in_the_address(tab: Tab, many: Job, cons
     assert len(answer.text.splitlines()) == 551
 
 
+@in_full("web/test_items.py, and the table as it is read here")
 async def test_a_record_is_read_in_full(tab: Tab, console: Console, axe: Axe) -> None:
     job = console.job()
     tags = [f"tag{n}" for n in range(250)]
@@ -157,6 +160,7 @@ async def test_hostile_records_change_nothing_but_themselves(open_tab: OpenTab, 
         assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@in_full("web/test_items.py, and the table as it is read here")
 async def test_nothing_is_said_in_words_and_what_comes_is_added(tab: Tab, console: Console) -> None:
     job = console.job()
     rows = await put_table(tab, job, 'live="0.2"')
@@ -167,6 +171,7 @@ async def test_nothing_is_said_in_words_and_what_comes_is_added(tab: Tab, consol
     await expect(tab.page.get_by_text("Nothing here")).to_be_hidden()
 
 
+@in_full("web/test_items.py, and the table as it is read here")
 async def test_a_refusal_is_said_and_can_be_tried_again(tab: Tab, console: Console) -> None:
     job = console.job()
     console.results(job, [{"n": 7}])

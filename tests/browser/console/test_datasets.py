@@ -9,6 +9,7 @@ import pytest
 from browser.console.platform import HOSTILE, Console
 from browser.console.tabs import PHONE, Axe, OpenTab, Tab
 from dataset_runs import DatasetRuns, exporting_parts
+from forms import in_full
 from playwright.async_api import expect
 
 from gateway.access.keys import Scope
@@ -30,6 +31,7 @@ def runs(console: Console) -> DatasetRuns:
     return DatasetRuns(console.database)
 
 
+@in_full("web/test_datasets.py, and what a run has changed here")
 async def test_no_datasets_say_how_one_begins(tab: Tab, locked: Console, open_tab: OpenTab) -> None:
     key = locked.key("newcomer").token
     async with open_tab(locked.url) as mine:
@@ -79,6 +81,7 @@ async def test_what_a_run_has_changed_is_read_field_by_field(  # noqa: PLR0917 -
         await axe(phone)
 
 
+@in_full("web/test_datasets.py, and what a run has changed here")
 async def test_items_are_a_table_and_changes_a_spreadsheet(tab: Tab, runs: DatasetRuns, console: Console) -> None:
     runs.run(offers(3))
     runs.run(offers(3, title="other"))
@@ -128,6 +131,7 @@ async def test_a_held_run_says_why_and_is_decided_on(tab: Tab, runs: DatasetRuns
     await expect(page.get_by_role("row").filter(has_text="rejected")).to_have_count(1)
 
 
+@in_full("web/test_datasets.py, and what a run has changed here")
 async def test_an_example_of_a_flipped_type_has_that_type(tab: Tab, runs: DatasetRuns) -> None:
     for _ in range(HOLDS_AFTER):
         runs.run(offers(MANY))
@@ -143,6 +147,7 @@ async def test_an_example_of_a_flipped_type_has_that_type(tab: Tab, runs: Datase
     await expect(why).to_have_count(0)
 
 
+@in_full("web/test_datasets.py, and what a run has changed here")
 async def test_items_that_are_set_apart_say_why(tab: Tab, runs: DatasetRuns, axe: Axe) -> None:
     runs.run(offers(3))
     schema = {"properties": {"price": {"type": "number"}}}
@@ -159,6 +164,7 @@ async def test_items_that_are_set_apart_say_why(tab: Tab, runs: DatasetRuns, axe
     await expect(page.get_by_role("link", name="JSON Schema")).to_be_visible()
 
 
+@in_full("web/test_datasets.py, and what a run has changed here")
 async def test_who_only_reads_decides_on_nothing_and_sees_nothing_of_others(
     open_tab: OpenTab, locked: Console
 ) -> None:
@@ -182,6 +188,7 @@ async def test_who_only_reads_decides_on_nothing_and_sees_nothing_of_others(
         tab.expect_complaint("404")
 
 
+@in_full("web/test_datasets.py, and what a run has changed here")
 async def test_a_schedule_gets_a_dataset_and_loses_it(tab: Tab, console: Console) -> None:
     console.spider()
     body = {"user_id": "anne", "spider": "seo", "start_urls": ["https://a.example/"], "interval": "@daily"}
@@ -200,6 +207,7 @@ async def test_a_schedule_gets_a_dataset_and_loses_it(tab: Tab, console: Console
         assert (found and {one: found[one] for one in ("name", "key")}) == expected
 
 
+@in_full("web/test_datasets.py, and what a run has changed here")
 async def test_a_schedule_shows_what_its_own_last_run_has_changed(
     tab: Tab, runs: DatasetRuns, console: Console
 ) -> None:
@@ -218,6 +226,7 @@ async def test_a_schedule_shows_what_its_own_last_run_has_changed(
         await expect(tab.page.get_by_text(expected)).to_be_visible()
 
 
+@in_full("web/test_datasets.py, and what a run has changed here")
 async def test_a_job_shows_its_changes_as_soon_as_they_are_known(tab: Tab, runs: DatasetRuns) -> None:
     runs.run(offers(1))
     job = runs.crawl(offers(2))

@@ -8,6 +8,7 @@ from typing import Any
 
 from browser.console.platform import HOSTILE, Console
 from browser.console.tabs import PHONE, Axe, OpenTab, Tab
+from forms import in_full
 from playwright.async_api import expect
 
 from gateway.clock import utc_now
@@ -35,6 +36,7 @@ def waited(reason: WaitingReason, seconds: int) -> Any:
     return [PastStep(at=utc_now() - timedelta(seconds=seconds), kind=StepKind.WAITS, reason=reason)]
 
 
+@in_full("web/console, and a job that is watched here")
 async def test_a_job_leads_to_its_log_while_it_runs_and_to_its_items_afterwards(tab: Tab, console: Console) -> None:
     running, ended = console.job(JobStatus.RUNNING), console.job(JobStatus.FINISHED)
     for job, name in ((running, "Log"), (ended, "Items")):
@@ -102,6 +104,7 @@ async def test_a_failed_job_says_what_to_do_and_runs_again(tab: Tab, console: Co
     await expect(page.get_by_role("link", name="retry of")).to_be_visible()
 
 
+@in_full("web/console, and a job that is watched here")
 async def test_a_waiting_job_says_why_and_since_when(open_tab: OpenTab, console: Console, axe: Axe) -> None:
     job = console.job(JobStatus.PENDING, age=95, waiting_reason="no_node", history=waited(WaitingReason.NO_NODE, 90))
     async with open_tab(console.url, **PHONE) as tab:
@@ -114,6 +117,7 @@ async def test_a_waiting_job_says_why_and_since_when(open_tab: OpenTab, console:
         await axe(tab)
 
 
+@in_full("web/console, and a job that is watched here")
 async def test_what_a_spider_has_named_changes_nothing_but_itself(
     open_tab: OpenTab, console: Console, axe: Axe
 ) -> None:
@@ -126,6 +130,7 @@ async def test_what_a_spider_has_named_changes_nothing_but_itself(
         await axe(tab)
 
 
+@in_full("web/console, and a job that is watched here")
 async def test_the_advice_leads_to_the_first_error_of_the_log(tab: Tab, console: Console) -> None:
     job = console.job(JobStatus.ERROR, reason="spider_failed", message="1 of 1 requests failed")
     lines = [f"2027-06-01 09:00:01 [seo] INFO: line {number}" for number in range(300)]

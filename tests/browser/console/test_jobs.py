@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from browser.console.platform import HOSTILE, Console
 from browser.console.tabs import PHONE, Axe, OpenTab, Tab
+from forms import in_full
 from playwright.async_api import Locator, Page, Route, expect
 
 from gateway.access.keys import Scope
@@ -54,6 +55,7 @@ async def test_filters_views_and_hostile_text(tab: Tab, console: Console, axe: A
     await expect(page.get_by_role("link", name="Mine")).to_have_count(0)
 
 
+@in_full("web/console and web/test_bulk.py, and the list as it is filtered here")
 async def test_a_filter_by_user_is_only_a_filter(tab: Tab, console: Console, axe: Axe) -> None:
     page = tab.page
     of_one, of_other = (console.job(JobStatus.FINISHED, user_id=user, tags=["users"]) for user in ("one", "other"))
@@ -132,6 +134,7 @@ async def test_all_that_match_when_they_are_counted_are_cancelled(tab: Tab, cons
     assert {console.jobs.get(job.id).status for job in (other, new)} == {JobStatus.PENDING}
 
 
+@in_full("web/console and web/test_bulk.py, and the list as it is filtered here")
 async def test_an_act_on_all_says_how_many_it_leaves_out_and_why(tab: Tab, console: Console) -> None:
     user, page = "left-out", tab.page
     for status in (JobStatus.FINISHED, JobStatus.ERROR, JobStatus.RUNNING, JobStatus.PENDING):
@@ -151,6 +154,7 @@ async def test_an_act_on_all_says_how_many_it_leaves_out_and_why(tab: Tab, conso
         await expect(page.get_by_role("dialog")).to_contain_text(words)
 
 
+@in_full("web/console and web/test_bulk.py, and the list as it is filtered here")
 async def test_dragging_over_a_time_asks_for_the_jobs_that_started_then(tab: Tab, console: Console, axe: Axe) -> None:
     user, page = "brush", tab.page
     old, new = (console.job(JobStatus.FINISHED, user_id=user, age=age) for age in (36_000, 600))
@@ -175,6 +179,7 @@ async def test_dragging_over_a_time_asks_for_the_jobs_that_started_then(tab: Tab
     assert re.search(r"started_until=20\d\d-", page.url)
 
 
+@in_full("web/console and web/test_bulk.py, and the list as it is filtered here")
 async def test_a_filter_is_not_lost_that_is_changed_while_a_list_is_read(tab: Tab, console: Console) -> None:
     user, page = "hasty", tab.page
     wanted = console.job(JobStatus.FINISHED, user_id=user, tags=["wanted"])
@@ -200,6 +205,7 @@ async def test_a_filter_is_not_lost_that_is_changed_while_a_list_is_read(tab: Ta
     await expect(rows(page)).to_have_attribute("data-job", wanted.id)
 
 
+@in_full("web/console and web/test_bulk.py, and the list as it is filtered here")
 async def test_dead_letters_are_requeued_and_dismissed(tab: Tab, console: Console, axe: Axe) -> None:
     user, page = "letters", tab.page
     console.spider()
@@ -218,6 +224,7 @@ async def test_dead_letters_are_requeued_and_dismissed(tab: Tab, console: Consol
     assert not any(console.jobs.get(letter.id).dead for letter in letters)
 
 
+@in_full("web/console and web/test_bulk.py, and the list as it is filtered here")
 async def test_on_a_phone_rows_are_cards_and_nothing_of_another_user_is_there(
     open_tab: OpenTab, locked: Console, axe: Axe
 ) -> None:
@@ -238,6 +245,7 @@ async def test_on_a_phone_rows_are_cards_and_nothing_of_another_user_is_there(
         tab.expect_complaint("403")
 
 
+@in_full("web/console and web/test_bulk.py, and the list as it is filtered here")
 async def test_filters_suggest_all_spiders_and_sites_and_not_those_of_the_list_alone(
     tab: Tab, console: Console
 ) -> None:

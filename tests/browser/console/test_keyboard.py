@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from browser.console.platform import HOSTILE, Console
 from browser.console.tabs import PHONE, Axe, OpenTab, Tab
+from forms import in_full
 from playwright.async_api import expect
 
 from gateway.jobs.job import JobStatus
@@ -50,6 +51,7 @@ async def test_the_palette_finds_jobs_spiders_sites_pages_and_actions(tab: Tab, 
     await page.wait_for_url(f"**/console/jobs/{job.id}**")
 
 
+@in_full("the palette and the keys here")
 async def test_the_palette_leads_to_the_pages_of_sites_and_schedules(tab: Tab, console: Console) -> None:
     console.spider("offers")
     console.site("garden", 8)
@@ -101,6 +103,7 @@ async def test_keys_lead_everywhere_but_not_while_somebody_types(tab: Tab, axe: 
     assert page.url.endswith("/")
 
 
+@in_full("the palette and the keys here")
 async def test_the_list_of_keys_says_once_what_a_key_does_here(tab: Tab, console: Console) -> None:
     job = console.job()
     console.log(job, ["2027-06-01 09:00:01 [seo] INFO: Spider opened"])
@@ -113,6 +116,7 @@ async def test_the_list_of_keys_says_once_what_a_key_does_here(tab: Tab, console
     assert [one for one in told if one.startswith("/ ")] == ["/ Search the log"]
 
 
+@in_full("the palette and the keys here")
 async def test_a_phone_searches_from_the_menu(open_tab: OpenTab, console: Console) -> None:
     async with open_tab(console.url, **PHONE) as tab:
         await tab.page.goto("/")

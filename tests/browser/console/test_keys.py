@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 from browser.console.platform import Console, opened
 from browser.console.tabs import PHONE, Axe, OpenTab
+from forms import in_full
 from playwright.async_api import expect
 
 from gateway.access.keys import Scope
@@ -72,6 +73,7 @@ async def test_the_link_of_a_new_key_leads_a_colleague_to_all_crawls(open_tab: O
         assert all("db_" not in address for address in tab.asked)
 
 
+@in_full("web/test_keys.py, and a key that is made here")
 async def test_without_keys_the_page_says_what_the_first_one_changes(
     open_tab: OpenTab, console: Console, axe: Axe
 ) -> None:
@@ -81,6 +83,7 @@ async def test_without_keys_the_page_says_what_the_first_one_changes(
         await axe(tab)
 
 
+@in_full("web/test_keys.py, and a key that is made here")
 async def test_the_first_key_signs_its_browser_in_and_the_banner_goes(
     open_tab: OpenTab, serve: Any, settings: Settings
 ) -> None:

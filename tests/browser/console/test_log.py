@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from browser.console.platform import Console
 from browser.console.tabs import PHONE, Axe, OpenTab, Tab
+from forms import in_full
 from integration.event_stream.gateway_process import GatewayProcess
 from integration.event_stream.stage import Play, lines
 from playwright.async_api import CDPSession, Locator, Page, Route, expect
@@ -130,6 +131,7 @@ MARKS = """canvas => {
 }"""
 
 
+@in_full("web/test_log_search.py and event_stream, and a log that is searched and followed here")
 async def test_each_hit_has_a_thin_mark_at_its_place_and_escape_ends_the_search_anywhere(
     tab: Tab, console: Console
 ) -> None:
@@ -154,6 +156,7 @@ async def test_each_hit_has_a_thin_mark_at_its_place_and_escape_ends_the_search_
     await expect(tab.page.locator(".log-marks")).to_have_attribute("data-marks", "0")
 
 
+@in_full("web/test_log_search.py and event_stream, and a log that is searched and followed here")
 async def test_a_late_answer_to_a_search_does_not_touch_the_next_one(tab: Tab, logged: tuple[Job, list[str]]) -> None:
     is_held, may_go_on = asyncio.Event(), asyncio.Event()
 
@@ -179,6 +182,7 @@ async def test_a_late_answer_to_a_search_does_not_touch_the_next_one(tab: Tab, l
     await expect(log.hits).to_have_text("2 of 11")
 
 
+@in_full("web/test_log_search.py and event_stream, and a log that is searched and followed here")
 async def test_a_long_search_goes_on_by_itself_until_the_text_is_changed(
     tab: Tab, logged: tuple[Job, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +246,7 @@ async def test_a_line_has_a_link_and_what_is_hostile_changes_only_itself(
     await axe(tab)
 
 
+@in_full("web/test_log_search.py and event_stream, and a log that is searched and followed here")
 async def test_levels_and_loggers_are_shown_alone_counted_and_downloaded(
     tab: Tab, logged: tuple[Job, list[str]]
 ) -> None:
@@ -265,6 +270,7 @@ async def test_levels_and_loggers_are_shown_alone_counted_and_downloaded(
     await expect(log.box).to_have_attribute("aria-rowcount", str(LINES + 5))
 
 
+@in_full("web/test_log_search.py and event_stream, and a log that is searched and followed here")
 async def test_a_log_without_lines_says_why_until_there_are_some(tab: Tab, console: Console, axe: Axe) -> None:
     log = LogPage(tab.page)
     ended = console.job()
@@ -293,6 +299,7 @@ async def test_a_log_without_lines_says_why_until_there_are_some(tab: Tab, conso
     await expect(tab.page.get_by_text("No lines match this level and logger.")).to_be_hidden()
 
 
+@in_full("web/test_log_search.py and event_stream, and a log that is searched and followed here")
 async def test_it_scrolls_to_any_place_on_a_phone(
     open_tab: OpenTab, console: Console, logged: tuple[Job, list[str]], axe: Axe
 ) -> None:
@@ -385,6 +392,7 @@ def restarting(console: Console, tmp_path: Path) -> Iterator[GatewayProcess]:
         gateway.stop(signal.SIGKILL)
 
 
+@in_full("web/test_log_search.py and event_stream, and a log that is searched and followed here")
 async def test_a_restart_of_the_gateway_loses_and_repeats_no_line(
     open_tab: OpenTab, restarting: GatewayProcess, play: Play
 ) -> None:
@@ -415,6 +423,7 @@ async def cpu_seconds(session: CDPSession) -> float:
     return next(float(one["value"]) for one in told["metrics"] if one["name"] == "TaskDuration")
 
 
+@in_full("web/test_log_search.py and event_stream, and a log that is searched and followed here")
 async def test_a_log_that_grows_fast_blocks_nothing(tab: Tab, play: Play) -> None:
     """Shortened; `python -m bench log` has 3,000 lines a second for a minute."""
     log = LogPage(tab.page)
@@ -434,6 +443,7 @@ async def test_a_log_that_grows_fast_blocks_nothing(tab: Tab, play: Play) -> Non
     assert await cpu_seconds(session) - before < 1
 
 
+@in_full("web/test_log_search.py and event_stream, and a log that is searched and followed here")
 async def test_rows_become_others_unless_one_is_selected(tab: Tab, play: Play) -> None:
     log = LogPage(tab.page)
     play.write(lines(1, 100))
@@ -457,6 +467,7 @@ SETUP = (
 STATISTICS = HEAD + b"[scrapy.statscollectors] INFO: Dumping Scrapy stats:\n{'item_scraped_count': 7}\n"
 
 
+@in_full("web/test_log_search.py and event_stream, and a log that is searched and followed here")
 async def test_scrapys_setup_and_statistics_are_a_row_each_until_they_are_wanted(tab: Tab, console: Console) -> None:
     job, data = console.job(), b"".join((*SETUP, HEAD + b"[shop] INFO: the first page\n", STATISTICS))
     entries, _ = split_entries(data, 0)

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import pytest
 from browser.console.platform import HOSTILE, Console
 from browser.console.tabs import PHONE, Axe, OpenTab, Tab
+from forms import in_full
 from playwright.async_api import Page, Route, expect
 
 from gateway.access.keys import Scope
@@ -123,6 +124,7 @@ async def test_a_crawl_is_asked_for_with_the_keyboard_alone(tab: Tab, axe: Axe, 
     tab.complaints.clear()  # the page of a job is another chapter
 
 
+@in_full("web/test_crawl_preview.py, and a crawl that is asked for here")
 async def test_it_runs_each_morning_in_paris(tab: Tab, console: Console, axe: Axe) -> None:
     page = tab.page
     await page.goto("/console/crawl?spider=article")
@@ -167,6 +169,7 @@ def _answering(body: str) -> Callable[[Route], Awaitable[None]]:
     return answer
 
 
+@in_full("web/test_crawl_preview.py, and a crawl that is asked for here")
 async def test_what_is_said_before_is_one_sentence_and_says_what_is_to_be_filled_in(tab: Tab) -> None:
     page = tab.page
     given = {"accepted": True, "problems": [], "answer": {"cached": False}, "runs": [], "schedule": None, "crawl": {}}
@@ -187,6 +190,7 @@ async def test_what_is_said_before_is_one_sentence_and_says_what_is_to_be_filled
     await expect(page.get_by_text("has none")).to_have_count(0)
 
 
+@in_full("web/test_crawl_preview.py, and a crawl that is asked for here")
 async def test_no_name_of_a_parameter_means_anything_to_the_page(tab: Tab) -> None:
     page = tab.page
     await page.goto("/console/crawl?project=sly&spider=sly")
@@ -250,6 +254,7 @@ async def _run(command: list[str]) -> dict[str, Any]:
     return answer
 
 
+@in_full("web/test_crawl_preview.py, and a crawl that is asked for here")
 async def test_a_deployed_spider_takes_what_it_says(tab: Tab, open_tab: OpenTab, console: Console, axe: Axe) -> None:
     page = tab.page
     await page.goto("/console/crawl")
@@ -283,6 +288,7 @@ async def test_a_deployed_spider_takes_what_it_says(tab: Tab, open_tab: OpenTab,
         await axe(phone)
 
 
+@in_full("web/test_crawl_preview.py, and a crawl that is asked for here")
 async def test_another_users_crawl_is_not_filled_in(open_tab: OpenTab, locked: Console) -> None:
     SpiderStore(locked.database).publish("n1", [SpiderInfo(project="default", name="article", params_schema=PARAMS)])
     annes = locked.job(user_id="anne", start_urls=("https://annes.example/",))

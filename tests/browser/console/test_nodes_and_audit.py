@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from browser.console.platform import HOSTILE, Console
 from browser.console.tabs import PHONE, Axe, OpenTab
+from forms import in_full
 from playwright.async_api import expect
 
 from gateway.access.audit import AuditEntry, AuditKind, AuditStore
@@ -47,6 +48,7 @@ async def test_a_node_is_drained_by_keyboard_and_gets_work_again(
         assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@in_full("web/test_audit.py")
 async def test_who_did_what_is_filtered_and_has_pages(open_tab: OpenTab, locked: Console, axe: Axe) -> None:
     now = utc_now()
     cancels = [

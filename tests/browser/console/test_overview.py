@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from browser.console.platform import HOSTILE, Console
 from browser.console.tabs import PHONE, Axe, OpenTab
+from forms import in_full
 from playwright.async_api import expect
 
 from gateway.access.keys import Scope
@@ -15,6 +16,7 @@ WEIGHT = """[...performance.getEntriesByType('navigation'), ...performance.getEn
   .reduce((sum, entry) => sum + entry.encodedBodySize, 0)"""
 
 
+@in_full("figures that lead to their lists here")
 async def test_an_empty_platform_says_what_to_do_first(open_tab: OpenTab, console: Console, axe: Axe) -> None:
     async with open_tab(console.url) as tab:
         await tab.page.goto("/")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from browser.console.platform import HOSTILE, Console
 from browser.console.tabs import PHONE, Axe, OpenTab, Tab
+from forms import in_full
 from playwright.async_api import Page, Route, expect
 
 from gateway.access.keys import Scope
@@ -78,6 +79,7 @@ async def test_the_slowest_page_is_found_by_keyboard(tab: Tab, job: Job, axe: Ax
     await expect(rows(page).first).to_contain_text(REFUSED)
 
 
+@in_full("web/test_requests.py, and the slowest page here")
 async def test_each_filter_leads_to_its_requests(tab: Tab, job: Job) -> None:
     page = tab.page
     await page.goto(f"/console/jobs/{job.id}/requests?sort=-bytes")
@@ -96,6 +98,7 @@ async def test_each_filter_leads_to_its_requests(tab: Tab, job: Job) -> None:
 WHERE = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(scrollY))))"
 
 
+@in_full("web/test_requests.py, and the slowest page here")
 async def test_a_filter_and_an_order_keep_the_place_on_the_page(tab: Tab, job: Job) -> None:
     page = tab.page
     await page.goto(f"/console/jobs/{job.id}/requests#tab")
@@ -123,6 +126,7 @@ async def test_a_filter_and_an_order_keep_the_place_on_the_page(tab: Tab, job: J
     assert [*places, await page.evaluate("scrollY")] == [before, before]
 
 
+@in_full("web/test_requests.py, and the slowest page here")
 async def test_the_choice_of_columns_stays_on_the_screen(tab: Tab, job: Job) -> None:
     page = tab.page
     await page.goto(f"/console/jobs/{job.id}/requests")
@@ -140,6 +144,7 @@ async def test_the_choice_of_columns_stays_on_the_screen(tab: Tab, job: Job) -> 
         await expect(box).to_be_hidden()
 
 
+@in_full("web/test_requests.py, and the slowest page here")
 async def test_a_request_in_full_has_its_time_as_the_table_has(tab: Tab, job: Job) -> None:
     page = tab.page
     await page.goto(f"/console/jobs/{job.id}/requests")
@@ -189,6 +194,7 @@ async def _more_come_by_themselves(page: Page, console: Console, job: Job) -> No
     await expect(page.locator("data-table[live]")).to_have_count(0)
 
 
+@in_full("web/test_requests.py, and the slowest page here")
 async def test_nothing_says_why_and_anothers_is_not_there(
     open_tab: OpenTab, console: Console, locked: Console
 ) -> None:

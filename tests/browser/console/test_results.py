@@ -8,6 +8,7 @@ from typing import Any
 
 from browser.console.platform import HOSTILE, Console
 from browser.console.tabs import PHONE, Axe, OpenTab, Tab
+from forms import in_full
 from playwright.async_api import expect
 
 from gateway.clock import utc_now
@@ -51,6 +52,7 @@ async def test_items_are_shown_with_how_full_their_fields_are(tab: Tab, console:
     await axe(tab)
 
 
+@in_full("web/test_items.py and test_files.py, and items that are shown here")
 async def test_an_empty_tab_says_why_and_what_to_do(tab: Tab, console: Console, axe: Axe) -> None:
     failed = console.job(JobStatus.ERROR, message="5 of 5 requests failed", progress={"items_count": 0})
     await tab.page.goto(f"/console/jobs/{failed.id}/items")
@@ -87,6 +89,7 @@ def with_files(console: Console, files: dict[str, bytes]) -> Job:
     return job
 
 
+@in_full("web/test_items.py and test_files.py, and items that are shown here")
 async def test_pictures_are_shown_and_other_files_are_links(tab: Tab, console: Console, axe: Axe) -> None:
     page = b"<script>alert(1)</script>"
     job = with_files(console, {
@@ -112,6 +115,7 @@ async def test_pictures_are_shown_and_other_files_are_links(tab: Tab, console: C
     assert (await (await download.value).path()).read_bytes() == b"a,b"
 
 
+@in_full("web/test_items.py and test_files.py, and items that are shown here")
 async def test_the_tabs_fit_on_a_phone(open_tab: OpenTab, console: Console) -> None:
     job = with_files(console, {f"images/{n}{'x' * 100}.png": PNG for n in range(5)} | {"y" * 150: b"1"})
     console.results(job, [{f"field{n}": HOSTILE for n in range(20)}])
@@ -122,6 +126,7 @@ async def test_the_tabs_fit_on_a_phone(open_tab: OpenTab, console: Console) -> N
             assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
 
 
+@in_full("web/test_items.py and test_files.py, and items that are shown here")
 async def test_items_and_files_of_another_are_not_there(open_tab: OpenTab, locked: Console) -> None:
     job = locked.job(user_id="bert")
     async with open_tab(locked.url) as tab:

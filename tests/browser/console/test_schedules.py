@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from browser.console.platform import HOSTILE, Console
 from browser.console.tabs import PHONE, Axe, OpenTab, Tab
+from forms import in_full
 from playwright.async_api import Page, expect
 from stack import wait_until
 
@@ -92,6 +93,7 @@ async def test_a_week_shows_what_ran_and_what_comes(
         await expect(phone.page.get_by_role("link", name="Mine")).to_have_attribute("aria-current", "true")
 
 
+@in_full("web/test_schedules.py, and a schedule that is changed here")
 async def test_a_schedule_is_found_paused_and_resumed(
     tab: Tab, console: Console, ids: dict[str, str], axe: Axe
 ) -> None:
@@ -175,6 +177,7 @@ def _is_changed(console: Console, identity: str) -> None:
     assert (made.overlap, made.crawl.spec.params, made.crawl.spec.timeout) == ("queue", {"deep": True}, 3600)
 
 
+@in_full("web/test_schedules.py, and a schedule that is changed here")
 async def test_what_is_not_shown_stays_and_another_spider_has_its_own_parameters(tab: Tab, console: Console) -> None:
     fetch = {"headers": {"X-Token": "secret"}, "user_agent": "me"}
     identity = _schedule(console, "hidden", interval="@daily", fetch=fetch, ignore_cache=True)
@@ -203,6 +206,7 @@ async def test_what_is_not_shown_stays_and_another_spider_has_its_own_parameters
     tab.complaints.clear()
 
 
+@in_full("web/test_schedules.py, and a schedule that is changed here")
 async def test_of_two_other_spiders_the_last_one_counts_and_what_was_typed_stays(tab: Tab, console: Console) -> None:
     identity = _schedule(console, "two others", interval="@daily", params={"words": 50})
     colours = {"type": "object", "properties": {"words": {"type": "integer"}, "colour": {"type": "string"}}}
@@ -225,6 +229,7 @@ async def test_of_two_other_spiders_the_last_one_counts_and_what_was_typed_stays
     await expect(page.get_by_label("words")).to_have_value("77")
 
 
+@in_full("web/test_schedules.py, and a schedule that is changed here")
 async def test_two_changes_at_once_do_not_undo_each_other(tab: Tab, console: Console, ids: dict[str, str]) -> None:
     await tab.page.goto(f"/console/schedules/{ids['often']}/edit")
     await expect(tab.page.get_by_label("Every", exact=True)).to_have_value("15m")
@@ -241,6 +246,7 @@ async def test_two_changes_at_once_do_not_undo_each_other(tab: Tab, console: Con
     assert console.schedules.get(ids["often"]).timing.interval == "every 15m"
 
 
+@in_full("web/test_schedules.py, and a schedule that is changed here")
 async def test_another_users_schedules_are_not_there(open_tab: OpenTab, locked: Console) -> None:
     body = {"spider": "seo", "start_urls": ["https://annes.example/"], "name": "annes-own", "interval": "@daily"}
     SpiderStore(locked.database).publish("n1", [SpiderInfo(project="default", name="seo", params_schema=PARAMS)])
@@ -259,6 +265,7 @@ async def test_another_users_schedules_are_not_there(open_tab: OpenTab, locked: 
         tab.complaints.clear()
 
 
+@in_full("web/test_schedules.py, and a schedule that is changed here")
 async def test_a_page_of_a_schedule_and_one_of_a_site_follow_their_runs(tab: Tab, console: Console) -> None:
     identity = _schedule(console, "followed", interval="@hourly")
     site = {"name": "followed", "spider": "seo", "search_url": "https://a.example/"}

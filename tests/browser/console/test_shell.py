@@ -6,11 +6,13 @@ from urllib.parse import quote, unquote
 
 from browser.console.platform import Console
 from browser.console.tabs import PHONE, Axe, OpenTab, Tab
+from forms import in_full
 from playwright.async_api import expect
 
 from gateway.access.keys import Scope
 
 
+@in_full("web/test_session.py, and one who signs in here")
 async def test_the_first_page_is_read_by_everybody(tab: Tab, axe: Axe, console: Console) -> None:
     await tab.page.goto("/")
     await expect(tab.page.get_by_role("heading", level=1)).to_have_text("Overview")
@@ -25,6 +27,7 @@ async def test_the_first_page_is_read_by_everybody(tab: Tab, axe: Axe, console: 
     assert all(address.startswith(console.url) for address in tab.asked)
 
 
+@in_full("web/test_session.py, and one who signs in here")
 async def test_the_theme_is_switched_and_kept(tab: Tab) -> None:
     await tab.page.goto("/")
     theme = tab.page.get_by_role("button", name="Theme")
@@ -50,6 +53,7 @@ async def test_paper_has_what_a_page_says_and_nothing_to_press(open_tab: OpenTab
         assert await page.evaluate(paper) == "rgb(255, 255, 255)"
 
 
+@in_full("web/test_session.py, and one who signs in here")
 async def test_a_phone_has_a_menu_and_nothing_to_scroll_sideways(
     open_tab: OpenTab, console: Console, axe: Axe
 ) -> None:
@@ -130,6 +134,7 @@ async def test_while_the_gateway_is_away_one_banner_says_so_and_goes_when_it_is_
     tab.complaints.clear()
 
 
+@in_full("web/test_session.py, and one who signs in here")
 async def test_what_is_filled_in_survives_a_session_that_ends_and_only_its_user_gets_it(
     open_tab: OpenTab, locked: Console
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from browser.console.platform import HOSTILE, Console
 from browser.console.tabs import PHONE, Axe, OpenTab, Tab
+from forms import in_full
 from playwright.async_api import expect
 
 from gateway.access.keys import Scope
@@ -20,6 +21,7 @@ def publish(console: Console) -> None:
     SpiderStore(console.database).publish("n1", [SpiderInfo(project="default", name="jobs", params_schema={})])
 
 
+@in_full("web/test_sites.py, and a site that is run here")
 async def test_a_site_is_added_and_changed(tab: Tab, console: Console, axe: Axe) -> None:
     publish(console)
     page = tab.page
@@ -107,6 +109,7 @@ async def _fits_a_phone(phone: Tab, axe: Axe) -> None:
         await axe(phone)
 
 
+@in_full("web/test_sites.py, and a site that is run here")
 async def test_a_user_runs_sites_and_changes_none(open_tab: OpenTab, locked: Console) -> None:
     publish(locked)
     admin = {"Authorization": f"Bearer {locked.key('root', Scope.ADMIN).token}"}

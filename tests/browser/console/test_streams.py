@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from browser.console.platform import Console
 from browser.console.tabs import Tab
+from forms import first_in_short, in_full
 from integration.event_stream.stage import Play, line, lines
 from playwright.async_api import Browser, BrowserContext, Page, expect
 
@@ -88,7 +89,9 @@ async def open_streams(console: Console) -> int:
     return int(found[1])
 
 
-@pytest.mark.parametrize("script", ["", NO_WORKERS], ids=["worker", "elected-tab"])
+@pytest.mark.parametrize(
+    "script", first_in_short([pytest.param("", id="worker"), pytest.param(NO_WORKERS, id="elected-tab")])
+)
 async def test_tabs_share_a_stream_and_each_hears_all_of_it(
     chromium: Browser, console: Console, play: Made, script: str
 ) -> None:
@@ -118,6 +121,7 @@ async def test_tabs_share_a_stream_and_each_hears_all_of_it(
     await until(lambda: open_streams(console), 0)
 
 
+@in_full("tabs that share a stream here, and unit/gateway/console/js")
 async def test_the_next_user_of_a_browser_hears_nothing_of_the_one_before(chromium: Browser, locked: Console) -> None:
     job = Play(locked.database, locked.redis, user_id="anne")
     job.start()
@@ -136,6 +140,7 @@ async def test_the_next_user_of_a_browser_hears_nothing_of_the_one_before(chromi
         assert heard[1] == [[None, "connecting"], []]
 
 
+@in_full("tabs that share a stream here, and unit/gateway/console/js")
 async def test_a_tab_of_an_ended_session_gets_nothing_of_the_next_users(chromium: Browser, locked: Console) -> None:
     annes, berts = (locked.job(JobStatus.RUNNING, user_id=user) for user in ("anne", "bert"))
     told: list[str] = []
@@ -156,6 +161,7 @@ async def test_a_tab_of_an_ended_session_gets_nothing_of_the_next_users(chromium
         await old.page.wait_for_url("**/console/sign-in?next=%2Fconsole%2Fjobs")
 
 
+@in_full("tabs that share a stream here, and unit/gateway/console/js")
 async def test_eight_tabs_freeze_no_ninth(chromium: Browser, console: Console, play: Made) -> None:
     jobs = [play() for _ in range(8)]
     async with browser_context(chromium, console) as context, AsyncExitStack() as stack:

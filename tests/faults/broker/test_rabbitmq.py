@@ -16,7 +16,8 @@ import warm
 from busy_worker import BusyWorker
 from celery import Celery
 from crawl_verifier import CrawlVerifier
-from fault_table import full_or_short, record
+from fault_table import record
+from forms import full_or_short, in_full
 from rabbitmq import RabbitMQ
 from stack import ROOT, Stack, wait_until
 from structlog.testing import capture_logs
@@ -104,6 +105,7 @@ def test_a_broker_that_hangs_holds_up_a_sender_for_seconds_only(line: BrokerConn
     line.send("note", ("after",), {})
 
 
+@in_full("messages that are not confirmed above")
 def test_a_thousand_messages_are_all_confirmed(producer: Celery, rabbit: RabbitMQ) -> None:
     waker = CeleryWaker(producer)
     for number in range(1_000):
@@ -134,6 +136,7 @@ def test_a_message_that_kills_its_worker_is_put_aside_and_its_neighbours_are_don
     assert dead.headers["x-death"][0]["reason"] == "delivery_limit"
 
 
+@in_full("the queues' declarations above")
 def test_a_queue_that_is_something_else_is_named_and_a_worker_waits_until_it_is_gone(
     stack: Stack, producer: Celery, line: BrokerConnection, rabbit: RabbitMQ, tmp_path: Path
 ) -> None:
@@ -177,6 +180,7 @@ def test_a_message_that_nobody_understands_is_put_aside_and_crawls_go_on(
     verifier.check_each_once()
 
 
+@in_full("a message that no queue takes above")
 def test_a_queue_that_is_deleted_while_crawls_come_in_is_there_again_and_nothing_is_lost(
     verifier: CrawlVerifier, stack: Stack, rabbit: RabbitMQ
 ) -> None:
@@ -211,6 +215,7 @@ def _delete_unnoticed(verifier: CrawlVerifier, stack: Stack, rabbit: RabbitMQ) -
         stack.kill("worker", signal.SIGCONT)
 
 
+@in_full("the same with Redis as broker in test_worker_kills.py")
 def test_workers_that_are_killed_lose_nothing_and_double_nothing(verifier: CrawlVerifier, stack: Stack) -> None:
     slowest = kill_workers(stack, verifier, WORKER_KILLS)
     verifier.wait()
@@ -218,6 +223,7 @@ def test_workers_that_are_killed_lose_nothing_and_double_nothing(verifier: Crawl
     record("Worker killed under load, RabbitMQ as broker", injected, recovered=slowest, **verifier.verdict())
 
 
+@in_full("the same with Redis as broker in test_broker_away.py")
 def test_a_broker_that_is_killed_in_the_midst_of_it_loses_nothing_and_doubles_nothing(
     verifier: CrawlVerifier, rabbit: RabbitMQ
 ) -> None:
@@ -235,6 +241,7 @@ def test_a_broker_that_is_killed_in_the_midst_of_it_loses_nothing_and_doubles_no
     record("RabbitMQ killed in the midst of it", injected, recovered=slowest, **verifier.verdict())
 
 
+@in_full("the same with Redis as broker in test_broker_away.py")
 @pytest.mark.parametrize("fault", ["blocked", "frozen"])
 def test_crawls_begin_while_the_broker_takes_no_message(
     verifier: CrawlVerifier, stack: Stack, rabbit: RabbitMQ, fault: str
@@ -250,6 +257,7 @@ def test_crawls_begin_while_the_broker_takes_no_message(
     assert max(waited) < BEGUN_WITHIN, waited
 
 
+@in_full("the same with Redis as broker in test_busy_workers.py")
 def test_a_worker_without_a_free_thread_comes_through_a_broker_that_hangs_and_one_that_is_killed(
     verifier: CrawlVerifier, stack: Stack, rabbit: RabbitMQ, producer: Celery, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import sqs
 from crawl_verifier import CrawlVerifier
+from forms import in_full
 from stack import Stack, running_stack, wait_until
 from stores import StoreProcess
 
@@ -42,6 +43,7 @@ def check(stack: Stack) -> dict[str, Any]:
     return found
 
 
+@in_full("the same crawls over RabbitMQ, and refusals below")
 def test_a_crawl_goes_through_and_its_messages_through_the_queue(
     verifier: CrawlVerifier, stack: Stack, server: StoreProcess
 ) -> None:
@@ -55,6 +57,7 @@ def test_a_crawl_goes_through_and_its_messages_through_the_queue(
     assert attributes["VisibilityTimeout"] == "60"
 
 
+@in_full("the same crawls over RabbitMQ, and refusals below")
 def test_messages_that_are_dropped_cost_no_crawl(verifier: CrawlVerifier, server: StoreProcess) -> None:
     """SQS holds each back until it is purged; the sweeper finds what they named."""
     found = sqs.client(server)
@@ -73,6 +76,7 @@ def test_messages_that_are_dropped_cost_no_crawl(verifier: CrawlVerifier, server
     verifier.check_each_once()
 
 
+@in_full("the same crawls over RabbitMQ, and refusals below")
 def test_it_may_go_away_and_forget_its_queue(verifier: CrawlVerifier, stack: Stack, server: StoreProcess) -> None:
     worker = stack.ready["pids"]["worker"]
     with server.away():

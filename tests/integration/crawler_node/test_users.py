@@ -22,7 +22,7 @@ import httpx
 import psutil
 import pytest
 from eggs import egg, source
-from fault_table import full_or_short
+from forms import full_or_short
 from node import ROOT, Node, wait_for
 from others import for_others
 from wheels import write_wheel, write_wheels_of_node

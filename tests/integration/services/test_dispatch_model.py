@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import pytest
 from conftest import DEAD_AFTER, Platform
 from dispatch_story import PlatformAtHand
-from fault_table import full_or_short
+from forms import full_or_short
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test

@@ -15,7 +15,7 @@ import httpx
 import pytest
 import requests
 import schemathesis
-from fault_table import FULL
+from forms import FULL
 from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis.strategies import integers

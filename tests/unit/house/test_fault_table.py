@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 from fault_table import Row, main, record
-from unit.house.sources import ROOT
 
 
 @pytest.fixture
@@ -44,12 +42,3 @@ def test_without_a_table_there_is_only_the_verdict(monkeypatch: pytest.MonkeyPat
     record("Broker away", "10 s", lost=0, doubled=0, recovered=1.0)
     with pytest.raises(AssertionError):
         record("Broker away", "10 s", lost=1, doubled=0, recovered=1.0)
-
-
-def test_what_has_a_full_form_is_run_in_full_by_make_faults() -> None:
-    uses = re.compile(r"^from fault_table import .*\b(?:FULL|full_or_short)\b", re.MULTILINE)
-    tests = [path for path in (ROOT / "tests").rglob("test_*.py") if uses.search(path.read_text(encoding="utf-8"))]
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", "")
-    (named,) = re.findall(r"^IN_FULL := (.*)$", makefile, re.MULTILINE)
-    folders = (ROOT / "tests/faults", *(ROOT / name for name in named.split()))
-    assert not [path for path in tests if not any(path.is_relative_to(folder) for folder in folders)]
