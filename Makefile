@@ -66,7 +66,8 @@ test: $(STAMP) $(OLDEST) $(SITE).zip ## Run all tests
 	@exec $(PYTEST) -n 3  # on two cores: with more they wait for each other
 
 # what has a full form outside of tests/faults
-IN_FULL = $(shell grep -rl '^from forms import' tests/unit tests/integration tests/browser tests/e2e --include='test_*.py')
+IN_FULL = $(shell grep -rl '^from forms import' tests/unit tests/integration tests/browser tests/e2e \
+  --include='test_*.py' --include=conftest.py | sed 's|/conftest.py||')
 
 faults: $(STAMP) ## Run the fault tests in full, and print their table
 	@tests/install-system-packages

@@ -34,7 +34,7 @@ def in_full(short: str) -> pytest.MarkDecorator:
 def first_in_short(cases: Sequence[Any], count: int = 1) -> list[Any]:
     """All cases of a test that takes long, for `parametrize`: the first `count` stand for all in `make test`.
 
-    A case of several arguments is a `pytest.param`.
+    A tuple is a case of several arguments.
     """
     rest = in_full("the first cases")
     return [*cases[:count], *(_marked(case, rest) for case in cases[count:])]
@@ -43,4 +43,4 @@ def first_in_short(cases: Sequence[Any], count: int = 1) -> list[Any]:
 def _marked(case: Any, mark: pytest.MarkDecorator) -> Any:
     if hasattr(case, "marks"):
         return case._replace(marks=(*case.marks, mark))
-    return pytest.param(case, marks=mark)
+    return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=mark)

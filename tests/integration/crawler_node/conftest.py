@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from forms import first_in_short
 from node import ROOT, Node, TurnedClock
 
 
@@ -45,7 +46,10 @@ def new_node(tmp_path: Path, stand_in_project: Path, node_fork: str) -> Iterator
         node.clean_up()
 
 
-@pytest.fixture(scope="session", params=["true", "false"], ids=["forked", "started"])
+@pytest.fixture(
+    scope="session",
+    params=first_in_short([pytest.param("true", id="forked"), pytest.param("false", id="started")]),
+)
 def node(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, stand_in_project: Path
 ) -> Iterator[Node]:

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from eggs import egg, source
+from forms import in_full
 
 from .conftest import Crawl, EggNode, new_node
 
@@ -136,6 +137,7 @@ def test_what_is_running_shows_them_to_nobody_who_lists_processes(variables_node
     assert ended(node, folder).items == [{"key": True}]
 
 
+@in_full("attempts that wait when it is killed in crawler_node/test_restarts.py")
 def test_an_attempt_that_waits_when_scrapyd_is_killed_is_run_with_them_once_it_is_posted_again(
     variables_node: EggNode,
 ) -> None:

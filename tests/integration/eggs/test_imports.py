@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 from eggs import egg, source
+from forms import in_full
 
 from .conftest import EggNode
 
@@ -135,6 +136,7 @@ def first_line(node: EggNode, spider: str) -> tuple[Path, float]:
     return attempt, time.monotonic() - began
 
 
+@in_full("the one module that is imported, above")
 def test_of_five_thousand_spiders_one_starts_at_once_and_four_do(node: EggNode) -> None:
     assert node.deploy("many", "1", many())["spiders"] == SPIDERS
     attempt, seconds = first_line(node, "s4321")

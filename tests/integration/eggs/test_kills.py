@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 from eggs import teller
+from forms import first_in_short, in_full
 from node import ROOT
 
 from gateway.contract.outbox import CLOCK, DEPLOYED, NOTED
@@ -103,16 +104,19 @@ def is_listed(node: EggNode) -> bool:
 
 @pytest.mark.parametrize(
     ("point", "counts"),
-    [
-        ("stage_version.before", False),
-        ("stage_version.after", False),
-        ("add_version.before", False),
-        ("add_version.after", True),
-        ("discard_version.before", True),
-        ("discard_version.after", True),
-        ("write_listing.before", True),
-        ("write_listing.after", True),
-    ],
+    first_in_short(
+        [
+            ("stage_version.before", False),
+            ("stage_version.after", False),
+            ("add_version.before", False),
+            ("add_version.after", True),
+            ("discard_version.before", True),
+            ("discard_version.after", True),
+            ("write_listing.before", True),
+            ("write_listing.after", True),
+        ],
+        4,
+    ),
 )
 def test_a_deployment_is_made_wholly_or_not_at_all(node: EggNode, plan: Path, point: str, *, counts: bool) -> None:
     before, new = stored(node), teller(point)
@@ -126,7 +130,7 @@ def test_a_deployment_is_made_wholly_or_not_at_all(node: EggNode, plan: Path, po
     node.client.get("/daemonstatus.json")
 
 
-@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("side", first_in_short(["before", "after"]))
 def test_an_egg_whose_unpacking_is_killed_is_refused_and_can_be_deployed_again(
     node: EggNode, plan: Path, side: str
 ) -> None:
@@ -137,7 +141,7 @@ def test_an_egg_whose_unpacking_is_killed_is_refused_and_can_be_deployed_again(
     assert node.ended(node.run("teller", project="cut")).items == [{"version": side}]
 
 
-@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("side", first_in_short(["before", "after"]))
 def test_what_is_not_removed_when_scrapyd_is_killed_is_removed_when_it_is_back(
     node: EggNode, plan: Path, side: str
 ) -> None:
@@ -149,6 +153,7 @@ def test_what_is_not_removed_when_scrapyd_is_killed_is_removed_when_it_is_back(
     node.wait_for(lambda: len([*unpacked.iterdir()]) == len(before) - 1)
 
 
+@in_full("other kills here")
 def test_a_deployment_that_nobody_was_told_of_is_told_with_the_next(node: EggNode, plan: Path) -> None:
     home = node.home / "node"
     (home / CLOCK).touch()  # as a tailer does
@@ -182,6 +187,7 @@ def test_half_an_upload_is_no_egg_and_spoils_none(tmp_path: Path) -> None:
     assert [*tmp_path.glob("*/*")] == [old]
 
 
+@in_full("other kills here")
 def test_a_removal_can_be_repeated(node: EggNode, plan: Path) -> None:
     for side in ("before", "after"):
         assert node.deploy("removed", "1", teller("1"))["status"] == "ok"
@@ -193,6 +199,7 @@ def test_a_removal_can_be_repeated(node: EggNode, plan: Path) -> None:
         node.wait_for(lambda: node.catalog("removed") == [])
 
 
+@in_full("other kills here")
 def test_a_spider_killed_at_its_very_start_is_reported(node: EggNode, plan: Path) -> None:
     assert node.deploy("started", "1", teller("1"))["status"] == "ok"
     for side in ("before", "after"):
@@ -200,6 +207,7 @@ def test_a_spider_killed_at_its_very_start_is_reported(node: EggNode, plan: Path
         assert node.ended(node.run("teller", project="started")).exit["signal"] == signal.SIGKILL
 
 
+@in_full("other kills here")
 def test_what_a_crawl_runs_is_kept_no_longer_if_scrapyd_is_killed_before_its_start(node: EggNode, plan: Path) -> None:
     unpacked = node.home / "node/unpacked"
     before = {path.name for path in unpacked.iterdir()}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from eggs import egg, source
+from forms import first_in_short
 
 from crawler.node.renamed import renamed_runtime
 
@@ -37,7 +38,7 @@ def project(package: str) -> bytes:
     return egg(source(package, **{**others, **own}))
 
 
-@pytest.mark.parametrize("package", ["crawler", "gateway", "embedded", "celery_app"])
+@pytest.mark.parametrize("package", first_in_short(["crawler", "gateway", "embedded", "celery_app"]))
 def test_a_project_may_call_a_package_as_one_of_ours(node: EggNode, package: str) -> None:
     answer = node.deploy(f"own-{package}", "1", project(package))
     assert (answer["status"], answer.get("spiders")) == ("ok", 1), answer

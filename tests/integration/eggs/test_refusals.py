@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from eggs import SPIDER, egg, source, teller
+from forms import first_in_short, in_full
 from node import wait_for
 
 from crawler.node.spider_lists import MOST_OF_A_PROJECT
@@ -228,6 +229,7 @@ def test_what_hangs_while_it_is_listed_keeps_no_other_from_being_deployed(node: 
     assert node.ask("delproject", project="small")["status"] == "ok"
 
 
+@in_full("the one before")
 def test_what_hangs_while_it_is_listed_is_ended_with_the_node_and_stops_nobody(node: EggNode) -> None:
     code = "import subprocess, time\nsubprocess.Popen(['sleep', '300'])\nprint('noise ' * 9999)\ntime.sleep(300)\n"
     hanging = egg(source("hanging", settings=code))
@@ -306,13 +308,15 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EggNode]:
 
 @pytest.mark.parametrize(
     ("package", "code", "words"),
-    [
-        ("greedy", GREEDY, ("MemoryError", "(greedy/settings.py, line 1)", "400 MiB (CRAWL_MEMORY_LIMIT")),
-        ("shared", SHARED, ("400 MiB (CRAWL_MEMORY_LIMIT)",)),
-        ("crowded", CROWDED, ("256 processes (CRAWL_MAX_PROCESSES)",)),
-        ("hoarding", HOARDING, ("64 MiB of files (twice FILES_MAX_BYTES)",)),
-        ("littering", LITTERING, ("1000 files and folders (CRAWL_MAX_ENTRIES)",)),
-    ],
+    first_in_short(
+        [
+            ("greedy", GREEDY, ("MemoryError", "(greedy/settings.py, line 1)", "400 MiB (CRAWL_MEMORY_LIMIT")),
+            ("shared", SHARED, ("400 MiB (CRAWL_MEMORY_LIMIT)",)),
+            ("crowded", CROWDED, ("256 processes (CRAWL_MAX_PROCESSES)",)),
+            ("hoarding", HOARDING, ("64 MiB of files (twice FILES_MAX_BYTES)",)),
+            ("littering", LITTERING, ("1000 files and folders (CRAWL_MAX_ENTRIES)",)),
+        ]
+    ),
 )
 def test_an_import_has_the_limits_of_a_crawl(small: EggNode, package: str, code: str, words: tuple[str, ...]) -> None:
     answer = small.deploy(package, "1.0", egg(source(package, settings=code)))

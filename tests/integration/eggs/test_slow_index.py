@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 from eggs import egg, source
+from forms import in_full
 from sites.server import Site
 from wheels import page_of_wheels, write_wheel, write_wheels_of_node
 
@@ -93,6 +94,7 @@ def test_whoever_waits_no_longer_is_told_later_what_came_of_it(node: EggNode, in
     assert (answer["status"], "nowhere was not found" in answer["message"]) == ("error", True)
 
 
+@in_full("who waits no longer above")
 def test_an_egg_that_comes_again_once_all_is_installed_is_not_unpacked_again(node: EggNode, index: Site) -> None:
     index.hold()
     assert deployed(node, "again", wait="0.2")["code"] == "still_installing"
@@ -104,6 +106,7 @@ def test_an_egg_that_comes_again_once_all_is_installed_is_not_unpacked_again(nod
     assert (folder.stat().st_ino, folder.stat().st_ctime) == (before.st_ino, before.st_ctime)
 
 
+@in_full("who waits no longer above")
 def test_a_lock_for_another_python_is_refused_with_both(node: EggNode) -> None:
     answer = deployed(node, "later", "# requires-python: >=3.99\ncolour==1.0\n")
     assert "it asks for Python >=3.99, and this node has Python 3." in answer["message"]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from eggs import egg, source, teller
+from forms import in_full
 
 from gateway.contract.outbox import is_locked
 
@@ -106,6 +107,7 @@ def test_namespace_packages_metadata_and_data_work_as_if_they_were_installed(tmp
         node.clean_up()
 
 
+@in_full("what is unpacked above, and memory in crawler_node/test_limits.py")
 def test_an_extension_in_c_is_imported(node: EggNode, tmp_path: Path) -> None:
     include, compiler = Path(sysconfig.get_path("include")), shutil.which("cc")
     if compiler is None or not (include / "Python.h").exists():
@@ -148,6 +150,7 @@ def test_a_refused_egg_leaves_nothing_unpacked(node: EggNode) -> None:
     assert unpacked(node) == before
 
 
+@in_full("what is unpacked above, and memory in crawler_node/test_limits.py")
 def test_eggs_of_an_older_node_are_unpacked_before_anything_of_theirs_runs(tmp_path: Path) -> None:
     node = new_node(tmp_path / "home", NODE_SLOTS="1")
     try:
@@ -178,6 +181,7 @@ def large(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[EggNode]:
         node.clean_up()
 
 
+@in_full("what is unpacked above, and memory in crawler_node/test_limits.py")
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no process inherits a peak")
 @pytest.mark.parametrize("large", ["true", "false"], ids=["forked", "started"], indirect=True)
 def test_a_crawl_s_peak_memory_is_its_own_however_large_scrapyd_has_been(large: EggNode) -> None:
@@ -189,6 +193,7 @@ def test_a_crawl_s_peak_memory_is_its_own_however_large_scrapyd_has_been(large: 
     assert crawl.exit["peak_memory_bytes"] < 250 << 20
 
 
+@in_full("what is unpacked above, and memory in crawler_node/test_limits.py")
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of another process is Linux's to tell")
 def test_an_egg_of_60_mib_is_never_in_scrapyd_s_memory(node: EggNode) -> None:
     assert node.deploy("light", "1", teller("light"))["status"] == "ok"

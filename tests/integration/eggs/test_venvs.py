@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from eggs import egg, source
+from forms import first_in_short, in_full
 from wheels import write_wheel, write_wheels_of_node
 
 from gateway.contract.outbox import remove_tree
@@ -132,20 +133,23 @@ def test_a_conflict_is_told_in_the_resolvers_words_and_the_old_version_stays(nod
 
 @pytest.mark.parametrize(
     ("requirements", "why", "reason"),
-    [
-        ("scrapy==2.5.1\n", "you require scrapy>=2.11,<2.12", "requirements_unmet"),
-        (
-            "colour\n--index-url https://example.com/simple\n",
-            "line 2: '--index-url https://example.com/simple' is",
-            "requirements_refused",
-        ),
-        ("-r base.txt", "write the other file's lines into this one", "requirements_refused"),
-        ("colour @ https://example.com/colour-1.0-py3-none-any.whl", "PROJECT_SOURCES", "requirements_refused"),
-        ("colour \\\n  ==1.0 # and\n./local", "line 3: './local' is no requirement", "requirements_refused"),
-        ("# requires-python: >=3.99\ncolour", "asks for Python >=3.99", "python_missing"),
-        ("nowhere", "nowhere was not found", "requirements_unmet"),
-        ("colour==1.0 --hash=sha256:" + "0" * 64, "Hash mismatch", "requirements_unmet"),
-    ],
+    first_in_short(
+        [
+            ("scrapy==2.5.1\n", "you require scrapy>=2.11,<2.12", "requirements_unmet"),
+            (
+                "colour\n--index-url https://example.com/simple\n",
+                "line 2: '--index-url https://example.com/simple' is",
+                "requirements_refused",
+            ),
+            ("-r base.txt", "write the other file's lines into this one", "requirements_refused"),
+            ("colour @ https://example.com/colour-1.0-py3-none-any.whl", "PROJECT_SOURCES", "requirements_refused"),
+            ("colour \\\n  ==1.0 # and\n./local", "line 3: './local' is no requirement", "requirements_refused"),
+            ("# requires-python: >=3.99\ncolour", "asks for Python >=3.99", "python_missing"),
+            ("nowhere", "nowhere was not found", "requirements_unmet"),
+            ("colour==1.0 --hash=sha256:" + "0" * 64, "Hash mismatch", "requirements_unmet"),
+        ],
+        4,
+    ),
 )
 def test_requirements_that_cannot_be_met_are_refused_with_the_reason(
     node: EggNode, requirements: str, why: str, reason: str
@@ -156,6 +160,7 @@ def test_requirements_that_cannot_be_met_are_refused_with_the_reason(
     assert "refused" not in node.client.get("/listprojects.json").json()["projects"]
 
 
+@in_full("what is installed, refused and killed here")
 def test_the_same_requirements_are_installed_once(node: EggNode) -> None:
     """Two that ask for them at the same moment: see `test_slow_index.py`."""
     for project in ("twin1", "twin2"):
@@ -168,6 +173,7 @@ def test_the_same_requirements_are_installed_once(node: EggNode) -> None:
     assert (log, log.count("compiling")) == (dependencies(node, "twin1")["log"], 1)
 
 
+@in_full("what is installed, refused and killed here")
 def test_what_is_installed_cannot_be_changed_by_accident(node: EggNode) -> None:
     deploy(node, "red", "colour==1.0")
     for module in (node.home / "node/venvs").glob("*/venv/lib/*/site-packages/colour.py"):
@@ -177,7 +183,7 @@ def test_what_is_installed_cannot_be_changed_by_accident(node: EggNode) -> None:
         assert list((module.parent / "__pycache__").glob("colour.*.pyc"))
 
 
-@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("side", first_in_short(["before", "after"]))
 def test_an_installation_that_is_killed_leaves_nothing_half_done(node: EggNode, plan: Path, side: str) -> None:
     requirements = f"colour==1.0\n{side}\n"
     (plan / f"node.put_venv.{side}").touch()
@@ -187,6 +193,7 @@ def test_an_installation_that_is_killed_leaves_nothing_half_done(node: EggNode, 
     assert told(node.ended(node.run("teller", project="cut")))["colour"] == "red"
 
 
+@in_full("what is installed, refused and killed here")
 def test_what_no_version_uses_any_more_is_removed_but_not_under_a_crawl(node: EggNode) -> None:
     before = venvs(node)
     requirements = "colour==2.0\npaint==1.0 ; python_version < '3'\norjson\n"
@@ -205,6 +212,7 @@ def test_what_no_version_uses_any_more_is_removed_but_not_under_a_crawl(node: Eg
     node.wait_for(lambda: new not in venvs(node))
 
 
+@in_full("what is installed, refused and killed here")
 def test_a_node_that_starts_again_runs_what_was_installed_without_asking_for_anything(
     node: EggNode, wheels: Path
 ) -> None:
@@ -226,6 +234,7 @@ def test_a_node_that_starts_again_runs_what_was_installed_without_asking_for_any
         away.rename(wheels)
 
 
+@in_full("what is installed, refused and killed here")
 def test_an_attempt_says_why_what_it_needs_can_no_longer_be_installed(node: EggNode, wheels: Path) -> None:
     deploy(node, "blue", "colour==2.0")
     away = wheels.rename(wheels.with_name("away"))
@@ -246,6 +255,7 @@ def is_forked(item: dict[str, Any]) -> bool:
     return command == [f"{item['version']}/bin/python", "-m", "crawler.node.zygote", "crawler.node.runner"]
 
 
+@in_full("what is installed, refused and killed here")
 def test_crawls_are_forked_from_a_warm_process_of_their_environment_once_there_is_one(node: EggNode) -> None:
     def crawl(project: str) -> dict[str, Any]:
         item: dict[str, Any] = told(node.ended(node.run("teller", project=project)))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from eggs import egg, source, teller
+from forms import in_full
 
 from .conftest import Crawl, EggNode
 
@@ -166,6 +167,7 @@ def test_after_a_restart_all_is_known_and_no_egg_is_imported_that_was(node: EggN
     assert described == ["as it was written down", "Tells its version."]
 
 
+@in_full("an egg of our own making above")
 def test_an_egg_that_setuptools_has_built_runs(node: EggNode, tmp_path: Path) -> None:
     for name, text in source("teller", spiders="import scrapy\nclass T(scrapy.Spider):\n    name = 't'\n").items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
