@@ -33,7 +33,7 @@ QUIET_SECONDS = 5.0
 QUIET_FOR = 0.5
 #: Most seconds to wait for new content after a round of scrolling.
 SCROLL_SECONDS = 10.0
-#: After so many rounds of scrolling without new content no more is expected; one may fail on a busy machine.
+#: After so many rounds of scrolling without new content no more is expected.
 ROUNDS_IN_VAIN = 2
 POLL = 0.05
 #: Share of a page's time that is spent on waiting; what is left is for reading it.
@@ -44,19 +44,23 @@ _PSEUDO_ELEMENT = re.compile(r"::(text|attr\([^)]*\))")
 _NOT_LOADED = frozenset({"media", "font"})
 #: Headers that are not handed to the browser: they describe the transfer, or would make it download the document.
 _NOT_THE_DOCUMENTS = frozenset({"content-encoding", "content-length", "transfer-encoding", "content-disposition"})
-# scrolls back first, so that a script that watches the page's end sees it leave and come back
+# whether two frames were drawn: what watches the page has seen by then how it was, and has asked for what it wants
+_DRAWN = """async () => {
+    const late = new Promise(done => setTimeout(done, 5000, false));
+    const frame = () => Promise.race([new Promise(done => requestAnimationFrame(() => done(true))), late]);
+    return await frame() && await frame();
+}"""
+# scrolls back first, so that a script that watches the page's end sees it leave and come back: whether it could
 _SCROLL_TO_END = """async () => {
-    const late = new Promise(done => setTimeout(done, 1000));
-    const frame = () => Promise.race([new Promise(requestAnimationFrame), late]);
     const page = document.scrollingElement;
     const scrolled = [page, ...document.querySelectorAll("body *")].filter(element =>
         element && element.scrollHeight > element.clientHeight + 1
         && (element === page || /auto|scroll/.test(getComputedStyle(element).overflowY)));
     for (const element of scrolled) element.scrollTop -= element.clientHeight;
-    await frame();
-    await frame();
+    const drawn = await (DRAWN)();
     for (const element of scrolled) element.scrollTop = element.scrollHeight;
-}"""
+    return drawn;
+}""".replace("DRAWN", _DRAWN)
 # the click follows no link to another page, only scripts and places on this page
 _CLICK = """element => {
     const href = String(element.closest("a[href]")?.href), [path, fragment] = href.split("#");
@@ -161,9 +165,10 @@ class PageView:
             before = await page.evaluate(_EXTENT)
             if self._instructions.click:
                 await self._click(page, self._instructions.click)
-            await page.evaluate(_SCROLL_TO_END)
+            is_seen = await page.evaluate(_SCROLL_TO_END)
             self._stats.inc_value("render/scrolls")
-            in_vain = 0 if await self._has_grown(page, before) else in_vain + 1
+            # what a busy machine has not drawn was not seen, and says nothing
+            in_vain = 0 if await self._has_grown(page, before) else in_vain + is_seen
             if in_vain == ROUNDS_IN_VAIN or monotonic() > self._until:
                 return
 
@@ -183,11 +188,15 @@ class PageView:
     async def _has_grown(self, page: Page, before: int) -> bool:
         self._quiet_since = monotonic()
         until = min(monotonic() + SCROLL_SECONDS, self._until)
-        while monotonic() < until and not self._is_quiet():
+        while monotonic() < until and not await self._stays_quiet(page):
             if await page.evaluate(_EXTENT) > before:
                 return True
             await asyncio.sleep(POLL)
         return bool(await page.evaluate(_EXTENT) > before)
+
+    async def _stays_quiet(self, page: Page) -> bool:
+        """Also once it has seen what was done to it and shown what came, which takes its time on a busy machine."""
+        return self._is_quiet() and await page.evaluate(_DRAWN) is not None and self._is_quiet()
 
     def _left(self, most: float) -> float:
         """Most milliseconds to wait. At least one, because 0 means for ever."""
