@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from forms import in_full
 from hostile import plant
 
 from gateway.clock import utc_now
@@ -360,6 +361,7 @@ def test_the_console_shows_jobs_and_their_logs(node: Any) -> None:
     assert "default" in node.client.get("/").text
 
 
+@in_full("its like here")
 def test_a_queue_that_is_broken_for_a_while_does_not_stop_the_node(node: Any) -> None:
     path = node.home / "node/dbs/default.db"
     for message in ("'not JSON'", """'{"_job": "without a spider"}'"""):

@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
+from forms import in_full
 from node import TurnedClock
 
 LOG_LIMIT = 2 << 20
@@ -75,6 +76,7 @@ def test_the_browsers_memory_is_the_spiders(node: Any) -> None:
     node.wait_for(lambda: not is_running(browser_of(folder)))
 
 
+@in_full("other limits here")
 def test_one_whose_files_take_twice_what_is_kept_is_stopped(new_node: Callable[..., Any]) -> None:
     node = new_node(FILES_MAX_BYTES=str(1 << 20), CRAWL_STOP_GRACE="10").start()
     for folder in [node.run(spider) for spider in ("hoards", "hoards_without_a_name")]:
@@ -96,6 +98,7 @@ def test_one_that_prints_without_end_is_stopped_while_its_log_is_small(
     assert LOG_LIMIT < (folder / "crawl.log").stat().st_size < 40 * LOG_LIMIT
 
 
+@in_full("other limits here")
 def test_a_clock_that_is_turned_by_an_hour_ends_no_crawl_and_saves_none(
     new_node: Callable[..., Any], tmp_path: Path
 ) -> None:

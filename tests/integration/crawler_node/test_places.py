@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forms import first_in_short, in_full
 from node import wait_for
 
 from gateway.contract.node_list import NodePlace, is_taken, read_place
@@ -81,6 +82,7 @@ def test_the_place_of_a_node_that_was_killed_goes_to_the_next(tmp_path: Path, re
     assert start(replicas, tmp_path).told()["NODE_NAME"] == "node-1"
 
 
+@in_full("places that are taken, in the others here")
 def test_looking_whether_a_place_is_taken_costs_nobody_the_place(tmp_path: Path, replicas: list[Replica]) -> None:
     start(replicas, tmp_path).told()
     replicas[0].kill()
@@ -106,7 +108,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("point", ["node.take_place.after", "node.note_place.after"])
+@pytest.mark.parametrize("point", first_in_short(["node.take_place.after", "node.note_place.after"]))
 def test_a_node_killed_while_it_settles_leaves_its_place_to_the_next(
     tmp_path: Path, replicas: list[Replica], point: str
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from eggs import egg, source
+from forms import in_full
 from node import ROOT, Node
 from sites.server import Reply, Site, html
 
@@ -84,6 +85,7 @@ def outcome_of(node: Node, folder: Path) -> Outcome:
     return decide(ExitReport.model_validate(node.exit_of(folder)))
 
 
+@in_full("stand-ins above")
 def test_real_spiders_may_wait_for_their_turn_but_not_for_ever(tmp_path: Path) -> None:
     chain = {f"/chain/{n}": Reply(html(f'<a href="{n + 1}">.</a>', title=f"{n}"), delay=0.5) for n in range(16)}
     pages = {**chain, "/a": html("a"), "/b": html("b"), "/never": Reply(delay=600)}

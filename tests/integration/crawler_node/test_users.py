@@ -22,7 +22,7 @@ import httpx
 import psutil
 import pytest
 from eggs import egg, source
-from forms import full_or_short
+from forms import full_or_short, in_full
 from node import ROOT, Node, wait_for
 from others import for_others
 from wheels import write_wheel, write_wheels_of_node
@@ -223,6 +223,7 @@ def deploy_painted(node: UsersNode, version: str) -> dict[str, Any]:
     return answer
 
 
+@in_full("what each user may do, and what is left of it, in the others here")
 def test_a_project_s_user_runs_its_environment_and_cannot_write_to_it(node: UsersNode) -> None:
     answer = deploy_painted(node, "2")
     assert answer["status"] == "ok", answer
@@ -294,6 +295,7 @@ def lock_of_tailer(path: Path) -> Iterator[bool]:
             lock.close()
 
 
+@in_full("what each user may do, and what is left of it, in the others here")
 def test_no_lock_that_another_project_takes_stops_a_deployment_a_crawl_or_the_tailer(node: UsersNode) -> None:
     assert deploy_painted(node, "2")["status"] == "ok"
     here = node.home / "node"
@@ -349,6 +351,7 @@ def test_an_attempt_s_folder_cannot_be_closed_removed_or_forged_by_its_crawl(nod
         assert remove_tree(folder)
 
 
+@in_full("what each user may do, and what is left of it, in the others here")
 def test_a_folder_that_a_crawl_of_the_same_user_has_closed_is_opened_again(node: UsersNode) -> None:
     platform = ("setpriv", f"--reuid={PLATFORM}", f"--regid={PLATFORM}", "--clear-groups")
     one = UsersNode(node.home.parent / "one", NODE_UIDS="")
@@ -379,6 +382,7 @@ def small(node: UsersNode) -> Iterator[UsersNode]:
     node.start()
 
 
+@in_full("what each user may do, and what is left of it, in the others here")
 def test_what_takes_too_much_of_the_disk_is_stopped_wherever_it_lies(small: UsersNode) -> None:
     kinds = {"deep": "files", "closed": "files", "beside": "files", "unnamed": "files", "many": "entries"}
     kinds |= {"items": "records", "frontier": "records"}
@@ -391,6 +395,7 @@ def test_what_takes_too_much_of_the_disk_is_stopped_wherever_it_lies(small: User
         assert all(map(remove_tree, folders.values()))
 
 
+@in_full("what each user may do, and what is left of it, in the others here")
 def test_what_is_written_in_a_folder_of_scrapyd_is_heard_of_at_once(node: UsersNode) -> None:
     heard: set[tuple[str, str]] = set()
     observer = watch(node.outbox, lambda attempt, name: heard.add((str(attempt), name)))
@@ -402,6 +407,7 @@ def test_what_is_written_in_a_folder_of_scrapyd_is_heard_of_at_once(node: UsersN
     node.exit_of(folder)
 
 
+@in_full("what each user may do, and what is left of it, in the others here")
 def test_a_file_that_was_made_for_its_owner_alone_and_renamed_is_kept(node: UsersNode) -> None:
     folder = node.run("renames", project="victim")
     node.exit_of(folder)
@@ -419,6 +425,7 @@ def test_what_an_egg_has_closed_is_open_to_its_shippers_once_it_has_ended(node: 
         assert remove_tree(folder)
 
 
+@in_full("what each user may do, and what is left of it, in the others here")
 def test_what_was_closed_to_the_tailer_when_scrapyd_was_killed_is_removed_by_the_next_one(node: UsersNode) -> None:
     folder = node.run("sits", project="victim")
     wait_for((folder / "files" / "socket").exists)
@@ -469,6 +476,7 @@ def test_nothing_stays_of_a_project_once_the_last_of_its_crawls_has_ended(node: 
     wait_for(lambda: not [kind for kind in ("shm", "msg", "sem") if space._system_v(kind, uid)])
 
 
+@in_full("what each user may do, and what is left of it, in the others here")
 def test_memory_that_no_process_has_counts_as_files_do() -> None:
     with acting_as(LAST, LAST):
         assert ctypes.CDLL(None).shmget(0, 1 << 20, 0o1600) >= 0
@@ -491,12 +499,14 @@ def test_a_keeper_that_takes_its_time_is_waited_for(node: UsersNode) -> None:
     assert node.keeper == keeper
 
 
+@in_full("what each user may do, and what is left of it, in the others here")
 def test_who_takes_too_much_memory_is_stopped(node: UsersNode) -> None:
     report = node.exit_of(node.run("eats", project="victim"))
     assert report["stopped_by"] == "memory"
     assert report["peak_memory_bytes"] > 300 << 20
 
 
+@in_full("what each user may do, and what is left of it, in the others here")
 def test_what_runs_when_the_keeper_dies_runs_on_and_can_be_cancelled(node: UsersNode) -> None:
     folder = node.run("sits", project="victim")
     wait_for((folder / "files" / "socket").exists)
@@ -509,6 +519,7 @@ def test_what_runs_when_the_keeper_dies_runs_on_and_can_be_cancelled(node: Users
     wait_for(lambda: not of_user(uid))
 
 
+@in_full("what each user may do, and what is left of it, in the others here")
 def test_each_project_gets_one_user_whatever_dies_and_none_once_all_are_taken(node: UsersNode) -> None:
     plan = node.home.parent / "plan"
     plan.mkdir()
@@ -534,6 +545,7 @@ def test_each_project_gets_one_user_whatever_dies_and_none_once_all_are_taken(no
     assert f"NODE_UIDS: all {len(UIDS)} users are taken" in answer["message"]
 
 
+@in_full("what each user may do, and what is left of it, in the others here")
 def test_a_folder_that_was_not_made_in_full_is_made_when_its_attempt_is_posted_again(node: UsersNode) -> None:
     plan = Path(node.environ["DISCOVERYBOT_CRASH_PLAN"])
     for side in ("before", "after"):
@@ -556,6 +568,7 @@ def test_a_plain_job_finds_its_egg_and_nothing_of_it_stays(node: UsersNode) -> N
     wait_for(lambda: not list((node.home / "node" / "outbox").glob(".work-*")))
 
 
+@in_full("what each user may do, and what is left of it, in the others here")
 def test_crawls_of_our_own_project_are_forked_under_its_user(node: UsersNode) -> None:
     node.end()
     node.environ |= {"NODE_FORK": "true", "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8"}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from forms import in_full
 from integration.crawler.conftest import Crawl, Run, Start
 from sites.server import Reply, Site, html
 
@@ -164,6 +165,7 @@ def test_wait_for_and_scroll_bring_all_of_an_endless_page(run: Run) -> None:
     assert few.progress["errors_count"] == 0
 
 
+@in_full("a killed browser below, and pages that are slow above")
 def test_pages_that_misbehave_cost_themselves_alone(run: Run, chromium: str) -> None:
     pages = {
         "/never": html("<h1>never</h1><img src=/slow/60>"),

@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from forms import in_full
 from hostile import KINDS, fill_tree, plant
 from stores import StoreProcess
 from tailer_node import Crawl, Node, eventually
@@ -106,6 +107,7 @@ def test_whatever_lies_in_the_place_of_a_file_the_attempt_ends_and_others_are_sh
     assert node.ended(neighbour).attempts["1"].exit
 
 
+@in_full("other files here")
 def test_a_log_of_millions_of_lines_holds_nobody_up(
     tmp_path: Path, tailing_node: TailingNode, mongo: StoreProcess, valkey: StoreProcess
 ) -> None:

@@ -15,7 +15,7 @@ import httpx
 import pytest
 import requests
 import schemathesis
-from forms import FULL
+from forms import FULL, full_or_short
 from hypothesis import Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis.strategies import integers
@@ -27,13 +27,13 @@ from gateway.settings import Settings
 
 FOLDER = Path(__file__).parent / "fuzz"
 #: Examples for each operation, of which there are some fifty; in full that makes thousands.
-EXAMPLES = 40 if FULL else 4
+EXAMPLES = full_or_short(40, 2)
 PHASES = "examples,coverage,fuzzing" if FULL else "examples,fuzzing"
 #: These answer for as long as a crawl takes.
 STREAMS = "^/events$|/logs$"
 #: And from the first key on nothing would answer without one.
 KEYS = "^/keys$"
-STREAMS_OPENED = 100 if FULL else 15
+STREAMS_OPENED = full_or_short(100, 6)
 
 
 class Target:
