@@ -61,7 +61,7 @@ parquet: $(RUN) ## Install what `format=parquet` needs, for `make up`
 quick: $(STAMP) ## Run the unit tests: no system packages, no stores
 	@exec $(PYTEST) -n 3 tests/unit
 
-test: $(STAMP) $(OLDEST) $(SITE).zip ## Run all tests
+test: $(STAMP) $(OLDEST) $(SITE).zip ## Run all tests, what takes long in a short form
 	@tests/install-system-packages
 	@exec $(PYTEST) -n 3  # on two cores: with more they wait for each other
 
@@ -69,7 +69,7 @@ test: $(STAMP) $(OLDEST) $(SITE).zip ## Run all tests
 IN_FULL = $(shell grep -rl '^from forms import' tests/unit tests/integration tests/browser tests/e2e \
   --include='test_*.py' --include=conftest.py | sed 's|/conftest.py||')
 
-faults: $(STAMP) ## Run the fault tests in full, and print their table
+faults: $(STAMP) $(OLDEST) $(SITE).zip ## Run in full what has a short form in `make test`, and print the table of faults
 	@tests/install-system-packages
 	@table=$$(mktemp) && trap 'rm -f "$$table"' EXIT && \
 	FAULT_SECONDS=40 FAULT_TABLE=$$table $(PYTEST) -n 2 tests/faults $(IN_FULL); passed=$$?; \
