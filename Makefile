@@ -65,8 +65,8 @@ test: $(STAMP) $(OLDEST) $(SITE).zip ## Run all tests, what takes long in a shor
 	@tests/install-system-packages
 	@exec $(PYTEST) -n 3  # on two cores: with more they wait for each other
 
-# what has a full form outside of tests/faults
-IN_FULL = $(shell grep -rl '^from forms import' tests/unit tests/integration tests/browser tests/e2e \
+# what has a full form outside of tests/faults: with hypothesis, more examples
+IN_FULL = $(shell grep -rlE '^from (forms|hypothesis) import' tests/unit tests/integration tests/browser tests/e2e \
   --include='test_*.py' --include=conftest.py | sed 's|/conftest.py||')
 
 faults: $(STAMP) $(OLDEST) $(SITE).zip ## Run in full what has a short form in `make test`, and print the table of faults

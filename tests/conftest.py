@@ -34,6 +34,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # what passes here passes anywhere: others are tried where there is time
 hypothesis.settings.register_profile(
     "shared",
+    max_examples=forms.full_or_short(100, 30),
     deadline=None,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
     derandomize=not forms.FULL,

@@ -2,7 +2,8 @@
 
 What costs little is run as it is. Else the short form has fewer crawls, kills or seconds (`full_or_short`) or some of
 many cases that are alike (`first_in_short`), or a test is left to the full form (`in_full`) because others have its
-subject in short. Outside of `tests/faults`, `make faults` runs those files that import from here.
+subject in short. Outside of `tests/faults`, `make faults` runs those files that import from here, and those whose
+examples hypothesis makes: in full there are more of them, and others each time.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import Platform
+from forms import full_or_short
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jobs import make_job
@@ -89,7 +90,7 @@ def looks(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return seen
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=full_or_short(40, 15), deadline=None)
 @given(jobs_of_users, st.integers(1, 4), st.lists(st.integers(0, 3), min_size=18, max_size=18), st.integers(1, 3))
 def test_no_user_is_passed_over_for_one_that_has_more_nor_longer_than_each_other_has_a_turn(
     documents: Any, made: list[tuple[str, int, int]], slots: int, ends: list[int], looks: int

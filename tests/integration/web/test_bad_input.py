@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 import redis
+from forms import full_or_short
 from hypothesis import HealthCheck, given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
@@ -225,7 +226,7 @@ fields = st.sampled_from(
      "jitter", "overlap", "catch_up", "ends_at", "max_runs", "fetch", "expect", "odd"]
 )  # fmt: skip
 urls = st.lists(st.builds("{}://{}".format, st.sampled_from(["http", "https"]), st.text(max_size=20)), max_size=2)
-slow_machines = limits(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+slow_machines = limits(max_examples=full_or_short(60, 20), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @slow_machines

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from forms import full_or_short
 from hypothesis import HealthCheck, given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
@@ -188,7 +189,7 @@ anything = st.recursive(
     max_leaves=6,
 )
 sites = st.sampled_from(["board", "plain", "closed"]) | text
-slow_machines = limits(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+slow_machines = limits(max_examples=full_or_short(80, 20), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @slow_machines

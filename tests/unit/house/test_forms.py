@@ -28,7 +28,7 @@ def test_the_files_are_there_that_have_it_in_short() -> None:
 
 
 def test_make_faults_runs_each_file_that_has_a_full_form() -> None:
-    uses = re.compile(r"^from forms import", re.MULTILINE)
+    uses = re.compile(r"^from (forms|hypothesis) import", re.MULTILINE)
     users = [path for path in TESTS.rglob("*.py") if path.name.startswith(("test_", "conftest"))]
     users = [path for path in users if uses.search(path.read_text())]
     told = subprocess.run(["make", "-n", "faults"], cwd=ROOT, capture_output=True, text=True, check=True).stdout

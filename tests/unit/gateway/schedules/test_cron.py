@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
+from forms import first_in_short
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -143,7 +144,7 @@ def chained(timing: Timing, after: datetime, end: datetime) -> list[datetime]:
     return times
 
 
-@pytest.mark.parametrize(("zone", "day"), CHANGES)
+@pytest.mark.parametrize(("zone", "day"), first_in_short(CHANGES, 3))
 def test_preview_and_firing_agree_with_a_walk_through_every_minute(zone: str, day: str) -> None:
     chance = random.Random(f"{zone} {day}")
     change = datetime.fromisoformat(day).replace(tzinfo=UTC)
@@ -158,7 +159,7 @@ def test_preview_and_firing_agree_with_a_walk_through_every_minute(zone: str, da
         assert fired(timing, begin, end) == expected, text
 
 
-@pytest.mark.parametrize(("zone", "day"), CHANGES)
+@pytest.mark.parametrize(("zone", "day"), first_in_short(CHANGES, 3))
 def test_the_next_time_is_the_same_from_wherever_one_asks(zone: str, day: str) -> None:
     chance = random.Random(f"from anywhere {zone} {day}")
     begin = datetime.fromisoformat(day).replace(tzinfo=UTC)
