@@ -14,7 +14,7 @@ from datetime import timedelta
 import pytest
 from fault_table import record
 from firing import GAP, LATE, START, Died, Party, Scene, order, scene
-from forms import full_or_short
+from forms import first_in_short, full_or_short
 from jobs import make_job
 from stores import embedded_mongo
 
@@ -137,7 +137,7 @@ def check_goes_on(stage: Scene, schedule: Schedule, request: str) -> None:
 REQUESTS = ("edit", "retime", "postpone", "pause", "pause and resume", "end", "delete")
 
 
-@pytest.mark.parametrize("request_", REQUESTS)
+@pytest.mark.parametrize("request_", first_in_short(REQUESTS, 2))
 @pytest.mark.parametrize("dies", [False, True], ids=["lives", "dies"])
 def test_a_request_between_any_two_steps_of_a_firing(stage: Scene, request_: str, *, dies: bool) -> None:
     for number in range((REQUESTS.index(request_) + dies) % EVERY, ENDLESS, EVERY):
@@ -161,7 +161,7 @@ def test_a_request_between_any_two_steps_of_a_firing(stage: Scene, request_: str
     raise AssertionError("the tick does not come to an end")
 
 
-@pytest.mark.parametrize("request_", REQUESTS)
+@pytest.mark.parametrize("request_", first_in_short(REQUESTS, 2))
 def test_a_firing_between_any_two_steps_of_a_request(stage: Scene, request_: str) -> None:
     """And the beat before had died in the middle, at a place that changes."""
     chance = random.Random(request_)
@@ -210,7 +210,7 @@ def test_beats_requests_and_deaths_anywhere(stage: Scene) -> None:
     record("Schedules edited while they fire", injected, lost=0, doubled=0, recovered=None)
 
 
-@pytest.mark.parametrize("ends", [False, True], ids=["goes on", "ends"])
+@pytest.mark.parametrize("ends", first_in_short([pytest.param(False, id="goes on"), pytest.param(True, id="ends")]))
 def test_what_one_beat_has_skipped_no_other_runs(stage: Scene, *, ends: bool) -> None:
     """Also where the run that was in its way ends just after."""
     for number in range(ENDLESS):

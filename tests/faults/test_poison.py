@@ -11,13 +11,17 @@ from breakable import Platform
 from crawl_verifier import CrawlVerifier
 from eggs import egg, source
 from fault_table import record
-from forms import full_or_short
+from forms import full_or_short, in_full
 from sites.server import Site, links
 from stack import Stack, wait_until
 
 from gateway.jobs.job import MOST_SPARED
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.stack,
+    pytest.mark.timeout(300),
+    in_full("a job that kills itself in services/test_node_health.py"),
+]
 
 RETRIES = full_or_short(3, 2)
 NEIGHBOURS = 4

@@ -17,7 +17,11 @@ from stack import Stack, wait_until
 
 from gateway.signals.webhooks import USER_ROUNDS
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(420)]
+pytestmark = [
+    pytest.mark.stack,
+    pytest.mark.timeout(420),
+    in_full("the same of the caller in services/test_webhooks.py"),
+]
 
 #: Crawls of other users meanwhile.
 OTHERS = full_or_short(40, 6)
@@ -62,7 +66,6 @@ def test_slow_receivers_of_one_user_hold_up_nobody_else(
     record("Slow webhook receivers of one user", injected, recovered=recovered, **verdict)
 
 
-@in_full("the same in services/test_webhooks.py")
 def test_a_worker_with_calls_under_way_stops_at_once(platform: Platform, verifier: CrawlVerifier) -> None:
     with Receiver(drip(5)) as slow:
         for number in range(USER_ROUNDS):
