@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forms import first_in_short
 from sites.server import Site, html, links
 from stores import StoreProcess, valkey_server
 
@@ -46,7 +47,7 @@ def shop(site: Site) -> Site:
 # --- start URLs that cannot be had
 
 
-@pytest.mark.parametrize("spider", ["seo", "extract", "article", "jobs", "sitemap", "catalogue"])
+@pytest.mark.parametrize("spider", first_in_short(["seo", "extract", "article", "jobs", "sitemap", "catalogue"], 2))
 def test_a_crawl_whose_only_page_is_missing_is_an_error_for_good(run: Run, site: Site, spider: str) -> None:
     params = {"fields": {"title": "h1"}} if spider == "extract" else {}
     where = {"cwd": SHOP} if spider == "catalogue" else {}
@@ -131,7 +132,7 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("failing", FAILURES)
+@pytest.mark.parametrize("failing", first_in_short([*FAILURES], 3))
 def test_the_first_error_is_the_cause(run: Run, failing: str) -> None:
     spider, _, raises = failing.partition(" ")
     crawl = run(spider, cwd=WALK, params={"raises": raises})
@@ -139,7 +140,7 @@ def test_the_first_error_is_the_cause(run: Run, failing: str) -> None:
     assert "slot not assigned" not in crawl.log.splitlines()[-1]
 
 
-@pytest.mark.parametrize("spider", ["fails_in_start", "refused_scheduler", "refused_queue"])
+@pytest.mark.parametrize("spider", first_in_short(["fails_in_start", "refused_scheduler", "refused_queue"]))
 def test_the_first_error_is_the_cause_in_the_oldest_scrapy_too(run: Run, oldest: ProjectPython, spider: str) -> None:
     params, no_pipeline = {"raises": ""}, {"ITEM_PIPELINES": {}}
     assert outcome(run(spider, cwd=WALK, python=oldest, params=params, settings=no_pipeline)) == (

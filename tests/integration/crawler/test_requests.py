@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forms import first_in_short
 from sites.server import Reply, Site, links
 from stores import valkey_server
 
@@ -87,7 +88,7 @@ def test_a_record_is_bounded(start: Start) -> None:
     assert not (none.folder / "requests.jsonl").exists()
 
 
-@pytest.mark.parametrize("spider", ["plain", "waits"])
+@pytest.mark.parametrize("spider", first_in_short(["plain", "waits"]))
 def test_a_crawl_that_goes_on_has_each_request_once(start: Start, spider: str) -> None:
     pages = {
         f"/p/{n}": links(*(f"/p/{m}" for m in (2 * n + 1, 2 * n + 2) if m < 40), "/flaky/1/a") for n in range(40)
@@ -104,7 +105,7 @@ def test_a_crawl_that_goes_on_has_each_request_once(start: Start, spider: str) -
     assert sum("parent" not in line for line in lines) == 1, "those of the attempts before kept theirs"
 
 
-@pytest.mark.parametrize("spider", ["plain", "waits"])
+@pytest.mark.parametrize("spider", first_in_short(["plain", "waits"]))
 def test_without_a_frontier_the_record_is_the_same(start: Start, spider: str) -> None:
     with Site({"/": links("/a", "/redirect/1"), "/a": links("/b"), "/b": links()}) as site:
         crawl = start(spider, f"{site.url}/", cwd=WALK, environ={"CRAWL_FRONTIER": "false"}).wait()

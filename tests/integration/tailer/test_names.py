@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import TailingNode
+from forms import first_in_short
 from stores import StoreProcess
 from tailer_node import Node, eventually
 
@@ -61,7 +62,7 @@ def said(node: Node) -> str:
     return (node.home / "tailer.log").read_text().replace("\\'", "'")
 
 
-@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("side", first_in_short(["before", "after"]))
 def test_a_machine_that_is_killed_while_it_is_named_has_one_name_for_good(
     tmp_path: Path, tailing_node: TailingNode, mongo: StoreProcess, valkey: StoreProcess, side: str
 ) -> None:

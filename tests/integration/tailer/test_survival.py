@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import orjson
 import redis
+from forms import full_or_short
 from relay import MongoRelay, Relay
 from stores import StoreProcess, embedded_mongo, valkey_server
 from tailer_node import Crawl, Node, eventually
@@ -31,7 +32,7 @@ TailingNode = Callable[..., AbstractContextManager[Node]]
 LINES = 20_000
 #: Too many to go unnoticed, few enough to be quick.
 SOME = 1000
-KILLS = 20
+KILLS = full_or_short(20, 6)
 #: What a crawl of three pages logs, and in which time.
 LINES_OF_A_CRAWL, SECONDS_OF_A_CRAWL = 108, 0.25
 MOST_ROUND_TRIPS = 25
@@ -75,7 +76,7 @@ def assert_live_end(node: Node, crawl: Crawl, *, holes: int) -> None:
     assert sum(left[1] != right[0] for left, right in pairwise(stream)) <= holes
 
 
-def test_a_tailer_killed_twenty_times_ships_all_of_it_once(
+def test_a_tailer_that_is_killed_again_and_again_ships_all_of_it_once(
     tmp_path: Path,
     tailing_node: TailingNode,
     mongo: StoreProcess,
