@@ -31,6 +31,8 @@ REDESIGN = 24
 WANTED, HELD_AT_MOST = 57, 2
 #: A breakage that shows while the run goes on is found within so many items, or this share of the run.
 SOON_ITEMS, SOON_SHARE = 50, 0.15
+#: The share of items that have a field: with less of it, a few pages without the field do not show that it is gone.
+_RARE = 0.5
 #: Items of a page.
 PAGE = 10
 
@@ -310,17 +312,29 @@ def _judge_broken(where: str, run: Run, normal: Normal, breakage: Breakage, resu
     chance = random.Random(where)
     size = len(run.items)
     first = int(size * chance.uniform(0.3, 0.6)) if breakage.is_later else 0
-    watched = watch(breakage.apply(run, first, chance), normal)
+    broken = breakage.apply(run, first, chance)
+    watched = watch(broken, normal)
     if not watched.stopped and not normal.holds(judge(watched.figures, normal)):
         result.missed.append(f"{where}: {breakage.name}, {size} items")
     # with fewer items left than it takes to see it, nothing shows
     shows = breakage.shows and (size - first) * SOON_SHARE >= PAGE and size - first > SOON_ITEMS
+    shows = shows and not _is_rare(run, broken, normal)
     if shows:
         delay = watched.items - first if watched.items > first else (watched.pages - first // PAGE) * PAGE
         result.delays.append(delay)
         if not watched.stopped or delay > max(SOON_ITEMS, SOON_SHARE * size):
             result.late.append(f"{where}: {breakage.name}, {delay} of {size} items")
     return result._replace(broken=result.broken + 1, showing=result.showing + shows)
+
+
+def _is_rare(run: Run, broken: Run, normal: Normal) -> bool:
+    """Whether what is gone is a field that most items did not have before: a few pages without it are no news."""
+    gone = _names(run) - _names(broken)
+    return any(normal.fields[name].coverage.mean < _RARE for name in gone & normal.fields.keys())
+
+
+def _names(run: Run) -> set[str]:
+    return {name for item in run.items for name in item}
 
 
 # --- what it costs

@@ -255,7 +255,7 @@ def test_the_queue_tells_of_the_worker_and_of_each_site(door: Door) -> None:
     assert status["workers"]["alive"] == 1
     assert status["waiting"]["total"] == status["running"] == 0
     sites = {site["site_name"]: site for site in status["sites"]}
-    assert {"asked", "waited", "hourly", "searched", "slow", "single"} <= set(sites)
+    assert {"asked", "waited", "searched", "slow", "single"} <= set(sites)
     assert all(site["success_rate"] == 1 for site in sites.values())
     assert sites["single"]["runs"] == 2
     assert door.call("GET", "/scheduler/status").json()["beats_alive"] == 1
