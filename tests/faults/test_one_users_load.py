@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from fault_table import full_or_short, record
+from fault_table import record
+from forms import full_or_short
 from jobs import make_job
 from node_double import NodeDouble, node_double
 from pymongo.database import Database
