@@ -35,7 +35,7 @@ from gateway.settings import NOTICE, ScrapydSettings, Settings, SettingsError, k
 
 #: What the forkable processes import. None of it leaves a thread, a connection or an application behind.
 IMPORTS = (
-    *("gateway.application", "uvloop", "uvicorn.protocols.http.httptools_impl"),
+    *("gateway.application", "uvicorn.protocols.http.httptools_impl"),
     *("celery.bin.celery", "celery.apps.worker", "celery.apps.beat"),
     *("gateway.worker.app", "gateway.worker.beat"),
     *("gateway.tailer.eggs", "gateway.tailer.follow", "gateway.tailer.heartbeat"),

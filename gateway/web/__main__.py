@@ -50,7 +50,8 @@ def main() -> int:
         host=host,
         port=settings.gateway_port,
         workers=settings.gateway_workers,
-        loop="uvloop",
+        # accepts all connections that wait; uvloop one in each round, so that a crowd's come before everybody else's
+        loop="asyncio",
         http=BoundedProtocol,
         ws="none",
         log_config=None,
