@@ -38,8 +38,8 @@ Serve = Callable[[Settings], AbstractContextManager[httpx.Client]]
 def test_health_is_ok_once_everything_gives_a_sign_of_life(
     gateway: httpx.Client, nodes: NodeStore, database: Database[dict[str, Any]]
 ) -> None:
-    # what other tests have left waiting, nobody will start, and their nodes are silent by now
-    for collection in ("jobs", "nodes"):
+    # what other tests have left waiting or due, nobody will start, and their nodes are silent by now
+    for collection in ("jobs", "nodes", "schedules"):
         database[collection].delete_many({})
 
     failing: list[Any] = []
