@@ -6,12 +6,11 @@ Otherwise each of its crawls would fail where the name is used.
 
 from __future__ import annotations
 
-from typing import Any
-
 import scrapy
 from scrapy.utils.misc import load_object
 
 from crawler.scrapy_versions import HAS_FRONTIER, VERSION, UnknownScrapyError
+from gateway.private_names import names_of
 
 _SINCE_2_13 = VERSION >= (2, 13)
 _ENGINE = "scrapy.core.engine.ExecutionEngine"
@@ -45,7 +44,7 @@ def refuse_without_private_names() -> None:
     """Raises `UnknownScrapyError` for a Scrapy, or a Twisted, in which a name is gone."""
     for path, names in _NEEDED.items():
         try:
-            known = _attributes(load_object(path))
+            known = names_of(load_object(path))
             gone = next((f"{path} has no {name}" for name in names if name not in known), None)
         except (ImportError, NameError):
             gone = f"there is no {path}"
@@ -54,15 +53,3 @@ def refuse_without_private_names() -> None:
                 f"Scrapy {scrapy.__version__} or its Twisted is newer than what this node knows ({gone}): pin an "
                 "older release, or update the platform"
             )
-
-
-def _attributes(found: Any) -> set[str]:
-    """The attributes of a class, and the names in its constructors, because some attributes are set there. A function
-    has none.
-    """
-    known: set[str] = set()
-    for one in getattr(found, "__mro__", ()):
-        known.update(vars(one))
-        if code := getattr(vars(one).get("__init__"), "__code__", None):
-            known.update(code.co_names)
-    return known

@@ -37,7 +37,6 @@ from gateway.jobs.job import Attempt, Job, JobStatus
 from gateway.jobs.outcome import Outcome
 from gateway.jobs.submission import Receipt, RequestedCrawl, Submission
 from gateway.nodes.store import Node
-from gateway.signals.webhook_caller import Headers
 from gateway.signals.webhooks import Webhooks, host_of, missing
 from gateway.sites.runs import RequestedRun, Scraping
 from gateway.traced import Surrounding, surround
@@ -292,12 +291,12 @@ class Spans:
                 _failed(span, f"{len(failures)} did not answer")
             return failures
 
-    async def _call_webhook(  # noqa: PLR0917 - what the step is given
-        self, step: Surrounding, webhooks: Webhooks, user_id: str, url: str, body: bytes, headers: Headers
+    async def _call_webhook(
+        self, step: Surrounding, webhooks: Webhooks, user_id: str, url: str, *call: Any
     ) -> str | None:
         # only the host, because the path of many webhooks is a secret
         with self._tracing.step("webhook", SpanKind.CLIENT, **{"server.address": host_of(url)}) as span:
-            reason: str | None = await step(webhooks, user_id, url, body, headers)
+            reason: str | None = await step(webhooks, user_id, url, *call)
             if reason is not None:
                 _failed(span, "it did not take the call")
             return reason

@@ -12,17 +12,16 @@ _SECRET = "/webhooks/secret"  # noqa: S105 - an address
 
 @taking(
     flag("new", "Make a new one."),
-    option("keep_hours", "With --new: calls are signed with the one before for so long, too.", "--keep-hours",
-           kind=int, default=24, min=0, max=168),
+    option("keep_hours", "With --new: calls are signed with the one before for so long, too. Default: 24.", kind=int),
     option("user_id", "Whose webhooks. Default: yours.", "--user", metavar="USER"),
     JSON,
     URL,
-)  # fmt: skip
-def webhook_secret(*, new: bool, keep_hours: int, user_id: str | None, as_json: bool, url: str | None) -> None:
+)
+def webhook_secret(*, new: bool, keep_hours: int | None, user_id: str | None, as_json: bool, url: str | None) -> None:
     """The secret that webhooks are signed with, as Standard Webhooks has it. Without --new it is only shown."""
     api = Api(gateway_url(url))
     whose = given(user_id=user_id or (None if api.key else login_name()))
-    body = {"json": {"keep_hours": keep_hours}} if new else {}
+    body = {"json": given(keep_hours=keep_hours)} if new else {}
     found = api.call("POST" if new else "GET", _SECRET, params=whose, **body)
     if as_json:
         print_json(found)

@@ -85,7 +85,7 @@ class Folding:
 
     def fold_next(self, due: DueRun) -> DatasetRun | None:
         """Fold the first due run of this run's dataset. `None` if another worker is at it, or nothing is due."""
-        if self._is_over(due):
+        if self._dropped(due):
             return None
         dataset = self._datasets.ensure(due.user_id, due.dataset.name, due.dataset.options)
         leased = self._datasets.claim(dataset.id, self._lease)
@@ -103,7 +103,7 @@ class Folding:
             job = self._jobs.get(due.job_id)
         except JobNotFoundError:
             return None
-        if dataset is None or dataset.lease is None or self._is_over(due):
+        if dataset is None or dataset.lease is None or self._dropped(due):
             return None
         with about(job):
             try:
@@ -154,8 +154,10 @@ class Folding:
         if not any((jobs, self._records.delete(dataset.id), self._changes.delete(dataset.id))):
             self._datasets.remove(dataset)
 
-    def _is_over(self, run: DueRun) -> bool:
-        """Whether the run had ended when its dataset was deleted: then it is no run of one that is made anew."""
+    def _dropped(self, run: DueRun) -> bool:
+        """Drop the run if it had ended when its dataset was deleted: a later dataset of that name is another one.
+        Returns whether it was dropped.
+        """
         if not self._datasets.was_deleted(run.user_id, run.dataset.name, run.ended):
             return False
         self._queue.done(run.job_id)
