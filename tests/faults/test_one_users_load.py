@@ -139,7 +139,10 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
 @contextmanager
 def hanging(platform: Platform, call: str) -> Iterator[None]:
     """A node that answers everything but this, with crawls of `anne` that it was to run."""
-    spec = make_job().spec
+    # what the platform's own node takes of them ends at once, and asks no name server
+    page = f"/only/{next(_numbers)}"
+    platform.site.pages[page] = ""
+    spec = make_job().spec.model_copy(update={"start_urls": (f"{platform.site.url}{page}",), "max_pages": 1})
     if call == "/addversion.json":
         eggs, egg = EggStore(platform.database), platform.stack.home / "shop.egg"
         egg.write_bytes(b"none")
