@@ -14,7 +14,7 @@ import contextvars
 import os
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from importlib.metadata import version
@@ -37,7 +37,8 @@ from gateway.jobs.job import Attempt, Job, JobStatus
 from gateway.jobs.outcome import Outcome
 from gateway.jobs.submission import Receipt, RequestedCrawl, Submission
 from gateway.nodes.store import Node
-from gateway.signals.webhooks import Webhooks, host_of, missing
+from gateway.signals.webhook_caller import FailedCall
+from gateway.signals.webhooks import Webhooks, host_of
 from gateway.sites.runs import RequestedRun, Scraping
 from gateway.traced import Surrounding, surround
 
@@ -284,19 +285,21 @@ class Spans:
             with self._tracing.about(job, "settle", status=job.status.value):
                 step(completion, job)
 
-    async def _call_webhooks(self, step: Surrounding, webhooks: Webhooks, job: Job, end: float) -> dict[str, str]:
-        with self._tracing.about(job, "webhooks", round=job.webhook_failures + 1, calls=len(missing(job))) as span:
-            failures: dict[str, str] = await step(webhooks, job, end)
+    async def _call_webhooks(
+        self, step: Surrounding, webhooks: Webhooks, job: Job, urls: Sequence[str], end: float
+    ) -> dict[str, FailedCall]:
+        with self._tracing.about(job, "webhooks", round=job.webhook_failures + 1, calls=len(urls)) as span:
+            failures: dict[str, FailedCall] = await step(webhooks, job, urls, end)
             if failures:
                 _failed(span, f"{len(failures)} did not answer")
             return failures
 
     async def _call_webhook(
         self, step: Surrounding, webhooks: Webhooks, user_id: str, url: str, *call: Any
-    ) -> str | None:
+    ) -> FailedCall | None:
         # only the host, because the path of many webhooks is a secret
         with self._tracing.step("webhook", SpanKind.CLIENT, **{"server.address": host_of(url)}) as span:
-            reason: str | None = await step(webhooks, user_id, url, *call)
-            if reason is not None:
+            failure: FailedCall | None = await step(webhooks, user_id, url, *call)
+            if failure is not None:
                 _failed(span, "it did not take the call")
-            return reason
+            return failure

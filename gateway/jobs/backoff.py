@@ -1,4 +1,4 @@
-"""How long a failed attempt, dispatch or webhook call waits before the next one."""
+"""How long a failed attempt or dispatch waits before the next one."""
 
 from __future__ import annotations
 

@@ -33,6 +33,7 @@ from gateway.jobs.job import (
     StatusStep,
     StepKind,
     WaitingReason,
+    WebhookWait,
     rank,
 )
 from gateway.jobs.outcome import Outcome
@@ -373,13 +374,24 @@ class JobStore:
 
     @state_change("jobs.webhooks_called")
     def webhooks_called(
-        self, job: Job, delivered: Sequence[str], message: str | None, again: datetime | None
+        self,
+        job: Job,
+        delivered: Sequence[str],
+        message: str | None,
+        again: datetime | None,
+        waits: Sequence[WebhookWait] = (),
     ) -> None:
-        """Record which webhooks have answered, why others have not, and when to call these again (`None`: never)."""
+        """Record which webhooks have answered, why others have not, when to call these again (`None`: never), and
+        which of them are to be left out until later.
+        """
         answered = {"$addToSet": {"webhooks_delivered": {"$each": list(delivered)}}}
         update: dict[str, Any] = {**answered, "$set": {"webhook_message": message}}
+        if waits:
+            update["$set"]["webhook_waits"] = [wait.model_dump() for wait in waits]
+        else:
+            update["$unset"] = {"webhook_waits": ""}
         if again is None:
-            update["$unset"] = {"webhooks_due": ""}
+            update["$unset"] = {**update.get("$unset", {}), "webhooks_due": ""}
         else:
             update["$set"]["webhooks_due"] = again
             update["$inc"] = {"webhook_failures": 1}

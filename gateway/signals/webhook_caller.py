@@ -5,12 +5,15 @@ within one deadline, even if the receiver stalls.
 from __future__ import annotations
 
 import asyncio
+import email.utils
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import httpcore
@@ -34,6 +37,18 @@ MAX_ANSWER_BYTES = 64 * 1024
 LOOKUPS = 4
 
 _HEADERS = (("Content-Type", "application/json"), ("User-Agent", "DiscoveryBot"))
+
+
+#: A receiver may ask for a pause (`Retry-After`) of at most this.
+MAX_PAUSE = timedelta(days=1)
+
+
+class FailedCall(NamedTuple):
+    reason: str
+    #: The receiver asked not to be called again before.
+    pause: timedelta | None = None
+    #: The receiver asked not to be called again at all (410).
+    is_last: bool = False
 
 
 @define(eq=False, repr=False, slots=False)
@@ -152,33 +167,48 @@ class WebhookCaller:
         self._resolver = _Resolver(look_up)
         self._ssl = ssl.create_default_context()
 
-    async def post(self, user_id: str, url: str, body: bytes, headers: Headers = ()) -> str | None:
+    async def post(self, user_id: str, url: str, body: bytes, headers: Headers = ()) -> FailedCall | None:
         """`None` for a 2xx answer, else why the call failed. Takes no longer than `CALL_SECONDS`."""
         try:
             async with asyncio.timeout(CALL_SECONDS):
-                return _failure(await self._status(user_id, httpcore.URL(str(httpx.URL(url))), body, headers))
+                return await self._post(user_id, httpcore.URL(str(httpx.URL(url))), body, headers)
         except TimeoutError:
-            return f"no answer within {CALL_SECONDS:g} s"
+            return FailedCall(f"no answer within {CALL_SECONDS:g} s")
         except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
-            return str(error) or type(error).__name__
+            return FailedCall(str(error) or type(error).__name__)
         except (httpcore.UnsupportedProtocol, httpx.InvalidURL, ValueError) as error:
-            return str(error)
+            return FailedCall(str(error))
 
-    async def _status(self, user_id: str, url: httpcore.URL, body: bytes, headers: Headers) -> int:
+    async def _post(self, user_id: str, url: httpcore.URL, body: bytes, headers: Headers) -> FailedCall | None:
         backend = _CheckedBackend(self._resolver, self._allowed, user_id)
         connection = httpcore.AsyncHTTPConnection(url.origin, ssl_context=self._ssl, network_backend=backend)
         try:
             async with connection.stream("POST", url, headers=[*_HEADERS, *headers], content=body) as response:
-                return response.status
+                return _failure(response.status, httpx.Headers(response.headers))
         finally:
             await backend.aclose()
 
 
-def _failure(status: int) -> str | None:
+def _failure(status: int, headers: httpx.Headers) -> FailedCall | None:
     match status // 100:
         case 2:
             return None
         case 3:
-            return f"answered {status}, a redirect, and redirects are not followed"
+            return FailedCall(f"answered {status}, a redirect, and redirects are not followed")
         case _:
-            return f"answered {status}"
+            pause = pause_of(headers.get("Retry-After", "").strip(), datetime.now(UTC))
+            return FailedCall(f"answered {status}", pause, is_last=status == HTTPStatus.GONE)
+
+
+def pause_of(asked: str, now: datetime) -> timedelta | None:
+    """The pause that a `Retry-After` asks for, in seconds or until a date (RFC 9110, 10.2.3), and at most
+    `MAX_PAUSE`; `None` if it asks for none, or cannot be understood.
+    """
+    if asked.isascii() and asked.isdigit():
+        return min(timedelta(seconds=int(asked[:9])), MAX_PAUSE)
+    try:
+        until = email.utils.parsedate_to_datetime(asked)
+    except ValueError:
+        return None
+    pause = (until if until.tzinfo else until.replace(tzinfo=UTC)) - now
+    return min(pause, MAX_PAUSE) if pause > timedelta() else None

@@ -1,4 +1,5 @@
-"""Calls the webhooks of jobs that have ended: at least once, and again after a failure, for `MAX_ROUNDS` rounds.
+"""Calls the webhooks of jobs that have ended: at least once, and again after a failure, for three days
+(`DELAYS`).
 
 The queue is in MongoDB: `webhooks_due` says when a job's webhooks are to be called, or until when a worker has leased
 them. Each worker calls from an event loop of its own, so that nothing else ever waits for a receiver.
@@ -8,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import timedelta
-from typing import ParamSpec, Protocol, TypeVar
+from datetime import datetime, timedelta
+from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import orjson
@@ -24,20 +26,22 @@ from pymongo.errors import PyMongoError
 
 from gateway.clock import Clock, to_iso, utc_now
 from gateway.errors import SecretsKeyError
-from gateway.jobs.backoff import backoff
-from gateway.jobs.job import Job
+from gateway.jobs.job import Job, WebhookWait
 from gateway.jobs.messages import about
 from gateway.jobs.store import DueWebhooks, JobStore
 from gateway.signals.signatures import WebhookSecrets, signed_headers
-from gateway.signals.webhook_caller import CALL_SECONDS, Headers
+from gateway.signals.webhook_caller import CALL_SECONDS, FailedCall, Headers
 from gateway.traced import traced
 
 log = structlog.get_logger()
 Asked = ParamSpec("Asked")
 Answer = TypeVar("Answer")
 
-#: Rounds of calls after which a webhook that never answered is given up; with the backoff about four minutes.
-MAX_ROUNDS = 7
+#: How long after each round of calls that failed the next one begins, as Standard Webhooks recommends it, in seconds.
+#: After the round that follows the last one, webhooks that have not answered are given up.
+DELAYS = (5, 5 * 60, 30 * 60, 2 * 3600, 5 * 3600, 10 * 3600, 14 * 3600, 20 * 3600, 24 * 3600)
+#: A delay is longer by up to this share, so that calls that failed together do not come back together.
+SPREAD = 0.2
 #: Calls of one round that are made at once.
 AT_ONCE = 4
 #: Seconds that a round may take beyond its calls.
@@ -63,8 +67,8 @@ PARTING = 1.0
 
 
 class OutgoingCaller(Protocol):
-    async def post(self, user_id: str, url: str, body: bytes, headers: Headers = ()) -> str | None:
-        """Call one webhook. Returns the reason of a failure; `None` if it succeeded."""
+    async def post(self, user_id: str, url: str, body: bytes, headers: Headers = ()) -> FailedCall | None:
+        """Call one webhook. Returns `None` if it succeeded."""
 
 
 @define(eq=False, repr=False, slots=False)
@@ -214,39 +218,40 @@ class Webhooks:
     async def _round(self, job: Job, end: float) -> None:
         """Call a job's webhooks once, until `end` by the loop's clock, and record the outcome."""
         with about(job):
-            failures = await self._call(job, end)
-            for url, reason in failures.items():
+            called = to_call(job, self._clock())
+            failures = await self._call(job, called, end)
+            for url, failure in failures.items():
                 # the host alone: the path of many a webhook is its password
-                log.warning("webhook_failed", host=host_of(url), reason=reason, round=job.webhook_failures + 1)
-            again = bool(failures) and job.webhook_failures + 1 < MAX_ROUNDS
-            delivered = [url for url in missing(job) if url not in failures]
-            next_round = self._clock() + backoff(job.webhook_failures + 1) if again else None
-            reasons = "; ".join(f"{host_of(url)}: {reason}" for url, reason in failures.items())[:MAX_MESSAGE] or None
+                log.warning(
+                    "webhook_failed", host=host_of(url), reason=failure.reason, round=job.webhook_failures + 1
+                )
+            delivered = [url for url in called if url not in failures]
+            again, waits = after_round(job, called, failures, self._clock())
             try:
-                await self._ask(self._jobs.webhooks_called, job, delivered, reasons, next_round)
+                await self._ask(self._jobs.webhooks_called, job, delivered, _message(failures, waits), again, waits)
             except PyMongoError as error:
                 # they are called again once the lease has lapsed
                 log.warning("webhooks_not_recorded", error=str(error), kind=type(error).__name__)
 
     @traced("call_webhooks")
-    async def _call(self, job: Job, end: float) -> dict[str, str]:
-        """Call every webhook that has not answered yet; returns the reason of each one that failed."""
-        failures = dict.fromkeys(missing(job), "there was no time left to call it")
+    async def _call(self, job: Job, urls: Sequence[str], end: float) -> dict[str, FailedCall]:
+        """Call the webhooks; returns those that failed."""
+        failures = dict.fromkeys(urls, FailedCall("there was no time left to call it"))
         body, turns = message(job), asyncio.Semaphore(AT_ONCE)
         try:
             secrets = await self._ask(self._secrets.valid, job.user_id)
         except SecretsKeyError as error:
             # a call that should be signed is not made without a signature
-            return dict.fromkeys(failures, str(error))
+            return dict.fromkeys(failures, FailedCall(str(error)))
 
         async def call(url: str) -> None:
             async with turns:
                 headers = signed_headers(message_id(job), self._clock(), body, secrets)
-                reason = await self._post(job.user_id, url, body, headers)
-                if reason is None:
+                failure = await self._post(job.user_id, url, body, headers)
+                if failure is None:
                     del failures[url]
                 else:
-                    failures[url] = reason
+                    failures[url] = failure
 
         with suppress(TimeoutError):
             async with asyncio.timeout_at(end):
@@ -254,13 +259,13 @@ class Webhooks:
         return failures
 
     @traced("call_webhook")
-    async def _post(self, user_id: str, url: str, body: bytes, headers: Headers) -> str | None:
+    async def _post(self, user_id: str, url: str, body: bytes, headers: Headers) -> FailedCall | None:
         try:
             return await self._caller.post(user_id, url, body, headers)
         except Exception as error:
             # no error of one receiver may keep the others from being called, or the round from ending
             log.exception("webhook_call_broke")
-            return type(error).__name__
+            return FailedCall(type(error).__name__)
 
     def _ask(
         self, question: Callable[Asked, Answer], *args: Asked.args, **options: Asked.kwargs
@@ -281,8 +286,50 @@ def host_of(url: str) -> str:
         return ""
 
 
-def missing(job: Job) -> list[str]:
-    return [url for url in job.webhooks if url not in job.webhooks_delivered]
+def to_call(job: Job, now: datetime) -> list[str]:
+    """The webhooks that have not answered and have asked for no pause."""
+    resting = {wait.url for wait in job.webhook_waits or () if wait.until is None or wait.until > now}
+    return [url for url in job.webhooks if url not in job.webhooks_delivered and url not in resting]
+
+
+class NextRound(NamedTuple):
+    #: `None` if there is none.
+    at: datetime | None
+    #: Those that it leaves out.
+    waits: list[WebhookWait]
+
+
+def after_round(
+    job: Job,
+    called: Sequence[str],
+    failures: Mapping[str, FailedCall],
+    now: datetime,
+    jitter: Callable[[], float] = random.random,
+) -> NextRound:
+    """What follows a round in which these were called and those failed. A receiver that asked for a pause is called
+    in the first round after it. Who asked for more than all others does not delay them.
+    """
+    waits = [wait for wait in job.webhook_waits or () if wait.url not in called]
+    if job.webhook_failures >= len(DELAYS):
+        return NextRound(None, [wait for wait in waits if wait.until is None])
+    delayed = now + timedelta(seconds=DELAYS[job.webhook_failures] * (1 + SPREAD * jitter()))
+    times = []
+    for url, failure in failures.items():
+        if failure.is_last:
+            waits.append(WebhookWait(url=url))
+        elif failure.pause is not None and now + failure.pause > delayed:
+            waits.append(WebhookWait(url=url, until=now + failure.pause))
+        else:
+            times.append(delayed)
+    times += [wait.until for wait in waits if wait.until is not None]
+    return NextRound(min(times, default=None), waits)
+
+
+def _message(failures: Mapping[str, FailedCall], waits: Iterable[WebhookWait]) -> str | None:
+    """Why webhooks have not answered."""
+    reasons = {url: failure.reason for url, failure in failures.items()}
+    reasons |= {wait.url: "answered 410, so it is not called again" for wait in waits if wait.until is None}
+    return "; ".join(f"{host_of(url)}: {reason}" for url, reason in reasons.items())[:MAX_MESSAGE] or None
 
 
 def message_id(job: Job) -> str:

@@ -21,7 +21,7 @@ from gateway.contract.records import ExitReport, FilesKept, Progress, SpiderInfo
 from gateway.errors import NameTakenError, UnavailableError, UnreadableError
 from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
 from gateway.items.items import Item, ItemStore
-from gateway.jobs.job import Attempt, Job, JobStatus, WaitingReason
+from gateway.jobs.job import Attempt, Job, JobStatus, WaitingReason, WebhookWait
 from gateway.jobs.progress import ProgressStore
 from gateway.jobs.queue import JobDocuments, JobQueue
 from gateway.jobs.store import JobStore
@@ -188,7 +188,9 @@ def tells_webhooks(database: Database[Document]) -> None:
     jobs.insert(job)
     until_answered(lambda: jobs.settle(job.id))
     claimed = until_answered(lambda: jobs.claim_webhooks(job.id, now + HOUR)) or jobs.get(job.id)
-    until_answered(lambda: jobs.webhooks_called(claimed, hooks[:1], "no answer", now + 2 * HOUR))
+    until_answered(
+        lambda: jobs.webhooks_called(claimed, hooks[:1], "no answer", now + 2 * HOUR, [WebhookWait(url=hooks[1])])
+    )
     # by a worker whose lease has lapsed
     until_answered(lambda: jobs.webhooks_called(claimed, hooks[1:], None, None))
     told = jobs.get(job.id)

@@ -8,6 +8,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from receivers import Behaviour, Receiver, answer, black_hole, drip
 
 from gateway.contract.public_address import parse_networks
 from gateway.signals import webhook_caller
-from gateway.signals.webhook_caller import MAX_ANSWER_BYTES, WebhookCaller
+from gateway.signals.webhook_caller import MAX_ANSWER_BYTES, MAX_PAUSE, FailedCall, WebhookCaller, pause_of
 
 LOOPBACK = parse_networks(["127.0.0.0/8"])
 #: What a machine that others share may take on top of a deadline, in seconds; without one there would be no end.
@@ -32,7 +33,12 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def post(url: str, *, body: bytes = b"{}", caller: WebhookCaller | None = None) -> str | None:
-    """What became of a call, which must have ended in time."""
+    """Why a call failed, which must have ended in time."""
+    failure = call(url, body=body, caller=caller)
+    return failure.reason if failure else None
+
+
+def call(url: str, *, body: bytes = b"{}", caller: WebhookCaller | None = None) -> FailedCall | None:
     began = time.monotonic()
     outcome = asyncio.run((caller or WebhookCaller(LOOPBACK)).post("ada", url, body))
     assert time.monotonic() - began < webhook_caller.CALL_SECONDS + SLACK
@@ -73,6 +79,36 @@ def test_over_tls_the_certificate_decides(*, known: bool, tmp_path: Path, monkey
 def test_any_other_answer_is_a_failure(status: int) -> None:
     with Receiver(answer(status)) as receiver:
         assert post(receiver.url()) == f"answered {status}"
+
+
+NOW = datetime(2027, 6, 1, 9, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("asked", "pause"),
+    [
+        ("120", timedelta(minutes=2)),
+        ("Tue, 01 Jun 2027 09:30:00 GMT", timedelta(minutes=30)),
+        ("9" * 5000, MAX_PAUSE),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", MAX_PAUSE),
+        ("0", timedelta()),
+        ("Tue, 01 Jun 2027 08:30:00 GMT", None),
+        ("", None),
+        ("-5", None),
+        ("soon", None),
+        ("Tue, 99 Jun 2027 09:30:00 GMT", None),
+        ("Tue, 01 Jun 0000 09:30:00 -9999", None),
+    ],
+)
+def test_a_pause_is_read_as_seconds_or_a_date(asked: str, pause: timedelta | None) -> None:
+    assert pause_of(asked, NOW) == pause
+
+
+def test_what_a_receiver_asks_for_with_its_failure_is_heard() -> None:
+    with Receiver(answer(503, "RETRY-AFTER: 60")) as receiver:
+        assert call(receiver.url()) == ("answered 503", timedelta(minutes=1), False)
+        receiver.behaviour = answer(410)
+        assert call(receiver.url()) == ("answered 410", None, True)
 
 
 def test_a_path_in_any_script_is_called() -> None:
@@ -143,7 +179,7 @@ def test_a_look_up_that_takes_too_long_is_left_at_the_deadline_and_holds_up_nobo
             known.wait()
         return names("127.0.0.1")(host, port)
 
-    async def call_all(port: int) -> list[str | None]:
+    async def call_all(port: int) -> list[FailedCall | None]:
         caller = WebhookCaller(LOOPBACK, slow)
         held_up = [caller.post("ada", "http://slow.example/", b"{}") for _ in range(20)]
         return await asyncio.gather(*held_up, caller.post("bob", f"http://quick.example:{port}/", b"{}"))
@@ -154,7 +190,7 @@ def test_a_look_up_that_takes_too_long_is_left_at_the_deadline_and_holds_up_nobo
         assert time.monotonic() - began < webhook_caller.CALL_SECONDS + SLACK
         look_ups = sum(thread.name == "webhook-lookup" for thread in threading.enumerate())
         known.set()
-    assert outcomes == ["no answer within 3 s"] * 20 + [None]
+    assert outcomes == [FailedCall("no answer within 3 s")] * 20 + [None]
     assert look_ups == webhook_caller.LOOKUPS
 
 

@@ -24,17 +24,19 @@ from gateway.jobs.outcome import Outcome
 from gateway.jobs.store import MAX_WEBHOOKS
 from gateway.signals import webhook_caller, webhooks
 from gateway.signals.signatures import signed_headers
-from gateway.signals.webhook_caller import Headers, WebhookCaller
+from gateway.signals.webhook_caller import FailedCall, Headers, WebhookCaller
 from gateway.signals.webhooks import (
     AT_ONCE,
+    DELAYS,
     HOST_ROUNDS,
     LEASE_SLACK,
-    MAX_ROUNDS,
     ROUNDS,
+    SPREAD,
     USER_ROUNDS,
     OutgoingCaller,
     Shares,
     Webhooks,
+    after_round,
     round_seconds,
 )
 
@@ -51,10 +53,10 @@ class Remembering:
         self.calls: list[tuple[str, bytes]] = []
         self.headers: list[dict[str, str]] = []
 
-    async def post(self, _user_id: str, url: str, body: bytes, headers: Headers = ()) -> str | None:
+    async def post(self, _user_id: str, url: str, body: bytes, headers: Headers = ()) -> FailedCall | None:
         self.calls.append((url, body))
         self.headers.append(dict(headers))
-        return "answered 500" if len(self.calls) <= self.failures else None
+        return FailedCall("answered 500") if len(self.calls) <= self.failures else None
 
     def urls(self) -> list[str]:
         return [url for url, _ in self.calls]
@@ -130,18 +132,22 @@ def test_a_webhook_is_told_which_schedule_the_job_was_a_run_of(platform: Platfor
 
 def test_a_webhook_that_fails_is_called_again_later_and_given_up_in_the_end(platform: Platform, call: Call) -> None:
     job, world = ended(platform, "http://a.example/", "http://b.example/"), Remembering(failures=99)
-    for done in range(1, MAX_ROUNDS + 1):
+    for done, delay in enumerate((*DELAYS, 0), 1):
         call(world)
         wait_for_calls(world, 2 * done)
-        if done < MAX_ROUNDS:
+        if delay:
             wait_for_record(platform, job, webhook_failures=done)
+            assert (
+                0.9 < (platform.jobs.get(job.id).webhooks_due - platform.clock()).total_seconds() / delay < 1 + SPREAD
+            )
+        # nothing is due before
         call(world)
-        platform.ahead += timedelta(minutes=10)
+        platform.ahead += timedelta(seconds=delay * (1 + SPREAD))
     wait_for_record(platform, job, webhooks_due=None)
     # the only one who looks now: what it finds is all that is due
     ended(platform, "http://c.example/")
     call(world)
-    wait_for_calls(world, 2 * MAX_ROUNDS + 1)
+    wait_for_calls(world, 2 * len(DELAYS) + 3)
     assert world.urls()[-1] == "http://c.example/"
 
 
@@ -155,6 +161,46 @@ def test_only_those_that_failed_are_called_again(platform: Platform, call: Call)
     call(world)
     wait_for_record(platform, job, webhooks_due=None, webhook_message=None)
     assert sorted(world.urls()) == sorted(["http://a.example/", "http://b.example/", failed])
+
+
+def test_a_receiver_that_asks_for_a_pause_gets_it_and_delays_no_other(platform: Platform, call: Call) -> None:
+    with Receiver(answer(429, "Retry-After: 3600")) as busy, Receiver(answer(500)) as broken:
+        job = ended(platform, busy.url(), broken.url())
+        call(caller := WebhookCaller(LOOPBACK))
+        wait_for_record(platform, job, webhook_failures=1)
+        platform.ahead += timedelta(seconds=10)
+        broken.behaviour = busy.behaviour = answer()
+        call(caller)
+        wait_for_record(platform, job, webhooks_delivered=[broken.url()])
+        assert (len(busy.calls), len(broken.calls)) == (1, 2)
+        platform.ahead += timedelta(hours=1)
+        call(caller)
+        wait_for_record(platform, job, webhooks_delivered=[broken.url(), busy.url()], webhooks_due=None)
+        found = platform.jobs.get(job.id)
+        assert (found.webhook_waits, found.webhook_message) == (None, None)
+
+
+def test_a_receiver_that_is_gone_is_not_called_again_and_the_job_says_so(platform: Platform, call: Call) -> None:
+    with Receiver(answer(410)) as gone, Receiver(answer(500)) as broken:
+        job = ended(platform, gone.url(), broken.url())
+        call(caller := WebhookCaller(LOOPBACK))
+        wait_for_record(platform, job, webhook_failures=1)
+        platform.ahead += timedelta(seconds=10)
+        broken.behaviour = answer()
+        call(caller)
+        wait_for_record(platform, job, webhooks_delivered=[broken.url()], webhooks_due=None)
+        assert len(gone.calls) == 1
+        assert platform.jobs.get(job.id).webhook_message == "127.0.0.1: answered 410, so it is not called again"
+
+
+def test_a_pause_is_over_before_the_calls_end_for_good(platform: Platform) -> None:
+    now, url = platform.clock(), "http://a.example/"
+    job = make_job(webhooks=[url], webhook_failures=len(DELAYS) - 1)
+    paused = {url: FailedCall("answered 429", timedelta(days=2))}
+    last = after_round(job, [url], paused, now)
+    assert last.at == now + timedelta(days=2)
+    after = job.model_copy(update={"webhook_failures": len(DELAYS), "webhook_waits": last.waits})
+    assert after_round(after, [url], paused, now) == (None, [])
 
 
 def test_who_dies_in_the_midst_of_a_round_is_followed_once_its_lease_lapses(platform: Platform, call: Call) -> None:
@@ -236,7 +282,7 @@ def test_a_url_that_cannot_be_understood_keeps_no_other_waiting(platform: Platfo
 
 def test_a_caller_that_breaks_harms_no_other_call(platform: Platform, call: Call) -> None:
     class Breaking(Remembering):
-        async def post(self, user_id: str, url: str, body: bytes, headers: Headers = ()) -> str | None:
+        async def post(self, user_id: str, url: str, body: bytes, headers: Headers = ()) -> FailedCall | None:
             if "a.example" in url:
                 raise MemoryError
             return await super().post(user_id, url, body)
