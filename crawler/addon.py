@@ -37,7 +37,7 @@ from crawler.report.crawl_limits import ItemLimit, LogLimit, PageCount, PageLimi
 from crawler.report.progress import ProgressReport, StartErrors
 from crawler.report.request_record import ParentNote, RequestRecord
 from crawler.report.requests import Activity, CountingDownloader
-from crawler.scrapy_versions import RESOLVER_SETTING
+from crawler.scrapy_versions import RESOLVER_SETTING, use_bundled_suffixes
 from gateway.contract.outbox import LOG_DATEFORMAT, LOG_FORMAT
 from gateway.contract.seen_pages import SKIP_SEEN
 
@@ -94,6 +94,7 @@ class DiscoveryBot:
     def update_settings(self, settings: BaseSettings) -> None:
         """Set everything else, and once more what the spider may have changed while it was built."""
         node = node_rules()
+        use_bundled_suffixes()
         _set(settings, _FORCED, _unchangeable(node))
         _lock_out(settings)
         _close_schemes(settings)

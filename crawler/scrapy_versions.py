@@ -150,6 +150,20 @@ def prepare_process(settings: BaseSettings) -> None:
             cls.update_pre_crawler_settings(settings)
 
 
+def use_bundled_suffixes() -> None:
+    """Make cookies use the list of public suffixes that comes with tldextract.
+
+    Otherwise the first cookie of a process is held up by a request for a newer list. The request blocks the reactor,
+    goes past proxies and the rules for egress, and is repeated in each crawl if the list cannot be reached.
+    """
+    from scrapy.downloadermiddlewares import cookies  # noqa: PLC0415 - a crawl loads it anyway, other processes do not
+
+    # not public; a Scrapy without it does not ask for the list in this way
+    extractor: Any = getattr(cookies, "_split_domain", None)
+    if hasattr(extractor, "suffix_list_urls"):
+        extractor.suffix_list_urls = ()
+
+
 def own_start(spider: type[Spider]) -> Any:
     """The spider's own start method, `start` or `start_requests`; `None` if it has none."""
     for name in ("start", "start_requests"):

@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from sites.server import Site, links
+from sites.server import Reply, Site, links
 
 from .conftest import Crawl, ProjectPython, Run
 
@@ -45,6 +45,22 @@ def test_a_mail_to_a_forbidden_address_is_not_sent(run: Run) -> None:
         with pytest.raises(BlockingIOError):
             server.accept()
     assert crawl.items == [{"problem": "127.0.0.1 is not a public address"}]
+
+
+@pytest.mark.parametrize("scrapy", ["newest", "oldest"])
+def test_a_cookie_makes_nobody_ask_for_a_list_of_suffixes(
+    request: pytest.FixtureRequest, run: Run, site: Site, tmp_path: Path, scrapy: str
+) -> None:
+    python = request.getfixturevalue("oldest") if scrapy == "oldest" else None
+    site.pages["/"] = Reply(headers={"Set-Cookie": "a=b"})
+    with socket.create_server(("127.0.0.1", 0)) as elsewhere:
+        elsewhere.settimeout(0)
+        proxy = f"http://127.0.0.1:{elsewhere.getsockname()[1]}"
+        environ = {"HTTPS_PROXY": proxy, "TLDEXTRACT_CACHE": str(tmp_path), "CRAWL_ALLOW_NETWORKS": "127.0.0.0/8"}
+        crawl = run("plain", f"{site.url}/", cwd=WALK, python=python, depth=0, environ=environ)
+        with pytest.raises(BlockingIOError):
+            elsewhere.accept()
+    assert crawl.progress["completed_pages"] == 1
 
 
 def test_a_redirect_to_a_forbidden_address_is_refused_at_its_hop(visit: Run) -> None:
