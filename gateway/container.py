@@ -222,6 +222,10 @@ class Container(Builder):
         return self.settings.allowed_networks
 
     @value
+    def webhook_networks(self) -> tuple[Network, ...]:
+        return self.settings.webhook_networks
+
+    @value
     def job_timeout(self) -> int:
         return self.settings.job_timeout
 
@@ -372,7 +376,7 @@ class Container(Builder):
     def webhook_caller(self) -> OutgoingCaller:
         from gateway.signals.webhook_caller import WebhookCaller
 
-        return WebhookCaller(self.allowed_networks)
+        return WebhookCaller(self.webhook_networks)
 
     @part
     def keep(self) -> Keep:

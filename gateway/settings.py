@@ -110,6 +110,8 @@ def _split(value: object) -> object:
 
 #: A list, separated by commas in an environment variable.
 Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+#: What `WEBHOOK_ALLOW_NETWORKS` says to allow none, whatever crawls may reach.
+NO_NETWORKS = ("none",)
 #: Settings that hold a URL, each with the setting that holds the password of the user whom the URL names.
 _PASSWORDS = {
     "mongo_uri": "mongo_password",
@@ -461,6 +463,9 @@ class Settings(ScrapydSettings):
     job_max_timeout: int = Field(default=604_800, ge=1, le=604_800)
     #: How many retries follow the first attempt, unless the request says otherwise.
     max_retries: int = Field(default=3, ge=0, le=20)
+    #: Networks (CIDR, comma-separated) that webhooks may be called in though they are not public, or `none`. Default:
+    #: `CRAWL_ALLOW_NETWORKS`.
+    webhook_allow_networks: Listed = ()
     #: Days for which a job, its items and its log are kept after its end; 0 is for ever.
     job_retention_days: float = Field(default=90, ge=0, le=36_500)
     item_retention_days: float = Field(default=90, ge=0, le=36_500)
@@ -567,6 +572,18 @@ class Settings(ScrapydSettings):
         if not self.mongo_uri.startswith(("mongodb://", "mongodb+srv://")):
             raise ValueError("MONGO_URI must begin with mongodb:// or mongodb+srv://")
         return self
+
+    @field_validator("webhook_allow_networks")
+    @classmethod
+    def _check_webhook_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        parse_networks(() if value == NO_NETWORKS else value)
+        return value
+
+    @cached_property
+    def webhook_networks(self) -> tuple[Network, ...]:
+        """Those in which webhooks may be called."""
+        own = self.webhook_allow_networks
+        return self.allowed_networks if not own else parse_networks(() if own == NO_NETWORKS else own)
 
     @property
     def gateway_address(self) -> str:

@@ -97,24 +97,24 @@ def address_without_dns(host: str) -> Address | None:
     return literal_address(name) or (IPv4Address("127.0.0.1") if _is_below(name, _LOCAL_NAMES) else None)
 
 
-def check_url(field: str, url: str, allowed: Iterable[Network] = ()) -> None:
+def check_url(field: str, url: str, allowed: Iterable[Network] = (), setting: str = "CRAWL_ALLOW_NETWORKS") -> None:
     """Refuse a URL that may not, or cannot, be fetched, as far as that is known without DNS.
 
-    Raises `ForbiddenAddressError` if its host is not public, `InvalidRequestError` if no crawler anywhere could fetch
-    it.
+    `setting` is the one that allows networks. Raises `ForbiddenAddressError` if the URL's host is not public,
+    `InvalidRequestError` if no crawler anywhere could fetch it.
     """
-    _check_url(field, url, tuple(allowed))
+    _check_url(field, url, tuple(allowed), setting)
 
 
 @lru_cache(maxsize=1024)  # most requests repeat an earlier one; what is raised is not kept
-def _check_url(field: str, url: str, networks: tuple[Network, ...]) -> None:
+def _check_url(field: str, url: str, networks: tuple[Network, ...], setting: str) -> None:
     host = _host(field, url)
     address = address_without_dns(host)
     if is_allowed(address, networks) if address is not None else networks or not is_nearby(host):
         # the name may lie in an allowed network: the node, which asks DNS, decides
         return
     why = f"{address} is not a public address" if address is not None else f"{host} is not a public name"
-    raise ForbiddenAddressError(field, f"{url!r} may not be fetched: {why}; allow it with CRAWL_ALLOW_NETWORKS")
+    raise ForbiddenAddressError(field, f"{url!r} may not be fetched: {why}; allow it with {setting}")
 
 
 def _host(field: str, url: str) -> str:

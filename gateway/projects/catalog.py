@@ -499,6 +499,7 @@ class WorkCheck:
     _environment: ProjectEnvironment
     _dead_after: timedelta
     _allowed_networks: Sequence[Network] = ()
+    _webhook_networks: Sequence[Network] = ()
     _clock: Clock = utc_now
 
     def addresses(self, spec: CrawlSpec, webhooks: Iterable[str]) -> None:
@@ -511,7 +512,7 @@ class WorkCheck:
             yield functools.partial(check_url, f"start_urls.{index}", url, self._allowed_networks)
         yield functools.partial(check_fetch, spec.fetch, self._allowed_networks, renders=spec.renders)
         for url in webhooks:
-            yield functools.partial(check_url, "webhook_url", url, self._allowed_networks)
+            yield functools.partial(check_url, "webhook_url", url, self._webhook_networks, "WEBHOOK_ALLOW_NETWORKS")
 
     def pin(self, spec: CrawlSpec) -> CrawlSpec:
         """`spec` with the exact version that would run now."""

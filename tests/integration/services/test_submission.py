@@ -10,6 +10,7 @@ from conftest import DEAD_AFTER, Platform
 from pymongo.errors import AutoReconnect
 
 from gateway.contract.crawl import CrawlSpec
+from gateway.contract.public_address import parse_networks
 from gateway.contract.reasons import Reason
 from gateway.contract.records import SpiderInfo
 from gateway.errors import (
@@ -270,6 +271,18 @@ async def test_what_no_spider_takes_is_refused_and_leaves_nothing_behind(
     assert caught.value.field == field
     assert caught.value.detail["known"]
     assert (job_count(platform), platform.redis.keys("crawl:*")) == (0, [])
+
+
+def test_a_webhook_inside_is_allowed_by_a_setting_of_its_own(platform: Platform) -> None:
+    catalog = SpiderCatalog(SpiderStore(platform.database), VersionStore(platform.database))
+    inside, both = parse_networks(["127.0.0.0/8"]), ("http://127.0.0.1/",)
+    for_crawls = WorkCheck(catalog, platform.nodes, platform.environment, DEAD_AFTER, inside)
+    with pytest.raises(ForbiddenAddressError, match=r"webhook_url: .* allow it with WEBHOOK_ALLOW_NETWORKS"):
+        for_crawls.addresses(order(spec={"start_urls": both}).spec, both)
+    for_webhooks = WorkCheck(catalog, platform.nodes, platform.environment, DEAD_AFTER, (), inside)
+    for_webhooks.addresses(order().spec, both)
+    with pytest.raises(ForbiddenAddressError, match=r"start_urls\.0: .* allow it with CRAWL_ALLOW_NETWORKS"):
+        for_webhooks.addresses(order(spec={"start_urls": both}).spec, ())
 
 
 async def test_a_forbidden_address_is_refused_and_leaves_nothing_behind(

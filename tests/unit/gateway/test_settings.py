@@ -45,7 +45,8 @@ def test_an_empty_endpoint_of_traces_is_none(monkeypatch: pytest.MonkeyPatch) ->
     ("name", "value"),
     [("GATEWAY_PORT", "eighty"), ("GATEWAY_PORT", "70000"), ("CRAWL_CACHE_TTL", "0"), ("LOG_LEVEL", "loud"),
      ("NODE_DEAD_AFTER", "11"),
-     ("CRAWL_ALLOW_NETWORKS", "127.0.0.1/33"), ("NODE_SLOTS", "0"), ("NODE_NAME", "../x"), ("NODE_URL", "ftp://x"),
+     ("CRAWL_ALLOW_NETWORKS", "127.0.0.1/33"), ("CRAWL_ALLOW_NETWORKS", "none"),
+     ("WEBHOOK_ALLOW_NETWORKS", "none, 10.1.0.0/16"), ("NODE_SLOTS", "0"), ("NODE_NAME", "../x"), ("NODE_URL", "ftp://x"),
      ("GATEWAY_RATE_LIMIT", "lots"), ("GATEWAY_RATE_LIMIT", "0/minute"), ("GATEWAY_RATE_LIMIT", "5/second;none"),
      ("GATEWAY_CORS_ORIGINS", "*"), ("GATEWAY_CORS_ORIGINS", "https://app.example, app.example"),
      ("FORWARDED_ALLOW_IPS", "*"), ("SCRAPYD_URL", "node1:6800"), ("SCRAPYD_URL", "http://node1:6800,node2"),
@@ -170,6 +171,16 @@ def test_nodes_are_kept_as_they_were_written(monkeypatch: pytest.MonkeyPatch) ->
 def test_networks_are_a_comma_separated_list(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load(monkeypatch, CRAWL_ALLOW_NETWORKS="127.0.0.0/8, ::1/128")
     assert [str(network) for network in settings.allowed_networks] == ["127.0.0.0/8", "::1/128"]
+
+
+@pytest.mark.parametrize(
+    ("value", "networks"), [("", ["127.0.0.0/8"]), ("none", []), ("10.1.0.0/16, ::1/128", ["10.1.0.0/16", "::1/128"])]
+)
+def test_webhooks_have_networks_of_their_own_or_those_of_crawls(
+    monkeypatch: pytest.MonkeyPatch, value: str, networks: list[str]
+) -> None:
+    settings = load(monkeypatch, CRAWL_ALLOW_NETWORKS="127.0.0.0/8", WEBHOOK_ALLOW_NETWORKS=value)
+    assert [str(network) for network in settings.webhook_networks] == networks
 
 
 def test_a_node_knows_no_password_and_no_store() -> None:

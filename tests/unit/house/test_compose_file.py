@@ -149,6 +149,7 @@ def test_what_is_not_set_is_as_it_is_without_the_compose_file(monkeypatch: pytes
     ("name", "readers"),
     [
         ("CRAWL_ALLOW_NETWORKS", {"scheduler", "worker", "beat", "scrapyd", "tailer"}),
+        ("WEBHOOK_ALLOW_NETWORKS", {"scheduler", "worker", "beat", "tailer"}),
         ("CRAWL_MEMORY_LIMIT", {"scrapyd"}),
         ("CRAWL_MAX_LOG_BYTES", {"scrapyd", "tailer"}),
         ("NODE_KEEP_SECONDS", {"scrapyd", "tailer"}),
