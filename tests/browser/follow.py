@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
-from machine import find_program
+import npm
 
 #: Follows a job until the client says by itself that it is over; `report` is called once then.
 FOLLOW = """
@@ -32,12 +31,6 @@ NPM_PACKAGE = "eventsource@3.0.7"
 
 
 def node_project(folder: Path) -> Path:
-    """`folder` with the script and, kept from run to run, the npm package."""
-    npm = find_program("npm")
+    """`folder` with the script and the npm package."""
     (folder / "follow.mjs").write_text(NODE)
-    if not (folder / "node_modules" / "eventsource").is_dir():
-        options = ("--no-audit", "--no-fund", "--ignore-scripts")
-        subprocess.run(
-            [npm, "install", *options, NPM_PACKAGE], cwd=folder, check=True, capture_output=True, timeout=120
-        )
-    return folder
+    return npm.install(NPM_PACKAGE, folder)
