@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 import uuid
 from collections import defaultdict
@@ -507,8 +508,10 @@ class Dispatch:
         if not any(node.alive for node in nodes):
             return
         wanted = {str(one.id) for one in self._sweeps.live_attempts()}
-        unwanted = ((node, AttemptId.parse(name)) for node in nodes for name in node.alive if name not in wanted)
-        found = list(islice(((node, attempt) for node, attempt in unwanted if attempt), BATCH))
+        alive = ((node, AttemptId.parse(name)) for node in nodes for name in node.alive if name not in wanted)
+        unwanted = [(node, attempt) for node, attempt in alive if attempt]
+        # at random, so that those that go on all the same do not keep the others from being stopped
+        found = random.sample(unwanted, min(BATCH, len(unwanted)))
         jobs = self._sweeps.jobs(attempt.job_id for _, attempt in found)
         for node, attempt in found:
             for project in _in_vain(node, attempt, jobs):

@@ -11,6 +11,7 @@ from gateway.contract.crawl import Egg
 from gateway.contract.outbox import AttemptId
 from gateway.contract.reasons import Reason
 from gateway.contract.records import ExitReport, Progress, SpiderReport
+from gateway.dispatch import dispatcher
 from gateway.dispatch.sweeping import TAKEN_FOR
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.outcome import Outcome
@@ -229,6 +230,23 @@ def test_an_attempt_that_is_alive_though_its_job_was_deleted_is_cancelled(platfo
     platform.reconcile()
     assert platform.double.cancelled == [f"{job.id}-1"]
     assert platform.double.requests[-1][1]["project"] == "default"
+
+
+def test_attempts_that_go_on_all_the_same_keep_no_other_from_being_stopped(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "BATCH", 3)
+    unreadable = [make_job() for _ in range(6)]
+    for job in unreadable:
+        platform.jobs.insert(job)
+    platform.database["jobs"].update_many({}, {"$set": {"max_retries": "of tomorrow"}})
+    deleted = f"{'f' * 32}-1"
+    platform.heartbeat(alive=(*(f"{job.id}-1" for job in unreadable), deleted))
+    for _ in range(100):
+        platform.reconcile()
+        if platform.double.cancelled:
+            break
+    assert set(platform.double.cancelled) == {deleted}
 
 
 def test_an_attempt_of_a_deleted_job_is_cancelled_whatever_project_it_is_of(platform: Platform) -> None:
