@@ -215,6 +215,39 @@ def requests(
         err.print("more: --limit, or all of them with --output FILE", style="dim")
 
 
+_FIELDS = "*FIELD name, >FILLED share, >BEFORE share_before, TYPES types, 1*EXAMPLE example"
+
+
+@taking(JOBS.parameter("job_id"), JSON, URL)
+def fields(*, job_id: str, as_json: bool, url: str | None) -> None:
+    """How full each field of a crawl's items is, and was in the runs before: which field broke."""
+    api = Api(gateway_url(url))
+    path, counted = f"/jobs/{JOBS.find(api, job_id)}/fields", -1
+    answer = api.get(path, compare="runs")
+    # a gateway counts for a few seconds at a time
+    while counted < answer["counted"] < answer["items"]:
+        counted, answer = answer["counted"], api.get(path, compare="runs")
+    if as_json:
+        print_json(answer)
+    elif answer["fields"]:
+        out.print(new_table(_FIELDS, answer["fields"], share=_filled, share_before=_filled_before, types=_types))
+    else:
+        err.print("its items were removed: their retention time was over" if answer["removed_at"] else "no items yet")
+
+
+def _filled(field: Record) -> Text:
+    return Text(f"{field['share']:.1%}", style="red" if field["lower"] else "")
+
+
+def _filled_before(field: Record) -> str:
+    return "-" if field["share_before"] is None else f"{field['share_before']:.1%}"
+
+
+def _types(field: Record) -> str:
+    """The commonest first."""
+    return ", ".join(sorted(field["types"], key=field["types"].__getitem__, reverse=True)) or "-"
+
+
 def format_of(output: str, formats: Sequence[str] = FORMATS) -> str:
     """The format by the file's name; JSON Lines for stdout. Raises `BadParameter` for another ending."""
     suffix = Path(output).suffix.lstrip(".").lower()

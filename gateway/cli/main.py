@@ -15,7 +15,7 @@ try:
 
     from gateway.cli.api import ApiError, ExitCode
     from gateway.cli.commands import command, group
-    from gateway.cli.crawl import crawl, files, items, logs, open_page, requests, run
+    from gateway.cli.crawl import crawl, fields, files, items, logs, open_page, requests, run
     from gateway.cli.datasets import (
         DATASETS,
         accept,
@@ -30,7 +30,7 @@ try:
     from gateway.cli.help import SETTINGS, CliCommand, CliGroup
     from gateway.cli.nodes import drain
     from gateway.cli.projects import delete_project, deploy, spiders
-    from gateway.cli.resources import NODES, PROJECTS, RESOURCES, SCHEDULES, VARIABLES
+    from gateway.cli.resources import JOBS, NODES, PROJECTS, RESOURCES, SCHEDULES, VARIABLES
     from gateway.cli.scrape import scrape
     from gateway.cli.terminal import discard, err, out, prepare_output, visible
     from gateway.cli.webhooks import webhook_secret
@@ -133,6 +133,8 @@ app.command("open", cls=CliCommand)(open_page)
 app.command("webhook-secret", cls=CliCommand)(webhook_secret)
 for resource in (*RESOURCES, DATASETS):
     commands = group(resource)
+    if resource is JOBS:
+        commands.command(cls=CliCommand)(fields)
     if resource is SCHEDULES:
         commands.command(cls=CliCommand)(run)
     if resource is NODES:
