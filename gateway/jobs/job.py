@@ -442,14 +442,6 @@ class ListedSpec(BaseModel, frozen=True):
     site: str | None = None
 
 
-class WebhookWait(BaseModel, extra="ignore", frozen=True):
-    """A receiver that asked for a pause, or for no further call."""
-
-    url: str
-    #: It is not called before; `None` if it is never called again.
-    until: datetime | None = None
-
-
 class ListedJob(JobFacts):
     """A job in a list. Lists read these fields alone: a spec may have 256 KiB, and an attempt a tenth of that."""
 
@@ -469,6 +461,14 @@ class ListedJob(JobFacts):
     @property
     def attempts_count(self) -> int:
         return len(self.nodes) + self.superseded
+
+
+class WebhookWait(BaseModel, extra="ignore", frozen=True):
+    """A receiver that asked for a pause, or for no further call."""
+
+    url: str
+    #: It is not called before; `None` if it is never called again.
+    until: datetime | None = None
 
 
 class Job(JobFacts, extra="forbid"):
@@ -498,8 +498,8 @@ class Job(JobFacts, extra="forbid"):
     #: When to call the other webhooks (again); absent before the job's end and once no call is left.
     webhooks_due: datetime | None = None
     webhook_failures: int = 0
-    #: For those of them that are not called in each round; absent if all are.
-    webhook_waits: list[WebhookWait] | None = None
+    #: Those of them that the next round may leave out.
+    webhook_waits: list[WebhookWait] = Field(default_factory=list)
     #: Why the last calls failed.
     webhook_message: str | None = None
     max_retries: int = 3

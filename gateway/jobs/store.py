@@ -169,7 +169,8 @@ class JobStore:
         room = {f"webhooks.{MAX_WEBHOOKS - 1}": {"$exists": False}}
         Repeating(self._jobs).update_one({"_id": job_id, **room}, {"$addToSet": {"webhooks": url}})
         ended = {"_id": job_id, "settled": {"$exists": True}, "webhooks_delivered": {"$ne": url}}
-        due = {"webhooks_due": self._clock(), "webhook_failures": 0}
+        # all that have not answered are called once more, also one that asked for no further call
+        due = {"webhooks_due": self._clock(), "webhook_failures": 0, "webhook_waits": []}
         Repeating(self._jobs).update_one(ended, {"$set": due})
 
     # --- facts
@@ -385,13 +386,10 @@ class JobStore:
         which of them are to be left out until later.
         """
         answered = {"$addToSet": {"webhooks_delivered": {"$each": list(delivered)}}}
-        update: dict[str, Any] = {**answered, "$set": {"webhook_message": message}}
-        if waits:
-            update["$set"]["webhook_waits"] = [wait.model_dump() for wait in waits]
-        else:
-            update["$unset"] = {"webhook_waits": ""}
+        noted = {"webhook_message": message, "webhook_waits": [wait.model_dump() for wait in waits]}
+        update: dict[str, Any] = {**answered, "$set": noted}
         if again is None:
-            update["$unset"] = {**update.get("$unset", {}), "webhooks_due": ""}
+            update["$unset"] = {"webhooks_due": ""}
         else:
             update["$set"]["webhooks_due"] = again
             update["$inc"] = {"webhook_failures": 1}

@@ -36,11 +36,10 @@ MAX_ANSWER_BYTES = 64 * 1024
 #: Host names that are resolved at the same time for one user.
 LOOKUPS = 4
 
-_HEADERS = (("Content-Type", "application/json"), ("User-Agent", "DiscoveryBot"))
-
-
 #: A receiver may ask for a pause (`Retry-After`) of at most this.
 MAX_PAUSE = timedelta(days=1)
+
+_HEADERS = (("Content-Type", "application/json"), ("User-Agent", "DiscoveryBot"))
 
 
 class FailedCall(NamedTuple):

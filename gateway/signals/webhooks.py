@@ -288,7 +288,7 @@ def host_of(url: str) -> str:
 
 def to_call(job: Job, now: datetime) -> list[str]:
     """The webhooks that have not answered and have asked for no pause."""
-    resting = {wait.url for wait in job.webhook_waits or () if wait.until is None or wait.until > now}
+    resting = {wait.url for wait in job.webhook_waits if wait.until is None or wait.until > now}
     return [url for url in job.webhooks if url not in job.webhooks_delivered and url not in resting]
 
 
@@ -309,7 +309,7 @@ def after_round(
     """What follows a round in which these were called and those failed. A receiver that asked for a pause is called
     in the first round after it. Who asked for more than all others does not delay them.
     """
-    waits = [wait for wait in job.webhook_waits or () if wait.url not in called]
+    waits = [wait for wait in job.webhook_waits if wait.url not in called]
     if job.webhook_failures >= len(DELAYS):
         return NextRound(None, [wait for wait in waits if wait.until is None])
     delayed = now + timedelta(seconds=DELAYS[job.webhook_failures] * (1 + SPREAD * jitter()))

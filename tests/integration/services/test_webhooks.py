@@ -177,7 +177,7 @@ def test_a_receiver_that_asks_for_a_pause_gets_it_and_delays_no_other(platform: 
         call(caller)
         wait_for_record(platform, job, webhooks_delivered=[broken.url(), busy.url()], webhooks_due=None)
         found = platform.jobs.get(job.id)
-        assert (found.webhook_waits, found.webhook_message) == (None, None)
+        assert (found.webhook_waits, found.webhook_message) == ([], None)
 
 
 def test_a_receiver_that_is_gone_is_not_called_again_and_the_job_says_so(platform: Platform, call: Call) -> None:
@@ -191,6 +191,11 @@ def test_a_receiver_that_is_gone_is_not_called_again_and_the_job_says_so(platfor
         wait_for_record(platform, job, webhooks_delivered=[broken.url()], webhooks_due=None)
         assert len(gone.calls) == 1
         assert platform.jobs.get(job.id).webhook_message == "127.0.0.1: answered 410, so it is not called again"
+        # it is called once more if somebody asks for it
+        gone.behaviour = answer()
+        platform.jobs.add_webhook(job.id, gone.url())
+        call(caller)
+        wait_for_record(platform, job, webhooks_delivered=[broken.url(), gone.url()], webhook_message=None)
 
 
 def test_a_pause_is_over_before_the_calls_end_for_good(platform: Platform) -> None:
