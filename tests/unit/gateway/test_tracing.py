@@ -24,7 +24,8 @@ def test_spans_cost_no_time_where_the_collector_is_silent_and_the_end_little() -
         tracing.close()
         assert made - began < PARTING
         assert time.monotonic() - made < 2 * PARTING
-        assert silent.paths() == ["/v1/traces"]
+        # again, if the first call was given up before the end
+        assert set(silent.paths()) == {"/v1/traces"}
 
 
 def test_the_last_spans_are_sent_at_the_end_under_the_services_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,7 +169,8 @@ async def test_one_user_has_so_many_places_and_the_others_do_not_wait_for_them()
         assert anne.ran == [0, 1]
         anne.release.set()
         assert await asyncio.gather(*asked) == list(range(50))
-        assert anne.ran == list(range(50))
+        # of two that have a place each, the later one may be the quicker one
+        assert sorted(anne.ran) == list(range(50))
 
 
 async def test_reads_changes_and_looks_at_one_document_do_not_wait_for_each_other() -> None:
