@@ -41,6 +41,7 @@ from gateway.web.routes import (
     access,
     crawl,
     datasets,
+    endpoints,
     environment,
     fields,
     files,
@@ -61,6 +62,7 @@ from gateway.web.routes import (
     sites,
     webhooks,
 )
+from gateway.web.schemas.event import described_events
 
 _SCHEME = "key"
 _KEY = {"type": "http", "scheme": "bearer", "description": "`db_<id>_<secret>`, from `discoverybot keys create`."}
@@ -83,6 +85,11 @@ class DescribedAPI(FastAPI):
         components = document["components"]
         components["schemas"] = dict(sorted({**components["schemas"], **errors.schemas()}.items()))
         components["securitySchemes"] = {_SCHEME: _KEY, _SESSION: _COOKIE}
+        for event in document["webhooks"].values():
+            # what FastAPI says of a body that is not as described: it is the receiver's business
+            del event["post"]["responses"]["422"]
+        for unused in ("HTTPValidationError", "ValidationError"):
+            components["schemas"].pop(unused, None)
         scopes = scopes_of(self.routes)
         for path, methods in document["paths"].items():
             for method, operation in methods.items():
@@ -157,6 +164,7 @@ _TAGS = [
     {"name": "schedules", "description": "What is run again and again: when, and what became of it."},
     {"name": "datasets", "description": "What is known across runs, and what each run has changed."},
     {"name": "sites", "description": "Where to search, what for, and how often; and to search it now."},
+    {"name": "signals", "description": "Who is told of what happens, and what came of each call."},
     {"name": "platform", "description": "What can be run, where, and whether all is well."},
 ]
 
@@ -167,6 +175,7 @@ _ROUTERS = (
     log_search.router,
     *(items.router, fields.router, requests.router, files.router, job_history.router),
     datasets.router,
+    *(endpoints.router, endpoints.job_router),
     *(jobs.dead_letters_router, logs.events_router),
     *(schedules.scheduler_router, schedules.router, sites.targets_router),
     *(projects.spiders_router, projects.projects_router, environment.router, nodes.router, nodes.scrapyd_router),
@@ -204,6 +213,8 @@ def check_routes(routes: Sequence[BaseRoute]) -> None:
 #: They are made when this module is imported, once for all apps of a process and of its forks, because that takes a
 #: quarter of a second of processor time.
 _ROUTES = _routes()
+#: What endpoints are called with, for the API's description.
+_EVENTS = described_events().routes
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -233,6 +244,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.help_archive, app.state.help_clone = help_pages.ARCHIVE, help_pages.CLONE
     errors.install(app)
     app.router.routes.extend(_ROUTES)
+    app.webhooks.routes.extend(_EVENTS)
     reference.mount_assets(app)
     return app
 

@@ -226,6 +226,10 @@ class Container(Builder):
         return self.settings.webhook_networks
 
     @value
+    def public_url(self) -> str:
+        return self.settings.public_address
+
+    @value
     def job_timeout(self) -> int:
         return self.settings.job_timeout
 
@@ -388,6 +392,7 @@ class Container(Builder):
             logs=timedelta(days=self.settings.log_retention_days),
             audit=timedelta(days=self.settings.audit_retention_days),
             changes=timedelta(days=self.settings.change_retention_days),
+            deliveries=timedelta(days=self.settings.delivery_retention_days),
         )
 
     # --- schedules

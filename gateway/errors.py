@@ -223,6 +223,14 @@ class WebhookSecretNotFoundError(NotFoundError):
         )
 
 
+class EndpointNotFoundError(NoSuchError):
+    """The user has no endpoint with this id."""
+
+
+class DeliveryNotFoundError(NoSuchError):
+    """The endpoint, or the job, has no delivery with this id."""
+
+
 class WrittenFileNotFoundError(NotFoundError):
     """The job has no file of this name."""
 

@@ -423,6 +423,8 @@ class Settings(ScrapydSettings):
     gateway_host: str = "127.0.0.1"
     gateway_port: Port = 8001
     gateway_workers: int = Field(default=1, ge=1, le=64)
+    #: Where people find the console, for links in what the platform sends. Default: `gateway_port` on this machine.
+    public_url: HttpUrl | None = None
     #: Origins (comma-separated) whose pages may call the gateway from a browser.
     gateway_cors_origins: Listed = ()
     #: Proxies before the gateway (addresses or CIDR, comma-separated), whose `X-Forwarded-For` names the caller.
@@ -476,6 +478,8 @@ class Settings(ScrapydSettings):
     audit_retention_days: float = Field(default=365, ge=0, le=36_500)
     #: Days for which the changes of datasets are kept.
     change_retention_days: float = Field(default=90, ge=0, le=36_500)
+    #: Days for which calls of webhooks and endpoints are kept, with their bodies.
+    delivery_retention_days: float = Field(default=30, ge=4, le=36_500)
     #: Seconds that `POST /jobs/scrape?mode=sync` waits for the run to end.
     scrape_sync_timeout: float = Field(default=30, gt=0, le=600)
     #: Where the files that crawls write are stored: a folder, or `s3://bucket/prefix`. Gateways, workers and tailers
@@ -544,6 +548,7 @@ class Settings(ScrapydSettings):
 
     @field_validator(
         *("files_url", "files_endpoint", "files_region", "files_access_key", "otel_exporter_otlp_endpoint"),
+        "public_url",
         mode="before",
     )
     @classmethod
@@ -584,6 +589,11 @@ class Settings(ScrapydSettings):
         """Those in which webhooks may be called."""
         own = self.webhook_allow_networks
         return self.allowed_networks if not own else parse_networks(() if own == NO_NETWORKS else own)
+
+    @property
+    def public_address(self) -> str:
+        """`PUBLIC_URL` without a slash at its end, or its default."""
+        return str(self.public_url or f"http://127.0.0.1:{self.gateway_port}").rstrip("/")
 
     @property
     def gateway_address(self) -> str:

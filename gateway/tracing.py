@@ -14,7 +14,7 @@ import contextvars
 import os
 import socket
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from importlib.metadata import version
@@ -37,8 +37,10 @@ from gateway.jobs.job import Attempt, Job, JobStatus
 from gateway.jobs.outcome import Outcome
 from gateway.jobs.submission import Receipt, RequestedCrawl, Submission
 from gateway.nodes.store import Node
-from gateway.signals.webhook_caller import FailedCall
-from gateway.signals.webhooks import Webhooks, host_of
+from gateway.signals.deliveries import Delivery, host_of
+from gateway.signals.endpoints import Endpoint
+from gateway.signals.webhook_caller import CallResult
+from gateway.signals.webhooks import Webhooks
 from gateway.sites.runs import RequestedRun, Scraping
 from gateway.traced import Surrounding, surround
 
@@ -142,6 +144,15 @@ class Tracing:
         with _open(self._begin(job, name, attributes, kind=kind)) as span:
             yield span
 
+    @contextmanager
+    def of_job(
+        self, job_id: str | None, traceparent: str | None, name: str, facts: Mapping[str, Any]
+    ) -> Iterator[Span]:
+        """As `about`, for a call, of which the job itself need not be read."""
+        about = {"job_id": job_id, **facts}
+        with _open(self._start(job_id, traceparent, name, about, kind=SpanKind.CLIENT)) as span:
+            yield span
+
     def attempt(self, job: Job, attempt: Attempt, outcome: Outcome) -> None:
         """The span of an attempt that is over, by the node's clock."""
         if (end := attempt.exit) is None:
@@ -158,9 +169,14 @@ class Tracing:
 
     def _begin(self, job: Job, name: str, attributes: Mapping[str, Any], **options: Any) -> Span:
         facts = {"job_id": job.id, "spider": job.spec.spider, "project": job.spec.project, **attributes}
-        own = _OWN_TRACE.set(int(job.id, 16))
+        return self._start(job.id, job.traceparent, name, facts, **options)
+
+    def _start(
+        self, job_id: str | None, traceparent: str | None, name: str, facts: Mapping[str, Any], **options: Any
+    ) -> Span:
+        own = _OWN_TRACE.set(int(job_id, 16) if job_id else 0)
         try:
-            return self._tracer.start_span(name, _from(job.traceparent), attributes=_named(facts), **options)
+            return self._tracer.start_span(name, _from(traceparent), attributes=_named(facts), **options)
         finally:
             _OWN_TRACE.reset(own)
 
@@ -252,7 +268,6 @@ class Spans:
             "post_to_node": self._post_to_node,
             "conclude": self._conclude,
             "settle": self._settle,
-            "call_webhooks": self._call_webhooks,
             "call_webhook": self._call_webhook,
         }
 
@@ -285,21 +300,13 @@ class Spans:
             with self._tracing.about(job, "settle", status=job.status.value):
                 step(completion, job)
 
-    async def _call_webhooks(
-        self, step: Surrounding, webhooks: Webhooks, job: Job, urls: Sequence[str], end: float
-    ) -> dict[str, FailedCall]:
-        with self._tracing.about(job, "webhooks", round=job.webhook_failures + 1, calls=len(urls)) as span:
-            failures: dict[str, FailedCall] = await step(webhooks, job, urls, end)
-            if failures:
-                _failed(span, f"{len(failures)} did not answer")
-            return failures
-
     async def _call_webhook(
-        self, step: Surrounding, webhooks: Webhooks, user_id: str, url: str, *call: Any
-    ) -> FailedCall | None:
+        self, step: Surrounding, webhooks: Webhooks, delivery: Delivery, endpoint: Endpoint | None
+    ) -> CallResult:
         # only the host, because the path of many webhooks is a secret
-        with self._tracing.step("webhook", SpanKind.CLIENT, **{"server.address": host_of(url)}) as span:
-            failure: FailedCall | None = await step(webhooks, user_id, url, *call)
-            if failure is not None:
+        facts = {"server.address": host_of(endpoint.url if endpoint else delivery.url), "event": delivery.type}
+        with self._tracing.of_job(delivery.job_id, delivery.traceparent, "webhook", facts) as span:
+            result: CallResult = await step(webhooks, delivery, endpoint)
+            if result.problem is not None:
                 _failed(span, "it did not take the call")
-            return failure
+            return result

@@ -118,10 +118,10 @@ def read_key(document: Document) -> ApiKey:
 # The owners of jobs and schedules; nothing else of them is read
 class OwnerStore:
     def __init__(self, database: Database[Document]) -> None:
-        self._collections = database["jobs"], database["schedules"]
+        self._collections = database["jobs"], database["schedules"], database["endpoints"]
 
     def of(self, ids: Collection[str]) -> dict[str, set[str]]:
-        """The owners of these jobs and schedules, by id. An id has two owners if a job and a schedule share it."""
+        """The owners of these jobs, schedules and endpoints, by id; several if several of them share it."""
         owners: dict[str, set[str]] = {}
         for collection in self._collections:
             for document in collection.find({"_id": {"$in": list(ids)}}, {"user_id": 1}):

@@ -27,6 +27,7 @@ try:
         reject,
         set_dataset,
     )
+    from gateway.cli.endpoints import ENDPOINTS
     from gateway.cli.help import SETTINGS, CliCommand, CliGroup
     from gateway.cli.nodes import drain
     from gateway.cli.projects import delete_project, deploy, spiders
@@ -47,7 +48,8 @@ class _Main(CliGroup):
         ),
         "Schedules and sites": ("schedules", "datasets", "sites", "targets"),
         "Projects": ("deploy", "undeploy", "projects", "spiders", "env"),
-        "Platform": ("up", "demo", "doctor", "nodes", "join", "keys", "webhook-secret", "audit", "alive"),
+        "Signals": ("endpoints", "webhook-secret"),
+        "Platform": ("up", "demo", "doctor", "nodes", "join", "keys", "audit", "alive"),
     }
 
     #: Commands by where they are. They import PyMongo, the stack or the container, which takes longer than a call.
@@ -131,7 +133,7 @@ for function in (crawl, scrape, logs, items, requests, files, spiders, deploy):
     app.command(cls=CliCommand)(function)
 app.command("open", cls=CliCommand)(open_page)
 app.command("webhook-secret", cls=CliCommand)(webhook_secret)
-for resource in (*RESOURCES, DATASETS):
+for resource in (*RESOURCES, DATASETS, ENDPOINTS):
     commands = group(resource)
     if resource is JOBS:
         commands.command(cls=CliCommand)(fields)

@@ -72,7 +72,7 @@ def taking(*options: Parameter) -> Callable[[Callable[..., None]], Callable[...,
 _ASKED_BY = {
     "schedule_at": ("at",), "ends_at": ("until",), "interval": ("every", "cron"), "start_urls": ("words",),
     "spider": ("spider", "words"), "params": ("pairs", "params"), "fetch.headers": ("headers",),
-    "fetch.proxy": ("proxy",), "expect.min_items": ("min_items",),
+    "fetch.proxy": ("proxy",), "url": ("url_", "to"), "expect.min_items": ("min_items",),
 }  # fmt: skip
 
 

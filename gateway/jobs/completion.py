@@ -178,7 +178,7 @@ class Completion:
         else:
             self._waker.wake(messages.ENQUEUE_CRAWL)
         if job.webhooks:
-            # if this message is lost, `webhooks_due` makes sure that they are called
+            # if this message is lost, `signals_due` makes sure that they are called
             self._waker.wake(messages.CALL_WEBHOOKS, job.id)
         self._jobs.settle(job.id)
 

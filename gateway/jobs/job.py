@@ -463,12 +463,29 @@ class ListedJob(JobFacts):
         return len(self.nodes) + self.superseded
 
 
-class WebhookWait(BaseModel, extra="ignore", frozen=True):
-    """A receiver that asked for a pause, or for no further call."""
+class Turn(StrEnum):
+    """What has happened to a job that others may want to hear of."""
 
-    url: str
-    #: It is not called before; `None` if it is never called again.
-    until: datetime | None = None
+    STARTED = "started"
+    PAUSED = "paused"
+    #: Its attempt failed, and the next one comes.
+    RETRIED = "retried"
+    ENDED = "ended"
+    #: A receiver was added after its end.
+    WEBHOOK_ADDED = "webhook_added"
+
+
+class JobSignal(BaseModel, extra="ignore", frozen=True):
+    """One turn of a job, written together with it, for `gateway/signals/announcing.py`."""
+
+    turn: Turn
+    at: datetime
+    #: The number of its newest attempt.
+    attempt: int = 0
+    reason: StoredReason = None
+    message: str | None = None
+    #: The receiver that was added.
+    url: str | None = None
 
 
 class Job(JobFacts, extra="forbid"):
@@ -495,13 +512,15 @@ class Job(JobFacts, extra="forbid"):
     webhooks: list[str] = Field(default_factory=list)
     #: The webhooks that have answered.
     webhooks_delivered: list[str] = Field(default_factory=list)
-    #: When to call the other webhooks (again); absent before the job's end and once no call is left.
-    webhooks_due: datetime | None = None
-    webhook_failures: int = 0
-    #: Those of them that the next round may leave out.
-    webhook_waits: list[WebhookWait] = Field(default_factory=list)
-    #: Why the last calls failed.
+    #: Why the last call of another one failed.
     webhook_message: str | None = None
+    #: Its turns that are not announced yet, at most `queue.MOST_SIGNALS`, and how many were before.
+    signals: list[JobSignal] = Field(default_factory=list)
+    signalled: int = 0
+    #: Since when there are such; absent if there are none.
+    signals_due: datetime | None = None
+    #: A release before this one called its webhooks from here: when they are due.
+    webhooks_due: datetime | None = None
     max_retries: int = 3
     updated_at: datetime
     assignment: Assignment | None = None

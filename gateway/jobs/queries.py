@@ -16,7 +16,6 @@ from gateway.contract.outbox import AttemptId
 from gateway.contract.reasons import Reason, reason_of
 from gateway.jobs.job import GOOD_STATUSES, LISTED_URLS, Job, JobStatus, ListedJob, ListedSpec, WaitingReason
 from gateway.jobs.queue import FREE_TO_START, JobDocuments, SetAside
-from gateway.jobs.store import WATCHED
 from gateway.stores.documents import (
     NEWEST_FIRST,
     NO_TIME,
@@ -638,21 +637,8 @@ def _assignment(given: Document) -> tuple[int, str]:
 
 # --- figures over all jobs: why they wait, since when, and how recent ones have ended
 
-#: At most this many ended jobs are read.
-MAX_COUNTED = 1000
-
-
-class CallsToCome(NamedTuple):
-    """Ended jobs whose webhooks are still to be called."""
-
-    #: Jobs whose webhooks are due and that no worker has claimed.
-    waiting: int
-    #: Since when the longest-waiting of these has been due.
-    since: datetime | None
-    #: Jobs whose webhooks were called before and failed.
-    failing: int
-
-
+#: At most this many jobs are read that have something to announce.
+MAX_UNANNOUNCED = 1000
 _FIELDS = (
     "status", "spec.project", "spec.spider", "spec.site", "created_at", "not_before", "started_at", "finished_at",
     "attempt", "dispatched_at", "reason",
@@ -716,15 +702,11 @@ class JobStatistics:
         found = self._jobs.find(query, sort=[("not_before", ASCENDING)], limit=limit)
         return self._documents.many(found)
 
-    def webhooks(self, moment: datetime) -> CallsToCome:
-        """Jobs count as waiting if they were due at `moment`. Only the first `MAX_COUNTED` by user id are counted."""
-        # the index begins with the user; `$exists` is not used, because an index cannot skip documents by it
-        query = {"user_id": {"$gte": ""}, "webhooks_due": {"$gt": datetime.fromtimestamp(0, UTC)}, **WATCHED}
-        fields = {"webhooks_due": 1, "webhook_failures": 1}
-        found = list(self._jobs.find(query, fields, limit=MAX_COUNTED))
-        waiting = [job["webhooks_due"] for job in found if job["webhooks_due"] <= moment]
-        failing = sum(bool(job.get("webhook_failures")) for job in found)
-        return CallsToCome(len(waiting), min(waiting, default=None), failing)
+    def unannounced_since(self, moment: datetime) -> datetime | None:
+        """Since when a job has had something to announce, if it has since before `moment`."""
+        due = {"user_id": {"$gte": ""}, "signals_due": {"$gt": NO_TIME, "$lte": moment}}
+        found = self._jobs.find(due, {"signals_due": 1}, limit=MAX_UNANNOUNCED)
+        return min((one["signals_due"] for one in found), default=None)
 
     def ended(self, since: datetime, limit: int, *, of_sites: bool = False) -> list[EndedJob]:
         """Jobs, or only runs of sites, that ended at `since` or later, newest first."""

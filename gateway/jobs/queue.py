@@ -26,6 +26,7 @@ from gateway.jobs.job import (
     FINAL_STATUSES,
     Assignment,
     Job,
+    JobSignal,
     JobStatus,
     Partition,
     PastStep,
@@ -67,6 +68,8 @@ class JobDocuments(SetAside[Job]):
 MOST_STEPS = 50
 #: The most characters of a job's message, and of a step's: texts of a node or a spider can be long.
 MAX_MESSAGE, MAX_STEP_MESSAGE = 5000, 500
+#: How many signals wait in a job, for a worker, to be announced.
+MOST_SIGNALS = 20
 
 
 def change(
@@ -77,9 +80,10 @@ def change(
     increment: str | None = None,
     step: PastStep | None = None,
     earliest: Document | None = None,
+    signal: JobSignal | None = None,
 ) -> Document:
-    """The update that makes these changes, adds the step to the job's history, and sets `updated_at`. The times of
-    `earliest` are set unless the job has earlier ones.
+    """The update that makes these changes, adds the step to the job's history and the signal to those that are to be
+    announced, and sets `updated_at`. The times of `earliest` are set unless the job has earlier ones.
     """
     if message := changes.get("message"):
         changes = {**changes, "message": message[:MAX_MESSAGE]}
@@ -93,6 +97,11 @@ def change(
     if step:
         kept = step.model_copy(update={"message": step.message and step.message[:MAX_STEP_MESSAGE]})
         update["$push"] = {"history": {"$each": [kept.model_dump(exclude_none=True)], "$slice": -MOST_STEPS}}
+    if signal:
+        shown = signal.model_copy(update={"message": signal.message and signal.message[:MAX_STEP_MESSAGE]})
+        added = {"signals": {"$each": [shown.model_dump(exclude_none=True)], "$slice": -MOST_SIGNALS}}
+        update["$push"] = {**update.get("$push", {}), **added}
+        update["$set"]["signals_due"] = now
     return update
 
 

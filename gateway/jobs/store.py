@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from heapq import merge
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal
 
 import structlog
-from pymongo import ASCENDING
+from pymongo import ASCENDING, UpdateOne
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
 
@@ -28,17 +28,18 @@ from gateway.jobs.job import (
     Assignment,
     Attempt,
     Job,
+    JobSignal,
     JobStatus,
     PastStep,
     StatusStep,
     StepKind,
+    Turn,
     WaitingReason,
-    WebhookWait,
     rank,
 )
 from gateway.jobs.outcome import Outcome
 from gateway.jobs.queue import JobDocuments, avoiding, change
-from gateway.stores.documents import Documents
+from gateway.stores.documents import SET_ASIDE
 from gateway.stores.mongo import UNSTORABLE, Document, Repeating
 
 log = structlog.get_logger()
@@ -57,24 +58,6 @@ _LIVE = sorted(LIVE_STATUSES)
 #: The statuses from which a job can return to its attempt.
 _BEFORE_RUNNING = sorted(status for status, following in TRANSITIONS.items() if JobStatus.RUNNING in following)
 _FIRST = datetime.min.replace(tzinfo=UTC)
-#: Jobs that have a webhook. The query is needed because `webhooks_due` is set at the end of every job for a moment.
-WATCHED: Document = {"webhooks.0": {"$exists": True}}
-
-
-class DueWebhooks(NamedTuple):
-    """An ended job whose webhooks are due."""
-
-    job_id: str
-    #: The webhooks that have not answered yet.
-    urls: tuple[str, ...]
-
-    @classmethod
-    def read(cls, document: Document) -> Self:
-        delivered = document.get("webhooks_delivered", [])
-        urls = tuple(url for url in document["webhooks"] if url not in delivered)
-        return cls(document["_id"], urls)
-
-
 _KEY_USED = "Idempotency-Key: it was used before, for another request"
 #: A claim only decides between simultaneous requests; later the documents that have the key decide.
 CLAIM_KEPT = timedelta(days=1)
@@ -165,13 +148,14 @@ class JobStore:
 
     @state_change("jobs.add_webhook")
     def add_webhook(self, job_id: str, url: str) -> None:
-        """Add a webhook to the job, up to `MAX_WEBHOOKS`. If the job has ended, the webhook is due at once."""
+        """Add a webhook to the job, up to `MAX_WEBHOOKS`. If the job has ended, it is called now, unless it has
+        answered.
+        """
         room = {f"webhooks.{MAX_WEBHOOKS - 1}": {"$exists": False}}
         Repeating(self._jobs).update_one({"_id": job_id, **room}, {"$addToSet": {"webhooks": url}})
-        ended = {"_id": job_id, "settled": {"$exists": True}, "webhooks_delivered": {"$ne": url}}
-        # all that have not answered are called once more, also one that asked for no further call
-        due = {"webhooks_due": self._clock(), "webhook_failures": 0, "webhook_waits": []}
-        Repeating(self._jobs).update_one(ended, {"$set": due})
+        ended = {"_id": job_id, "settled": {"$exists": True}, "webhooks": url, "webhooks_delivered": {"$ne": url}}
+        added = JobSignal(turn=Turn.WEBHOOK_ADDED, at=self._clock(), url=url)
+        Repeating(self._jobs).update_one(ended, change(self._clock(), {}, signal=added))
 
     # --- facts
 
@@ -214,11 +198,13 @@ class JobStore:
         """
         path = f"attempts.{attempt}"
         unknown = {path: {"$exists": True}, f"{path}.started_at": {"$exists": False}}
-        update: dict[str, Any] = {
-            "$set": {f"{path}.started_at": started_at, "updated_at": self._clock()},
+        update = change(
+            self._clock(),
+            {f"{path}.started_at": started_at},
             # the job started when its first attempt did
-            "$min": {"started_at": started_at},
-        }
+            earliest={"started_at": started_at},
+            signal=JobSignal(turn=Turn.STARTED, at=started_at, attempt=attempt),
+        )
         query = {"_id": job_id, "attempt": attempt, **unknown}
         # the job needs no further look if it runs and is not to be stopped
         runs = {"status": JobStatus.RUNNING, f"{path}.exit": None}
@@ -306,8 +292,6 @@ class JobStore:
             "settled": False,
             "attend_at": now,
             "dead": dead,
-            # also without webhooks, because one that is added at this moment must not be forgotten
-            "webhooks_due": now,
         }
         changes.update(_attempt_outcome(job, outcome))
         if job.spec.dataset is not None:
@@ -321,11 +305,13 @@ class JobStore:
                 *("live_key", "assignment", "waiting_reason", "blocked", "held", "lane"),
                 *("pause_requested_at", "expires_at"),
             ),
+            signal=_signal(job, Turn.ENDED, now, outcome),
         )
 
     @state_change("jobs.retry")
     def retry(self, job: Job, outcome: Outcome, not_before: datetime) -> Job | None:
         """Record that the attempt failed. The job waits for its next attempt."""
+        now = self._clock()
         return self._change(
             {"_id": job.id, **RETRIED.query, "attempt": job.attempt, **_decided_on(job)},
             {
@@ -341,61 +327,74 @@ class JobStore:
             },
             increment="failures",
             unset=("progress", "node"),
-            step=PastStep(at=self._clock(), kind=StepKind.WAITS, reason=WaitingReason.BACKOFF),
+            step=PastStep(at=now, kind=StepKind.WAITS, reason=WaitingReason.BACKOFF),
+            signal=_signal(job, Turn.RETRIED, now, outcome),
         )
 
     @state_change("jobs.settle")
     def settle(self, job_id: str) -> None:
-        """Record that all consequences are carried out. Without webhooks `webhooks_due` goes, too: no call is due."""
-        query = {"_id": job_id, "settled": False}
-        unwatched = {**query, "webhooks.0": {"$exists": False}}
-        settled: Document = {"$set": {"settled": True}, "$unset": {"attend_at": ""}}
-        # a webhook that is added from now on finds the job ended and sets `webhooks_due` itself
-        no_webhook = {**settled, "$unset": {"attend_at": "", "webhooks_due": ""}}
-        if not self._jobs.update_one(unwatched, no_webhook).matched_count:
-            self._jobs.update_one(query, settled)
+        """Record that all consequences are carried out."""
+        done: Document = {"$set": {"settled": True}, "$unset": {"attend_at": ""}}
+        self._jobs.update_one({"_id": job_id, "settled": False}, done)
 
-    def next_to_tell(self, after: str) -> str | None:
-        """The next user, by id, who has ended jobs whose webhooks are due and not claimed."""
-        query = {"user_id": {"$gt": after}, "webhooks_due": {"$lte": self._clock()}, **WATCHED}
-        found = self._jobs.find_one(query, {"user_id": 1}, sort=[("user_id", ASCENDING), ("webhooks_due", ASCENDING)])
+    # --- what is announced of it
+
+    def next_to_announce(self, after: str) -> str | None:
+        """The next user, by id, of whose jobs there is something to announce."""
+        query = {"user_id": {"$gt": after}, **self._to_announce()}
+        found = self._jobs.find_one(query, {"user_id": 1}, sort=[("user_id", ASCENDING), ("signals_due", ASCENDING)])
         return found["user_id"] if found else None
 
-    def due_webhooks(self, user_id: str, limit: int) -> list[DueWebhooks]:
-        """The user's jobs whose webhooks are due, the longest due first."""
-        query = {"user_id": user_id, "webhooks_due": {"$lte": self._clock()}, **WATCHED}
-        fields = {"webhooks": 1, "webhooks_delivered": 1}
-        found = self._jobs.find(query, fields, sort=[("webhooks_due", ASCENDING)], limit=limit)
-        return Documents(self._jobs, DueWebhooks.read).many(found)
+    def to_announce(self, user_id: str, limit: int) -> list[Job]:
+        """The user's jobs of which there is something to announce, the longest due first."""
+        query = {"user_id": user_id, **self._to_announce()}
+        return self._documents.find(query, limit, [("signals_due", ASCENDING)])
 
-    @state_change("jobs.claim_webhooks")
-    def claim_webhooks(self, job_id: str, until: datetime) -> Job | None:
-        """Claim the webhooks of an ended job until `until`. `None` if none is due, or another worker has them."""
-        return self._change({"_id": job_id, "webhooks_due": {"$lte": self._clock()}}, {"webhooks_due": until})
+    def _to_announce(self) -> Document:
+        return {"signals_due": {"$lte": self._clock()}, SET_ASIDE: None}
 
-    @state_change("jobs.webhooks_called")
-    def webhooks_called(
-        self,
-        job: Job,
-        delivered: Sequence[str],
-        message: str | None,
-        again: datetime | None,
-        waits: Sequence[WebhookWait] = (),
-    ) -> None:
-        """Record which webhooks have answered, why others have not, when to call these again (`None`: never), and
-        which of them are to be left out until later.
-        """
-        answered = {"$addToSet": {"webhooks_delivered": {"$each": list(delivered)}}}
-        noted = {"webhook_message": message, "webhook_waits": [wait.model_dump() for wait in waits]}
-        update: dict[str, Any] = {**answered, "$set": noted}
-        if again is None:
-            update["$unset"] = {"webhooks_due": ""}
-        else:
-            update["$set"]["webhooks_due"] = again
-            update["$inc"] = {"webhook_failures": 1}
-        if not self._jobs.update_one({"_id": job.id, "webhooks_due": job.webhooks_due}, update).matched_count:
-            # a webhook that was added since has moved the time; so has another worker, if the lease has lapsed
-            self._jobs.update_one({"_id": job.id}, answered)
+    @state_change("jobs.announced")
+    def announced(self, jobs: Sequence[Job]) -> None:
+        """Record that the signals of these jobs, as they were read, are announced."""
+        operations = [
+            UpdateOne(
+                {"_id": job.id, **_signalled(job.signalled), f"signals.{len(job.signals)}": {"$exists": False}},
+                {
+                    "$set": {"signalled": job.signalled + len(job.signals)},
+                    "$unset": {"signals": "", "signals_due": ""},
+                },
+            )
+            for job in jobs
+        ]
+        if operations:
+            self._jobs.bulk_write(operations, ordered=False)
+
+    @state_change("jobs.announce_later")
+    def announce_later(self, job_id: str, seconds: float) -> None:
+        later = self._clock() + timedelta(seconds=seconds)
+        self._jobs.update_one({"_id": job_id, "signals_due": {"$exists": True}}, {"$set": {"signals_due": later}})
+
+    @state_change("jobs.adopt_calls")
+    def adopt_calls(self, limit: int) -> None:
+        """Have those ended jobs announced whose webhooks a release before this one was to call."""
+        due = {"user_id": {"$gt": ""}, "webhooks_due": {"$lte": self._clock()}, "webhooks.0": {"$exists": True}}
+        fields = {"webhooks_due": 1, "finished_at": 1, "webhooks": 1, "webhooks_delivered": 1}
+        for one in self._jobs.find(due, fields, limit=limit):
+            signals = [
+                JobSignal(turn=Turn.WEBHOOK_ADDED, at=self._clock(), url=url).model_dump(exclude_none=True)
+                for url in one["webhooks"]
+                if url not in one.get("webhooks_delivered", ())
+            ]
+            taken = {"_id": one["_id"], "webhooks_due": one["webhooks_due"]}
+            added = {"$push": {"signals": {"$each": signals}}, "$set": {"signals_due": self._clock()}}
+            self._jobs.update_one(taken, {"$unset": {"webhooks_due": ""}, **added})
+
+    @state_change("jobs.note_call")
+    def note_call(self, job_id: str, url: str, problem: str | None) -> None:
+        """Note that this webhook of the job has answered, or why it has not."""
+        answered: Document = {"$addToSet": {"webhooks_delivered": url}, "$unset": {"webhook_message": ""}}
+        failed = {"$set": {"webhook_message": problem}}
+        Repeating(self._jobs).update_one({"_id": job_id}, answered if problem is None else failed)
 
     @state_change("jobs.request_cancel")
     def request_cancel(self, job_id: str, by: str | None = None) -> Job | None:
@@ -445,6 +444,7 @@ class JobStore:
             changes,
             unset=("lane", "blocked", "waiting_reason", "node", *([] if expires_at else ["attend_at"])),
             step=PastStep(at=now, kind=StepKind.PAUSED, by=by, message=message),
+            signal=_signal(job, Turn.PAUSED, now, Outcome(JobStatus.PAUSED, Reason.PAUSED, message)),
         )
 
     @state_change("jobs.resume")
@@ -520,6 +520,15 @@ class JobStore:
 
     def _write(self, query: Document, update: Document) -> Job | None:
         return self._documents.find_one_and_update(query, update)
+
+
+def _signal(job: Job, turn: Turn, at: datetime, outcome: Outcome) -> JobSignal:
+    return JobSignal(turn=turn, at=at, attempt=job.attempt, reason=outcome.reason, message=outcome.message)
+
+
+def _signalled(count: int) -> Document:
+    """A condition that so many signals were announced: of a job that has announced none it may be absent."""
+    return {"signalled": count} if count else {"$or": [{"signalled": 0}, {"signalled": {"$exists": False}}]}
 
 
 def _due_at(document: Document) -> datetime:

@@ -96,7 +96,7 @@ def _cipher(key: str) -> AESGCM:
 
 def _called(project: str, name: str) -> str:
     if project == NO_PROJECT:
-        return f"the webhook secret of user {name!r}"
+        return f"the webhook secret of {name!r}"
     return f"secret {name} of project {project!r}"
 
 

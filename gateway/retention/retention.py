@@ -42,6 +42,9 @@ from gateway.requests.store import RequestStore, read_chunk
 from gateway.retention.windows import Ended, Part, Window, Windows
 from gateway.schedules.schedule import LedgerEntry, Schedule
 from gateway.schedules.store import LedgerStore, read_static_entry
+from gateway.signals.deliveries import Delivery, DeliveryStore
+from gateway.signals.endpoints import Endpoint
+from gateway.signals.signatures import UserSecrets
 from gateway.sites.site import Site, Target
 from gateway.stores.documents import SET_ASIDE, UNREADABLE, Documents, Reader, Unreadable, reader
 from gateway.stores.mongo import Document, mongo_errors
@@ -65,6 +68,9 @@ READERS: dict[str, Reader[Any]] = {
     "projects": reader(ProjectConfig),
     "keys": read_key,
     "audit": reader(AuditEntry),
+    "endpoints": reader(Endpoint),
+    "deliveries": reader(Delivery),
+    "webhook_secrets": reader(UserSecrets),
     "progress": reader(ProgressSeries),
     "items": read_item,
     "item_fields": read_counts,
@@ -128,6 +134,7 @@ class Deletion:
     _logs: LogStore
     _progress: ProgressStore
     _attempts: AttemptStore
+    _deliveries: DeliveryStore
     _dedupe: DedupeRelease
 
     def delete(self, job_id: str) -> None:
@@ -156,6 +163,8 @@ class Deletion:
         self._logs.delete(*job_ids)
         self._progress.delete(*job_ids)
         self._attempts.delete(*job_ids)
+        while self._deliveries.delete_of(job_ids=job_ids, limit=LEDGER_BATCH) == LEDGER_BATCH:
+            pass
         self._jobs.delete(*job_ids)
 
 
@@ -193,6 +202,8 @@ class Keep(NamedTuple):
     audit: timedelta = timedelta()
     #: The changes of datasets, counted from the end of their run.
     changes: timedelta = timedelta()
+    #: Calls of webhooks and endpoints, counted from the time at which they were made.
+    deliveries: timedelta = timedelta()
 
 
 #: Whether the time for something is over.
@@ -306,6 +317,7 @@ class Retention:
     _heartbeats: HeartbeatStore
     _ledger: LedgerStore
     _audit: AuditStore
+    _deliveries: DeliveryStore
     _datasets: DatasetUpkeep
     _clock: Clock = utc_now
     _monotonic: Callable[[], float] = time.monotonic
@@ -342,6 +354,7 @@ class Retention:
             # the decisions on occurrences are kept for as long as their jobs
             partial(self._forget, self._ledger.forget, now, self._keep.jobs, deadline),
             partial(self._forget, self._audit.forget, now, self._keep.audit, deadline),
+            partial(self._forget, self._deliveries.forget, now, self._keep.deliveries, deadline),
             partial(self._keep_up_datasets, now, deadline),
         ):
             try:

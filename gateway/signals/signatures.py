@@ -54,7 +54,8 @@ def _signature(secret: str, content: bytes) -> str:
     return base64.b64encode(hmac.new(key, content, hashlib.sha256).digest()).decode()
 
 
-# --- the `webhook_secrets` collection: one document for each user that has a secret
+# --- the `webhook_secrets` collection: one document for each user that has a secret, and for each endpoint. Below, an
+# endpoint counts as a user, under the name that `endpoints.secret_name` gives it
 
 
 class SealedSecret(BaseModel):
@@ -133,6 +134,11 @@ class WebhookSecrets:
             if not self._put(known, made):
                 raise ConflictError("the secret has changed meanwhile: read it again")
         return WebhookSecret.of(made, secret, now)
+
+    @state_change("webhook_secrets.forget")
+    def forget(self, user_id: str) -> None:
+        """Raises PyMongo's errors."""
+        Repeating(self._secrets).delete_many({"_id": user_id})
 
     def seal_anew(self) -> int:
         """Seal every secret of an older key with the first key; older keys can be removed then. Returns how many

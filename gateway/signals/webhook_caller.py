@@ -31,8 +31,11 @@ CALL_SECONDS = 10.0
 CONNECT_SECONDS = 5.0
 #: Addresses of one name that are tried.
 MAX_ADDRESSES = 16
-#: Bytes of an answer that are read: its status and headers. Its body is not read.
+#: Bytes of an answer that are read: its status and headers, and the beginning of its body.
 MAX_ANSWER_BYTES = 64 * 1024
+#: Bytes of an answer's body that are kept, for who looks for a fault, and the seconds that they may take: a call is
+#: over once its status is there.
+KEPT_BYTES, KEPT_SECONDS = 1024, 1.0
 #: Host names that are resolved at the same time for one user.
 LOOKUPS = 4
 
@@ -42,8 +45,13 @@ MAX_PAUSE = timedelta(days=1)
 _HEADERS = (("Content-Type", "application/json"), ("User-Agent", "DiscoveryBot"))
 
 
-class FailedCall(NamedTuple):
-    reason: str
+class CallResult(NamedTuple):
+    #: Why the call failed; `None` if the receiver took it.
+    problem: str | None = None
+    #: Of the answer, if there was one.
+    status: int | None = None
+    #: The beginning of its body.
+    answer: str | None = None
     #: The receiver asked not to be called again before.
     pause: timedelta | None = None
     #: The receiver asked not to be called again at all (410).
@@ -159,44 +167,57 @@ class _CheckedBackend(httpcore.AsyncNetworkBackend):
 
 
 class WebhookCaller:
-    """Follows no redirect, and reads nothing of an answer but its status and headers. For use on one event loop."""
+    """Follows no redirect, and reads little of an answer. For use on one event loop."""
 
     def __init__(self, allowed: Iterable[Network] = (), look_up: Callable[..., Any] = socket.getaddrinfo) -> None:
         self._allowed = tuple(allowed)
         self._resolver = _Resolver(look_up)
         self._ssl = ssl.create_default_context()
 
-    async def post(self, user_id: str, url: str, body: bytes, headers: Headers = ()) -> FailedCall | None:
-        """`None` for a 2xx answer, else why the call failed. Takes no longer than `CALL_SECONDS`."""
+    async def post(self, user_id: str, url: str, body: bytes, headers: Headers = ()) -> CallResult:
+        """Succeeds with a 2xx answer. Takes no longer than `CALL_SECONDS`."""
         try:
             async with asyncio.timeout(CALL_SECONDS):
                 return await self._post(user_id, httpcore.URL(str(httpx.URL(url))), body, headers)
         except TimeoutError:
-            return FailedCall(f"no answer within {CALL_SECONDS:g} s")
+            return CallResult(f"no answer within {CALL_SECONDS:g} s")
         except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
-            return FailedCall(str(error) or type(error).__name__)
+            return CallResult(str(error) or type(error).__name__)
         except (httpcore.UnsupportedProtocol, httpx.InvalidURL, ValueError) as error:
-            return FailedCall(str(error))
+            return CallResult(str(error))
 
-    async def _post(self, user_id: str, url: httpcore.URL, body: bytes, headers: Headers) -> FailedCall | None:
+    async def _post(self, user_id: str, url: httpcore.URL, body: bytes, headers: Headers) -> CallResult:
         backend = _CheckedBackend(self._resolver, self._allowed, user_id)
         connection = httpcore.AsyncHTTPConnection(url.origin, ssl_context=self._ssl, network_backend=backend)
         try:
             async with connection.stream("POST", url, headers=[*_HEADERS, *headers], content=body) as response:
-                return _failure(response.status, httpx.Headers(response.headers))
+                answer = await _beginning(response)
+                return _result(response.status, httpx.Headers(response.headers))._replace(answer=answer)
         finally:
             await backend.aclose()
 
 
-def _failure(status: int, headers: httpx.Headers) -> FailedCall | None:
+async def _beginning(response: httpcore.Response) -> str | None:
+    """The beginning of its body, as far as it comes soon. No fault of the body is one of the call."""
+    read = b""
+    with suppress(TimeoutError, httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError):
+        async with asyncio.timeout(KEPT_SECONDS):
+            async for piece in response.aiter_stream():
+                read += piece
+                if len(read) >= KEPT_BYTES:
+                    break
+    return read[:KEPT_BYTES].decode(errors="replace").replace("\0", "\ufffd") or None
+
+
+def _result(status: int, headers: httpx.Headers) -> CallResult:
     match status // 100:
         case 2:
-            return None
+            return CallResult(status=status)
         case 3:
-            return FailedCall(f"answered {status}, a redirect, and redirects are not followed")
+            return CallResult(f"answered {status}, a redirect, and redirects are not followed", status)
         case _:
             pause = pause_of(headers.get("Retry-After", "").strip(), datetime.now(UTC))
-            return FailedCall(f"answered {status}", pause, is_last=status == HTTPStatus.GONE)
+            return CallResult(f"answered {status}", status, pause=pause, is_last=status == HTTPStatus.GONE)
 
 
 def pause_of(asked: str, now: datetime) -> timedelta | None:

@@ -20,13 +20,14 @@ from pymongo.errors import PyMongoError
 
 from gateway.clock import Clock, utc_now
 from gateway.jobs.job import FINAL_STATUSES, JobStatus, WaitingReason
-from gateway.jobs.queries import CallsToCome, EndedJob, JobQueries, JobStatistics
+from gateway.jobs.queries import EndedJob, JobQueries, JobStatistics
 from gateway.jobs.rerun import DeadLetterStore
 from gateway.nodes.health import BEAT, DEAD_AFTER, WORKER, HeartbeatStore, ProcessHeartbeat
 from gateway.nodes.node import NodeState
 from gateway.nodes.store import Node, NodeStore
 from gateway.schedules.schedule import LedgerEntry, ScheduleState
 from gateway.schedules.store import LedgerStore, ScheduleStore
+from gateway.signals.deliveries import CallsToCome, DeliveryStore
 from gateway.stores.mongo import mongo_errors, within
 
 Asked = ParamSpec("Asked")
@@ -165,6 +166,7 @@ class FactReader:
 
     _counts: JobCounts
     _statistics: JobStatistics
+    _deliveries: DeliveryStore
     _letters: DeadLetterStore
     _schedules: ScheduleStore
     _heartbeats: HeartbeatStore
@@ -200,7 +202,7 @@ class FactReader:
         by_reason = self._ask(self._statistics.waiting_reasons)
         oldest_waiting = self._ask(self._statistics.oldest_due, now)
         dead_letters = self._ask(self._letters.count)
-        webhooks = self._ask(self._statistics.webhooks, now)
+        webhooks = self._ask(self._deliveries.to_come, now)
         schedules = {state: self._ask(self._schedules.count, state) for state in ScheduleState}
         schedules_due = self._ask(self._schedules.count_due, now, MAX_DUE)
         next_run = self._ask(self._schedules.next_run)

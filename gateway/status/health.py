@@ -31,6 +31,7 @@ from gateway.projects.eggs import SpiderStore
 from gateway.projects.environment import ProjectStore
 from gateway.retention.retention import UnreadableStore
 from gateway.schedules.store import LedgerStore, ScheduleStore
+from gateway.signals.deliveries import DeliveryStore
 from gateway.status.facts import MAX_DUE
 from gateway.stores.broker import SQS, sqs_options
 from gateway.stores.document_format import OURS, stored_format
@@ -370,6 +371,7 @@ class Health:
         self._nodes = NodeStore(database, clock, self._node_list)
         self._node_checks = NodeChecks(SpiderStore(database), self._node_list, self._dead_after)
         self._statistics = JobStatistics(database)
+        self._deliveries = DeliveryStore(database)
         projects = ProjectStore(database)
         self._idle = IdleSlots(
             statistics=self._statistics, projects=projects, dead_after=self._dead_after, clock=clock
@@ -481,13 +483,15 @@ class Health:
     def _check_webhooks(self) -> Check:
         """Whether webhooks are called when they are due. Every client sees it, so it names no owners or addresses."""
         now = self._clock()
-        waiting, since, failing = self._statistics.webhooks(now - self._late_after)
-        failed = f"calls for {failing} ended jobs failed and are retried" if failing else ""
-        if since is None:
+        waiting, since, failing = self._deliveries.to_come(now - self._late_after)
+        unannounced = self._statistics.unannounced_since(now - self._late_after)
+        failed = f"calls that failed and are retried: {failing}" if failing else ""
+        if since is None and unannounced is None:
             return Check("ok", failed or "every webhook is called when it is due")
-        late = f"late webhooks of ended jobs: {waiting}, the first by {(now - since).total_seconds():.0f} s"
+        late = f"late calls: {waiting}, the first by {(now - since).total_seconds():.0f} s" if since else ""
+        silent = f"late events, the first by {(now - unannounced).total_seconds():.0f} s" if unannounced else ""
         todo = "see `workers`; if one is alive, receivers are slow: its log names their hosts with `webhook_failed`"
-        return Check("down", "; ".join(filter(None, (late, failed))), todo)
+        return Check("down", "; ".join(filter(None, (silent, late, failed))), todo)
 
 
 def _check_processes(seen: Seen, kind: str, todo: str) -> Check:

@@ -54,7 +54,9 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("started", "started_at", sparse=True),
         # jobs on their way to a node
         _index("assigned", "assignment.attempt", sparse=True),
-        # the users whose webhooks are to be called, and the first job of each
+        # the users of whose jobs there is something to announce, and the first job of each
+        _index("user_signals_due", "user_id", "signals_due", where=_there("signals_due")),
+        # the same of a release that called webhooks from the jobs
         _index("user_webhooks_due", "user_id", "webhooks_due", where=_there("webhooks_due")),
         # runs that are to be folded into their datasets
         _index("dataset_due", "dataset_due", sparse=True),
@@ -120,8 +122,16 @@ INDEXES: dict[str, list[IndexModel]] = {
         *(_index(f"{name}_newest", name, then=_AUDITED) for name in ("user_id", "key_id", "route")),
     ],
     "spiders": [_index("node", "node")],
-    # one document per user
+    # one document per user, and per endpoint
     "webhook_secrets": [],
+    "endpoints": [_index("user_newest", "user_id", then=_NEWEST), _index("of_all", "of_all_users", sparse=True)],
+    "deliveries": [
+        # the users whose receivers are to be called, and the first call of each
+        _index("user_due", "user_id", "due_at", where=_there("due_at")),
+        _index("endpoint_newest", "endpoint_id", then=_NEWEST, where=_there("endpoint_id")),
+        _index("job_newest", "job_id", then=_NEWEST, where=_there("job_id")),
+        _index("created", "created_at"),
+    ],
     # one document per project that has variables or settings
     "projects": [],
     # one document per project, and one that counts their changes

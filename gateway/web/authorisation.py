@@ -11,6 +11,7 @@ from gateway.access.key_store import OwnerStore
 from gateway.access.keys import ANYBODY, Caller, Scope
 from gateway.errors import (
     DeadLetterNotFoundError,
+    EndpointNotFoundError,
     JobNotFoundError,
     NotFoundError,
     NotYourUserError,
@@ -58,6 +59,7 @@ _OWNED: dict[str, Callable[[str], NotFoundError]] = {
     "job_id": JobNotFoundError,
     "schedule_id": ScheduleNotFoundError,
     "letter_id": DeadLetterNotFoundError,
+    "endpoint_id": EndpointNotFoundError,
     "run_id": RunNotFoundError,
 }
 

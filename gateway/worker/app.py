@@ -207,6 +207,8 @@ def register_tasks(app: Celery, parts: Container) -> None:
     @app.task(name=messages.FINISH_CRAWL)
     def finish_crawl(job_id: str) -> None:
         parts[Completion].conclude(job_id)
+        # endpoints may want to hear of it
+        parts[Webhooks].look()
 
     @app.task(name=messages.CALL_WEBHOOKS)
     def call_webhooks(job_id: str) -> None:  # noqa: ARG001 - the id is for the log; all calls that are due are made

@@ -4,60 +4,34 @@ from __future__ import annotations
 
 import json
 import subprocess
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import npm
 import pytest
 from machine import find_program
+from receivers import Call, Receiver, answer
 from sites.server import Site
 from stack import Stack, wait_until
 
 pytestmark = [pytest.mark.stack]
+
+#: It must fit nothing.
+NOBODYS = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 VERIFY = """
 import { readFileSync } from 'node:fs';
 import { Webhook } from 'standardwebhooks';
 const { body, headers, secrets } = JSON.parse(readFileSync(0, 'utf8'));
 const verified = secrets.map(secret => {
-  try { return new Webhook(secret).verify(body, headers).event; } catch (error) { return error.message; }
+  try {
+    const told = new Webhook(secret).verify(body, headers);
+    return told.event ?? told.type;
+  } catch (error) { return error.message; }
 });
 console.log(JSON.stringify(verified));
 """
-
-
-class Inbox:
-    """What a receiver got: bodies with their headers, in small letters."""
-
-    def __init__(self) -> None:
-        self.url = ""
-        self.calls: list[dict[str, Any]] = []
-
-
-@pytest.fixture
-def inbox() -> Iterator[Inbox]:
-    inbox = Inbox()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            inbox.calls.append({"body": body, "headers": {k.lower(): v for k, v in self.headers.items()}})
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            """The calls are kept, not printed."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        inbox.url = f"http://127.0.0.1:{server.server_address[1]}/hook"
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
-        yield inbox
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture
@@ -68,21 +42,48 @@ def verifier(request: pytest.FixtureRequest) -> Path:
     return folder
 
 
+def verified(verifier: Path, call: Call, *secrets: str) -> Any:
+    """What the library says of the call, with each of the secrets."""
+    asked = json.dumps({"body": call.body.decode(), "headers": call.headers, "secrets": secrets}).encode()
+    command = [find_program("node"), "verify.mjs"]
+    return json.loads(subprocess.run(command, cwd=verifier, input=asked, capture_output=True, check=True).stdout)
+
+
 def test_npms_library_verifies_a_call_with_both_secrets_while_one_is_exchanged(
-    stack: Stack, site: Site, inbox: Inbox, verifier: Path
+    stack: Stack, site: Site, verifier: Path
 ) -> None:
     def new_secret() -> str:
         answer = stack.http.post(f"{stack.url}/webhooks/secret", params={"user_id": "receiver"})
         return str(answer.raise_for_status().json()["secret"])
 
     secrets = [new_secret(), new_secret()]
-    # nobody's: it must fit nothing
-    secrets.append("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-    job_id = stack.crawl(f"{site.url}/", user_id="receiver", webhook_url=inbox.url)
-    wait_until(lambda: inbox.calls, what="the call")
-    call = inbox.calls[0]
-    assert call["headers"]["webhook-id"] == f"msg_{job_id}"
-    asked = json.dumps({**call, "secrets": secrets}).encode()
-    command = [find_program("node"), "verify.mjs"]
-    output = subprocess.run(command, cwd=verifier, input=asked, capture_output=True, check=True, timeout=120).stdout
-    assert json.loads(output) == ["job.ended", "job.ended", "No matching signature found"]
+    with Receiver(answer(204)) as receiver:
+        job_id = stack.crawl(f"{site.url}/", user_id="receiver", webhook_url=receiver.url())
+        wait_until(lambda: receiver.calls, what="the call")
+    call = receiver.calls[0]
+    assert call.headers["webhook-id"] == f"msg_{job_id}"
+    found = verified(verifier, call, *secrets, NOBODYS)
+    assert found == ["job.ended", "job.ended", "No matching signature found"]
+
+
+def test_an_endpoint_is_told_of_a_crawl_from_its_start_to_its_end(stack: Stack, site: Site, verifier: Path) -> None:
+    with Receiver(answer(204)) as receiver:
+        wanted = {"url": receiver.url(), "user_id": "listener", "filter": {"spiders": ["seo"]}}
+        made = stack.http.post(f"{stack.url}/endpoints", json=wanted).raise_for_status().json()
+        job_id = stack.crawl(f"{site.url}/tree/2", user_id="listener")
+        wait_until(lambda: len(receiver.calls) >= 2, what="two calls")
+        bodies = {body["type"]: body["data"] for body in (json.loads(call.body) for call in receiver.calls)}
+        assert bodies.keys() == {"job.started", "job.finished"}
+        assert (bodies["job.started"]["seq"], bodies["job.finished"]["seq"]) == (1, 2)
+        assert {data["job_id"] for data in bodies.values()} == {job_id}
+        # the page that it leads to is there
+        assert stack.http.get(bodies["job.finished"]["page_url"], follow_redirects=True).is_success
+        assert verified(verifier, receiver.calls[0], made["secret"], NOBODYS)[1] == "No matching signature found"
+    place = f"{stack.url}/endpoints/{made['endpoint_id']}"
+
+    def delivered() -> list[dict[str, Any]] | None:
+        told = stack.http.get(f"{place}/deliveries").json()["deliveries"]
+        return told if {one["state"] for one in told} == {"delivered"} else None
+
+    assert len(wait_until(delivered, what="the record of both")) == 2
+    assert stack.http.delete(place).status_code == httpx.codes.NO_CONTENT

@@ -150,6 +150,9 @@ ELSEWHERE = {
     ),
     "projects.put": "one write that nothing follows: services/test_project_environment.py",
     "webhook_secrets.put": "one write that nothing follows: unit/gateway/signals/test_signatures.py",
+    "jobs.announce_later": "needs a job that cannot be announced: services/test_endpoints.py",
+    "endpoints.disable": "comes days later, or needs a receiver that is gone: services/test_endpoints.py",
+    "deliveries.forget": "the same as with the audit trail: services/test_retention.py",
     **dict.fromkeys(("audit.insert", "audit.note_failures", "audit.forget"), "the same: storage/test_audit.py"),
     **dict.fromkeys(
         ("unreadable.note", "unreadable.forget", "jobs.set_aside"),
@@ -287,6 +290,18 @@ class Bystander(threading.Thread):
             client.call("POST", f"/jobs/{again}/cancel")
             client.wait_final(again)
         client.call("DELETE", f"/jobs/{first}")
+        self.tell_endpoint()
+
+    def tell_endpoint(self) -> None:
+        """Of one that does not answer, until it is deleted."""
+        client = self.client
+        made = client.call("POST", "/endpoints", json={"user_id": "b", "url": "http://127.0.0.1:9/"}).json()
+        mine = f"/endpoints/{made['endpoint_id']}"
+        told = client.call("POST", f"{mine}/test").json()["delivery_id"]
+        wait_until(lambda: client.call("GET", f"{mine}/deliveries/{told}").json()["tries"], what="a call", timeout=90)
+        client.call("POST", f"{mine}/deliveries/resend", json={"missing": True})
+        client.call("PATCH", mine, json={"paused": True})
+        client.call("DELETE", mine)
 
 
 @pytest.fixture

@@ -96,6 +96,8 @@ class Spoiler:
         yield "files", {"_id": f"{self._job_id}:{name}//000001", "job_id": self._job_id, "attempt": "x"}
         yield "heartbeats", {"_id": f"beat:{name}", "at": "x"}
         yield "heartbeats", {"_id": f"worker:{name}", "at": "x"}
+        yield "deliveries", {"_id": name, "user_id": "ada", "due_at": self._before, "url": 7}
+        yield "endpoints", {"_id": name, "user_id": "ada", "url": 7}
 
     def _jobs(self) -> Iterator[dict[str, Any]]:
         """One for each question that is asked of jobs."""
@@ -104,7 +106,7 @@ class Spoiler:
         for state in (
             waiting,
             {**waiting, "waiting_reason": "capacity"},
-            {**waiting, "webhooks_due": self._before, "webhooks": ["http://127.0.0.1:9/"]},
+            {**waiting, "signals_due": self._before, "signals": [{"turn": "ended", "at": self._before}]},
             {"status": "scheduled", "not_before": self._before},
             {"status": "running", "node": self._node, "undecided": True},
             {"status": "finished", "settled": True, "dataset_due": self._before},

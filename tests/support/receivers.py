@@ -20,6 +20,8 @@ class Call(NamedTuple):
     at: float
     path: str
     body: bytes
+    #: By their names in small letters.
+    headers: dict[str, str]
 
 
 def answer(status: int = 200, *headers: str) -> Behaviour:
@@ -149,7 +151,9 @@ def _read(connection: socket.socket) -> Call:
     length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
     while len(body) < length:
         body += _more(connection)
-    return Call(time.monotonic(), head.split(b" ")[1].decode(), body)
+    lines = head.decode("latin-1").split("\r\n")[1:]
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return Call(time.monotonic(), head.split(b" ")[1].decode(), body, headers)
 
 
 def _more(connection: socket.socket) -> bytes:

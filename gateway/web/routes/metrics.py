@@ -143,9 +143,9 @@ def _queue(facts: PlatformFacts) -> Iterator[Metric]:
     text = "Seconds since the pending job that waits longest was due."
     yield gauge("queue_oldest_seconds", text, facts.oldest_waiting)
     yield gauge("dead_letters", "Jobs that failed and have no retries left.", facts.dead_letters)
-    text = "Ended jobs whose webhooks are due but not called yet, among the first 1,000 with webhooks to call."
+    text = "Calls of webhooks and endpoints that are due and not made yet, among the first 1,000 to make."
     yield gauge("webhooks_waiting", text, facts.webhooks.waiting)
-    text = "Ended jobs with a webhook whose call failed and will be repeated, among the same 1,000."
+    text = "Calls that have failed and will be repeated, among the same 1,000."
     yield gauge("webhooks_failing", text, facts.webhooks.failing)
     yield gauge("workers_alive", "Workers with a recent sign of life.", facts.workers)
 

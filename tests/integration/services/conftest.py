@@ -15,6 +15,7 @@ from stores import embedded_mongo, valkey_server
 
 from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
+from gateway.contract.public_address import parse_networks
 from gateway.dispatch.dispatcher import Dispatch
 from gateway.dispatch.fair_queue import FairQueue
 from gateway.dispatch.steps import Isolation
@@ -33,7 +34,11 @@ from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import Node, NodeStore
 from gateway.projects.eggs import EggCopies
 from gateway.projects.environment import ProjectEnvironment, ProjectStore, SecretBox
+from gateway.signals.announcing import Announcing
+from gateway.signals.deliveries import DeliveryStore
+from gateway.signals.endpoints import Endpoints, EndpointStore
 from gateway.signals.signatures import WebhookSecrets
+from gateway.signals.webhooks import OutgoingCaller, Webhooks
 from gateway.stores.indexes import ensure_indexes
 from gateway.stores.mongo import connect as connect_mongo
 from gateway.stores.redis import connect
@@ -116,6 +121,7 @@ class Platform:
         self.projects = ProjectStore(self.database)
         self.environment = ProjectEnvironment(self.projects, SecretBox(lambda: self.keys), self.clock)
         self.webhook_secrets = WebhookSecrets(self.database, SecretBox(lambda: self.keys), self.clock)
+        self._add_signals()
         self.dispatch = DrivenDispatch(
             jobs=self.jobs, queue=self.queue, holds=self.holds, nodes=self.nodes, copies=EggCopies(self.database),
             scrapyd=self.scrapyd, environment=self.environment, completion=self.completion, fair=self.fair,
@@ -128,11 +134,31 @@ class Platform:
         self.dispatch.turning = RLock()
         self.start_beat()
 
+    def _add_signals(self) -> None:
+        self.deliveries = DeliveryStore(self.database, self.clock)
+        self.endpoint_store = EndpointStore(self.database)
+        self.endpoints = Endpoints(
+            store=self.endpoint_store, deliveries=self.deliveries, secrets=self.webhook_secrets,
+            webhook_networks=parse_networks(["127.0.0.0/8"]), clock=self.clock,
+        )  # fmt: skip
+
     def start_beat(self) -> None:
         self.sweeper = Sweeper(
             jobs=self.jobs, queue=self.queue, sweeps=self.sweeps, nodes=self.nodes, completion=self.completion,
             holds=self.holds, logs=LogStore(self.database), dead_after=DEAD_AFTER, clock=self.clock,
             monotonic=self.monotonic, threads=AtOnce(),
+        )  # fmt: skip
+
+    def announcing(self) -> Announcing:
+        return Announcing(
+            jobs=self.jobs, deliveries=self.deliveries, endpoints=self.endpoint_store,
+            public_url="https://crawls.example.com", clock=self.clock,
+        )  # fmt: skip
+
+    def webhooks(self, caller: OutgoingCaller) -> Webhooks:
+        return Webhooks(
+            deliveries=self.deliveries, announcing=self.announcing(), endpoints=self.endpoints, jobs=self.jobs,
+            caller=caller, secrets=self.webhook_secrets, clock=self.clock,
         )  # fmt: skip
 
     def node_client(self) -> ScrapydClient:

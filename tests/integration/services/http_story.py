@@ -121,6 +121,14 @@ def everything_else(door: Door) -> None:
     for _ in range(2):
         secret = door.ask("POST", "/webhooks/secret", 201, params={"user_id": "ada"})
     assert door.ask("GET", "/webhooks/secret", params={"user_id": "ada"}) == secret
+    endpoint = door.ask("POST", "/endpoints", 201, json={"user_id": "ada", "url": "https://example.com/hook"})
+    place = f"/endpoints/{endpoint['endpoint_id']}"
+    told = door.ask("POST", f"{place}/test")
+    assert told["delivery_id"] in {one["delivery_id"] for one in door.ask("GET", f"{place}/deliveries")["deliveries"]}
+    door.ask("POST", f"{place}/deliveries/resend", json={"missing": True})
+    assert door.ask("POST", f"{place}/secret", 201)["secret"] != endpoint["secret"]
+    assert door.ask("PATCH", place, json={"paused": True})["paused"]
+    door.ask("DELETE", place, 204)
     assert door.ask("GET", f"/jobs/{ENDED}/fields")["fields"]
     door.ask("DELETE", f"/dead-letters/{DEAD}", 204)
     door.ask("DELETE", f"/jobs/{ENDED}", 204)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from jobs import assigned, make_job
@@ -21,7 +22,7 @@ from gateway.contract.records import ExitReport, FilesKept, Progress, SpiderInfo
 from gateway.errors import NameTakenError, UnavailableError, UnreadableError
 from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
 from gateway.items.items import Item, ItemStore
-from gateway.jobs.job import Attempt, Job, JobStatus, WaitingReason, WebhookWait
+from gateway.jobs.job import Attempt, Job, JobSignal, JobStatus, Turn, WaitingReason
 from gateway.jobs.progress import ProgressStore
 from gateway.jobs.queue import JobDocuments, JobQueue
 from gateway.jobs.store import JobStore
@@ -33,6 +34,9 @@ from gateway.projects.eggs import EggCopies, EggStore, SpiderStore
 from gateway.requests.store import RequestChunk, RequestStore
 from gateway.retention.retention import UnreadableStore
 from gateway.schedules.store import StaticEntryStore
+from gateway.signals.announcing import Announcing
+from gateway.signals.deliveries import DeliveryState, DeliveryStore, DeliveryTry
+from gateway.signals.endpoints import Endpoint, EndpointStore
 from gateway.stores.document_format import Format, enter, stored_format
 from gateway.stores.mongo import Document, connect
 
@@ -179,22 +183,39 @@ def dispatches(database: Database[Document]) -> None:
 
 
 def tells_webhooks(database: Database[Document]) -> None:
-    """One that answers and one that does not, of a job that was ended by somebody else."""
+    """One that answers and one that does not, and an endpoint, of a job that was ended by somebody else."""
     now = utc_now()
-    jobs = JobStore(database)
+    jobs, deliveries, endpoints = JobStore(database), DeliveryStore(database), EndpointStore(database)
     hooks = ["http://a.example/", "http://b.example/"]
-    over = {"status": JobStatus.FINISHED, "live_key": None, "finished_at": now}
-    job = make_job(**over, webhooks=hooks, webhooks_due=now - HOUR, settled=False)
+    signal = JobSignal(turn=Turn.ENDED, at=now)
+    over = {"status": JobStatus.FINISHED, "live_key": None, "finished_at": now, "signals": [signal]}
+    job = make_job(**over, webhooks=hooks[:1], signals_due=now - HOUR, settled=False)
     jobs.insert(job)
+    endpoint = Endpoint(id=job.id, user_id=job.user_id, url="http://c.example/", created_at=now)
+    until_answered(lambda: endpoints.insert(endpoint))
     until_answered(lambda: jobs.settle(job.id))
-    claimed = until_answered(lambda: jobs.claim_webhooks(job.id, now + HOUR)) or jobs.get(job.id)
-    until_answered(
-        lambda: jobs.webhooks_called(claimed, hooks[:1], "no answer", now + 2 * HOUR, [WebhookWait(url=hooks[1])])
-    )
-    # by a worker whose lease has lapsed
-    until_answered(lambda: jobs.webhooks_called(claimed, hooks[1:], None, None))
+    until_answered(lambda: jobs.add_webhook(job.id, hooks[1]))
+    until_answered(lambda: jobs.announce_later(job.id, -60))
+    announcing = Announcing(jobs=jobs, deliveries=deliveries, endpoints=endpoints)
+    until_answered(announcing.look)
+    made = {one.url: one for one in deliveries.page([{"job_id": job.id}], 9, None)[0]}
+    assert made.keys() == {*hooks, endpoint.url}
+    for url, problem, state in zip(hooks, (None, "no answer"), ("delivered", "failed"), strict=True):
+        delivery, called = made[url], DeliveryTry(at=now, seconds=1)
+        claimed = until_answered(partial(deliveries.claim, delivery.id, now + HOUR)) or delivery
+        until_answered(partial(jobs.note_call, job.id, url, problem))
+        until_answered(partial(deliveries.note, claimed, DeliveryState(state), None, called))
+    until_answered(lambda: deliveries.call_again({"job_id": job.id, "state": "failed"}, 9))
+    until_answered(lambda: endpoints.note_call(endpoint, now, failed=True))
+    until_answered(lambda: endpoints.disable(endpoint.id, now, "it is gone"))
+    changed = until_answered(lambda: endpoints.change(endpoint.id, {"paused": True}, ["disabled_at"]))
+    assert (changed.paused, changed.disabled_at, changed.failing_since) == (True, None, now)
+    until_answered(lambda: endpoints.delete(endpoint.id))
     told = jobs.get(job.id)
-    assert (told.settled, sorted(told.webhooks_delivered), told.webhook_failures) == (True, hooks, 1)
+    assert (told.settled, told.webhooks_delivered, told.webhook_message) == (True, hooks[:1], "no answer")
+    until_answered(lambda: deliveries.delete_of(job_ids=[job.id], limit=9))
+    until_answered(lambda: deliveries.forget(now + HOUR, 9))
+    assert not deliveries.page([{"job_id": job.id}], 9, None)[0]
 
 
 def looks_after_nodes(database: Database[Document]) -> None:

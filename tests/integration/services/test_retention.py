@@ -34,6 +34,7 @@ from gateway.retention.retention import Deletion, Expiry, Keep, Retention, Unrea
 from gateway.retention.windows import Windows
 from gateway.schedules.schedule import LedgerEntry, LedgerKind
 from gateway.schedules.store import LedgerStore
+from gateway.signals.deliveries import Delivery, DeliveryStore
 from gateway.stores.mongo import connect as connect_mongo
 from gateway.stores.redis import connect, dedupe_key
 
@@ -54,14 +55,15 @@ def retain(platform: Platform, tmp_path: Path) -> Retain:
         dedupe = parts.pop("dedupe", DedupeRelease(platform.redis))
         of_jobs = {"dedupe": dedupe, "items": items, "requests": requests, "files": files, "logs": logs}
         progress, jobs = ProgressStore(database), platform.jobs
-        deletion = Deletion(jobs=jobs, progress=progress, attempts=jobs.attempts, **of_jobs)
+        deliveries = DeliveryStore(platform.database, platform.clock)
+        deletion = Deletion(jobs=jobs, progress=progress, attempts=jobs.attempts, deliveries=deliveries, **of_jobs)
         windows = Windows(database, platform.clock)
         given = {
             "windows": windows, "expiry": Expiry(windows=windows, deletion=deletion, **of_jobs),
             "nodes": platform.nodes, "spiders": SpiderStore(platform.database),
             "sweeps": platform.sweeps, "heartbeats": HeartbeatStore(platform.database, platform.clock),
             "ledger": LedgerStore(platform.database), "audit": AuditStore(platform.database),
-            "unreadable": UnreadableStore(platform.database),
+            "unreadable": UnreadableStore(platform.database), "deliveries": deliveries,
             "datasets": DatasetUpkeep(
                 datasets=DatasetStore(platform.database),
                 changes=ChangeStore(platform.database),
@@ -408,6 +410,20 @@ def test_the_audit_trail_goes_by_its_own_time(platform: Platform, retain: Retain
     assert len(audit.page(AuditFilter(), 10)[0]) == 3
     retain(KEEP._replace(audit=timedelta(days=365))).run()
     assert len(audit.page(AuditFilter(), 10)[0]) == 2
+
+
+def test_deliveries_go_by_their_own_time_and_with_their_job(platform: Platform, retain: Retain) -> None:
+    facts = {"user_id": "ada", "type": "job.failed", "body": "{}", "url": "http://a.example/"}
+    ages = [platform.clock() - timedelta(days=days) for days in (1, 29, 31)]
+    made = [Delivery.new(f"msg_{at}", "x", at, job_id=f"{days:032x}", **facts) for days, at in enumerate(ages)]
+    platform.deliveries.add(made)
+    retain(KEEP).run()
+    assert len(platform.deliveries.page([], 10, None)[0]) == 3
+    retention = retain(KEEP._replace(deliveries=timedelta(days=30)))
+    retention.run()
+    assert [one.id for one in platform.deliveries.page([], 10, None)[0]] == [made[0].id, made[1].id]
+    retention._expiry._deletion.delete_all([f"{1:032x}"])
+    assert [one.id for one in platform.deliveries.page([], 10, None)[0]] == [made[0].id]
 
 
 def test_what_a_node_has_published_stays_though_the_node_cannot_be_read(platform: Platform, retain: Retain) -> None:

@@ -19,7 +19,7 @@ from receivers import Behaviour, Receiver, answer, black_hole, drip
 
 from gateway.contract.public_address import parse_networks
 from gateway.signals import webhook_caller
-from gateway.signals.webhook_caller import MAX_ANSWER_BYTES, MAX_PAUSE, FailedCall, WebhookCaller, pause_of
+from gateway.signals.webhook_caller import MAX_ANSWER_BYTES, MAX_PAUSE, CallResult, WebhookCaller, pause_of
 
 LOOPBACK = parse_networks(["127.0.0.0/8"])
 #: What a machine that others share may take on top of a deadline, in seconds; without one there would be no end.
@@ -34,11 +34,10 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def post(url: str, *, body: bytes = b"{}", caller: WebhookCaller | None = None) -> str | None:
     """Why a call failed, which must have ended in time."""
-    failure = call(url, body=body, caller=caller)
-    return failure.reason if failure else None
+    return call(url, body=body, caller=caller).problem
 
 
-def call(url: str, *, body: bytes = b"{}", caller: WebhookCaller | None = None) -> FailedCall | None:
+def call(url: str, *, body: bytes = b"{}", caller: WebhookCaller | None = None) -> CallResult:
     began = time.monotonic()
     outcome = asyncio.run((caller or WebhookCaller(LOOPBACK)).post("ada", url, body))
     assert time.monotonic() - began < webhook_caller.CALL_SECONDS + SLACK
@@ -58,7 +57,7 @@ def names(*addresses: str) -> Callable[..., Any]:
 def test_any_success_will_do(status: int) -> None:
     with Receiver(answer(status)) as receiver:
         assert post(receiver.url("/a?b=c"), body=b'{"event": "job.ended"}') is None
-        assert [(path, body) for _, path, body in receiver.calls] == [("/a?b=c", b'{"event": "job.ended"}')]
+        assert [(call.path, call.body) for call in receiver.calls] == [("/a?b=c", b'{"event": "job.ended"}')]
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -106,9 +105,9 @@ def test_a_pause_is_read_as_seconds_or_a_date(asked: str, pause: timedelta | Non
 
 def test_what_a_receiver_asks_for_with_its_failure_is_heard() -> None:
     with Receiver(answer(503, "RETRY-AFTER: 60")) as receiver:
-        assert call(receiver.url()) == ("answered 503", timedelta(minutes=1), False)
+        assert call(receiver.url()) == CallResult("answered 503", 503, pause=timedelta(minutes=1))
         receiver.behaviour = answer(410)
-        assert call(receiver.url()) == ("answered 410", None, True)
+        assert call(receiver.url()) == CallResult("answered 410", 410, is_last=True)
 
 
 def test_a_path_in_any_script_is_called() -> None:
@@ -179,7 +178,7 @@ def test_a_look_up_that_takes_too_long_is_left_at_the_deadline_and_holds_up_nobo
             known.wait()
         return names("127.0.0.1")(host, port)
 
-    async def call_all(port: int) -> list[FailedCall | None]:
+    async def call_all(port: int) -> list[CallResult]:
         caller = WebhookCaller(LOOPBACK, slow)
         held_up = [caller.post("ada", "http://slow.example/", b"{}") for _ in range(20)]
         return await asyncio.gather(*held_up, caller.post("bob", f"http://quick.example:{port}/", b"{}"))
@@ -190,7 +189,7 @@ def test_a_look_up_that_takes_too_long_is_left_at_the_deadline_and_holds_up_nobo
         assert time.monotonic() - began < webhook_caller.CALL_SECONDS + SLACK
         look_ups = sum(thread.name == "webhook-lookup" for thread in threading.enumerate())
         known.set()
-    assert outcomes == [FailedCall("no answer within 3 s")] * 20 + [None]
+    assert outcomes == [CallResult("no answer within 3 s")] * 20 + [CallResult(status=200)]
     assert look_ups == webhook_caller.LOOKUPS
 
 

@@ -42,12 +42,15 @@ from gateway.nodes.health import BEAT, HeartbeatStore
 from gateway.nodes.holds import HoldStore, Wish
 from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import EggCopies, EggStore, SpiderStore
-from gateway.projects.environment import ProjectConfig, ProjectStore
+from gateway.projects.environment import ProjectConfig, ProjectStore, SecretBox
 from gateway.requests.store import RequestChunk, RequestStore
 from gateway.retention.retention import READERS, UnreadableStore
 from gateway.schedules.occurrences import OccurrenceStore
 from gateway.schedules.schedule import LedgerEntry, LedgerKind
 from gateway.schedules.store import LedgerStore, ScheduleFilter, ScheduleStore, StaticEntryStore
+from gateway.signals.deliveries import Delivery, DeliveryStore
+from gateway.signals.endpoints import Endpoint, EndpointStore
+from gateway.signals.signatures import WebhookSecrets
 from gateway.sites.store import SiteStore, TargetStore
 from gateway.stores.mongo import connect
 
@@ -131,6 +134,21 @@ def _dataset_run(database: Mongo, number: int) -> object:
     times = {"started_at": NINE + number * HOUR, "ended_at": NINE + number * HOUR, "at": NINE}
     facts = {"job_id": f"{number:032x}", "dataset": "d", "scope": "s"}
     return RunStore(database).save(DatasetRun(state=RunState.PUBLISHED, **facts, **times))
+
+
+BOX = SecretBox(lambda: ["k" * 32])
+
+
+def _delivery(database: Mongo, number: int) -> None:
+    made = {"user_id": "ada", "type": "t", "body": "{}", "url": "http://a.example/"}
+    DeliveryStore(database).add([Delivery.new(f"msg_{number}", "x", NINE + number * HOUR, **made)])
+
+
+def _valid(database: Mongo, user_id: str) -> list[str]:
+    try:
+        return WebhookSecrets(database, BOX).valid(user_id)
+    except UnreadableError:
+        return []
 
 
 KINDS = {
@@ -269,6 +287,27 @@ KINDS = {
     ),
     "heartbeats": Kind(
         lambda db, number: HeartbeatStore(db).beat(f"{BEAT}:{number}"), lambda db: HeartbeatStore(db).all(BEAT), "at"
+    ),
+    "endpoints": Kind(
+        lambda db, number: EndpointStore(db).insert(
+            Endpoint(id=f"{number:032x}", user_id="ada", url="http://a.example/", created_at=NINE + number * HOUR)
+        ),
+        lambda db: EndpointStore(db).page(None, 2)[0],
+        "url",
+    ),
+    "endpoints, told of": Kind(
+        lambda db, number: EndpointStore(db).insert(
+            Endpoint(id=f"{number:032x}", user_id="ada", url="http://a.example/", created_at=NINE + number * HOUR)
+        ),
+        lambda db: EndpointStore(db).told_of("ada"),
+        "filter.tags",
+    ),
+    "deliveries": Kind(_delivery, lambda db: DeliveryStore(db).page([], 2, None)[0], "body"),
+    "deliveries, due": Kind(_delivery, lambda db: DeliveryStore(db).due("ada", 3), "url", ascending=True),
+    "webhook_secrets": Kind(
+        lambda db, number: WebhookSecrets(db, BOX).renew(f"u{number}", timedelta()),
+        lambda db: [valid for number in (1, 2, 3) if (valid := _valid(db, f"u{number}"))],
+        "secrets",
     ),
     "static_entries": Kind(
         lambda db, number: StaticEntryStore(db).claim(f"e{number}", None, NINE),

@@ -28,6 +28,7 @@ from gateway.nodes.store import NodeStore
 from gateway.projects.eggs import SpiderStore
 from gateway.retention.retention import UnreadableStore
 from gateway.settings import Settings
+from gateway.signals.deliveries import Delivery, DeliveryState, DeliveryStore, DeliveryTry
 from gateway.stores.document_format import Format, enter
 from gateway.stores.mongo import connect, round_trip
 from gateway.stores.unanswered import Unanswered
@@ -218,7 +219,8 @@ def test_what_cannot_be_read_is_counted_and_left_out(
 def test_webhooks_that_wait_or_fail_are_told_of_without_saying_whose_they_are(
     gateway: httpx.Client, database: Database[dict[str, Any]]
 ) -> None:
-    jobs = JobStore(database, clock=lambda: utc_now() - timedelta(seconds=30))
+    before = utc_now() - timedelta(seconds=30)
+    jobs, deliveries = JobStore(database, clock=lambda: before), DeliveryStore(database)
     database["jobs"].delete_many({})
 
     def check() -> dict[str, Any]:
@@ -228,18 +230,28 @@ def test_webhooks_that_wait_or_fail_are_told_of_without_saying_whose_they_are(
     for _ in range(2):
         jobs.insert(job := make_job(status=JobStatus.RUNNING, webhooks=["http://secret.example/hook"], user_id="ada"))
         jobs.finish(job, Outcome(JobStatus.FINISHED, Reason.COMPLETED, "3 pages"))
+    silent = check()
+    assert (silent["status"], silent["message"]) == ("down", "late events, the first by 30 s")
+    jobs.announced(jobs.to_announce("ada", 10))
+    assert check()["message"] == "every webhook is called when it is due"
+    made = [Delivery.new(f"msg_{n}", "x", before, user_id="ada", type="t", body="", url="http://secret.example/hook")
+            for n in range(2)]  # fmt: skip
+    deliveries.add(made)
     waiting = check()
     assert waiting["status"] == "down"
-    assert waiting["message"].startswith("late webhooks of ended jobs: 2, the first by 3")
+    assert waiting["message"].startswith("late calls: 2, the first by 3")
     assert "webhook_failed" in waiting["todo"]
     assert not {word for word in ("secret", "ada", job.id) if word in str(waiting)}
     # somebody is at the one, and the other is called again later
-    jobs.claim_webhooks(database["jobs"].find_one()["_id"], utc_now() + timedelta(minutes=1))
-    claimed = jobs.claim_webhooks(job.id, utc_now() + timedelta(minutes=1))
+    later = utc_now() + timedelta(minutes=1)
+    claimed, _ = (deliveries.claim(one.id, later) for one in made)
     assert check()["message"] == "every webhook is called when it is due"
-    jobs.webhooks_called(claimed, [], "answered 500", utc_now() + timedelta(seconds=2))
-    assert check() == {"status": "ok", "message": "calls for 1 ended jobs failed and are retried", "todo": None}
-    database["jobs"].delete_many({})
+    assert claimed is not None
+    tried = DeliveryTry(at=before, seconds=1, problem="answered 500")
+    deliveries.note(claimed, DeliveryState.PENDING, later, tried)
+    assert check() == {"status": "ok", "message": "calls that failed and are retried: 1", "todo": None}
+    for name in ("jobs", "deliveries"):
+        database[name].delete_many({})
 
 
 def checks_of(gateway: httpx.Client) -> dict[str, dict[str, Any]]:

@@ -27,6 +27,7 @@ from gateway.files.store import FileRecord
 from gateway.jobs.job import JobStatus, Trigger
 from gateway.requests.store import RequestChunk, RequestStore
 from gateway.settings import Settings
+from gateway.signals.deliveries import Delivery, DeliveryStore
 from gateway.web.authentication import is_page
 from gateway.web.authorisation import _MARK
 from gateway.web.routes.jobs import not_a_job
@@ -40,7 +41,7 @@ ROUTES = sorted(
 )
 PATHS = {route.split()[1] for route in ROUTES}
 OPEN = {route for route in ROUTES if SCOPES[route] is None}
-OWNED = ("job_id", "schedule_id", "run_id", "letter_id")
+OWNED = ("job_id", "schedule_id", "run_id", "letter_id", "endpoint_id")
 #: In everything that is the first user's.
 MARK = "annes-secret"
 #: Bodies of the routes that take one; the others ignore theirs.
@@ -59,6 +60,10 @@ BODIES: dict[str, dict[str, Any]] = {
     "PUT /datasets/{name}": {},
     "PATCH /datasets/{name}": {},
     "POST /webhooks/secret": {},
+    "POST /endpoints": {"user_id": "anne", "url": "https://example.com/"},
+    "PATCH /endpoints/{endpoint_id}": {"paused": True},
+    "POST /endpoints/{endpoint_id}/deliveries/resend": {"missing": True},
+    "POST /jobs/{job_id}/deliveries/resend": {"missing": True},
 }
 #: Those of them whose address names the user.
 NAMED = {"PUT /datasets/{name}", "PATCH /datasets/{name}", "POST /webhooks/secret"}
@@ -131,7 +136,19 @@ def _belongings(board: Board, key: str) -> dict[str, str]:
     answer = board.http.post("/schedules", json=body, headers={"Authorization": f"Bearer {key}"})
     assert answer.status_code == 201, answer.text
     ids = {"job_id": job.id, "letter_id": job.id, "run_id": f"manual_{job.id}"}
-    return {**ids, "schedule_id": answer.json()["schedule_id"]}
+    ids["schedule_id"] = answer.json()["schedule_id"]
+    body = {"url": f"https://{MARK}.example/"}
+    answer = board.http.post("/endpoints", json=body, headers={"Authorization": f"Bearer {key}"})
+    assert answer.status_code == 201, answer.text
+    ids["endpoint_id"] = answer.json()["endpoint_id"]
+    told = Delivery.new("msg_1", "x", utc_now(), user_id="anne", type=MARK, body="{}", url=MARK, **_only(ids))
+    DeliveryStore(board.database).add([told])
+    return {**ids, "delivery_id": told.id}
+
+
+def _only(ids: dict[str, str]) -> dict[str, str]:
+    """What a delivery is for, and about."""
+    return {name: ids[name] for name in ("endpoint_id", "job_id")}
 
 
 def _hold_run(board: Board, job_id: str) -> None:

@@ -27,6 +27,7 @@ from gateway.nodes.health import BEAT, WORKER, HeartbeatStore
 from gateway.nodes.holds import HoldStore, Wish
 from gateway.nodes.store import NodeStore
 from gateway.settings import Settings
+from gateway.signals.deliveries import Delivery, DeliveryStore
 from gateway.status import facts
 from gateway.stores.mongo import connect
 from gateway.web.routes.metrics import MAX_SITES
@@ -73,7 +74,7 @@ def door(
     serve: Serve, settings: Settings, own_uri: str, own: Database[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[httpx.Client]:
     """A gateway that looks at each scrape."""
-    for collection in ("jobs", "nodes", "heartbeats"):
+    for collection in ("jobs", "nodes", "heartbeats", "deliveries"):
         own[collection].delete_many({})
     monkeypatch.setattr(facts, "KEPT", 0.0)
     with serve(settings.model_copy(update={"mongo_uri": own_uri})) as client:
@@ -135,13 +136,15 @@ def test_an_idle_platform_tells_of_every_state_that_there_is_nothing(door: httpx
     assert "process_resident_memory_bytes" in {name for name, _ in told.values}
 
 
-def test_the_queue_is_told_by_status_and_by_what_jobs_wait_for(door: httpx.Client, add: Add) -> None:
+def test_the_queue_is_told_by_status_and_by_what_jobs_wait_for(
+    door: httpx.Client, add: Add, own: Database[dict[str, Any]]
+) -> None:
     for reason in (WaitingReason.CAPACITY, WaitingReason.CAPACITY, WaitingReason.SITE_BUSY, None):
         add(waiting_reason=reason, created_at=utc_now() - timedelta(minutes=2))
     add(**run(JobStatus.ERROR, dead=True))
-    for failures in (0, 1):
-        due = {"webhooks": ["http://a.example/"], "webhooks_due": utc_now(), "webhook_failures": failures}
-        add(**run(JobStatus.FINISHED, **due))
+    for tries in (0, 1):
+        made = Delivery.new(f"msg_{tries}", "x", utc_now(), user_id="ada", type="t", body="", url="x", tries=tries)
+        DeliveryStore(own).add([made])
     told = scrape(door)
     assert (told("webhooks_waiting"), told("webhooks_failing")) == (2, 1)
     assert (told("jobs", status="pending"), told("jobs", status="error"), told("dead_letters")) == (4, 1, 1)

@@ -150,13 +150,14 @@ def test_what_is_not_set_is_as_it_is_without_the_compose_file(monkeypatch: pytes
     [
         ("CRAWL_ALLOW_NETWORKS", {"scheduler", "worker", "beat", "scrapyd", "tailer"}),
         ("WEBHOOK_ALLOW_NETWORKS", {"scheduler", "worker", "beat", "tailer"}),
+        ("PUBLIC_URL", {"scheduler", "worker", "beat", "tailer"}),
         ("CRAWL_MEMORY_LIMIT", {"scrapyd"}),
         ("CRAWL_MAX_LOG_BYTES", {"scrapyd", "tailer"}),
         ("NODE_KEEP_SECONDS", {"scrapyd", "tailer"}),
         ("CRAWL_USER_RUNNING_MAX", {"scheduler", "worker", "beat", "tailer"}),
         *(
             (f"{part}_RETENTION_DAYS", {"scheduler", "worker", "beat", "tailer"})
-            for part in ("JOB", "ITEM", "LOG", "AUDIT")
+            for part in ("JOB", "ITEM", "LOG", "AUDIT", "CHANGE", "DELIVERY")
         ),
     ],
 )

@@ -107,5 +107,5 @@ def test_secrets_are_sealed_and_can_be_sealed_anew(users: Users) -> None:
     users.keys = users.keys[:1]
     assert users.secrets.valid("anne") == made
     users.keys = ["another" * 6]
-    with pytest.raises(SecretsKeyError, match="the webhook secret of user 'anne'"):
+    with pytest.raises(SecretsKeyError, match="the webhook secret of 'anne'"):
         users.secrets.valid("anne")

@@ -1,0 +1,118 @@
+"""Makes the deliveries for what has happened to jobs: for the webhooks that were named with a crawl, and for the
+endpoints that want to hear of it.
+
+Jobs say in `signals` what is not announced yet. Deliveries have ids that are made from the event and the receiver, so
+any number of workers may announce the same, and may die in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import orjson
+import structlog
+from attrs import define, field
+
+from gateway.clock import Clock, to_iso, utc_now
+from gateway.jobs.job import Job, Turn
+from gateway.jobs.messages import about
+from gateway.jobs.store import JobStore
+from gateway.signals.deliveries import Delivery, DeliveryStore
+from gateway.signals.endpoints import Endpoint, EndpointStore, deliveries_of
+from gateway.signals.events import events_of
+
+log = structlog.get_logger()
+
+#: Most users that one look visits, and most jobs of each.
+USERS, JOBS = 50, 200
+#: Seconds after which a job is looked at again whose deliveries could not be made.
+AGAIN_SECONDS = 60.0
+#: The type of the calls of webhooks that were named with a crawl.
+ENDED = "job.ended"
+
+
+@define(eq=False, repr=False, slots=False, kw_only=True)
+class Announcing:
+    _jobs: JobStore
+    _deliveries: DeliveryStore
+    _endpoints: EndpointStore
+    _public_url: str = ""
+    _clock: Clock = utc_now
+    #: The user after whom the next look goes on.
+    _seen: str = field(init=False, default="")
+
+    def look(self) -> bool:
+        """Announce what is due. Returns whether something may be left. Raises PyMongo's errors."""
+        if not self._seen:
+            self._jobs.adopt_calls(JOBS)
+        for _ in range(USERS):
+            user = self._jobs.next_to_announce(self._seen)
+            self._seen = user or ""
+            if user is None:
+                return False
+            self._announce(user)
+        return True
+
+    def _announce(self, user_id: str) -> None:
+        jobs = self._jobs.to_announce(user_id, JOBS)
+        endpoints = self._endpoints.told_of(user_id) if jobs else []
+        made: list[Delivery] = []
+        done: list[Job] = []
+        for job in jobs:
+            try:
+                made += self._of(job, endpoints)
+            except Exception:
+                # no job keeps the others from being announced
+                with about(job):
+                    log.exception("not_announced")
+                self._jobs.announce_later(job.id, AGAIN_SECONDS)
+            else:
+                done.append(job)
+        self._deliveries.add(made)
+        self._jobs.announced(done)
+
+    def _of(self, job: Job, endpoints: Sequence[Endpoint]) -> Iterator[Delivery]:
+        now = self._clock()
+        for event in events_of(job, self._public_url) if endpoints else ():
+            yield from deliveries_of(event, endpoints, now)
+        if job.is_final:
+            yield from (of_webhook(job, url) for url in job.webhooks if url not in job.webhooks_delivered)
+        again = [signal.url for signal in job.signals if signal.turn is Turn.WEBHOOK_ADDED]
+        for url in again:
+            # one that was called in vain is called once more, since somebody asks for it
+            self._deliveries.call_again({"_id": of_webhook(job, url or "").id, "state": {"$ne": "delivered"}}, 1)
+
+
+def of_webhook(job: Job, url: str) -> Delivery:
+    """The call of a webhook that was named with the crawl."""
+    ended = job.finished_at or job.updated_at
+    return Delivery.new(
+        f"msg_{job.id}",
+        url,
+        ended,
+        user_id=job.user_id,
+        type=ENDED,
+        body=message(job),
+        url=url,
+        job_id=job.id,
+        traceparent=job.traceparent,
+    )
+
+
+def message(job: Job) -> str:
+    """`{"event": "job.ended", "job_id", "status", "reason", "message", "finished_at", counts…}`; for a schedule's run
+    also `schedule_id`, which may be the only id that the receiver knows.
+    """
+    counts = {"completed_pages", "items_count", "errors_count"}
+    return orjson.dumps(
+        {
+            "event": ENDED,
+            "job_id": job.id,
+            "status": job.status.value,
+            "reason": job.reason,
+            "message": job.message,
+            "finished_at": to_iso(job.finished_at) if job.finished_at else None,
+            **(job.progress.model_dump(include=counts) if job.progress else {}),
+            **({"schedule_id": job.schedule_id} if job.schedule_id else {}),
+        }
+    ).decode()

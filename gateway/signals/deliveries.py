@@ -1,0 +1,221 @@
+"""Deliveries: each call of one receiver about one event is a document, with what came of each try.
+
+The queue is in them: `due_at` says when the receiver is to be called (again), or until when a worker has leased the
+call; it is absent once no call is left.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, Field
+from pymongo import ASCENDING
+from pymongo.database import Database
+from pymongo.errors import BulkWriteError
+
+from gateway.clock import Clock, utc_now
+from gateway.crash_points import state_change
+from gateway.stores.documents import NO_TIME, Documents, page, reader, text
+from gateway.stores.mongo import DUPLICATE_KEY, Document, Repeating, refusals
+
+#: Tries that a delivery keeps; later ones replace the oldest.
+MOST_TRIES = 20
+#: At most this many deliveries are read to count those that are late.
+MAX_COUNTED = 1000
+_NAMESPACE = uuid.UUID("3b8f4a2e-5d0c-4a6e-9d3b-7c1f0e2a9b64")
+
+
+class DeliveryState(StrEnum):
+    #: It is to be called, for the first time or again.
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    #: No try was answered well.
+    FAILED = "failed"
+    #: The receiver asked for no further call (410).
+    REFUSED = "refused"
+    #: Its endpoint was paused or disabled, so it was not called.
+    SKIPPED = "skipped"
+
+
+#: The states of deliveries that the receiver has not got, and will not get by itself.
+MISSING = (DeliveryState.FAILED, DeliveryState.REFUSED, DeliveryState.SKIPPED)
+
+
+class DeliveryTry(BaseModel, extra="forbid"):
+    at: datetime
+    seconds: float
+    #: The status of the answer, if there was one.
+    status: int | None = None
+    #: Why it failed.
+    problem: str | None = None
+    #: The beginning of the answer's body.
+    answer: str | None = None
+
+
+class Delivery(BaseModel, extra="forbid", populate_by_name=True):
+    id: str = Field(alias="_id")
+    #: Who gets it: its calls are of this user's share.
+    user_id: str
+    #: The `webhook-id` of each of its calls.
+    message_id: str
+    #: The event's type.
+    type: str
+    body: str
+    url: str
+    #: The endpoint that it is for; absent for a webhook that was named with the crawl.
+    endpoint_id: str | None = None
+    #: The job that it is about.
+    job_id: str | None = None
+    traceparent: str | None = None
+    created_at: datetime
+    state: DeliveryState = DeliveryState.PENDING
+    due_at: datetime | None = None
+    #: Calls since it was made, or since it was last asked for again.
+    tries: int = 0
+    calls: list[DeliveryTry] = Field(default_factory=list)
+
+    @classmethod
+    def new(cls, message_id: str, receiver: str, now: datetime, **fields: object) -> Delivery:
+        """`receiver` is an endpoint's id or a URL: for each there is one delivery of a message."""
+        return cls(
+            id=uuid.uuid5(_NAMESPACE, f"{message_id} {receiver}").hex,
+            message_id=message_id,
+            created_at=now,
+            due_at=now,
+            **fields,
+        )
+
+
+class DueCall(NamedTuple):
+    id: str
+    host: str
+
+
+class CallsToCome(NamedTuple):
+    #: Deliveries that are due and that no worker has claimed.
+    waiting: int
+    #: Since when the longest-waiting of these has been due.
+    since: datetime | None
+    #: Deliveries whose calls have failed so far, and are repeated.
+    failing: int
+
+
+def host_of(url: str) -> str:
+    """The URL's host; empty if the URL cannot be parsed, which makes its call fail."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+class DeliveryStore:
+    """The `deliveries` collection."""
+
+    def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
+        self._deliveries = database["deliveries"]
+        self._documents = Documents(self._deliveries, reader(Delivery))
+        self._due = Documents(self._deliveries, _due_call)
+        self._clock = clock
+
+    @state_change("deliveries.add")
+    def add(self, made: Sequence[Delivery]) -> None:
+        """Those that are there already stay as they are."""
+        documents = [one.model_dump(by_alias=True, exclude_none=True) for one in made]
+        try:
+            if documents:
+                Repeating(self._deliveries).insert_many(documents)
+        except BulkWriteError as error:
+            refusals(error, {DUPLICATE_KEY})
+
+    # --- the queue
+
+    def next_user(self, after: str) -> str | None:
+        """The next user, by id, for whom a receiver is to be called."""
+        query = {"user_id": {"$gt": after}, "due_at": {"$lte": self._clock()}}
+        found = self._deliveries.find_one(query, {"user_id": 1}, sort=[("user_id", ASCENDING), ("due_at", ASCENDING)])
+        return found["user_id"] if found else None
+
+    def due(self, user_id: str, limit: int) -> list[DueCall]:
+        """The user's calls that are due, the longest due first."""
+        query = {"user_id": user_id, "due_at": {"$lte": self._clock()}}
+        return self._due.find(query, limit, [("due_at", ASCENDING)], {"url": 1})
+
+    @state_change("deliveries.claim")
+    def claim(self, delivery_id: str, until: datetime) -> Delivery | None:
+        """Claim the call until `until`. `None` if it is not due any more, because another worker has it."""
+        query = {"_id": delivery_id, "due_at": {"$lte": self._clock()}}
+        found = self._deliveries.find_one_and_update(query, {"$set": {"due_at": until}}, return_document=True)
+        return self._documents.optional(found)
+
+    @state_change("deliveries.note")
+    def note(
+        self, claimed: Delivery, state: DeliveryState, due_at: datetime | None = None, call: DeliveryTry | None = None
+    ) -> None:
+        """Note the call that was made, if any, and what comes now. Whoever has claimed it since decides what comes;
+        but a call that was answered well is the last one.
+        """
+        update: Document = {"$set": {"state": state}, "$unset": {"due_at": ""}}
+        if due_at is not None:
+            update = {"$set": {"state": state, "due_at": due_at}}
+        if call is not None:
+            update["$inc"] = {"tries": 1}
+            update["$push"] = {"calls": {"$each": [call.model_dump(exclude_none=True)], "$slice": -MOST_TRIES}}
+        mine = {} if state is DeliveryState.DELIVERED else {"due_at": claimed.due_at}
+        self._deliveries.update_one({"_id": claimed.id, **mine}, update)
+
+    @state_change("deliveries.call_again")
+    def call_again(self, query: Document, limit: int) -> int:
+        """Have up to `limit` of these called once more that have no call to come. Returns how many there were."""
+        wanted = {**query, "due_at": {"$exists": False}}
+        found = [one["_id"] for one in self._deliveries.find(wanted, {"_id": 1}, limit=limit)]
+        again = {"state": DeliveryState.PENDING, "due_at": self._clock(), "tries": 0}
+        Repeating(self._deliveries).update_many(
+            {"_id": {"$in": found}, "due_at": {"$exists": False}}, {"$set": again}
+        )
+        return len(found)
+
+    # --- what came of them
+
+    def get(self, delivery_id: str) -> Delivery | None:
+        return self._documents.find_one({"_id": delivery_id})
+
+    def page(
+        self, conditions: Sequence[Document], limit: int, after: str | None
+    ) -> tuple[list[Delivery], str | None]:
+        """A page, as `documents.page` returns it."""
+        return page(self._documents, conditions, limit, after)
+
+    def to_come(self, moment: datetime) -> CallsToCome:
+        """Calls count as waiting if they were due at `moment`. Only the first `MAX_COUNTED` by user are counted."""
+        # the index begins with the user; `$exists` is not used, because an index cannot skip documents by it
+        query = {"user_id": {"$gte": ""}, "due_at": {"$gt": NO_TIME}}
+        found = list(self._deliveries.find(query, {"due_at": 1, "tries": 1}, limit=MAX_COUNTED))
+        waiting = [one["due_at"] for one in found if one["due_at"] <= moment]
+        return CallsToCome(len(waiting), min(waiting, default=None), sum(bool(one["tries"]) for one in found))
+
+    # --- their end
+
+    @state_change("deliveries.forget")
+    def forget(self, before: datetime, limit: int) -> int:
+        """Remove up to `limit` of those that were made before then; returns how many were removed."""
+        return self._remove({"created_at": {"$lt": before}}, limit)
+
+    @state_change("deliveries.delete_of")
+    def delete_of(self, *, job_ids: Collection[str] = (), endpoint_ids: Collection[str] = (), limit: int) -> int:
+        """Remove up to `limit` of those about these jobs and for these endpoints; returns how many were removed."""
+        return self._remove({"job_id": {"$in": list(job_ids)}}, limit) + self._remove(
+            {"endpoint_id": {"$in": list(endpoint_ids)}}, limit
+        )
+
+    def _remove(self, query: Document, limit: int) -> int:
+        found = [one["_id"] for one in self._deliveries.find(query, {"_id": 1}, limit=limit)]
+        return Repeating(self._deliveries).delete_many({"_id": {"$in": found}}).deleted_count if found else 0
+
+
+def _due_call(document: Document) -> DueCall:
+    return DueCall(text(document["_id"]), host_of(text(document["url"])))

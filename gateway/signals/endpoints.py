@@ -1,0 +1,291 @@
+"""Endpoints: receivers that a user has registered once, for events of all its crawls, or of some."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from attrs import define
+from pydantic import BaseModel, Field
+from pymongo import DESCENDING
+from pymongo.database import Database
+
+from gateway.clock import Clock, utc_now
+from gateway.contract.public_address import Network, check_url
+from gateway.crash_points import state_change
+from gateway.errors import ConflictError, EndpointNotFoundError
+from gateway.jobs.job import Job
+from gateway.signals.deliveries import MISSING, Delivery, DeliveryState, DeliveryStore
+from gateway.signals.events import EventType, SignalEvent, event_id
+from gateway.signals.signatures import WebhookSecret, WebhookSecrets
+from gateway.stores.documents import Documents, page, reader
+from gateway.stores.mongo import Document, Repeating, mongo_errors
+
+#: Most endpoints of a user: each event may be a call of each.
+MOST_ENDPOINTS = 50
+#: An endpoint of which every call has failed for so long is disabled, as Standard Webhooks recommends it.
+DISABLED_AFTER = timedelta(days=5)
+#: Most deliveries that one request has called again.
+MOST_AGAIN = 10_000
+_REMOVED = 1000
+
+
+class EndpointFilter(BaseModel, extra="ignore", frozen=True):
+    """Of which crawls an endpoint is told: those that have one of the values of each field that has any."""
+
+    projects: tuple[str, ...] = ()
+    spiders: tuple[str, ...] = ()
+    sites: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()
+    schedules: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+
+    def admits(self, job: Job) -> bool:
+        spec = job.spec
+        facts: dict[str, set[str | None]] = {
+            "projects": {spec.project},
+            "spiders": {spec.spider},
+            "sites": {spec.site},
+            "datasets": {spec.dataset.name if spec.dataset else None},
+            "schedules": {job.schedule_id},
+            "tags": set(job.tags),
+            "users": {job.user_id},
+        }
+        return all(not (wanted := getattr(self, name)) or found & set(wanted) for name, found in facts.items())
+
+
+class Endpoint(BaseModel, extra="forbid", populate_by_name=True):
+    id: str = Field(alias="_id")
+    user_id: str
+    url: str
+    description: str | None = None
+    #: The types of events; all if it is empty. A later version may know more of them.
+    events: tuple[str, ...] = ()
+    filter: EndpointFilter = EndpointFilter()
+    #: It is told of all users' crawls; true or absent.
+    of_all_users: bool | None = None
+    paused: bool = False
+    #: When the platform gave it up, and why; absent unless it did.
+    disabled_at: datetime | None = None
+    disabled_reason: str | None = None
+    #: Since when every call has failed; absent if the last one has not.
+    failing_since: datetime | None = None
+    created_at: datetime
+
+    @property
+    def is_active(self) -> bool:
+        return not self.paused and self.disabled_at is None
+
+    def wants(self, event: SignalEvent) -> bool:
+        if self.events and event.type.value not in self.events:
+            return False
+        return event.job is None or self.filter.admits(event.job)
+
+    def delivery_of(self, event: SignalEvent, now: datetime) -> Delivery:
+        job = event.job
+        about = {"job_id": job.id, "traceparent": job.traceparent} if job else {}
+        return Delivery.new(
+            event.message_id,
+            self.id,
+            now,
+            user_id=self.user_id,
+            type=event.type.value,
+            body=event.body,
+            url=self.url,
+            endpoint_id=self.id,
+            **about,
+        )
+
+
+def secret_name(endpoint_id: str) -> str:
+    """Under which its secret is kept, beside those of users, whose names have no slash."""
+    return f"endpoint/{endpoint_id}"
+
+
+class EndpointStore:
+    """The `endpoints` collection."""
+
+    def __init__(self, database: Database[Document]) -> None:
+        self._endpoints = database["endpoints"]
+        self._documents = Documents(self._endpoints, reader(Endpoint))
+
+    def get(self, endpoint_id: str) -> Endpoint | None:
+        return self._documents.find_one({"_id": endpoint_id})
+
+    def told_of(self, user_id: str) -> list[Endpoint]:
+        """Those that are told of events of this user, also the ones that are paused or disabled."""
+        found = self._endpoints.find({"$or": [{"user_id": user_id}, {"of_all_users": True}]})
+        return self._documents.many(found)
+
+    def page(self, user_id: str | None, limit: int, after: str | None = None) -> tuple[list[Endpoint], str | None]:
+        """The newest first; of all users without `user_id`. As `documents.page` returns it."""
+        return page(self._documents, [{"user_id": user_id}] if user_id is not None else [], limit, after)
+
+    def of_user(self, user_id: str) -> list[Endpoint]:
+        return self._documents.find({"user_id": user_id}, MOST_ENDPOINTS, [("created_at", DESCENDING)])
+
+    def count(self, user_id: str) -> int:
+        return self._endpoints.count_documents({"user_id": user_id})
+
+    @state_change("endpoints.insert")
+    def insert(self, made: Endpoint) -> None:
+        Repeating(self._endpoints).insert_one(made.model_dump(by_alias=True, exclude_none=True), ours=["created_at"])
+
+    @state_change("endpoints.change")
+    def change(self, endpoint_id: str, fields: Document, gone: Sequence[str] = ()) -> Endpoint | None:
+        update: Document = {"$set": fields} if fields else {}
+        if gone:
+            update["$unset"] = dict.fromkeys(gone, "")
+        changed = Repeating(self._endpoints).find_one_and_update({"_id": endpoint_id}, update, return_document=True)
+        return None if changed is None else self._documents.one(changed)
+
+    @state_change("endpoints.note_call")
+    def note_call(self, endpoint: Endpoint, now: datetime, *, failed: bool) -> None:
+        """Note since when every call has failed, or that one has not."""
+        if failed and endpoint.failing_since is None:
+            first = {"_id": endpoint.id, "failing_since": {"$exists": False}}
+            self._endpoints.update_one(first, {"$set": {"failing_since": now}})
+        elif not failed and endpoint.failing_since is not None:
+            self._endpoints.update_one({"_id": endpoint.id}, {"$unset": {"failing_since": ""}})
+
+    @state_change("endpoints.disable")
+    def disable(self, endpoint_id: str, now: datetime, reason: str) -> None:
+        active = {"_id": endpoint_id, "disabled_at": {"$exists": False}}
+        self._endpoints.update_one(active, {"$set": {"disabled_at": now, "disabled_reason": reason}})
+
+    @state_change("endpoints.delete")
+    def delete(self, endpoint_id: str) -> None:
+        Repeating(self._endpoints).delete_many({"_id": endpoint_id})
+
+
+@define(eq=False, repr=False, slots=False, kw_only=True)
+class Endpoints:
+    """What users do with their endpoints, and what comes of their calls."""
+
+    _store: EndpointStore
+    _deliveries: DeliveryStore
+    _secrets: WebhookSecrets
+    _webhook_networks: Sequence[Network] = ()
+    _clock: Clock = utc_now
+
+    def make(self, user_id: str, url: str, **fields: Any) -> tuple[Endpoint, WebhookSecret]:
+        """Raises `ForbiddenAddressError`, `InvalidRequestError`, `ConflictError` if the user has too many,
+        `SecretsKeyError`.
+        """
+        self._check(url)
+        now = self._clock()
+        made = Endpoint(id=secrets.token_hex(16), user_id=user_id, url=url, created_at=now, **fields)
+        with mongo_errors():
+            if self._store.count(user_id) >= MOST_ENDPOINTS:
+                raise ConflictError(f"a user has at most {MOST_ENDPOINTS} endpoints: delete one that is not needed")
+            # its secret first: no call of it is ever unsigned
+            secret = self._secrets.renew(secret_name(made.id), timedelta())
+            self._store.insert(made)
+        return made, secret
+
+    def get(self, endpoint_id: str) -> Endpoint:
+        """Raises `EndpointNotFoundError`, `UnreadableError`."""
+        with mongo_errors():
+            found = self._store.get(endpoint_id)
+        if found is None:
+            raise EndpointNotFoundError(endpoint_id)
+        return found
+
+    def change(self, endpoint: Endpoint, fields: dict[str, Any], gone: Sequence[str] = ()) -> Endpoint:
+        """One that was disabled is active again when it is unpaused, or gets another URL. Raises
+        `ForbiddenAddressError`, `InvalidRequestError`, `EndpointNotFoundError`.
+        """
+        if "url" in fields:
+            self._check(fields["url"])
+        if "url" in fields or fields.get("paused") is False:
+            gone = [*gone, "disabled_at", "disabled_reason", "failing_since"]
+        with mongo_errors():
+            changed = self._store.change(endpoint.id, fields, gone) if fields or gone else endpoint
+        if changed is None:
+            raise EndpointNotFoundError(endpoint.id)
+        return changed
+
+    def delete(self, endpoint: Endpoint) -> None:
+        """With its secret and its deliveries."""
+        with mongo_errors():
+            self._store.delete(endpoint.id)
+            self._secrets.forget(secret_name(endpoint.id))
+            while self._deliveries.delete_of(endpoint_ids=[endpoint.id], limit=_REMOVED):
+                pass
+
+    def test(self, endpoint: Endpoint) -> Delivery:
+        """Have it called now, whatever its events are. Raises `ConflictError` for one that is not active."""
+        if not endpoint.is_active:
+            raise ConflictError("it is paused or disabled, so it is not called: set paused to false first")
+        now = self._clock()
+        data = {"endpoint_id": endpoint.id, "user_id": endpoint.user_id, "message": "A test of this endpoint."}
+        made = endpoint.delivery_of(
+            SignalEvent(event_id(secrets.token_hex(16)), EventType.TEST, now, endpoint.user_id, data), now
+        )
+        with mongo_errors():
+            self._deliveries.add([made])
+        return made
+
+    def again(
+        self,
+        conditions: Document,
+        *,
+        deliveries: Sequence[str] = (),
+        since: datetime | None = None,
+        missing: bool = False,
+    ) -> int:
+        """Have deliveries called once more: these, or those since then, of which `missing` leaves those that the
+        receiver has not got. Returns how many.
+        """
+        query = dict(conditions)
+        if deliveries:
+            query["_id"] = {"$in": list(deliveries)}
+        if since is not None:
+            query["created_at"] = {"$gte": since}
+        if missing:
+            query["state"] = {"$in": [state.value for state in MISSING]}
+        with mongo_errors():
+            return self._deliveries.call_again(query, MOST_AGAIN)
+
+    def _check(self, url: str) -> None:
+        check_url("url", url, self._webhook_networks, "WEBHOOK_ALLOW_NETWORKS")
+
+    # --- what comes of calls
+
+    def called(self, endpoint: Endpoint, problem: str | None, *, is_last: bool) -> None:
+        """Note a call. An endpoint that asked for no further one, or all of whose calls have failed for
+        `DISABLED_AFTER`, is disabled. Raises PyMongo's errors.
+        """
+        now = self._clock()
+        self._store.note_call(endpoint, now, failed=problem is not None)
+        if problem is None or endpoint.disabled_at is not None:
+            return
+        if is_last:
+            self._disable(endpoint, now, "it answered 410: it wants no further call")
+        elif endpoint.failing_since is not None and now - endpoint.failing_since >= DISABLED_AFTER:
+            self._disable(endpoint, now, f"every call has failed for {DISABLED_AFTER.days} days, the last: {problem}")
+
+    def _disable(self, endpoint: Endpoint, now: datetime, reason: str) -> None:
+        data = {"endpoint_id": endpoint.id, "user_id": endpoint.user_id, "message": reason}
+        identity = event_id(endpoint.id, endpoint.failing_since or endpoint.created_at, "disabled")
+        event = SignalEvent(identity, EventType.ENDPOINT_DISABLED, now, endpoint.user_id, data)
+        # the others are told first: once it is disabled, nobody would do it
+        self._deliveries.add(list(self._to(event, [endpoint.id])))
+        self._store.disable(endpoint.id, now, reason)
+
+    def _to(self, event: SignalEvent, but: Sequence[str]) -> Iterator[Delivery]:
+        for endpoint in self._store.of_user(event.user_id):
+            if endpoint.id not in but and endpoint.is_active and endpoint.wants(event):
+                yield endpoint.delivery_of(event, event.at)
+
+
+def deliveries_of(event: SignalEvent, endpoints: Sequence[Endpoint], now: datetime) -> Iterator[Delivery]:
+    """One for each endpoint that wants the event; one that is not active can have it sent again later."""
+    for endpoint in endpoints:
+        if endpoint.wants(event) and (endpoint.of_all_users or endpoint.user_id == event.user_id):
+            made = endpoint.delivery_of(event, now)
+            skipped = {"state": DeliveryState.SKIPPED, "due_at": None}
+            yield made if endpoint.is_active else made.model_copy(update=skipped)

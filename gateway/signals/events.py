@@ -1,0 +1,117 @@
+"""What endpoints are told of: events, with the facts that each has for a sentence and a link."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import orjson
+
+from gateway.clock import to_iso
+from gateway.jobs.job import Job, JobSignal, JobStatus, Turn
+
+#: Most characters of the start URL and of the message that an event has: its body stays far below 20 kB.
+MAX_URL, MAX_TEXT = 1000, 2000
+#: Most tags of an event.
+MAX_TAGS = 50
+_NAMESPACE = uuid.UUID("a6a9c0de-52f1-4d47-8f1d-2b1c5f0f6d11")
+
+
+class EventType(StrEnum):
+    JOB_STARTED = "job.started"
+    JOB_PAUSED = "job.paused"
+    #: An attempt failed, and the next one comes.
+    JOB_RETRIED = "job.retried"
+    JOB_FINISHED = "job.finished"
+    JOB_PARTIAL = "job.partial"
+    #: Its last attempt failed; it is a dead letter.
+    JOB_FAILED = "job.failed"
+    JOB_CANCELLED = "job.cancelled"
+    #: The platform calls another endpoint of the same user no more.
+    ENDPOINT_DISABLED = "endpoint.disabled"
+    #: Somebody wants to see whether calls arrive.
+    TEST = "endpoint.test"
+
+
+_TURNS = {
+    Turn.STARTED: EventType.JOB_STARTED,
+    Turn.PAUSED: EventType.JOB_PAUSED,
+    Turn.RETRIED: EventType.JOB_RETRIED,
+}
+_ENDS = {
+    JobStatus.FINISHED: EventType.JOB_FINISHED,
+    JobStatus.PARTIAL: EventType.JOB_PARTIAL,
+    JobStatus.ERROR: EventType.JOB_FAILED,
+    JobStatus.CANCELLED: EventType.JOB_CANCELLED,
+}
+
+
+class SignalEvent(NamedTuple):
+    """One event; made from the same facts it has the same id."""
+
+    id: str
+    type: EventType
+    at: datetime
+    #: Whose endpoints are told of it, beside those for all users.
+    user_id: str
+    data: dict[str, Any]
+    job: Job | None = None
+
+    @property
+    def message_id(self) -> str:
+        return f"msg_{self.id}"
+
+    @property
+    def body(self) -> str:
+        return orjson.dumps({"type": self.type.value, "timestamp": to_iso(self.at), "data": self.data}).decode()
+
+
+def event_id(*facts: object) -> str:
+    """32 hexadecimal digits."""
+    return uuid.uuid5(_NAMESPACE, " ".join(map(str, facts))).hex
+
+
+def events_of(job: Job, public_url: str) -> Iterator[SignalEvent]:
+    """The events of the job's signals. `public_url` is where people find the console."""
+    for seq, signal in enumerate(job.signals, job.signalled + 1):
+        kind = _ENDS.get(job.status) if signal.turn is Turn.ENDED else _TURNS.get(signal.turn)
+        if kind is not None:
+            identity = event_id(job.id, signal.turn, signal.attempt, to_iso(signal.at))
+            data = _job_data(job, signal, seq) | {"page_url": f"{public_url}/console/jobs/{job.id}"}
+            yield SignalEvent(identity, kind, signal.at, job.user_id, data, job)
+
+
+def _job_data(job: Job, signal: JobSignal, seq: int) -> dict[str, Any]:
+    is_end = signal.turn is Turn.ENDED
+    counts = {"completed_pages", "items_count", "errors_count"}
+    known = {
+        "job_id": job.id,
+        "seq": seq,
+        "user_id": job.user_id,
+        "project": job.spec.project,
+        "version": job.spec.version,
+        "spider": job.spec.spider,
+        "start_url": next(iter(job.spec.start_urls), "")[:MAX_URL] or None,
+        "site": job.spec.site,
+        "dataset": job.spec.dataset.name if job.spec.dataset else None,
+        "schedule_id": job.schedule_id,
+        "tags": list(job.tags[:MAX_TAGS]) or None,
+        "status": job.status.value if is_end else signal.turn.value,
+        "attempt": signal.attempt,
+        "reason": signal.reason,
+        "message": signal.message and signal.message[:MAX_TEXT],
+        "started_at": to_iso(job.started_at) if job.started_at else None,
+        "finished_at": to_iso(job.finished_at) if is_end and job.finished_at else None,
+        "duration_seconds": _seconds(job) if is_end else None,
+        **(job.progress.model_dump(include=counts) if is_end and job.progress else {}),
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _seconds(job: Job) -> float | None:
+    if job.started_at is None or job.finished_at is None:
+        return None
+    return round(max(0.0, (job.finished_at - job.started_at).total_seconds()), 3)

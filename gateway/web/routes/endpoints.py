@@ -1,0 +1,195 @@
+"""`/endpoints`: receivers that are told of events, and what came of each call."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import Path, Query
+
+from gateway.access.keys import Caller, Scope
+from gateway.errors import DeliveryNotFoundError, InvalidRequestError
+from gateway.jobs.job import Job
+from gateway.jobs.store import JobStore
+from gateway.signals.deliveries import Delivery, DeliveryStore
+from gateway.signals.endpoints import EndpointFilter, Endpoints, EndpointStore, secret_name
+from gateway.signals.signatures import WebhookSecrets
+from gateway.stores.mongo import Document, mongo_errors
+from gateway.web.authorisation import Called, needs
+from gateway.web.container import GatewayParts
+from gateway.web.dependencies import JobId, Parts, Router
+from gateway.web.errors import problems
+from gateway.web.routes.webhooks import SecretRequest, WebhookSecretView
+from gateway.web.schemas.endpoint import (
+    DeliveriesQuery,
+    DeliveryPage,
+    DeliveryView,
+    EndpointEdit,
+    EndpointPage,
+    EndpointRequest,
+    EndpointsQuery,
+    EndpointView,
+    MadeEndpoint,
+    ResendRequest,
+    Resent,
+    WholeDelivery,
+)
+
+router = Router(prefix="/endpoints", tags=["signals"])
+job_router = Router(prefix="/jobs", tags=["signals"])
+
+_HEX = "^[0-9a-f]{32}$"
+EndpointId = Annotated[str, Path(pattern=_HEX, examples=["7d0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"])]
+DeliveryId = Annotated[str, Path(pattern=_HEX, examples=["9a0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"])]
+
+
+@router.get("", summary="List endpoints", responses=problems(503))
+@needs(Scope.CRAWL)
+def list_endpoints(query: Annotated[EndpointsQuery, Query()], parts: Parts, caller: Called) -> EndpointPage:
+    """Newest first. Pass `next` as `after` for the page that follows."""
+    with mongo_errors():
+        found, following = parts[EndpointStore].page(caller.only(query.user_id), query.limit, query.after)
+    return EndpointPage(endpoints=list(map(EndpointView.of, found)), next=following)
+
+
+@router.post("", status_code=201, summary="Make an endpoint", responses=problems(409, 413, 503))
+@needs(Scope.CRAWL)
+def make_endpoint(body: EndpointRequest, parts: Parts, caller: Called) -> MadeEndpoint:
+    """From now on its URL is called for each event that it wants, signed with its `secret`."""
+    if body.all_users and Scope.ADMIN not in caller.scopes:
+        raise InvalidRequestError("all_users", "only an admin may be told of the crawls of all users")
+    fields = body.model_dump(include={"description", "paused"}, exclude_none=True)
+    made, secret = parts[Endpoints].make(
+        caller.asking(body.user_id),
+        body.url,
+        events=tuple(event.value for event in body.events),
+        filter=EndpointFilter(**body.filter.model_dump()),
+        of_all_users=body.all_users or None,
+        **fields,
+    )
+    return MadeEndpoint.of(made, secret=secret.secret)
+
+
+@router.get("/{endpoint_id}", summary="An endpoint", responses=problems(404, 503))
+@needs(Scope.CRAWL)
+def get_endpoint(endpoint_id: EndpointId, parts: Parts) -> EndpointView:
+    return EndpointView.of(parts[Endpoints].get(endpoint_id))
+
+
+@router.patch("/{endpoint_id}", summary="Change an endpoint", responses=problems(404, 413, 503))
+@needs(Scope.CRAWL)
+def change_endpoint(endpoint_id: EndpointId, body: EndpointEdit, parts: Parts) -> EndpointView:
+    """While it is `paused` its deliveries are kept as `skipped`; `POST …/deliveries/resend` sends them."""
+    fields = body.model_dump(mode="json", exclude_unset=True)
+    gone = [name for name, value in fields.items() if value is None]
+    if refused := set(gone) - {"description"}:
+        raise InvalidRequestError(min(refused), "must not be null")
+    changed = {name: value for name, value in fields.items() if value is not None}
+    return EndpointView.of(parts[Endpoints].change(parts[Endpoints].get(endpoint_id), changed, gone))
+
+
+@router.delete("/{endpoint_id}", status_code=204, summary="Delete an endpoint", responses=problems(404, 503))
+@needs(Scope.CRAWL)
+def delete_endpoint(endpoint_id: EndpointId, parts: Parts) -> None:
+    """Its deliveries go with it, also those that are still to be made."""
+    parts[Endpoints].delete(parts[Endpoints].get(endpoint_id))
+
+
+@router.post("/{endpoint_id}/test", summary="Call an endpoint to try it", responses=problems(404, 409, 503))
+@needs(Scope.CRAWL)
+def test_endpoint(endpoint_id: EndpointId, parts: Parts) -> DeliveryView:
+    """Has it called with an `endpoint.test`. `GET …/deliveries/{delivery_id}` says what came of it."""
+    return DeliveryView.of(parts[Endpoints].test(parts[Endpoints].get(endpoint_id)))
+
+
+# --- its secret
+
+
+@router.get("/{endpoint_id}/secret", summary="With what its calls are signed", responses=problems(404, 503))
+@needs(Scope.CRAWL)
+def get_endpoint_secret(endpoint_id: EndpointId, parts: Parts) -> WebhookSecretView:
+    endpoint = parts[Endpoints].get(endpoint_id)
+    known = parts[WebhookSecrets].get(secret_name(endpoint.id))
+    return WebhookSecretView.of(known.model_copy(update={"user_id": endpoint.user_id}))
+
+
+@router.post(
+    "/{endpoint_id}/secret", status_code=201, summary="Make its next secret", responses=problems(404, 409, 413, 503)
+)
+@needs(Scope.CRAWL)
+def renew_endpoint_secret(
+    endpoint_id: EndpointId, parts: Parts, body: SecretRequest | None = None
+) -> WebhookSecretView:
+    """For `keep_hours` calls are signed with the one before, too."""
+    endpoint = parts[Endpoints].get(endpoint_id)
+    keep = timedelta(hours=(body or SecretRequest()).keep_hours)
+    made = parts[WebhookSecrets].renew(secret_name(endpoint.id), keep)
+    return WebhookSecretView.of(made.model_copy(update={"user_id": endpoint.user_id}))
+
+
+# --- deliveries
+
+
+@router.get("/{endpoint_id}/deliveries", summary="What it was told", responses=problems(404, 503))
+@needs(Scope.CRAWL)
+def list_deliveries(
+    endpoint_id: EndpointId, query: Annotated[DeliveriesQuery, Query()], parts: Parts
+) -> DeliveryPage:
+    """Newest first, with what came of each call. Pass `next` as `after` for the page that follows."""
+    return deliveries_page({"endpoint_id": parts[Endpoints].get(endpoint_id).id}, query, parts)
+
+
+@router.get("/{endpoint_id}/deliveries/{delivery_id}", summary="One delivery", responses=problems(404, 503))
+@needs(Scope.CRAWL)
+def get_delivery(endpoint_id: EndpointId, delivery_id: DeliveryId, parts: Parts) -> WholeDelivery:
+    """With what is sent."""
+    endpoint = parts[Endpoints].get(endpoint_id)
+    with mongo_errors():
+        found = parts[DeliveryStore].get(delivery_id)
+    if found is None or found.endpoint_id != endpoint.id:
+        raise DeliveryNotFoundError(delivery_id)
+    return WholeDelivery.whole(found)
+
+
+@router.post("/{endpoint_id}/deliveries/resend", summary="Send deliveries again", responses=problems(404, 413, 503))
+@needs(Scope.CRAWL)
+def resend_deliveries(endpoint_id: EndpointId, body: ResendRequest, parts: Parts) -> Resent:
+    """They keep their `webhook-id`, by which a receiver knows those that it has got."""
+    return resent({"endpoint_id": parts[Endpoints].get(endpoint_id).id}, body, parts)
+
+
+@job_router.get("/{job_id}/deliveries", summary="Who was told of a job", responses=problems(404, 503))
+@needs(Scope.CRAWL)
+def list_deliveries_of_job(
+    job_id: JobId, query: Annotated[DeliveriesQuery, Query()], parts: Parts, caller: Called
+) -> DeliveryPage:
+    """The calls of its own webhooks and of its user's endpoints, newest first."""
+    return deliveries_page(_about(parts[JobStore].get(job_id), caller), query, parts)
+
+
+@job_router.post("/{job_id}/deliveries/resend", summary="Tell of a job again", responses=problems(404, 413, 503))
+@needs(Scope.CRAWL)
+def resend_deliveries_of_job(job_id: JobId, body: ResendRequest, parts: Parts, caller: Called) -> Resent:
+    """They keep their `webhook-id`, by which a receiver knows those that it has got."""
+    return resent(_about(parts[JobStore].get(job_id), caller), body, parts)
+
+
+def _about(job: Job, caller: Caller) -> Document:
+    mine = {"user_id": caller.user_id} if caller.user_id is not None else {}
+    return {"job_id": job.id, **mine}
+
+
+def deliveries_page(of: Document, query: DeliveriesQuery, parts: GatewayParts) -> DeliveryPage:
+    wanted = [of, *({name: value} for name in ("state", "type") if (value := getattr(query, name)) is not None)]
+    with mongo_errors():
+        found, following = parts[DeliveryStore].page(wanted, query.limit, query.after)
+    return DeliveryPage(deliveries=[_view(one) for one in found], next=following)
+
+
+def _view(delivery: Delivery) -> DeliveryView:
+    return DeliveryView.of(delivery)
+
+
+def resent(of: Document, body: ResendRequest, parts: GatewayParts) -> Resent:
+    count = parts[Endpoints].again(of, deliveries=body.deliveries, since=body.since, missing=body.missing)
+    return Resent(resent=count)

@@ -1,0 +1,225 @@
+"""How the API shows endpoints and their deliveries."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+import orjson
+from pydantic import BaseModel, Field, model_validator
+from pydantic.config import JsonDict
+
+from gateway.signals.deliveries import Delivery, DeliveryState, DeliveryTry
+from gateway.signals.endpoints import Endpoint
+from gateway.signals.events import EventType
+from gateway.web.schemas.types import (
+    Body,
+    Cursor,
+    Name,
+    QueryModel,
+    QueryTime,
+    Tag,
+    Text,
+    Timestamp,
+    UrlText,
+    UserId,
+)
+
+_ID = "7d0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"
+_URL = "https://hooks.example.com/crawls"
+_FILTER: JsonDict = {"projects": ["shop"], "tags": ["nightly"]}
+_WISH: JsonDict = {"url": _URL, "events": ["job.failed", "job.partial"], "filter": _FILTER}
+_ENDPOINT: JsonDict = {
+    "endpoint_id": _ID,
+    "user_id": "abc123",
+    "url": _URL,
+    "description": "the channel of the shop's crawls",
+    "events": ["job.failed", "job.partial"],
+    "filter": _FILTER,
+    "all_users": False,
+    "paused": False,
+    "disabled_at": None,
+    "disabled_reason": None,
+    "failing_since": None,
+    "created_at": "2027-06-01T09:00:00.000Z",
+}
+_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo="  # noqa: S105 - an example
+_JOB_ID = "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"
+_TRY: JsonDict = {
+    "at": "2027-06-01T09:00:01.000Z",
+    "seconds": 0.12,
+    "status": 503,
+    "problem": "answered 503",
+    "answer": "try again later",
+}
+_DELIVERY: JsonDict = {
+    "delivery_id": "9a0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a",
+    "message_id": "msg_1b0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a",
+    "type": "job.failed",
+    "endpoint_id": _ID,
+    "job_id": _JOB_ID,
+    "url": _URL,
+    "state": "pending",
+    "created_at": "2027-06-01T09:00:00.000Z",
+    "next_try": "2027-06-01T09:00:06.000Z",
+    "tries": 1,
+    "calls": [_TRY],
+}
+_BODY: JsonDict = {
+    "type": "job.failed",
+    "timestamp": "2027-06-01T09:00:00.000Z",
+    "data": {"job_id": _JOB_ID, "seq": 2, "spider": "prices", "reason": "http_errors", "message": "12 of 400 pages"},
+}
+
+
+Few: Any = Field(default_factory=list, max_length=50)
+ScheduleId = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
+
+
+class FilterBody(Body, json_schema_extra={"examples": [_FILTER]}):
+    """Of which crawls it is told: those that have one of the values of each field that is given."""
+
+    projects: list[Name] = Few
+    spiders: list[Name] = Few
+    sites: list[Name] = Few
+    datasets: list[Name] = Few
+    schedules: list[ScheduleId] = Few
+    tags: list[Tag] = Few
+    users: list[UserId] = Few
+
+
+Description = Annotated[Text, Field(max_length=200)]
+Events = Annotated[list[EventType], Field(max_length=50)]
+
+
+class EndpointRequest(Body, json_schema_extra={"examples": [_WISH]}):
+    url: UrlText = Field(description="It is called with POST.")
+    user_id: UserId | None = Field(default=None, description="Whose endpoint; by default the caller's.")
+    description: Description | None = None
+    events: Events = Field(default=[], description="Which events it is told of; by default all.")
+    filter: FilterBody = FilterBody()
+    all_users: bool = Field(default=False, strict=True, description="Of the crawls of all users; for admins.")
+    paused: bool = Field(default=False, strict=True)
+
+
+class EndpointEdit(Body, json_schema_extra={"examples": [{"paused": False}]}):
+    url: UrlText | None = None
+    description: Description | None = None
+    events: Events | None = None
+    filter: FilterBody | None = None
+    paused: bool | None = Field(
+        default=None, strict=True, description="`false` also has one called again that was disabled."
+    )
+
+
+class EndpointView(BaseModel, json_schema_extra={"examples": [_ENDPOINT]}):
+    endpoint_id: str
+    user_id: str
+    url: str
+    description: str | None
+    events: list[str] = Field(description="Empty: all of them.")
+    filter: FilterBody
+    all_users: bool
+    paused: bool
+    disabled_at: Timestamp | None = Field(description="Since when the platform calls it no more.")
+    disabled_reason: str | None
+    failing_since: Timestamp | None = Field(description="Since when every call has failed.")
+    created_at: Timestamp
+
+    @classmethod
+    def of(cls, endpoint: Endpoint, /, **more: str) -> Self:
+        shown = endpoint.model_dump(include=set(cls.model_fields))
+        shown |= {"endpoint_id": endpoint.id, "all_users": bool(endpoint.of_all_users)}
+        return cls.model_validate({**shown, **more})
+
+
+class MadeEndpoint(EndpointView, json_schema_extra={"examples": [{**_ENDPOINT, "secret": _SECRET}]}):
+    secret: str = Field(description="Its calls are signed with it; `GET …/secret` shows it again.")
+
+
+class EndpointPage(BaseModel):
+    endpoints: list[EndpointView]
+    next: str | None = Field(description="The `after` of the next page; `null` on the last one.")
+
+
+class EndpointsQuery(QueryModel):
+    user_id: UserId | None = Field(default=None, description="Only endpoints of this user.")
+    limit: int = Field(default=50, ge=1, le=200)
+    after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
+
+
+class TryView(BaseModel, json_schema_extra={"examples": [_TRY]}):
+    at: Timestamp
+    seconds: float
+    status: int | None = Field(description="Of the answer, if there was one.")
+    problem: str | None = Field(description="Why it failed.")
+    answer: str | None = Field(description="The beginning of the answer's body, up to 1 KB.")
+
+    @classmethod
+    def of(cls, made: DeliveryTry) -> TryView:
+        return cls(**made.model_dump())
+
+
+class DeliveryView(BaseModel, json_schema_extra={"examples": [_DELIVERY]}):
+    delivery_id: str
+    message_id: str = Field(description="The `webhook-id` of each of its calls.")
+    type: str
+    endpoint_id: str | None = Field(description="`null` for a webhook that was named with the crawl.")
+    job_id: str | None
+    url: str = Field(description="As it was when the event happened.")
+    state: DeliveryState = Field(
+        description="`failed`: no try was answered well; `refused`: the receiver wants no further call (410); "
+        "`skipped`: its endpoint was paused or disabled."
+    )
+    created_at: Timestamp
+    next_try: Timestamp | None
+    tries: int = Field(description="Since it was made, or since it was last sent again.")
+    calls: list[TryView] = Field(description="The last 20, the newest last.")
+
+    @classmethod
+    def of(cls, delivery: Delivery, /, **more: Any) -> Self:
+        shown = delivery.model_dump(include=set(cls.model_fields) - {"calls"})
+        shown |= {"delivery_id": delivery.id, "calls": list(map(TryView.of, delivery.calls))}
+        shown["next_try"] = delivery.due_at if delivery.state is DeliveryState.PENDING else None
+        return cls(**{**shown, **more})
+
+
+class WholeDelivery(DeliveryView, json_schema_extra={"examples": [{**_DELIVERY, "body": _BODY}]}):
+    body: dict[str, Any] = Field(description="What is sent.")
+
+    @classmethod
+    def whole(cls, delivery: Delivery) -> WholeDelivery:
+        return cls.of(delivery, body=orjson.loads(delivery.body))
+
+
+class DeliveryPage(BaseModel):
+    deliveries: list[DeliveryView]
+    next: str | None = Field(description="The `after` of the next page; `null` on the last one.")
+
+
+class DeliveriesQuery(QueryModel):
+    state: DeliveryState | None = None
+    type: EventType | None = Field(default=None, description="Only those about such events.")
+    limit: int = Field(default=50, ge=1, le=200)
+    after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
+
+
+class ResendRequest(Body, json_schema_extra={"examples": [{"missing": True, "since": "2027-06-01T09:00:00Z"}]}):
+    """Which deliveries are called once more, of those that have no call to come."""
+
+    deliveries: Annotated[list[Annotated[str, Field(pattern="^[0-9a-f]{32}$")]], Field(max_length=200)] = Field(
+        default=[], description="These."
+    )
+    since: QueryTime | None = Field(default=None, description="Those made at or after this time.")
+    missing: bool = Field(
+        default=False, strict=True, description="Only those that the receiver has not got; without `since` all such."
+    )
+
+    @model_validator(mode="after")
+    def _say_which(self) -> Self:
+        if not self.deliveries and self.since is None and not self.missing:
+            raise ValueError("say which: `deliveries`, `since` or `missing`")
+        return self
+
+
+class Resent(BaseModel, json_schema_extra={"examples": [{"resent": 3}]}):
+    resent: int = Field(description="How many are called once more, 10,000 at most.")

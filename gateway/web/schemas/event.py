@@ -1,0 +1,105 @@
+"""The bodies that endpoints get, as `/openapi.json` describes them under `webhooks`."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+from pydantic.config import JsonDict
+
+from gateway.contract.reasons import Reason
+from gateway.signals.events import EventType
+from gateway.web.schemas.types import Timestamp
+
+_JOB: JsonDict = {
+    "job_id": "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a",
+    "seq": 2,
+    "user_id": "abc123",
+    "project": "shop",
+    "version": "2.0",
+    "spider": "prices",
+    "start_url": "https://shop.example.com/",
+    "schedule_id": "0b0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a",
+    "tags": ["nightly"],
+    "status": "error",
+    "attempt": 1,
+    "reason": "too_many_errors",
+    "message": "120 of 400 pages failed",
+    "started_at": "2027-06-01T09:00:01.000Z",
+    "finished_at": "2027-06-01T09:03:41.000Z",
+    "duration_seconds": 220.0,
+    "completed_pages": 280,
+    "items_count": 270,
+    "errors_count": 120,
+    "page_url": "https://crawls.example.com/console/jobs/5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a",
+}
+_ENDPOINT: JsonDict = {
+    "endpoint_id": "7d0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a",
+    "user_id": "abc123",
+    "message": "every call has failed for 5 days, the last: answered 503",
+}
+
+
+class JobEventData(BaseModel, json_schema_extra={"examples": [_JOB]}):
+    """What is known of the job when it happens; fields that it has not are missing."""
+
+    job_id: str
+    seq: int = Field(description="It counts up within the job; calls may arrive in another order.")
+    user_id: str
+    project: str
+    version: str | None = None
+    spider: str
+    start_url: str | None = None
+    site: str | None = None
+    dataset: str | None = None
+    schedule_id: str | None = None
+    tags: list[str] = []
+    status: str = Field(description="The job's at its end; before that `started`, `paused` or `retried`.")
+    attempt: int
+    reason: Reason | None = None
+    message: str | None = None
+    started_at: Timestamp | None = None
+    finished_at: Timestamp | None = None
+    duration_seconds: float | None = None
+    completed_pages: int | None = None
+    items_count: int | None = None
+    errors_count: int | None = None
+    page_url: str = Field(description="The job in the console.")
+
+
+class EndpointEventData(BaseModel, json_schema_extra={"examples": [_ENDPOINT]}):
+    endpoint_id: str
+    user_id: str
+    message: str
+
+
+class JobEventBody(BaseModel):
+    type: EventType
+    timestamp: Timestamp = Field(description="When it happened.")
+    data: JobEventData
+
+
+class EndpointEventBody(BaseModel):
+    type: EventType
+    timestamp: Timestamp = Field(description="When it happened.")
+    data: EndpointEventData
+
+
+#: Which body each event has.
+BODIES: dict[EventType, type[BaseModel]] = {
+    kind: JobEventBody if kind.value.startswith("job.") else EndpointEventBody for kind in EventType
+}
+
+
+def described_events() -> APIRouter:
+    """The events as routes of whoever is called; none of them is one of ours."""
+    router = APIRouter(tags=["signals"])
+    for kind, body in BODIES.items():
+
+        def call(body: BaseModel) -> None:
+            """Answer with 2xx within ten seconds. Signed as Standard Webhooks has it."""
+
+        call.__annotations__ = {"body": body, "return": None}
+        router.add_api_route(
+            kind.value, call, methods=["POST"], name=kind.value, summary=kind.value.replace(".", " "), status_code=204
+        )
+    return router

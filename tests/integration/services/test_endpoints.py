@@ -1,0 +1,292 @@
+"""What endpoints are told of: which events, of whose crawls, signed by what, and when they are called no more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from conftest import Platform
+from jobs import make_job
+from receivers import Receiver, answer
+from stack import wait_until
+from standardwebhooks import Webhook
+
+from gateway.contract.crawl import CrawlSpec
+from gateway.contract.public_address import parse_networks
+from gateway.contract.reasons import Reason
+from gateway.errors import ConflictError, EndpointNotFoundError, ForbiddenAddressError
+from gateway.jobs.job import Attempt, Job, JobStatus
+from gateway.jobs.outcome import Outcome
+from gateway.signals import announcing, endpoints
+from gateway.signals.deliveries import Delivery, DeliveryState
+from gateway.signals.endpoints import DISABLED_AFTER, Endpoint, EndpointFilter, secret_name
+from gateway.signals.signatures import signed_headers
+from gateway.signals.webhook_caller import WebhookCaller
+from gateway.signals.webhooks import DELAYS, Webhooks
+from gateway.web.schemas.event import BODIES
+
+LOOPBACK = parse_networks(["127.0.0.0/8"])
+DONE = Outcome(JobStatus.FINISHED, Reason.COMPLETED, "3 pages")
+BROKEN = Outcome(JobStatus.ERROR, Reason.PROCESS_CRASHED, "it crashed")
+
+Look = Callable[[], Webhooks]
+
+
+@pytest.fixture
+def look(platform: Platform) -> Iterator[Look]:
+    """Has what is due called, by one worker."""
+    worker = platform.webhooks(WebhookCaller(LOOPBACK))
+
+    def once() -> Webhooks:
+        worker.look()
+        return worker
+
+    yield once
+    worker.close()
+
+
+def make(platform: Platform, url: str, user_id: str = "ada", **fields: Any) -> Endpoint:
+    return platform.endpoints.make(user_id, url, **fields)[0]
+
+
+def running(platform: Platform, **fields: Any) -> Job:
+    attempt = Attempt(attempt=1, node="n1", dispatched_at=platform.clock())
+    given = {"status": JobStatus.RUNNING, "attempt": 1, "attempts": {"1": attempt}, "user_id": "ada", **fields}
+    platform.jobs.insert(job := make_job(**given))
+    return job
+
+
+def end(platform: Platform, outcome: Outcome = DONE, **fields: Any) -> Job:
+    job = running(platform, **fields)
+    platform.jobs.finish(job, outcome)
+    return job
+
+
+def told(platform: Platform, endpoint: Endpoint) -> list[Delivery]:
+    """All that it is told of, the oldest first."""
+    platform.announcing().look()
+    return platform.deliveries.page([{"endpoint_id": endpoint.id}], 100, None)[0][::-1]
+
+
+def types(platform: Platform, endpoint: Endpoint) -> list[str]:
+    return sorted(one.type for one in told(platform, endpoint))
+
+
+def wait_for(platform: Platform, endpoint: Endpoint, state: DeliveryState, tries: int = 1) -> Delivery:
+    def found() -> Delivery | None:
+        made, _ = platform.deliveries.page([{"endpoint_id": endpoint.id, "state": state.value}], 9, None)
+        return next((one for one in made if one.tries == tries), None)
+
+    return wait_until(found, what=f"a delivery that is {state}")
+
+
+def test_it_is_told_of_every_turn_of_a_job_in_the_order_of_its_numbers(platform: Platform) -> None:
+    endpoint = make(platform, "http://a.example/")
+    job = running(platform, max_retries=3)
+    platform.jobs.record_started(job.id, 1, platform.clock())
+    platform.jobs.retry(platform.jobs.get(job.id), BROKEN, platform.clock())
+    platform.jobs.pause(platform.jobs.get(job.id), "paused: by hand", None)
+    waiting = platform.jobs.resume(platform.jobs.get(job.id))
+    assert waiting is not None
+    platform.jobs.finish(waiting, BROKEN)
+    made = sorted(told(platform, endpoint), key=lambda one: json.loads(one.body)["data"]["seq"])
+    assert [one.type for one in made] == ["job.started", "job.retried", "job.paused", "job.failed"]
+    assert [json.loads(one.body)["data"]["seq"] for one in made] == [1, 2, 3, 4]
+    assert len({one.message_id for one in made}) == 4
+
+
+def test_an_event_has_everything_for_a_sentence_and_a_link_and_is_as_described(platform: Platform) -> None:
+    endpoint = make(platform, "http://a.example/")
+    spec = CrawlSpec(spider="prices", project="shop", version="2.0", start_urls=("https://shop.example/" * 200,))
+    job = end(platform, BROKEN, spec=spec, tags=["nightly"], schedule_id="0" * 32, started_at=platform.clock())
+    (made,) = told(platform, endpoint)
+    body = json.loads(made.body)
+    data = body["data"]
+    facts = {"project": "shop", "spider": "prices", "version": "2.0", "status": "error", "reason": "process_crashed"}
+    assert facts.items() <= data.items()
+    assert (data["message"], data["tags"], data["schedule_id"]) == ("it crashed", ["nightly"], "0" * 32)
+    assert data["page_url"] == f"https://crawls.example.com/console/jobs/{job.id}"
+    assert data["duration_seconds"] >= 0
+    assert len(made.body) < 20_000
+    for kind, model in BODIES.items():
+        if kind.value.startswith("job."):
+            model.model_validate(body, extra="forbid")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind"),
+    [
+        (DONE, "job.finished"),
+        (Outcome(JobStatus.PARTIAL, Reason.COMPLETED, "1 of 3 pages failed"), "job.partial"),
+        (BROKEN, "job.failed"),
+        (Outcome(JobStatus.CANCELLED, Reason.CANCELLED, "cancelled"), "job.cancelled"),
+    ],
+)
+def test_each_end_is_an_event_of_its_own(platform: Platform, outcome: Outcome, kind: str) -> None:
+    endpoint = make(platform, "http://a.example/")
+    end(platform, outcome)
+    assert types(platform, endpoint) == [kind]
+
+
+def test_it_is_told_only_of_the_events_and_crawls_that_it_wants(platform: Platform) -> None:
+    failures = make(platform, "http://a.example/", events=("job.failed",))
+    shop = make(platform, "http://b.example/", filter=EndpointFilter(projects=("shop",), tags=("nightly", "weekly")))
+    other = make(platform, "http://c.example/", user_id="bob")
+    everybody = make(platform, "http://d.example/", user_id="root", of_all_users=True)
+    end(platform)
+    end(platform, BROKEN)
+    end(platform, spec=CrawlSpec(spider="s", project="shop", start_urls=("http://x/",)), tags=["weekly", "x"])
+    end(platform, spec=CrawlSpec(spider="s", project="shop", start_urls=("http://x/",)))
+    assert types(platform, failures) == ["job.failed"]
+    assert types(platform, shop) == ["job.finished"]
+    assert types(platform, other) == []
+    assert len(told(platform, everybody)) == 4
+
+
+def test_its_calls_are_signed_with_its_own_secret_also_while_that_is_exchanged(
+    platform: Platform, look: Look
+) -> None:
+    headers: list[dict[str, str]] = []
+    with Receiver(answer()) as receiver:
+        endpoint, secret = platform.endpoints.make("ada", receiver.url())
+        renewed = platform.webhook_secrets.renew(secret_name(endpoint.id), timedelta(hours=1))
+        end(platform)
+        look()
+        made = wait_for(platform, endpoint, DeliveryState.DELIVERED)
+        headers.append(receiver.calls[0].headers)
+        body = receiver.calls[0].body
+    assert (made.calls[0].status, made.due_at) == (200, None)
+    for known in (secret.secret, renewed.secret):
+        Webhook(known).verify(body.decode(), headers[0])
+    assert headers[0]["webhook-id"] == made.message_id
+    assert signed_headers("x", platform.clock(), body, [secret.secret])
+
+
+def test_one_that_fails_is_called_again_with_the_same_id_and_the_others_are_not(
+    platform: Platform, look: Look
+) -> None:
+    with Receiver(answer(503)) as broken, Receiver(answer()) as good:
+        failing, other = make(platform, broken.url()), make(platform, good.url())
+        end(platform)
+        look()
+        first = wait_for(platform, failing, DeliveryState.PENDING)
+        wait_for(platform, other, DeliveryState.DELIVERED)
+        assert platform.endpoints.get(failing.id).failing_since is not None
+        broken.behaviour = answer()
+        platform.ahead += timedelta(seconds=DELAYS[0] * 2)
+        look()
+        wait_for(platform, failing, DeliveryState.DELIVERED, 2)
+        ids = [call.headers["webhook-id"] for call in broken.calls]
+        assert ids == [first.message_id] * 2
+        assert len(good.calls) == 1
+        assert platform.endpoints.get(failing.id).failing_since is None
+
+
+def test_what_it_was_not_told_while_it_was_paused_is_sent_on_request(platform: Platform, look: Look) -> None:
+    with Receiver(answer()) as receiver:
+        endpoint = make(platform, receiver.url(), paused=True)
+        end(platform)
+        look()
+        wait_for(platform, endpoint, DeliveryState.SKIPPED, 0)
+        with pytest.raises(ConflictError):
+            platform.endpoints.test(endpoint)
+        active = platform.endpoints.change(endpoint, {"paused": False})
+        assert platform.endpoints.again({"endpoint_id": endpoint.id}, missing=True) == 1
+        look()
+        wait_for(platform, active, DeliveryState.DELIVERED)
+        assert platform.endpoints.again({"endpoint_id": endpoint.id}, missing=True) == 0
+        # what it has got is sent only to who asks for it by name, or by time
+        since = platform.clock() - timedelta(minutes=1)
+        assert platform.endpoints.again({"endpoint_id": endpoint.id}, since=since) == 1
+        wait_until(lambda: look() and len(receiver.calls) == 2, what="one more call")
+
+
+def test_one_that_is_paused_with_a_call_to_come_is_not_called(platform: Platform, look: Look) -> None:
+    with Receiver(answer()) as receiver:
+        endpoint = make(platform, receiver.url())
+        end(platform)
+        assert told(platform, endpoint)[0].state is DeliveryState.PENDING
+        platform.endpoints.change(endpoint, {"paused": True})
+        look()
+        wait_for(platform, endpoint, DeliveryState.SKIPPED, 0)
+        assert receiver.calls == []
+
+
+def test_410_disables_it_and_the_users_others_are_told(platform: Platform, look: Look) -> None:
+    with Receiver(answer(410)) as gone:
+        endpoint, other = make(platform, gone.url()), make(platform, "http://a.example/")
+        stranger = make(platform, "http://b.example/", user_id="bob")
+        end(platform)
+        look()
+        wait_for(platform, endpoint, DeliveryState.REFUSED)
+        found = platform.endpoints.get(endpoint.id)
+        assert (found.is_active, found.disabled_reason) == (False, "it answered 410: it wants no further call")
+        assert types(platform, other) == ["endpoint.disabled", "job.finished"]
+        assert types(platform, stranger) == []
+        assert platform.endpoints.change(found, {"paused": False}).is_active
+
+
+def test_days_of_nothing_but_failures_disable_it_and_one_success_in_between_does_not(platform: Platform) -> None:
+    endpoint = make(platform, "http://a.example/")
+
+    def called(problem: str | None) -> Endpoint:
+        platform.endpoints.called(platform.endpoints.get(endpoint.id), problem, is_last=False)
+        return platform.endpoints.get(endpoint.id)
+
+    assert called("answered 500").is_active
+    platform.ahead += DISABLED_AFTER - timedelta(hours=1)
+    assert called(None).failing_since is None
+    assert called("answered 500").is_active
+    platform.ahead += DISABLED_AFTER - timedelta(hours=1)
+    assert called("answered 500").is_active
+    platform.ahead += timedelta(hours=2)
+    given_up = called("answered 503")
+    assert given_up.disabled_reason == "every call has failed for 5 days, the last: answered 503"
+    # it stays as it is
+    assert called("answered 500") == given_up
+
+
+def test_a_deleted_one_takes_its_deliveries_and_its_secret_with_it(platform: Platform, look: Look) -> None:
+    endpoint = make(platform, "http://127.0.0.1:9/")
+    end(platform)
+    assert told(platform, endpoint)
+    platform.endpoints.delete(endpoint)
+    assert told(platform, endpoint) == []
+    assert platform.webhook_secrets.valid(secret_name(endpoint.id)) == []
+    with pytest.raises(EndpointNotFoundError):
+        platform.endpoints.get(endpoint.id)
+    look()
+
+
+def test_addresses_inside_and_too_many_are_refused(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ForbiddenAddressError, match="WEBHOOK_ALLOW_NETWORKS"):
+        make(platform, "http://10.0.0.1/")
+    monkeypatch.setattr(endpoints, "MOST_ENDPOINTS", 1)
+    made = make(platform, "http://a.example/")
+    with pytest.raises(ConflictError, match="at most 1"):
+        make(platform, "http://b.example/")
+    with pytest.raises(ForbiddenAddressError):
+        platform.endpoints.change(made, {"url": "http://10.0.0.2/"})
+    make(platform, "http://a.example/", user_id="bob")
+
+
+def test_a_job_that_cannot_be_announced_keeps_no_other_waiting(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = make(platform, "http://a.example/")
+    broken, good = end(platform), end(platform)
+    events_of = announcing.events_of
+
+    def breaks(job: Job, url: str) -> Any:
+        if job.id == broken.id:
+            raise RecursionError
+        return events_of(job, url)
+
+    monkeypatch.setattr(announcing, "events_of", breaks)
+    assert [one.job_id for one in told(platform, endpoint)] == [good.id]
+    monkeypatch.undo()
+    platform.ahead += timedelta(minutes=2)
+    assert {one.job_id for one in told(platform, endpoint)} == {good.id, broken.id}
