@@ -15,7 +15,7 @@ from forms import FULL, full_or_short, in_full
 from receivers import Receiver, answer, drip
 from stack import Stack, wait_until
 
-from gateway.signals.webhooks import USER_ROUNDS
+from gateway.signals.webhooks import USER_CALLS
 
 pytestmark = [
     pytest.mark.stack,
@@ -26,7 +26,7 @@ pytestmark = [
 #: Crawls of other users meanwhile.
 OTHERS = full_or_short(40, 6)
 #: Receivers that are slow: as many as are called at once, and more.
-SLOW = (USER_ROUNDS, 50) if FULL else (USER_ROUNDS + 4,)
+SLOW = (USER_CALLS, 50) if FULL else (USER_CALLS + 4,)
 #: Kills of the worker with calls under way, which are repeated once their lease has lapsed.
 KILLS = full_or_short(1, 0)
 #: Seconds within which such a crawl is to start; and its receiver is told after its end.
@@ -42,14 +42,14 @@ def test_slow_receivers_of_one_user_hold_up_nobody_else(
         for number in range(count):
             hook = slow.url(f"/{number}", host=f"127.0.1.{number}")
             verifier.begin(1, user_id="greedy", webhook_url=hook)
-        wait_until(lambda: slow.open >= min(count, USER_ROUNDS), what="the slow calls")
+        wait_until(lambda: slow.open >= min(count, USER_CALLS), what="the slow calls")
         busy = 0
         for number in range(OTHERS):
             check_one_of_another_user(verifier, quick, f"/{number}")
             busy += bool(slow.open)  # not always: a call ends after its time, and is repeated later
         assert busy >= OTHERS // 2, "the slow ones were not slow"
         wait_until(lambda: platform.stack.check("webhooks")["message"] != UNTROUBLED, what="a word in /health")
-        assert slow.most_open == USER_ROUNDS
+        assert slow.most_open == USER_CALLS
         for _ in range(KILLS):
             end_worker(platform.stack, signal.SIGKILL)
         slow.behaviour, mended = answer(), time.monotonic()
@@ -68,10 +68,10 @@ def test_slow_receivers_of_one_user_hold_up_nobody_else(
 
 def test_a_worker_with_calls_under_way_stops_at_once(platform: Platform, verifier: CrawlVerifier) -> None:
     with Receiver(drip(5)) as slow:
-        for number in range(USER_ROUNDS):
+        for number in range(USER_CALLS):
             hook = slow.url(f"/{number}", host=f"127.0.2.{number}")
             verifier.begin(1, user_id="greedy", webhook_url=hook)
-        wait_until(lambda: slow.open == USER_ROUNDS, what="the slow calls")
+        wait_until(lambda: slow.open == USER_CALLS, what="the slow calls")
         assert end_worker(platform.stack, signal.SIGTERM) < PROMPT
 
 

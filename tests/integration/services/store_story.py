@@ -210,7 +210,12 @@ def tells_webhooks(database: Database[Document]) -> None:
     until_answered(lambda: endpoints.disable(endpoint.id, now, "it is gone"))
     changed = until_answered(lambda: endpoints.change(endpoint.id, {"paused": True}, ["disabled_at"]))
     assert (changed.paused, changed.disabled_at, changed.failing_since) == (True, None, now)
+    until_answered(lambda: endpoints.note_call(changed, now, failed=False))
     until_answered(lambda: endpoints.delete(endpoint.id))
+    older = make_job(**{**over, "signals": []}, webhooks=hooks, webhooks_due=now - HOUR, settled=True)
+    jobs.insert(older)
+    until_answered(lambda: jobs.adopt_calls(9))
+    assert [signal.url for signal in jobs.get(older.id).signals] == hooks
     told = jobs.get(job.id)
     assert (told.settled, told.webhooks_delivered, told.webhook_message) == (True, hooks[:1], "no answer")
     until_answered(lambda: deliveries.delete_of(job_ids=[job.id], limit=9))
