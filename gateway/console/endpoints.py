@@ -1,0 +1,84 @@
+"""`/console/endpoints`: who is told of what happens, and what came of each call."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Query, Request, Response
+
+from gateway.access.keys import Scope
+from gateway.console.pages import Pages, page
+from gateway.errors import NotFoundError, SecretsKeyError
+from gateway.signals.endpoints import EndpointFilter
+from gateway.signals.events import EventType
+from gateway.web.authorisation import Called, needs
+from gateway.web.container import GatewayParts
+from gateway.web.dependencies import Parts
+from gateway.web.routes.endpoints import (
+    EndpointId,
+    get_endpoint,
+    get_endpoint_secret,
+    list_deliveries,
+    list_endpoints,
+)
+from gateway.web.schemas.endpoint import DeliveriesQuery, EndpointsQuery, EndpointView, FilterBody
+
+router = Pages()
+
+#: The words of the form for each event that one can choose.
+_EVENTS = {
+    EventType.JOB_STARTED: "an attempt started",
+    EventType.JOB_PAUSED: "a job was paused",
+    EventType.JOB_RETRIED: "an attempt failed and is retried",
+    EventType.JOB_FINISHED: "a job finished",
+    EventType.JOB_PARTIAL: "a job finished with errors or too few items",
+    EventType.JOB_FAILED: "a job failed for good",
+    EventType.JOB_CANCELLED: "a job was cancelled",
+    EventType.ENDPOINT_DISABLED: "another endpoint was disabled",
+}
+#: The words of the form for each field of the filter.
+_FILTERS = {
+    "projects": "Projects",
+    "spiders": "Spiders",
+    "sites": "Sites",
+    "datasets": "Datasets",
+    "schedules": "Schedule ids",
+    "tags": "Tags",
+    "users": "Users",
+}
+
+
+@router.page("/console/endpoints")
+@needs(Scope.CRAWL)
+def endpoints_page(
+    request: Request, query: Annotated[EndpointsQuery, Query()], parts: Parts, caller: Called
+) -> Response:
+    found = list_endpoints(query, parts, caller)
+    return page(request, "endpoints/list.html", found=found, asked=query, **_form(EndpointFilter()))
+
+
+@router.page("/console/endpoints/{endpoint_id}")
+@needs(Scope.CRAWL)
+def endpoint_page(
+    endpoint_id: EndpointId, request: Request, query: Annotated[DeliveriesQuery, Query()], parts: Parts
+) -> Response:
+    endpoint = get_endpoint(endpoint_id, parts)
+    told = list_deliveries(endpoint_id, query, parts)
+    secret = _secret(endpoint_id, parts)
+    return page(
+        request, "endpoints/one.html", told=told, asked=query, secret=secret, **_form(endpoint.filter, endpoint)
+    )
+
+
+def _form(given: EndpointFilter | FilterBody, endpoint: EndpointView | None = None) -> dict[str, Any]:
+    """What the form has to know: for a new endpoint, or to change one."""
+    filtered = any(getattr(given, name) for name in _FILTERS)
+    return {"events": _EVENTS, "filters": _FILTERS, "given": given, "filtered": filtered, "endpoint": endpoint}
+
+
+def _secret(endpoint_id: str, parts: GatewayParts) -> str | None:
+    """`None` if it cannot be read here."""
+    try:
+        return get_endpoint_secret(endpoint_id, parts).secret
+    except (NotFoundError, SecretsKeyError):
+        return None
