@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
 from typing import Any
 
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
@@ -193,13 +193,21 @@ _ROUTERS = (
 def _routes() -> list[BaseRoute]:
     """The routes of all routers."""
     root = APIRouter(
-        dependencies=[Depends(authorise), Depends(refuse_unknown_parameters)],
+        dependencies=[Depends(_admit)],
         responses=problems(401, 403, 422, 429, 500),
     )
     for router in _ROUTERS:
         root.include_router(router)
     check_routes(root.routes)
     return root.routes
+
+
+async def _admit(request: Request) -> None:
+    """The dependency of every route, before all others. It is a single one, because each costs a seventh of all that
+    FastAPI does for a request.
+    """
+    await authorise(request)
+    refuse_unknown_parameters(request)
 
 
 def check_routes(routes: Sequence[BaseRoute]) -> None:

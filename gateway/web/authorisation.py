@@ -77,7 +77,7 @@ Called = Annotated[Caller, Depends(_called)]
 
 
 async def authorise(request: Request) -> None:
-    """Dependency of every route, before all others: a caller who may not call the route learns nothing else.
+    """For every route, before all else: a caller who may not call the route learns nothing else.
 
     Raises `ScopeMissingError`. What belongs to another user gets the same error as what does not exist, or
     `NotYourUserError` if the caller may see it.

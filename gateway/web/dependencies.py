@@ -85,8 +85,8 @@ async def _parts(request: Request) -> GatewayParts:
     return ready_parts(request)
 
 
-async def refuse_unknown_parameters(request: Request) -> None:
-    """Dependency of every route. Routes outside the API's description check their own parameters, except for HEAD,
+def refuse_unknown_parameters(request: Request) -> None:
+    """For every route. Routes outside the API's description check their own parameters, except for HEAD,
     which follows GET.
     """
     route = request.scope["route"]

@@ -21,9 +21,9 @@ from gateway.schedules.forecast import Forecasts
 from gateway.schedules.schedule import CatchUp, Overlap
 from gateway.schedules.submission import ScheduleSubmission, When, spelled
 from gateway.settings import Settings
-from gateway.web.authorisation import Called, needs
+from gateway.web.authorisation import Called, caller_of, needs
 from gateway.web.container import GatewayParts
-from gateway.web.dependencies import Parts, RequestId, Router
+from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
 from gateway.web.schemas.crawl import CrawlQuery, CrawlReceipt, CrawlRequest
 from gateway.web.schemas.preview import CrawlPreview
@@ -173,8 +173,6 @@ async def crawl(
     body: CrawlRequest,
     query: Annotated[CrawlQuery, Query()],
     parts: Parts,
-    caller: Called,
-    request_id: RequestId,
     idempotency_key: IdempotencyKey = "",
 ) -> CrawlReceipt | Response:
     """Runs a spider over the start URLs: once a slot is free, or at the times of `schedule_at` and `interval`.
@@ -185,8 +183,9 @@ async def crawl(
     streams = EVENT_STREAM in request.headers.get("accept", "")
     if streams:
         parts.answers.take()
-    order = await order_of(body, query, caller, parts)
-    order = order.with_request(idempotency_key or None, request_id)
+    # the caller and the id are read here, as each dependency takes time: see `_admit` in gateway.application
+    order = await order_of(body, query, caller_of(request), parts)
+    order = order.with_request(idempotency_key or None, request.state.request_id)
     when = when_of(body)
     await _make_dataset(parts, order)
     answer = await (_now(parts, order) if when is None else _later(parts, order, when))
