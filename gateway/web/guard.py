@@ -14,12 +14,12 @@ from weakref import WeakValueDictionary
 
 import structlog
 from attrs import define, field
-from limits import RateLimitItem, RateLimitItemPerMinute
+from limits import RateLimitItemPerMinute
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.access.audit import AuditTrail
-from gateway.access.keys import ANYBODY, ApiKey, Caller, read_stream_token, read_token
+from gateway.access.keys import Caller, read_stream_token, read_token
 from gateway.access.request_counter import Left, RequestCounter, Verdict, parse_rates
 from gateway.contract.public_address import is_loopback
 from gateway.errors import (
@@ -100,12 +100,8 @@ class Guard:
             return answer_to(error, scope)
         caller: Caller = scope["state"]["caller"]
         if caller.key:
-            scope["state"][VISITOR].name = _user_name(caller.key)
+            scope["state"][VISITOR].name = f"user:{caller.key.user_id}"
         return None
-
-
-def _user_name(key: ApiKey) -> str:
-    return f"user:{key.user_id}"
 
 
 # --- all requests are handled on one event loop, which many requests of one user would otherwise occupy for seconds
@@ -249,20 +245,15 @@ class RequestLimit:
         """Count the request, and add to its answer how many requests are left."""
         if scope["path"] in _UNLIMITED or scope["path"].startswith(STATIC):
             return None
-        name, limits = self._limits(scope)
-        verdict = await _rates(scope).take(name, limits) if limits else None
+        caller: Caller = scope["state"]["caller"]
+        limits = self.of_users if caller.key else self.of_addresses
+        verdict = await _rates(scope).take(scope["state"][VISITOR].name, limits) if limits else None
         if verdict is None:
             return None
         if verdict.wait is not None:
             return _refuse(scope, verdict, verdict.wait)
         scope["state"][TOLD] = fields(verdict.left)
         return None
-
-    def _limits(self, scope: Scope) -> tuple[str, Sequence[RateLimitItem]]:
-        caller: Caller = scope.get("state", {}).get("caller", ANYBODY)
-        if caller.key:
-            return _user_name(caller.key), self.of_users
-        return f"address:{address_of(scope)}", self.of_addresses
 
 
 def _rates(scope: Scope) -> RequestCounter:
@@ -279,7 +270,11 @@ def tell(error: Exception | None) -> None:
 
 def address_of(scope: Scope) -> str:
     """The client's address; of an IPv6 address only the part that its owner cannot choose."""
-    text = str((scope.get("client") or ("unknown", 0))[0])
+    return _of_owner(str((scope.get("client") or ("unknown", 0))[0]))
+
+
+@lru_cache(maxsize=256)  # most requests come from few addresses
+def _of_owner(text: str) -> str:
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
