@@ -171,7 +171,8 @@ _TAGS = [
 
 # order matters: `/jobs/queue/status` and its like come before `/jobs/{job_id}`
 _ROUTERS = (
-    *(reference.router, crawl.router),
+    # the first in which a request's route is searched: it has the call that has to be quick
+    *(crawl.router, reference.router),
     *(sites.router, scrape.router, jobs.queue_router, jobs.router, logs.router, logs.token_router),
     log_search.router,
     *(items.router, fields.router, requests.router, files.router, job_history.router),
