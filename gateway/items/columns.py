@@ -20,7 +20,8 @@ from gateway.items.formats import Row, as_json
 MAX_COLUMNS = 16_384
 #: Integers up to this are exact as floating-point numbers, too.
 _EXACT = 2**53
-_INT64 = range(-(2**63), 2**63)
+#: No range: large integers come from MongoDB as `Int64`, and in a range a class of its own is looked for one by one.
+_INT64 = 2**63
 
 
 class ColumnKind(Enum):
@@ -115,7 +116,7 @@ def _kind_of(value: Any) -> ColumnKind:
     if isinstance(value, int):
         return (
             ColumnKind.TEXT
-            if value not in _INT64
+            if not -_INT64 <= value < _INT64
             else ColumnKind.INTEGER
             if -_EXACT <= value <= _EXACT
             else ColumnKind.LONG

@@ -4,6 +4,7 @@ from itertools import permutations
 from typing import Any
 
 import pytest
+from bson.int64 import Int64
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +29,9 @@ def learned(*values: Any) -> Type:
         ([None, True], ColumnKind.BOOLEAN),
         ([1, -5], ColumnKind.INTEGER),
         ([1, 2**60], ColumnKind.LONG),
+        # as MongoDB has what is larger than 32 bits
+        ([1, Int64(4_006_381_333_931)], ColumnKind.INTEGER),
+        ([1, Int64(2**60)], ColumnKind.LONG),
         ([1, 2.5], ColumnKind.NUMBER),
         ([2.5, 2**60], ColumnKind.TEXT),
         ([1, 2**63], ColumnKind.TEXT),
