@@ -47,6 +47,9 @@ def of_status(status: str) -> ExitCode:
 
 #: Seconds to connect, and to wait for an answer. Streams have limits of their own.
 _TIMEOUT = httpx.Timeout(30, connect=5)
+#: The same for a file whose first byte is sent when all of it is made: a million rows as XLSX take minutes.
+_WHOLE = httpx.Timeout(3600, connect=5)
+_WHOLE_FORMATS = frozenset({"xlsx", "parquet"})
 #: How often a crawl is asked for if the connection breaks; an Idempotency-Key makes that safe.
 _SUBMISSIONS = 3
 #: Seconds to wait for the first node of a platform that is starting.
@@ -145,8 +148,9 @@ class Api:
     @contextmanager
     def download(self, path: str, **query: Any) -> Iterator[Iterator[bytes]]:
         """The body of `GET path`, piece by piece, however long it is."""
+        timeout = _WHOLE if query.get("format") in _WHOLE_FORMATS else self._timeout
         try:
-            with self.client.stream("GET", path, params=given(**query)) as answer:
+            with self.client.stream("GET", path, params=given(**query), timeout=timeout) as answer:
                 if answer.is_error:
                     answer.read()
                 self._checked(answer)
