@@ -34,6 +34,8 @@ _EVENTS = {
     EventType.JOB_PARTIAL: "a job finished with errors or too few items",
     EventType.JOB_FAILED: "a job failed for good",
     EventType.JOB_CANCELLED: "a job was cancelled",
+    EventType.DATASET_CHANGED: "a run changed its dataset",
+    EventType.RUN_HELD: "a run of a dataset is held",
     EventType.ENDPOINT_DISABLED: "another endpoint was disabled",
 }
 #: The words of the form for each field of the filter.

@@ -194,7 +194,15 @@ class Expect(BaseModel, extra="forbid", frozen=True, strict=True):
 
 #: A name that needs no escape in a URL or a file's name.
 DATASET_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
-DatasetName = Annotated[str, Field(pattern=DATASET_NAME)]
+
+
+def _dataset_name(text: str) -> str:
+    if not re.fullmatch(DATASET_NAME, text):
+        raise ValueError("has letters, digits and . _ - only, begins with a letter or a digit, and has 100 at most")
+    return text
+
+
+DatasetName = Annotated[str, AfterValidator(_dataset_name), Field(json_schema_extra={"pattern": DATASET_NAME})]
 #: A field of items; `seller.id` is the field `id` of the object `seller`.
 FieldPath = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
 # as in `Statuses`, what is a tuple here is a list in JSON and BSON

@@ -18,7 +18,7 @@ from gateway.datasets.queue import LEASE_SECONDS, DueRun, FoldQueue
 from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore
 from gateway.errors import JobNotFoundError
 from gateway.jobs.backoff import backoff
-from gateway.jobs.job import Job
+from gateway.jobs.job import Job, JobSignal, Turn
 from gateway.jobs.messages import about
 from gateway.jobs.store import JobStore
 
@@ -115,7 +115,7 @@ class Folding:
             except Exception as error:
                 self._failed(due, job, dataset_id, error)
                 raise
-            self._queue.done(job.id, held=run.state is RunState.HELD)
+            self._queue.done(job.id, held=run.state is RunState.HELD, signal=signal_of(run))
             log.info("run_folded", job_id=job.id, state=run.state.value, **run.counts.model_dump())
             return run
 
@@ -125,20 +125,19 @@ class Folding:
             self._queue.again(job.id, backoff(failures), failures=failures)
             return
         ended = job.finished_at or job.created_at
-        self._runs.save(
-            DatasetRun(
-                job_id=job.id,
-                dataset=dataset_id,
-                state=RunState.FAILED,
-                scope=scope_of(job.spec),
-                started_at=job.started_at or ended,
-                ended_at=ended,
-                incomplete=why_incomplete(job),
-                message=f"it could not be taken up: {type(error).__name__}: {error}"[:500],
-                at=ended,
-            )
+        failed = DatasetRun(
+            job_id=job.id,
+            dataset=dataset_id,
+            state=RunState.FAILED,
+            scope=scope_of(job.spec),
+            started_at=job.started_at or ended,
+            ended_at=ended,
+            incomplete=why_incomplete(job),
+            message=f"it could not be taken up: {type(error).__name__}: {error}"[:500],
+            at=ended,
         )
-        self._queue.done(job.id, held=True)
+        self._runs.save(failed)
+        self._queue.done(job.id, held=True, signal=signal_of(failed))
 
     def _remove_deleted(self) -> None:
         for dataset in self._datasets.deleted(AT_ONCE):
@@ -162,3 +161,13 @@ class Folding:
             return False
         self._queue.done(run.job_id)
         return True
+
+
+def signal_of(run: DatasetRun) -> JobSignal | None:
+    """What is to be announced of a run: that it is held, or has changed something. It is the same at each try."""
+    if run.state in {RunState.HELD, RunState.FAILED}:
+        return JobSignal(turn=Turn.RUN_HELD, at=run.at, message=run.message)
+    counts = run.counts.model_dump(include={"items", "new", "changed", "removed"})
+    if run.state is not RunState.PUBLISHED or not any(counts[name] for name in ("new", "changed", "removed")):
+        return None
+    return JobSignal(turn=Turn.DATASET_CHANGED, at=run.at, counts={**counts, "last_seq": run.last_seq or 0})

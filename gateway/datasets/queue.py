@@ -15,7 +15,8 @@ from pymongo.database import Database
 from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import DatasetOrder
 from gateway.crash_points import state_change
-from gateway.jobs.job import JobStatus
+from gateway.jobs.job import JobSignal, JobStatus
+from gateway.jobs.queue import change
 from gateway.stores.documents import SET_ASIDE
 from gateway.stores.mongo import Document, Repeating
 
@@ -88,12 +89,10 @@ class FoldQueue:
         return None
 
     @state_change("folds.done")
-    def done(self, job_id: str, *, held: bool = False) -> None:
-        """Nothing is left to do for this run; a held one keeps its items."""
+    def done(self, job_id: str, *, held: bool = False, signal: JobSignal | None = None) -> None:
+        """Nothing is left to do for this run; a held one keeps its items. `signal` says what it has changed."""
         gone = ["dataset_due", "dataset_failures", *([] if held else ["dataset_held"])]
-        update: Document = {"$unset": dict.fromkeys(gone, "")}
-        if held:
-            update["$set"] = {"dataset_held": True}
+        update = change(self._clock(), {"dataset_held": True} if held else {}, unset=gone, signal=signal)
         Repeating(self._jobs).update_one({"_id": job_id}, update)
 
     @state_change("folds.again")

@@ -471,6 +471,9 @@ class Turn(StrEnum):
     #: Its attempt failed, and the next one comes.
     RETRIED = "retried"
     ENDED = "ended"
+    #: Its run of a dataset has changed something, or is held until somebody decides.
+    DATASET_CHANGED = "dataset_changed"
+    RUN_HELD = "run_held"
     #: A receiver was added after its end.
     WEBHOOK_ADDED = "webhook_added"
 
@@ -486,6 +489,8 @@ class JobSignal(BaseModel, extra="ignore", frozen=True):
     message: str | None = None
     #: The receiver that was added.
     url: str | None = None
+    #: What the run has changed: its items, and the last number of its changes.
+    counts: dict[str, int] | None = None
 
 
 class Job(JobFacts, extra="forbid"):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 import orjson
 
@@ -30,6 +31,10 @@ class EventType(StrEnum):
     #: Its last attempt failed; it is a dead letter.
     JOB_FAILED = "job.failed"
     JOB_CANCELLED = "job.cancelled"
+    #: A run has changed its dataset.
+    DATASET_CHANGED = "dataset.changed"
+    #: A run is held until somebody accepts or rejects it, or could not be taken up.
+    RUN_HELD = "run.held"
     #: The platform calls another endpoint of the same user no more.
     ENDPOINT_DISABLED = "endpoint.disabled"
     #: Somebody wants to see whether calls arrive.
@@ -40,6 +45,8 @@ _TURNS = {
     Turn.STARTED: EventType.JOB_STARTED,
     Turn.PAUSED: EventType.JOB_PAUSED,
     Turn.RETRIED: EventType.JOB_RETRIED,
+    Turn.DATASET_CHANGED: EventType.DATASET_CHANGED,
+    Turn.RUN_HELD: EventType.RUN_HELD,
 }
 _ENDS = {
     JobStatus.FINISHED: EventType.JOB_FINISHED,
@@ -80,7 +87,7 @@ def events_of(job: Job, public_url: str) -> Iterator[SignalEvent]:
         kind = _ENDS.get(job.status) if signal.turn is Turn.ENDED else _TURNS.get(signal.turn)
         if kind is not None:
             identity = event_id(job.id, signal.turn, signal.attempt, to_iso(signal.at))
-            data = _job_data(job, signal, seq) | {"page_url": f"{public_url}/console/jobs/{job.id}"}
+            data = _job_data(job, signal, seq) | {"page_url": public_url + _page(job, signal)}
             yield SignalEvent(identity, kind, signal.at, job.user_id, data, job)
 
 
@@ -107,8 +114,16 @@ def _job_data(job: Job, signal: JobSignal, seq: int) -> dict[str, Any]:
         "finished_at": to_iso(job.finished_at) if is_end and job.finished_at else None,
         "duration_seconds": _seconds(job) if is_end else None,
         **(job.progress.model_dump(include=counts) if is_end and job.progress else {}),
+        **(signal.counts or {}),
     }
     return {name: value for name, value in known.items() if value is not None}
+
+
+def _page(job: Job, signal: JobSignal) -> str:
+    """Where the console shows it."""
+    if job.spec.dataset is not None and signal.turn in {Turn.DATASET_CHANGED, Turn.RUN_HELD}:
+        return f"/console/datasets/{job.spec.dataset.name}/runs/{job.id}?{urlencode({'owner': job.user_id})}"
+    return f"/console/jobs/{job.id}"
 
 
 def _seconds(job: Job) -> float | None:

@@ -32,6 +32,7 @@ _JOB: JsonDict = {
     "errors_count": 120,
     "page_url": "https://crawls.example.com/console/jobs/5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a",
 }
+_RUN: JsonDict = {"status": "dataset_changed", "items": 270, "new": 4, "changed": 31, "removed": 2, "last_seq": 2211}
 _ENDPOINT: JsonDict = {
     "endpoint_id": "7d0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a",
     "user_id": "abc123",
@@ -53,7 +54,9 @@ class JobEventData(BaseModel, json_schema_extra={"examples": [_JOB]}):
     dataset: str | None = None
     schedule_id: str | None = None
     tags: list[str] = []
-    status: str = Field(description="The job's at its end; before that `started`, `paused` or `retried`.")
+    status: str = Field(
+        description="The job's at its end; otherwise `started`, `paused`, `retried`, `dataset_changed` or `run_held`."
+    )
     attempt: int
     reason: Reason | None = None
     message: str | None = None
@@ -63,7 +66,19 @@ class JobEventData(BaseModel, json_schema_extra={"examples": [_JOB]}):
     completed_pages: int | None = None
     items_count: int | None = None
     errors_count: int | None = None
-    page_url: str = Field(description="The job in the console.")
+    page_url: str = Field(description="The job, or the dataset's run, in the console.")
+
+
+class RunEventData(JobEventData, json_schema_extra={"examples": [{**_JOB, **_RUN}]}):
+    """A run of a dataset: its job, and of `dataset.changed` what it has changed."""
+
+    items: int | None = Field(default=None, description="Items that the run has found.")
+    new: int | None = None
+    changed: int | None = None
+    removed: int | None = None
+    last_seq: int | None = Field(
+        default=None, description="The number of its last change: changes of this run are up to there."
+    )
 
 
 class EndpointEventData(BaseModel, json_schema_extra={"examples": [_ENDPOINT]}):
@@ -78,6 +93,12 @@ class JobEventBody(BaseModel):
     data: JobEventData
 
 
+class RunEventBody(BaseModel):
+    type: EventType
+    timestamp: Timestamp = Field(description="When it happened.")
+    data: RunEventData
+
+
 class EndpointEventBody(BaseModel):
     type: EventType
     timestamp: Timestamp = Field(description="When it happened.")
@@ -86,7 +107,9 @@ class EndpointEventBody(BaseModel):
 
 #: Which body each event has.
 BODIES: dict[EventType, type[BaseModel]] = {
-    kind: JobEventBody if kind.value.startswith("job.") else EndpointEventBody for kind in EventType
+    **dict.fromkeys(EventType, JobEventBody),
+    **dict.fromkeys((EventType.DATASET_CHANGED, EventType.RUN_HELD), RunEventBody),
+    **dict.fromkeys((EventType.ENDPOINT_DISABLED, EventType.TEST), EndpointEventBody),
 }
 
 

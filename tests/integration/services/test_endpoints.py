@@ -14,9 +14,12 @@ from receivers import Receiver, answer
 from stack import wait_until
 from standardwebhooks import Webhook
 
-from gateway.contract.crawl import CrawlSpec
+from gateway.contract.crawl import CrawlSpec, DatasetOrder
 from gateway.contract.public_address import parse_networks
 from gateway.contract.reasons import Reason
+from gateway.datasets.dataset import DatasetRun, RunCounts, RunState
+from gateway.datasets.folding import signal_of
+from gateway.datasets.queue import FoldQueue
 from gateway.errors import ConflictError, EndpointNotFoundError, ForbiddenAddressError
 from gateway.jobs.job import Attempt, Job, JobStatus
 from gateway.jobs.outcome import Outcome
@@ -26,7 +29,7 @@ from gateway.signals.endpoints import DISABLED_AFTER, Endpoint, EndpointFilter, 
 from gateway.signals.signatures import signed_headers
 from gateway.signals.webhook_caller import WebhookCaller
 from gateway.signals.webhooks import DELAYS, Webhooks
-from gateway.web.schemas.event import BODIES
+from gateway.web.schemas.event import BODIES, RunEventBody
 
 LOOPBACK = parse_networks(["127.0.0.0/8"])
 DONE = Outcome(JobStatus.FINISHED, Reason.COMPLETED, "3 pages")
@@ -144,6 +147,35 @@ def test_it_is_told_only_of_the_events_and_crawls_that_it_wants(platform: Platfo
     assert types(platform, shop) == ["job.finished"]
     assert types(platform, other) == []
     assert len(told(platform, everybody)) == 4
+
+
+def test_it_is_told_of_what_a_run_has_changed_and_of_one_that_is_held(platform: Platform) -> None:
+    endpoint = make(platform, "http://a.example/", events=("dataset.changed", "run.held"))
+    queue, now = FoldQueue(platform.database, platform.clock), platform.clock()
+    spec = CrawlSpec(spider="s", start_urls=("http://x/",), dataset=DatasetOrder(name="prices"))
+    facts = {"dataset": "d", "scope": "s", "started_at": now, "ended_at": now, "at": now}
+    changed = {"state": RunState.PUBLISHED, "counts": RunCounts(items=9, new=2, removed=1), "last_seq": 12}
+    same = {"state": RunState.PUBLISHED, "counts": RunCounts(items=9, same=9), "last_seq": 12}
+    for run in (changed, same, {"state": RunState.HELD, "message": "half of it is gone"}):
+        job = end(platform, spec=spec)
+        for _ in range(2):  # a worker that got no answer does it again
+            queue.done(job.id, signal=signal_of(DatasetRun(job_id=job.id, **facts, **run)))
+    made = {one.type: json.loads(one.body) for one in told(platform, endpoint)}
+    assert made.keys() == {"dataset.changed", "run.held"}
+    told_of = made["dataset.changed"]["data"]
+    assert {
+        "dataset": "prices",
+        "items": 9,
+        "new": 2,
+        "changed": 0,
+        "removed": 1,
+        "last_seq": 12,
+    }.items() <= told_of.items()
+    assert "/console/datasets/prices/runs/" in told_of["page_url"]
+    assert made["run.held"]["data"]["message"] == "half of it is gone"
+    assert len(told(platform, endpoint)) == 2
+    for body in made.values():
+        RunEventBody.model_validate(body, extra="forbid")
 
 
 def test_its_calls_are_signed_with_its_own_secret_also_while_that_is_exchanged(
