@@ -31,6 +31,10 @@ def answer(status: int = 200, *headers: str) -> Behaviour:
     )
 
 
+#: Takes each call.
+WELL = answer()
+
+
 def drip(seconds: float) -> Behaviour:
     """A byte of an answer that never ends, every so many seconds: no wait for a byte is a long one."""
 
@@ -90,6 +94,8 @@ class Receiver:
         self._reads = reads
         self._tls = tls
         self.calls: list[Call] = []
+        #: Those of them that it has answered well.
+        self.taken: list[Call] = []
         #: Connections that are open, and the most there ever were.
         self.open = self.most_open = 0
         self._connections: set[socket.socket] = set()
@@ -124,9 +130,13 @@ class Receiver:
             connection = self._tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
         # the other side may go at any time
         with closing(connection), suppress(OSError), self._counted(connection):
-            if self._reads:
-                self.calls.append(_read(connection))
-            self.behaviour(connection)
+            call = _read(connection) if self._reads else None
+            if call:
+                self.calls.append(call)
+            behaviour = self.behaviour
+            behaviour(connection)
+            if call and behaviour is WELL:
+                self.taken.append(call)
 
     @contextmanager
     def _counted(self, connection: socket.socket) -> Iterator[None]:
