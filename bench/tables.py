@@ -15,6 +15,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from bson import Int64
+
 from bench.effort import Effort
 from bench.table import Row
 from gateway.items.tables import TableSpace, write_table
@@ -63,6 +65,8 @@ def _items(count: int) -> Iterator[dict[str, Any]]:
             "url": f"https://shop.invalid/products/{number}",
             "title": f"Product {number * 2654435761 % 2**32:08x} in its {number % 7}th edition",
             "price": number % 9973 / 100,
+            # as MongoDB has it: an integer beyond 32 bits
+            "ean": Int64(4_000_000_000_000 + number),
             "stock": number % 90,
             "in_stock": bool(number % 90),
             "seen_at": f"2026-11-{number % 28 + 1:02}T08:30:00+00:00",

@@ -50,6 +50,8 @@ class AuditEntry(BaseModel, extra="forbid", populate_by_name=True):
     route: str | None = None
     #: The resources in the address, those that the answer names as created, and the codes of a refusal.
     resources: dict[str, str] = {}
+    #: Of a call that changed a record: each field that is different, before and after it, as JSON, cut.
+    changes: dict[str, list[str]] = {}
     status: int | None = None
     request_id: str | None = None
     #: The connection's address; for a command, the user and the machine.

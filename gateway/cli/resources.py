@@ -698,6 +698,13 @@ def _cut(value: str) -> str:
 
 _ID = re.compile("[0-9a-f]{32}")
 
+
+def _touched(entry: Record) -> str:
+    named = (f"{name}={_cut(value)}" for name, value in entry["resources"].items())
+    changed = (f"{name}: {before} → {after}" for name, (before, after) in entry.get("changes", {}).items())
+    return " ".join((*named, *changed))
+
+
 _AUDIT_FILTERS = (
     option("user_id", "Only by this user's keys.", "--user"),
     option("key_id", "Only by this key (its id).", "--key"),
@@ -717,7 +724,7 @@ AUDIT = Resource(
     empty="no entries",
     cells={
         "call": _call,
-        "resources": lambda entry: " ".join(f"{name}={_cut(value)}" for name, value in entry["resources"].items()),
+        "resources": _touched,
     },
     actions=(ApiCommand("list", "GET /audit", "Who did what, newest first.", options=_AUDIT_FILTERS),),
 )

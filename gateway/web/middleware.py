@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -13,8 +13,10 @@ import orjson
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, GCCollector, Histogram, PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
+from pydantic import BaseModel
 from starlette.datastructures import QueryParams
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.access.audit import AuditTrail
@@ -307,10 +309,31 @@ def _facts(scope: Scope, status: int, made: dict[str, str]) -> dict[str, Any]:
         "method": scope["method"],
         "route": scope["route"].path_format,
         "resources": {**made, **named},
+        "changes": state.get("changes") or None,
         "status": status,
         "request_id": state.get("request_id"),
         "address": str(scope["client"][0]) if scope.get("client") else None,
     }
+
+
+#: Fields that change with each change.
+_ALWAYS_DIFFERENT = frozenset({"rev", "updated_at"})
+#: Most fields that an entry has the changes of.
+_MOST_CHANGES = 20
+
+
+def note_changes(request: Request, before: BaseModel, after: BaseModel, secret: Collection[str] = ()) -> None:
+    """Have the audit trail note which fields of a record the call has changed. Both are as the API shows them, so
+    they hold nothing that it hides; of the `secret` ones only the names are noted.
+    """
+    old, new = before.model_dump(mode="json"), after.model_dump(mode="json")
+    names = [name for name in new if old.get(name) != new[name] and name not in _ALWAYS_DIFFERENT]
+    shown = {name: [_cut(old.get(name)), _cut(new[name])] for name in names[:_MOST_CHANGES]}
+    request.state.changes = shown | {name: ["***", "***"] for name in secret if name in shown}
+
+
+def _cut(value: Any) -> str:
+    return _storable(orjson.dumps(value).decode())
 
 
 def _storable(text: str) -> str:

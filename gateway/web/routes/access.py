@@ -143,6 +143,7 @@ _EXAMPLE: dict[str, JsonValue] = {
     "method": "POST",
     "route": "/jobs/{job_id}/cancel",
     "resources": {"job_id": "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"},
+    "changes": {},
     "status": 200,
     "request_id": "0b9f6f1c2f0e4c3d9a4f5e6d7c8b9a01",
     "address": "192.0.2.7",
@@ -183,6 +184,10 @@ class AuditView(BaseModel, json_schema_extra={"examples": [_EXAMPLE]}):
     route: str | None = Field(description="The route that was called, or the command that was run on the server.")
     resources: dict[str, str] = Field(
         description="The records that the path names, those that were created, and the codes of a refusal."
+    )
+    changes: dict[str, list[str]] = Field(
+        description="The fields of the record that the call has changed: before and after it, as JSON, of which the "
+        "first 200 characters are kept."
     )
     status: int | None = Field(description="The status of the answer.")
     request_id: str | None = Field(

@@ -31,6 +31,7 @@ from gateway.web.dependencies import Parts, Router
 from gateway.web.downloads import RowPages, download
 from gateway.web.errors import problems
 from gateway.web.event_stream.lines import event
+from gateway.web.middleware import note_changes
 from gateway.web.routes.crawl import EVENT_STREAM
 from gateway.web.routes.items import FILE_CONTENT
 from gateway.web.schemas.dataset import (
@@ -124,13 +125,20 @@ def get_dataset(name: Name, query: Annotated[OwnedQuery, Query()], parts: Parts,
 
 @router.patch("/{name}", summary="Change options of a dataset", responses=problems(404, 409, 413, 503))
 @needs(Scope.CRAWL)
-def change_dataset(
-    name: Name, body: DatasetEdit, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called
+def change_dataset(  # noqa: PLR0917 - what a route is given
+    name: Name,
+    body: DatasetEdit,
+    query: Annotated[OwnedQuery, Query()],
+    request: Request,
+    parts: Parts,
+    caller: Called,
 ) -> DatasetView:
     """Other fields to `ignore` change nothing by themselves: what is known is compared in the new way."""
     dataset = find(name, query.user_id, parts, caller)
     parts[ExportPlaces].require(dataset.user_id, body.exports or ())
-    return views([parts[Datasets].change(dataset, body.model_dump(exclude_none=True))], parts)[0]
+    before, after = views([dataset, parts[Datasets].change(dataset, body.model_dump(exclude_none=True))], parts)
+    note_changes(request, before, after)
+    return after
 
 
 @router.delete("/{name}", summary="Delete a dataset", status_code=204, responses=problems(404, 503))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated
 
-from fastapi import Path, Query
+from fastapi import Path, Query, Request
 
 from gateway.access.keys import Caller, Scope
 from gateway.errors import DeliveryNotFoundError, InvalidRequestError
@@ -19,6 +19,7 @@ from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.errors import problems
+from gateway.web.middleware import note_changes
 from gateway.web.routes.webhooks import SecretRequest, WebhookSecretView
 from gateway.web.schemas.endpoint import (
     DeliveriesQuery,
@@ -78,14 +79,18 @@ def get_endpoint(endpoint_id: EndpointId, parts: Parts) -> EndpointView:
 
 @router.patch("/{endpoint_id}", summary="Change an endpoint", responses=problems(404, 413, 503))
 @needs(Scope.CRAWL)
-def change_endpoint(endpoint_id: EndpointId, body: EndpointEdit, parts: Parts) -> EndpointView:
+def change_endpoint(endpoint_id: EndpointId, body: EndpointEdit, request: Request, parts: Parts) -> EndpointView:
     """While it is `paused` its deliveries are kept as `skipped`; `POST …/deliveries/resend` sends them."""
     fields = body.model_dump(mode="json", exclude_unset=True)
     gone = [name for name, value in fields.items() if value is None]
     if refused := set(gone) - {"description"}:
         raise InvalidRequestError(min(refused), "must not be null")
     changed = {name: value for name, value in fields.items() if value is not None}
-    return EndpointView.of(parts[Endpoints].change(parts[Endpoints].get(endpoint_id), changed, gone))
+    endpoint = parts[Endpoints].get(endpoint_id)
+    before, after = map(EndpointView.of, (endpoint, parts[Endpoints].change(endpoint, changed, gone)))
+    # the path of many a URL is its password
+    note_changes(request, before, after, secret=["url"])
+    return after
 
 
 @router.delete("/{endpoint_id}", status_code=204, summary="Delete an endpoint", responses=problems(404, 503))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import Query, Response
+from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 
 from gateway.access.keys import Caller, Scope
@@ -22,6 +22,7 @@ from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts, RequestId, Router, ScheduleId
 from gateway.web.errors import problems
+from gateway.web.middleware import note_changes
 from gateway.web.routes.crawl import IdempotencyKey, change_of, order_of, when_of
 from gateway.web.schemas.calendar import CalendarQuery, SchedulesCalendar
 from gateway.web.schemas.crawl import CrawlQuery, CrawlReceipt
@@ -114,11 +115,14 @@ def get_schedule(schedule_id: ScheduleId, parts: Parts) -> ScheduleView:
 
 @router.patch("/{schedule_id}", summary="Change a schedule", responses=problems(404, 409, 413, 503))
 @needs(Scope.CRAWL)
-def change_schedule(schedule_id: ScheduleId, body: ScheduleChange, parts: Parts) -> ScheduleView:
+def change_schedule(schedule_id: ScheduleId, body: ScheduleChange, request: Request, parts: Parts) -> ScheduleView:
     """The given fields replace the old ones, all of them or none. After the answer, no run of the old version begins;
     runs under way go on. The occurrences stay as they are unless the schedule's times are changed.
     """
-    return ScheduleView.of(parts[ScheduleChanges].apply(schedule_id, change_of(body, parts.settings)))
+    before = get_schedule(schedule_id, parts)
+    after = ScheduleView.of(parts[ScheduleChanges].apply(schedule_id, change_of(body, parts.settings)))
+    note_changes(request, before, after)
+    return after
 
 
 @router.delete("/{schedule_id}", summary="Delete a schedule", status_code=204, responses=problems(404, 409, 503))

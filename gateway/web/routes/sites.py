@@ -6,7 +6,7 @@ from collections.abc import Callable
 from copy import copy
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Path, Query, Response
+from fastapi import Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic.config import JsonDict
 from pydantic_core import PydanticUndefined
@@ -22,6 +22,7 @@ from gateway.sites.store import SiteStore
 from gateway.web.authorisation import needs
 from gateway.web.dependencies import Parts, Router
 from gateway.web.errors import problems
+from gateway.web.middleware import note_changes
 from gateway.web.schemas.types import Body, Name, Params, QueryBoolean, QueryModel, Text, Timestamp, UrlText
 
 #: Minutes of a year.
@@ -280,11 +281,14 @@ def get_site(name: NamedSite, parts: Parts) -> SiteView:
 
 @router.patch("/sites/{name}", summary="Change a site", responses=problems(404, 409, 413, 503))
 @needs(Scope.ADMIN)
-def change_site(name: NamedSite, body: SiteChanges, parts: Parts) -> SiteView:
+def change_site(name: NamedSite, body: SiteChanges, request: Request, parts: Parts) -> SiteView:
     """The given fields are replaced, and after the answer no run of the old version begins. Disabling a site pauses
     its schedule and those of its targets; runs that have begun go on.
     """
-    return SiteView.of(*parts[SiteService].edit(name, body.given()))
+    before = get_site(name, parts)
+    after = SiteView.of(*parts[SiteService].edit(name, body.given()))
+    note_changes(request, before, after)
+    return after
 
 
 @router.delete("/sites/{name}", summary="Delete a site", status_code=204, responses=problems(404, 409, 503))
@@ -440,9 +444,12 @@ def get_target(target_id: TargetId, parts: Parts) -> TargetView:
 
 @targets_router.patch("/{target_id}", summary="Change a target", responses=problems(404, 409, 413, 503))
 @needs(Scope.ADMIN)
-def change_target(target_id: TargetId, body: TargetChanges, parts: Parts) -> TargetView:
+def change_target(target_id: TargetId, body: TargetChanges, request: Request, parts: Parts) -> TargetView:
     """The given fields are replaced, and after the answer no run of the old version begins."""
-    return TargetView.of(*parts[TargetService].edit(target_id, body.given()))
+    before = get_target(target_id, parts)
+    after = TargetView.of(*parts[TargetService].edit(target_id, body.given()))
+    note_changes(request, before, after)
+    return after
 
 
 @targets_router.delete("/{target_id}", summary="Delete a target", status_code=204, responses=problems(404, 409, 503))

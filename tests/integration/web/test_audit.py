@@ -59,11 +59,29 @@ def test_a_call_that_makes_something_is_told_with_what_it_made(door: Door) -> No
     assert len(entry.pop("id")) == 32
     assert entry == {
         "kind": "call", "user_id": "anne", "key_id": door.ids["anne"], "scope": "crawl", "method": "POST",
-        "route": "/crawl", "resources": {"job_id": job_id}, "status": 200,
+        "route": "/crawl", "resources": {"job_id": job_id}, "changes": {}, "status": 200,
         "request_id": answer.headers["x-request-id"], "address": "127.0.0.1", "count": None, "last_at": None,
     }  # fmt: skip
     kept = str(list(door.board.database["audit"].find()))
     assert not [secret for secret in (*door.texts.values(), "example.com", "secret") if secret in kept]
+
+
+def test_a_change_is_told_with_what_is_different_before_and_after(door: Door) -> None:
+    headers = {"user_id": "anne", "spider": "jobs", "start_urls": ["https://example.com/"], "interval": "@daily"}
+    made = door.call("anne", "POST", "/schedules", json=headers).raise_for_status().json()
+    place = f"/schedules/{made['schedule_id']}"
+    for change in ({"interval": "every 2h", "name": "prices"}, {"interval": "every 2h"}, {"interval": "none"}):
+        door.call("anne", "PATCH", place, json=change)
+    endpoint = door.call("anne", "POST", "/endpoints", json={"url": "https://example.com/hook-of-a-secret"}).json()
+    url = "https://example.com/another-secret"
+    door.call("anne", "PATCH", f"/endpoints/{endpoint['endpoint_id']}", json={"url": url, "paused": True})
+    entries = [entry for entry in door.wait_told(6) if entry["method"] == "PATCH"]
+    told = [entry["changes"] for entry in reversed(entries)]
+    assert told[0]["interval"] == ['"@daily"', '"every 2h"']
+    assert told[0]["name"] == ["null", '"prices"']
+    assert (told[1], told[2]) == ({}, {})
+    assert told[3] == {"url": ["***", "***"], "paused": ["false", "true"]}
+    assert "secret" not in str(list(door.board.database["audit"].find()))
 
 
 def test_what_is_refused_is_told_too_and_what_only_reads_is_not(door: Door) -> None:
