@@ -46,6 +46,10 @@ _WANTED = (
         _many("tag", "With this tag"),
         _many("of_user", "Of this user", "--of-user"),
     ),
+    option(
+        "format", "standard, or slack: a sentence with a link for a channel of Slack and the like.", metavar="FORMAT",
+        autocompletion=one_of(("standard", "slack")),
+    ),
     option("description", "What it is for.", metavar="TEXT"),
 )  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 from attrs import define
@@ -19,6 +20,7 @@ from gateway.errors import ConflictError, EndpointNotFoundError
 from gateway.jobs.job import Job
 from gateway.signals.deliveries import MISSING, Delivery, DeliveryState, DeliveryStore
 from gateway.signals.events import EventType, SignalEvent, event_id
+from gateway.signals.sentences import slack_body
 from gateway.signals.signatures import WebhookSecret, WebhookSecrets
 from gateway.stores.documents import Documents, page, reader
 from gateway.stores.mongo import Document, Repeating, mongo_errors
@@ -57,6 +59,15 @@ class EndpointFilter(BaseModel, extra="ignore", frozen=True):
         return all(not (wanted := getattr(self, name)) or found & set(wanted) for name, found in facts.items())
 
 
+class EndpointFormat(StrEnum):
+    """What its body is."""
+
+    #: The event, as `/openapi.json` describes it.
+    STANDARD = "standard"
+    #: A sentence with a link, for a channel of Slack or of what takes the same.
+    SLACK = "slack"
+
+
 class Endpoint(BaseModel, extra="forbid", populate_by_name=True):
     id: str = Field(alias="_id")
     user_id: str
@@ -65,6 +76,7 @@ class Endpoint(BaseModel, extra="forbid", populate_by_name=True):
     #: The types of events; all if it is empty. A later version may know more of them.
     events: tuple[str, ...] = ()
     filter: EndpointFilter = EndpointFilter()
+    format: EndpointFormat = EndpointFormat.STANDARD
     #: It is told of all users' crawls; true or absent.
     of_all_users: bool | None = None
     paused: bool = False
@@ -93,7 +105,7 @@ class Endpoint(BaseModel, extra="forbid", populate_by_name=True):
             now,
             user_id=self.user_id,
             type=event.type.value,
-            body=event.body,
+            body=slack_body(event) if self.format is EndpointFormat.SLACK else event.body,
             url=self.url,
             endpoint_id=self.id,
             **about,

@@ -65,6 +65,7 @@ def make_endpoint(body: EndpointRequest, parts: Parts, caller: Called) -> MadeEn
         body.url,
         events=tuple(event.value for event in body.events),
         filter=EndpointFilter(**body.filter.model_dump()),
+        format=body.format,
         of_all_users=body.all_users or None,
         **fields,
     )

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, model_validator
 from pydantic.config import JsonDict
 
 from gateway.signals.deliveries import Delivery, DeliveryState, DeliveryTry
-from gateway.signals.endpoints import Endpoint
+from gateway.signals.endpoints import Endpoint, EndpointFormat
 from gateway.signals.events import EventType
 from gateway.web.schemas.types import (
     Body,
@@ -35,6 +35,7 @@ _ENDPOINT: JsonDict = {
     "description": "the channel of the shop's crawls",
     "events": ["job.failed", "job.partial"],
     "filter": _FILTER,
+    "format": "standard",
     "all_users": False,
     "paused": False,
     "disabled_at": None,
@@ -97,6 +98,11 @@ class EndpointRequest(Body, json_schema_extra={"examples": [_WISH]}):
     description: Description | None = None
     events: Events = Field(default=[], description="Which events it is told of; by default all.")
     filter: FilterBody = FilterBody()
+    format: EndpointFormat = Field(
+        default=EndpointFormat.STANDARD,
+        description="`slack`: a sentence with a link, for an incoming webhook of Slack, Mattermost, Rocket.Chat, or "
+        "Discord (its URL with `/slack`).",
+    )
     all_users: bool = Field(default=False, strict=True, description="Of the crawls of all users; for admins.")
     paused: bool = Field(default=False, strict=True)
 
@@ -106,6 +112,7 @@ class EndpointEdit(Body, json_schema_extra={"examples": [{"paused": False}]}):
     description: Description | None = None
     events: Events | None = None
     filter: FilterBody | None = None
+    format: EndpointFormat | None = Field(default=None, description="Of what happens from now on.")
     paused: bool | None = Field(
         default=None, strict=True, description="`false` also has one called again that was disabled."
     )
@@ -118,6 +125,7 @@ class EndpointView(BaseModel, json_schema_extra={"examples": [_ENDPOINT]}):
     description: str | None
     events: list[str] = Field(description="Empty: all of them.")
     filter: FilterBody
+    format: EndpointFormat
     all_users: bool
     paused: bool
     disabled_at: Timestamp | None = Field(description="Since when the platform calls it no more.")

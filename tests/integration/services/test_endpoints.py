@@ -25,7 +25,7 @@ from gateway.jobs.job import Attempt, Job, JobStatus
 from gateway.jobs.outcome import Outcome
 from gateway.signals import announcing, endpoints
 from gateway.signals.deliveries import Delivery, DeliveryState
-from gateway.signals.endpoints import DISABLED_AFTER, Endpoint, EndpointFilter, secret_name
+from gateway.signals.endpoints import DISABLED_AFTER, Endpoint, EndpointFilter, EndpointFormat, secret_name
 from gateway.signals.signatures import signed_headers
 from gateway.signals.webhook_caller import WebhookCaller
 from gateway.signals.webhooks import DELAYS, Webhooks
@@ -176,6 +176,19 @@ def test_it_is_told_of_what_a_run_has_changed_and_of_one_that_is_held(platform: 
     assert len(told(platform, endpoint)) == 2
     for body in made.values():
         RunEventBody.model_validate(body, extra="forbid")
+
+
+def test_a_channel_of_slack_is_told_in_a_sentence_with_a_link(platform: Platform, look: Look) -> None:
+    with Receiver(answer()) as slack:
+        endpoint = make(platform, slack.url(), format=EndpointFormat.SLACK)
+        spec = CrawlSpec(spider="prices", project="shop", start_urls=("http://x/",))
+        job = end(platform, Outcome(JobStatus.ERROR, Reason.PROCESS_CRASHED, "12 of 400 pages, first 503"), spec=spec)
+        look()
+        wait_for(platform, endpoint, DeliveryState.DELIVERED)
+        page = f"https://crawls.example.com/console/jobs/{job.id}"
+        told_of = json.loads(slack.calls[0].body)
+        assert told_of == {"text": f"<{page}|shop/prices> failed: 12 of 400 pages, first 503"}
+        assert slack.calls[0].headers["content-type"] == "application/json"
 
 
 def test_its_calls_are_signed_with_its_own_secret_also_while_that_is_exchanged(

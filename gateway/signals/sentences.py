@@ -1,0 +1,79 @@
+"""What people read of an event, in a chat: one sentence, with a link."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from gateway.signals.events import EventType, SignalEvent
+
+#: Most characters of a message in a sentence.
+MAX_MESSAGE = 300
+#: What is said of each event. Besides its fields: `because` is its message, `again` the number of an attempt that is
+#: not the first, `found` and `took` are its counts and its duration in words.
+_TEMPLATES = {
+    EventType.JOB_STARTED: "started{again}",
+    EventType.JOB_PAUSED: "paused",
+    EventType.JOB_RETRIED: "failed and is retried{because}",
+    EventType.JOB_FINISHED: "finished: {found} in {took}",
+    EventType.JOB_PARTIAL: "finished in part{because}",
+    EventType.JOB_FAILED: "failed{because}",
+    EventType.JOB_CANCELLED: "was cancelled",
+    EventType.DATASET_CHANGED: "changed {dataset}: {new} new, {changed} changed, {removed} removed",
+    EventType.RUN_HELD: "has a run of {dataset} that is held{because}",
+    EventType.ENDPOINT_DISABLED: "An endpoint was disabled{because}",
+    EventType.TEST: "{message}",
+}
+
+
+def slack_body(event: SignalEvent) -> str:
+    """As Slack's incoming webhooks take it, and Mattermost, Rocket.Chat and Discord (at `…/slack`)."""
+    name, said, page = _escaped(_name(event.data)), _escaped(_said(event)), event.data.get("page_url")
+    subject = f"<{page}|{name}>" if page else name
+    return orjson.dumps({"text": f"{subject} {said}" if subject else said}).decode()
+
+
+def sentence(event: SignalEvent) -> str:
+    """Plain text, without its link."""
+    return f"{_name(event.data)} {_said(event)}".strip()
+
+
+def _name(data: dict[str, Any]) -> str:
+    """What it is about: `shop/prices`."""
+    return f"{data['project']}/{data['spider']}" if "spider" in data else ""
+
+
+def _said(event: SignalEvent) -> str:
+    data = event.data
+    return _TEMPLATES[event.type].format(**data | {"because": _because(data), "again": _again(data)}, **_counts(data))
+
+
+def _again(data: dict[str, Any]) -> str:
+    return f" (attempt {attempt})" if (attempt := data.get("attempt", 1)) > 1 else ""
+
+
+def _because(data: dict[str, Any]) -> str:
+    message = " ".join(str(data.get("message") or "").split())
+    if len(message) > MAX_MESSAGE:
+        message = message[: MAX_MESSAGE - 1] + "…"
+    return f": {message}" if message else ""
+
+
+def _counts(data: dict[str, Any]) -> dict[str, str]:
+    """`found`: `270 items on 280 pages`; `took`: `3 min 40 s`."""
+    items, pages = data.get("items_count", 0), data.get("completed_pages", 0)
+    minutes, seconds = divmod(round(data.get("duration_seconds", 0)), 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = [(hours, "h"), (minutes, "min"), (seconds, "s")]
+    took = " ".join(f"{number} {unit}" for number, unit in parts if number) or "0 s"
+    return {"found": f"{_counted(items, 'item')} on {_counted(pages, 'page')}", "took": took}
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
+
+
+def _escaped(text: str) -> str:
+    """As Slack wants it: nothing of it is a link or a command, such as `<!channel>`."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
