@@ -8,6 +8,7 @@ from playwright.async_api import expect
 
 from gateway.clock import utc_now
 from gateway.signals.deliveries import Delivery, DeliveryState, DeliveryStore, DeliveryTry
+from gateway.signals.endpoints import Endpoint, EndpointStore
 
 
 async def test_an_endpoint_is_added_and_what_it_was_told_is_read_and_sent_again(
@@ -43,14 +44,22 @@ async def test_an_endpoint_is_added_and_what_it_was_told_is_read_and_sent_again(
         await tab.page.get_by_label("Description").fill("the shop's channel")
         await tab.page.get_by_role("button", name="Save").click()
         await expect(tab.page.get_by_label("Description")).to_have_value("the shop's channel")
-        address = tab.page.url
+        EndpointStore(console.database).delete(tab.page.url.rsplit("/", 1)[1])
+
+
+async def test_on_a_phone_an_endpoint_is_deleted_with_its_deliveries(open_tab: OpenTab, console: Console) -> None:
+    now = utc_now()
+    made = Endpoint(id="7d" * 16, user_id="operator", url="https://hooks.example.com/" + "x" * 300, created_at=now)
+    EndpointStore(console.database).insert(made)
+    told(console, made.id)
     async with open_tab(console.url, **PHONE) as tab:
-        for page in ("/console/endpoints", address):
+        for page in ("/console/endpoints", f"/console/endpoints/{made.id}"):
             await tab.page.goto(page)
             assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         await tab.page.get_by_role("button", name="Delete").click()
         await tab.page.get_by_role("dialog").get_by_role("button", name="Delete").click()
         await expect(tab.page.get_by_text("No endpoints yet")).to_be_visible()
+    assert not DeliveryStore(console.database).page([{"endpoint_id": made.id}], 1, None)[0]
 
 
 async def test_an_address_inside_is_refused_beside_its_field(open_tab: OpenTab, console: Console) -> None:
