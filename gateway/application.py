@@ -28,6 +28,7 @@ from gateway.console import projects as projects_page
 from gateway.console import requests as requests_page
 from gateway.console import schedules as schedules_pages
 from gateway.console import sites as sites_pages
+from gateway.console import spiders as spiders_page
 from gateway.console.error_pages import ErrorPages
 from gateway.settings import Settings
 from gateway.web import errors
@@ -187,6 +188,7 @@ _ROUTERS = (
     help_pages.router,
     *(static_files.router, pages.router, overview.router, job.router, job_lists.router, results.router),
     *(crawl_page.router, schedules_pages.router, datasets_pages.router, sites_pages.router, endpoints_pages.router),
+    spiders_page.router,
     *(projects_page.router, nodes_page.router, keys_page.router, audit_page.router),
 )
 

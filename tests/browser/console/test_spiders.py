@@ -1,0 +1,63 @@
+"""The page of a spider says at a glance how its runs went, and leads to each of them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from browser.console.platform import HOSTILE, Console
+from browser.console.tabs import PHONE, Axe, OpenTab
+from jobs import make_job
+from playwright.async_api import expect
+
+from gateway.clock import utc_now
+from gateway.contract.crawl import CrawlSpec
+from gateway.contract.records import Progress
+from gateway.jobs.job import JobStatus
+
+ADDRESS = "/console/spiders/shop/prices"
+
+
+def run(console: Console, day: int, status: JobStatus, items: int, **spec: str) -> str:
+    """One that ended so many days ago, after a minute for each ten items."""
+    end = utc_now() - timedelta(days=day)
+    job = make_job(
+        spec=CrawlSpec(**{"spider": "prices", "project": "shop", "start_urls": ("http://shop.example/",), **spec}),
+        status=status,
+        created_at=end - timedelta(hours=1),
+        started_at=end - timedelta(minutes=items / 10),
+        finished_at=end,
+        settled=True,
+        live_key=None,
+        message=HOSTILE.replace("\x00", "") if status is JobStatus.ERROR else None,
+        progress=Progress(completed_pages=items, items_count=items, errors_count=10),
+    )
+    console.jobs.insert(job)
+    return job.id
+
+
+async def test_how_the_runs_of_a_spider_went_is_seen_at_a_glance(
+    open_tab: OpenTab, console: Console, axe: Axe
+) -> None:
+    async with open_tab(console.url) as tab:
+        await tab.page.goto(ADDRESS)
+        await expect(tab.page.get_by_text("No runs of this spider yet")).to_be_visible()
+        for day in range(1, 9):
+            run(console, day, JobStatus.FINISHED, 90 + day, version="1.0")
+        failed = run(console, 0, JobStatus.ERROR, 20, version="2.0")
+        run(console, 0, JobStatus.FINISHED, 5000, spider="other")
+        run(console, 0, JobStatus.FINISHED, 5000, project="news")
+        await tab.page.reload()
+        await expect(tab.page.get_by_text("89 %")).to_be_visible()
+        await expect(tab.page.get_by_text("of the last 9 runs")).to_be_visible()
+        await expect(tab.page.get_by_role("img", name="Items of the last 9 runs, up to 98")).to_be_visible()
+        assert await tab.page.locator("figure rect").count() == 18
+        await axe(tab)
+        row = tab.page.get_by_role("row").nth(1)
+        await expect(row).to_contain_text("2.0")
+        await row.get_by_role("link").click()
+        await tab.page.wait_for_url(f"**/console/jobs/{failed}/**")
+        await tab.page.get_by_role("heading", level=1).get_by_role("link", name="prices").click()
+        await tab.page.wait_for_url(f"**{ADDRESS}")
+    async with open_tab(console.url, **PHONE) as tab:
+        await tab.page.goto(ADDRESS)
+        assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
