@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -145,7 +145,7 @@ def pretty(value: Any) -> str:
 
 
 class RunRow(NamedTuple):
-    job: ListedJob
+    job: ListedJob | Job
     seconds: float | None
     pages: int
     items: int
@@ -158,13 +158,13 @@ class Runs(NamedTuple):
     most: RunRow
 
 
-def runs(jobs: list[ListedJob], now: datetime) -> Runs:
+def runs(jobs: Sequence[ListedJob | Job], now: datetime) -> Runs:
     rows = [_run(job, now) for job in jobs]
     columns = {name: max([1, *(getattr(row, name) or 0 for row in rows)]) for name in RunRow._fields[1:]}
     return Runs(rows, RunRow(jobs[0], **columns))
 
 
-def _run(job: ListedJob, now: datetime) -> RunRow:
+def _run(job: ListedJob | Job, now: datetime) -> RunRow:
     ended = job.finished_at or now
     seconds = (ended - job.started_at).total_seconds() if job.started_at else None
     counts = job.progress

@@ -82,6 +82,7 @@ WITHOUT = {
     "/console/jobs/{job_id}/fields": "a part of the tab with the items",
     "/console/jobs/{job_id}/changes": "as the page of the run's dataset",
     "/console/datasets/{name}/items": "as the items of a job",
+    "/console/jobs/{job_id}/compare": "needs a second run",
     "/console/spiders/{project}/{spider}": "needs runs of several days",
     "/console/endpoints": "a list and a form, as the keys",
     "/console/endpoints/{endpoint_id}": "needs a receiver that has answered",

@@ -54,7 +54,7 @@ async def test_how_the_runs_of_a_spider_went_is_seen_at_a_glance(
         await axe(tab)
         row = tab.page.get_by_role("row").nth(1)
         await expect(row).to_contain_text("2.0")
-        await row.get_by_role("link").click()
+        await row.get_by_role("link", name="job").click()
         await tab.page.wait_for_url(f"**/console/jobs/{failed}/**")
         await tab.page.get_by_role("heading", level=1).get_by_role("link", name="prices").click()
         await tab.page.wait_for_url(f"**{ADDRESS}")

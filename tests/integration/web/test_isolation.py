@@ -87,6 +87,7 @@ class Door(NamedTuple):
                 "version": "1",
                 "variable": "API_KEY",
                 "key_id": "board",
+                "spider": "jobs",
                 "run": (ids or self.ids)["job_id"],
                 **(ids or self.ids),
             }

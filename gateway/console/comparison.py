@@ -1,0 +1,136 @@
+"""`/console/jobs/{id}/compare?job_id=OTHER`: what is different between two runs; by default the run before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, NamedTuple
+
+from fastapi import Query, Request, Response
+from pydantic import Field
+
+from gateway.access.keys import Scope
+from gateway.console.formats import duration
+from gateway.console.job_view import RunRow, pretty, runs
+from gateway.console.pages import Pages, page
+from gateway.jobs.attempts import AttemptStore
+from gateway.jobs.job import Job
+from gateway.jobs.queries import JobQueries
+from gateway.jobs.store import JobStore
+from gateway.stores.mongo import mongo_errors
+from gateway.web.authorisation import needs
+from gateway.web.container import GatewayParts
+from gateway.web.dependencies import JobId, Parts
+from gateway.web.routes.fields import FieldsQuery, FieldView, read_fields
+from gateway.web.schemas.types import QueryModel
+
+router = Pages()
+
+#: Scrapy's counts that say how sites have answered, and what was logged.
+_STATS = ("downloader/response_status_count/", "downloader/exception_type_count/", "log_count/", "retry/count")
+#: By how much a field has to be fuller or emptier to be marked: as in the tab with the items.
+_MARKED = 0.05
+
+
+class CompareQuery(QueryModel):
+    #: The other run: whose it is, is asked for every `job_id` in an address.
+    job_id: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = None
+
+
+class Beside(NamedTuple):
+    name: str
+    #: Of the other run, and of this one; already as text.
+    before: str
+    now: str
+    differs: bool
+    #: What it has become is worse.
+    is_bad: bool = False
+
+
+@router.page("/console/jobs/{job_id}/compare")
+@needs(Scope.READ)
+def compare_page(request: Request, job_id: JobId, query: Annotated[CompareQuery, Query()], parts: Parts) -> Response:
+    with mongo_errors():
+        now = parts[AttemptStore].complete(parts[JobStore].get(job_id))
+        before = _other(now, query.job_id, parts)
+    if before is None:
+        return page(request, "job/compare.html", now=now, before=None)
+    new, old = runs([now, before], parts.clock()).rows
+    return page(
+        request,
+        "job/compare.html",
+        now=now,
+        before=before,
+        figures=list(_figures(before, now, old, new)),
+        asked=list(_asked(before, now)),
+        fields=list(_fields(before, now, parts)),
+        stats=list(_stats(before, now)),
+    )
+
+
+def _other(now: Job, other: str | None, parts: GatewayParts) -> Job | None:
+    """The job with this id; without one the last run before that ended well, of the same schedule or request."""
+    if other is not None:
+        return parts[AttemptStore].complete(parts[JobStore].get(other))
+    return next(iter(parts[JobQueries].runs_before(now, 1)), None)
+
+
+def _figures(before: Job, now: Job, old: RunRow, new: RunRow) -> Iterator[Beside]:
+    for name, left, right in (
+        ("Status", before.status.value, now.status.value),
+        ("Message", before.message, now.message),
+        ("Version", before.spec.version, now.spec.version),
+        ("Duration", duration(old.seconds), duration(new.seconds)),
+        ("Pages", f"{old.pages:,}", f"{new.pages:,}"),
+        ("Items", f"{old.items:,}", f"{new.items:,}"),
+        ("Errors", f"{old.errors:,}", f"{new.errors:,}"),
+        ("Attempts", f"{old.job.attempts_count}", f"{new.job.attempts_count}"),
+        ("Node", before.node, now.node),
+    ):
+        yield Beside(name, left or "–", right or "–", left != right)
+
+
+def _asked(before: Job, now: Job) -> Iterator[Beside]:
+    """What was asked for, as far as it differs; of secrets the names."""
+    left, right = (_order(one) for one in (before, now))
+    for name in dict.fromkeys([*left, *right]):
+        if left.get(name) != right.get(name):
+            yield Beside(name, pretty(left.get(name)) or "–", pretty(right.get(name)) or "–", differs=True)
+
+
+def _order(job: Job) -> dict[str, Any]:
+    spec = job.spec.shown().model_dump(mode="json", exclude_defaults=True, exclude={"version"})
+    return spec | {"env": sorted(job.spec.env), "tags": sorted(job.tags), "max_retries": job.max_retries}
+
+
+def _fields(before: Job, now: Job, parts: GatewayParts) -> Iterator[Beside]:
+    """How full each field is, and of which types."""
+    left, right = (
+        {field.name: field for field in read_fields(parts, one.id, FieldsQuery()).fields} for one in (before, now)
+    )
+    for name in dict.fromkeys([*right, *left]):
+        old, new = left.get(name), right.get(name)
+        change = (new.share if new else 0.0) - (old.share if old else 0.0)
+        other_types = bool(old and new) and _types(old) != _types(new)
+        is_bad = change < -_MARKED or other_types
+        yield Beside(name, _full(old), _full(new), is_bad or change > _MARKED, is_bad)
+
+
+def _full(field: FieldView | None) -> str:
+    return f"{field.share:.0%} {_types(field)}" if field else "–"
+
+
+def _types(field: FieldView | None) -> str:
+    return ", ".join(sorted(name for name in field.types if name != "null")) if field else ""
+
+
+def _stats(before: Job, now: Job) -> Iterator[Beside]:
+    left, right = (_counts(one) for one in (before, now))
+    for name in sorted({*left, *right}):
+        old, new = left.get(name, 0), right.get(name, 0)
+        yield Beside(name, f"{old:,}", f"{new:,}", old != new)
+
+
+def _counts(job: Job) -> dict[str, int]:
+    report = job.current.exit.report if job.current and job.current.exit else None
+    stats = report.stats if report else {}
+    return {name: value for name, value in stats.items() if name.startswith(_STATS) and isinstance(value, int)}
