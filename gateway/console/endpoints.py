@@ -36,6 +36,10 @@ _EVENTS = {
     EventType.JOB_CANCELLED: "a job was cancelled",
     EventType.DATASET_CHANGED: "a run changed its dataset",
     EventType.RUN_HELD: "a run of a dataset is held",
+    EventType.SCHEDULE_SKIPPED: "a scheduled run was skipped",
+    EventType.SCHEDULE_MISSED: "a scheduled run was missed",
+    EventType.NODE_DOWN: "a node is down (all users)",
+    EventType.NODE_UP: "a node is up again (all users)",
     EventType.ENDPOINT_DISABLED: "another endpoint was disabled",
 }
 #: The words of the form for each field of the filter.

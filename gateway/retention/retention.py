@@ -44,6 +44,7 @@ from gateway.schedules.schedule import LedgerEntry, Schedule
 from gateway.schedules.store import LedgerStore, read_static_entry
 from gateway.signals.deliveries import Delivery, DeliveryStore
 from gateway.signals.endpoints import Endpoint
+from gateway.signals.node_states import read_down
 from gateway.signals.signatures import UserSecrets
 from gateway.sites.site import Site, Target
 from gateway.stores.documents import SET_ASIDE, UNREADABLE, Documents, Reader, Unreadable, reader
@@ -71,6 +72,7 @@ READERS: dict[str, Reader[Any]] = {
     "endpoints": reader(Endpoint),
     "deliveries": reader(Delivery),
     "webhook_secrets": reader(UserSecrets),
+    "node_states": read_down,
     "progress": reader(ProgressSeries),
     "items": read_item,
     "item_fields": read_counts,

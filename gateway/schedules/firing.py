@@ -231,11 +231,13 @@ class Promotion:
             (settled.skipped if one.fate is Decision.SKIP else settled.missed).append(one.job.id)
 
     def _entry(self, job_id: str, schedule_id: str | None, occurrence: Occurrence, fate: Decision) -> LedgerEntry:
+        now = self._clock()
         return LedgerEntry(
             job_id=job_id,
             schedule_id=schedule_id or "",
             kind=_KINDS[fate],
-            recorded_at=self._clock(),
+            recorded_at=now,
+            announce_due=None if fate is Decision.RUN else now,
             late_by_seconds=max(0.0, (occurrence.fired_at - occurrence.due).total_seconds()),
             **occurrence.model_dump(include={"at", "due", "missed", "reason", "rev"}),
         )

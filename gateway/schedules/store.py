@@ -253,6 +253,16 @@ class LedgerStore:
         query: Document = {"recorded_at": {"$gte": since}, "reason": {"$regex": f"^{errors.UserQuotaError.code}"}}
         return self._ledger.count_documents(query, limit=limit)
 
+    def to_announce(self, now: datetime, limit: int) -> list[LedgerEntry]:
+        """Skipped and missed occurrences that are to be announced, the longest due first."""
+        return self._documents.find({"announce_due": {"$lte": now}}, limit, [("announce_due", ASCENDING)])
+
+    @state_change("schedule_ledger.announced")
+    def announced(self, job_ids: Sequence[str]) -> None:
+        if job_ids:
+            gone = {"$unset": {"announce_due": ""}}
+            Repeating(self._ledger).update_many({"_id": {"$in": list(job_ids)}}, gone)
+
     @state_change("schedule_ledger.delete")
     def delete(self, schedule_id: str) -> None:
         """Delete all entries of a deleted schedule."""

@@ -17,9 +17,10 @@ from gateway.clock import Clock, to_iso, utc_now
 from gateway.jobs.job import Job, Turn
 from gateway.jobs.messages import about
 from gateway.jobs.store import JobStore
+from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.signals.deliveries import Delivery, DeliveryStore
 from gateway.signals.endpoints import Endpoint, EndpointStore, deliveries_of
-from gateway.signals.events import events_of
+from gateway.signals.events import event_of_occurrence, events_of
 
 log = structlog.get_logger()
 
@@ -36,6 +37,8 @@ class Announcing:
     _jobs: JobStore
     _deliveries: DeliveryStore
     _endpoints: EndpointStore
+    _ledger: LedgerStore
+    _schedules: ScheduleStore
     _public_url: str = ""
     _clock: Clock = utc_now
     #: The user after whom the next look goes on.
@@ -45,6 +48,7 @@ class Announcing:
         """Announce what is due. Returns whether something may be left. Raises PyMongo's errors."""
         if not self._seen:
             self._jobs.adopt_calls(JOBS)
+            self._announce_occurrences()
         for _ in range(USERS):
             user = self._jobs.next_to_announce(self._seen)
             self._seen = user or ""
@@ -70,6 +74,26 @@ class Announcing:
                 done.append(job)
         self._deliveries.add(made)
         self._jobs.announced(done)
+
+    def _announce_occurrences(self) -> None:
+        """Occurrences of schedules that did not run."""
+        now = self._clock()
+        entries = self._ledger.to_announce(now, JOBS)
+        found = self._schedules.read({entry.schedule_id for entry in entries}).schedules if entries else []
+        schedules = {one.id: one for one in found}
+        listening: dict[str, list[Endpoint]] = {}
+        made: list[Delivery] = []
+        for entry in entries:
+            # one that was deleted since is of no interest any more
+            if (schedule := schedules.get(entry.schedule_id)) is None:
+                continue
+            user = schedule.user_id
+            if user not in listening:
+                listening[user] = self._endpoints.told_of(user)
+            event = event_of_occurrence(entry, schedule, self._public_url)
+            made += deliveries_of(event, listening[user], now)
+        self._deliveries.add(made)
+        self._ledger.announced([entry.job_id for entry in entries])
 
     def _of(self, job: Job, endpoints: Sequence[Endpoint]) -> Iterator[Delivery]:
         now = self._clock()

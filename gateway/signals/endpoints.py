@@ -17,9 +17,8 @@ from gateway.clock import Clock, utc_now
 from gateway.contract.public_address import Network, check_url
 from gateway.crash_points import state_change
 from gateway.errors import ConflictError, EndpointNotFoundError
-from gateway.jobs.job import Job
 from gateway.signals.deliveries import MISSING, Delivery, DeliveryState, DeliveryStore
-from gateway.signals.events import EventType, SignalEvent, event_id
+from gateway.signals.events import EventType, SignalEvent, Subject, event_id
 from gateway.signals.sentences import slack_body
 from gateway.signals.signatures import WebhookSecret, WebhookSecrets
 from gateway.stores.documents import Documents, page, reader
@@ -45,16 +44,15 @@ class EndpointFilter(BaseModel, extra="ignore", frozen=True):
     tags: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
 
-    def admits(self, job: Job) -> bool:
-        spec = job.spec
+    def admits(self, subject: Subject) -> bool:
         facts: dict[str, set[str | None]] = {
-            "projects": {spec.project},
-            "spiders": {spec.spider},
-            "sites": {spec.site},
-            "datasets": {spec.dataset.name if spec.dataset else None},
-            "schedules": {job.schedule_id},
-            "tags": set(job.tags),
-            "users": {job.user_id},
+            "projects": {subject.project},
+            "spiders": {subject.spider},
+            "sites": {subject.site},
+            "datasets": {subject.dataset},
+            "schedules": {subject.schedule_id},
+            "tags": set(subject.tags),
+            "users": {subject.user_id},
         }
         return all(not (wanted := getattr(self, name)) or found & set(wanted) for name, found in facts.items())
 
@@ -94,11 +92,11 @@ class Endpoint(BaseModel, extra="forbid", populate_by_name=True):
     def wants(self, event: SignalEvent) -> bool:
         if self.events and event.type.value not in self.events:
             return False
-        return event.job is None or self.filter.admits(event.job)
+        return event.subject is None or self.filter.admits(event.subject)
 
     def delivery_of(self, event: SignalEvent, now: datetime) -> Delivery:
-        job = event.job
-        about = {"job_id": job.id, "traceparent": job.traceparent} if job else {}
+        subject = event.subject
+        about = {"job_id": subject.job_id, "traceparent": subject.traceparent} if subject else {}
         return Delivery.new(
             event.message_id,
             self.id,

@@ -13,6 +13,7 @@ import orjson
 
 from gateway.clock import to_iso
 from gateway.jobs.job import Job, JobSignal, JobStatus, Turn
+from gateway.schedules.schedule import LedgerEntry, LedgerKind, Schedule
 
 #: Most characters of the start URL and of the message that an event has: its body stays far below 20 kB.
 MAX_URL, MAX_TEXT = 1000, 2000
@@ -35,6 +36,13 @@ class EventType(StrEnum):
     DATASET_CHANGED = "dataset.changed"
     #: A run is held until somebody accepts or rejects it, or could not be taken up.
     RUN_HELD = "run.held"
+    #: An occurrence of a schedule did not run: the run before was not over, or a quota was used up.
+    SCHEDULE_SKIPPED = "schedule.skipped"
+    #: No beat fired it in time.
+    SCHEDULE_MISSED = "schedule.missed"
+    #: A node has given no sign of life for `NODE_DEAD_AFTER`, and does again.
+    NODE_DOWN = "node.down"
+    NODE_UP = "node.up"
     #: The platform calls another endpoint of the same user no more.
     ENDPOINT_DISABLED = "endpoint.disabled"
     #: Somebody wants to see whether calls arrive.
@@ -56,16 +64,31 @@ _ENDS = {
 }
 
 
+class Subject(NamedTuple):
+    """What an event is about, as far as endpoints choose by it."""
+
+    user_id: str
+    project: str | None = None
+    spider: str | None = None
+    site: str | None = None
+    dataset: str | None = None
+    schedule_id: str | None = None
+    tags: tuple[str, ...] = ()
+    job_id: str | None = None
+    traceparent: str | None = None
+
+
 class SignalEvent(NamedTuple):
     """One event; made from the same facts it has the same id."""
 
     id: str
     type: EventType
     at: datetime
-    #: Whose endpoints are told of it, beside those for all users.
+    #: Whose endpoints are told of it, beside those for all users; empty for what is of the platform.
     user_id: str
     data: dict[str, Any]
-    job: Job | None = None
+    #: `None`: each endpoint that wants such events is told.
+    subject: Subject | None = None
 
     @property
     def message_id(self) -> str:
@@ -88,7 +111,61 @@ def events_of(job: Job, public_url: str) -> Iterator[SignalEvent]:
         if kind is not None:
             identity = event_id(job.id, signal.turn, signal.attempt, to_iso(signal.at))
             data = _job_data(job, signal, seq) | {"page_url": public_url + _page(job, signal)}
-            yield SignalEvent(identity, kind, signal.at, job.user_id, data, job)
+            yield SignalEvent(identity, kind, signal.at, job.user_id, data, _subject(job))
+
+
+def _subject(job: Job) -> Subject:
+    spec = job.spec
+    return Subject(
+        user_id=job.user_id,
+        project=spec.project,
+        spider=spec.spider,
+        site=spec.site,
+        dataset=spec.dataset.name if spec.dataset else None,
+        schedule_id=job.schedule_id,
+        tags=tuple(job.tags),
+        job_id=job.id,
+        traceparent=job.traceparent,
+    )
+
+
+def event_of_occurrence(entry: LedgerEntry, schedule: Schedule, public_url: str) -> SignalEvent:
+    """Of an occurrence that did not run."""
+    kind = EventType.SCHEDULE_MISSED if entry.kind is LedgerKind.MISSED else EventType.SCHEDULE_SKIPPED
+    crawl = schedule.crawl
+    spec = crawl.spec if crawl else None
+    subject = Subject(
+        user_id=schedule.user_id,
+        project=spec.project if spec else None,
+        spider=spec.spider if spec else None,
+        site=schedule.site,
+        dataset=spec.dataset.name if spec and spec.dataset else None,
+        schedule_id=schedule.id,
+        tags=crawl.tags if crawl else (),
+    )
+    known = {
+        "schedule_id": schedule.id,
+        "user_id": schedule.user_id,
+        "name": schedule.name,
+        "project": subject.project,
+        "spider": subject.spider,
+        "site": schedule.site,
+        "due": to_iso(entry.due),
+        "more": entry.missed or None,
+        "message": entry.reason,
+        "page_url": f"{public_url}/console/schedules/{schedule.id}",
+    }
+    data = {name: value for name, value in known.items() if value is not None}
+    return SignalEvent(event_id(entry.job_id, entry.kind), kind, entry.recorded_at, schedule.user_id, data, subject)
+
+
+def event_of_node(node: str, since: datetime, at: datetime, public_url: str, *, is_up: bool) -> SignalEvent:
+    """Of a node that has been down `since` its last sign of life, or is up again."""
+    kind = EventType.NODE_UP if is_up else EventType.NODE_DOWN
+    gone = f"{since:%Y-%m-%d %H:%M:%S} UTC"
+    message = f"it was down since {gone}, and is up again" if is_up else f"it has given no sign of life since {gone}"
+    data = {"node": node, "since": to_iso(since), "message": message, "page_url": f"{public_url}/console/nodes"}
+    return SignalEvent(event_id("node", node, kind, to_iso(since)), kind, at, "", data)
 
 
 def _job_data(job: Job, signal: JobSignal, seq: int) -> dict[str, Any]:

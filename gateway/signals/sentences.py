@@ -22,6 +22,10 @@ _TEMPLATES = {
     EventType.JOB_CANCELLED: "was cancelled",
     EventType.DATASET_CHANGED: "changed {dataset}: {new} new, {changed} changed, {removed} removed",
     EventType.RUN_HELD: "has a run of {dataset} that is held{because}",
+    EventType.SCHEDULE_SKIPPED: "was skipped at {due}{because}",
+    EventType.SCHEDULE_MISSED: "was missed at {due}{because}",
+    EventType.NODE_DOWN: "is down{because}",
+    EventType.NODE_UP: "is up{because}",
     EventType.ENDPOINT_DISABLED: "An endpoint was disabled{because}",
     EventType.TEST: "{message}",
 }
@@ -40,8 +44,12 @@ def sentence(event: SignalEvent) -> str:
 
 
 def _name(data: dict[str, Any]) -> str:
-    """What it is about: `shop/prices`."""
-    return f"{data['project']}/{data['spider']}" if "spider" in data else ""
+    """What it is about: `shop/prices`, the name of a schedule, or a node."""
+    if "node" in data:
+        return f"Node {data['node']}"
+    if name := data.get("name"):
+        return str(name)
+    return f"{data['project']}/{data['spider']}" if "spider" in data else str(data.get("site", ""))
 
 
 def _said(event: SignalEvent) -> str:

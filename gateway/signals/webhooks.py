@@ -29,6 +29,7 @@ from gateway.jobs.store import JobStore
 from gateway.signals.announcing import Announcing
 from gateway.signals.deliveries import Delivery, DeliveryState, DeliveryStore, DeliveryTry, DueCall, host_of
 from gateway.signals.endpoints import Endpoint, Endpoints, secret_name
+from gateway.signals.node_states import NodeAnnouncing
 from gateway.signals.signatures import WebhookSecrets, signed_headers
 from gateway.signals.webhook_caller import CALL_SECONDS, CallResult, Headers
 from gateway.traced import traced
@@ -105,6 +106,7 @@ class Shares:
 class Webhooks:
     _deliveries: DeliveryStore
     _announcing: Announcing
+    _node_states: NodeAnnouncing
     _endpoints: Endpoints
     _jobs: JobStore
     _caller: OutgoingCaller
@@ -162,7 +164,7 @@ class Webhooks:
     async def _serve(self) -> None:
         while await self._hint.wait() and not self._closed:
             self._hint.clear()
-            for step in (self._announce, self._look):
+            for step in (self._announce, self._watch_nodes, self._look):
                 try:
                     await step()
                 except Exception as error:  # noqa: BLE001 - whatever it was, the worker asks again
@@ -172,6 +174,9 @@ class Webhooks:
     async def _announce(self) -> None:
         if await self._ask(self._announcing.look):
             self._hint.set()
+
+    async def _watch_nodes(self) -> None:
+        await self._ask(self._node_states.look)
 
     async def _look(self) -> None:
         """Begin the calls that are due, as many as there is room for, one user after the other."""

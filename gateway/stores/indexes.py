@@ -101,6 +101,8 @@ INDEXES: dict[str, list[IndexModel]] = {
     "schedule_ledger": [
         _index("schedule_due", "schedule_id", then={"due": DESCENDING, "_id": DESCENDING}),
         _index("recorded", then={"recorded_at": DESCENDING}),
+        # what was skipped or missed and is not announced yet
+        _index("announce_due", "announce_due", sparse=True),
     ],
     "sites": [],
     "targets": [
@@ -124,6 +126,8 @@ INDEXES: dict[str, list[IndexModel]] = {
     "spiders": [_index("node", "node")],
     # one document per user, and per endpoint
     "webhook_secrets": [],
+    # one document per node that was found dead
+    "node_states": [],
     "endpoints": [_index("user_newest", "user_id", then=_NEWEST), _index("of_all", "of_all_users", sparse=True)],
     "deliveries": [
         # the users whose receivers are to be called, and the first call of each

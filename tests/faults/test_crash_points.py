@@ -151,6 +151,10 @@ ELSEWHERE = {
     "projects.put": "one write that nothing follows: services/test_project_environment.py",
     "webhook_secrets.put": "one write that nothing follows: unit/gateway/signals/test_signatures.py",
     "jobs.announce_later": "needs a job that cannot be announced: services/test_endpoints.py",
+    **dict.fromkeys(
+        ("node_states.put", "node_states.remove"), "needs a node that is down: services/test_endpoints.py"
+    ),
+    "schedule_ledger.announced": "needs an occurrence that did not run: services/test_endpoints.py",
     "endpoints.disable": "comes days later, or needs a receiver that is gone: services/test_endpoints.py",
     "deliveries.forget": "the same as with the audit trail: services/test_retention.py",
     **dict.fromkeys(("audit.insert", "audit.note_failures", "audit.forget"), "the same: storage/test_audit.py"),

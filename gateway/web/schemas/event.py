@@ -33,6 +33,22 @@ _JOB: JsonDict = {
     "page_url": "https://crawls.example.com/console/jobs/5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a",
 }
 _RUN: JsonDict = {"status": "dataset_changed", "items": 270, "new": 4, "changed": 31, "removed": 2, "last_seq": 2211}
+_SCHEDULE: JsonDict = {
+    "schedule_id": "0b0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a",
+    "user_id": "abc123",
+    "name": "prices each morning",
+    "project": "shop",
+    "spider": "prices",
+    "due": "2027-06-01T09:00:00.000Z",
+    "message": "the previous run is not over",
+    "page_url": "https://crawls.example.com/console/schedules/0b0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a",
+}
+_NODE: JsonDict = {
+    "node": "n1",
+    "since": "2027-06-01T09:00:00.000Z",
+    "message": "it has given no sign of life since 2027-06-01 09:00:00 UTC",
+    "page_url": "https://crawls.example.com/console/nodes",
+}
 _ENDPOINT: JsonDict = {
     "endpoint_id": "7d0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a",
     "user_id": "abc123",
@@ -81,6 +97,28 @@ class RunEventData(JobEventData, json_schema_extra={"examples": [{**_JOB, **_RUN
     )
 
 
+class ScheduleEventData(BaseModel, json_schema_extra={"examples": [_SCHEDULE]}):
+    """An occurrence of a schedule that did not run."""
+
+    schedule_id: str
+    user_id: str
+    name: str | None = None
+    project: str | None = None
+    spider: str | None = None
+    site: str | None = None
+    due: Timestamp
+    more: int | None = Field(default=None, description="How many later ones did not run together with it.")
+    message: str | None = None
+    page_url: str = Field(description="The schedule in the console.")
+
+
+class NodeEventData(BaseModel, json_schema_extra={"examples": [_NODE]}):
+    node: str
+    since: Timestamp = Field(description="Its last sign of life before it was down.")
+    message: str
+    page_url: str = Field(description="The nodes in the console.")
+
+
 class EndpointEventData(BaseModel, json_schema_extra={"examples": [_ENDPOINT]}):
     endpoint_id: str
     user_id: str
@@ -99,6 +137,18 @@ class RunEventBody(BaseModel):
     data: RunEventData
 
 
+class ScheduleEventBody(BaseModel):
+    type: EventType
+    timestamp: Timestamp = Field(description="When it was found.")
+    data: ScheduleEventData
+
+
+class NodeEventBody(BaseModel):
+    type: EventType
+    timestamp: Timestamp = Field(description="When it was found.")
+    data: NodeEventData
+
+
 class EndpointEventBody(BaseModel):
     type: EventType
     timestamp: Timestamp = Field(description="When it happened.")
@@ -109,6 +159,8 @@ class EndpointEventBody(BaseModel):
 BODIES: dict[EventType, type[BaseModel]] = {
     **dict.fromkeys(EventType, JobEventBody),
     **dict.fromkeys((EventType.DATASET_CHANGED, EventType.RUN_HELD), RunEventBody),
+    **dict.fromkeys((EventType.SCHEDULE_SKIPPED, EventType.SCHEDULE_MISSED), ScheduleEventBody),
+    **dict.fromkeys((EventType.NODE_DOWN, EventType.NODE_UP), NodeEventBody),
     **dict.fromkeys((EventType.ENDPOINT_DISABLED, EventType.TEST), EndpointEventBody),
 }
 

@@ -44,7 +44,8 @@ async def test_an_endpoint_is_added_and_what_it_was_told_is_read_and_sent_again(
         await tab.page.get_by_label("Description").fill("the shop's channel")
         await tab.page.get_by_role("button", name="Save").click()
         await expect(tab.page.get_by_label("Description")).to_have_value("the shop's channel")
-        EndpointStore(console.database).delete(tab.page.url.rsplit("/", 1)[1])
+        made = tab.page.url.rsplit("/", 1)[1]
+    EndpointStore(console.database).delete(made)
 
 
 async def test_on_a_phone_an_endpoint_is_deleted_with_its_deliveries(open_tab: OpenTab, console: Console) -> None:

@@ -34,9 +34,11 @@ from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import Node, NodeStore
 from gateway.projects.eggs import EggCopies
 from gateway.projects.environment import ProjectEnvironment, ProjectStore, SecretBox
+from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.signals.announcing import Announcing
 from gateway.signals.deliveries import DeliveryStore
 from gateway.signals.endpoints import Endpoints, EndpointStore
+from gateway.signals.node_states import NodeAnnouncing, NodeStateStore
 from gateway.signals.signatures import WebhookSecrets
 from gateway.signals.webhooks import OutgoingCaller, Webhooks
 from gateway.stores.indexes import ensure_indexes
@@ -152,13 +154,20 @@ class Platform:
     def announcing(self) -> Announcing:
         return Announcing(
             jobs=self.jobs, deliveries=self.deliveries, endpoints=self.endpoint_store,
+            ledger=LedgerStore(self.database), schedules=ScheduleStore(self.database, self.clock),
             public_url="https://crawls.example.com", clock=self.clock,
+        )  # fmt: skip
+
+    def node_states(self) -> NodeAnnouncing:
+        return NodeAnnouncing(
+            states=NodeStateStore(self.database), nodes=self.nodes, deliveries=self.deliveries,
+            endpoints=self.endpoint_store, dead_after=DEAD_AFTER, clock=self.clock, monotonic=self.monotonic,
         )  # fmt: skip
 
     def webhooks(self, caller: OutgoingCaller) -> Webhooks:
         return Webhooks(
             deliveries=self.deliveries, announcing=self.announcing(), endpoints=self.endpoints, jobs=self.jobs,
-            caller=caller, secrets=self.webhook_secrets, clock=self.clock,
+            caller=caller, secrets=self.webhook_secrets, node_states=self.node_states(), clock=self.clock,
         )  # fmt: skip
 
     def node_client(self) -> ScrapydClient:

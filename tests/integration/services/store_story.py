@@ -33,10 +33,11 @@ from gateway.nodes.store import Failure, NodeStore
 from gateway.projects.eggs import EggCopies, EggStore, SpiderStore
 from gateway.requests.store import RequestChunk, RequestStore
 from gateway.retention.retention import UnreadableStore
-from gateway.schedules.store import StaticEntryStore
+from gateway.schedules.store import LedgerStore, ScheduleStore, StaticEntryStore
 from gateway.signals.announcing import Announcing
 from gateway.signals.deliveries import DeliveryState, DeliveryStore, DeliveryTry
 from gateway.signals.endpoints import Endpoint, EndpointStore
+from gateway.signals.node_states import DownNode, NodeStateStore
 from gateway.stores.document_format import Format, enter, stored_format
 from gateway.stores.mongo import Document, connect
 
@@ -66,6 +67,7 @@ def tell(url: str, folder: str) -> None:
     waits(database)
     dispatches(database)
     tells_webhooks(database)
+    looks_after_endpoints(database)
     looks_after_nodes(database)
     reads_what_it_cannot(database)
     remembers_who_did_what(database)
@@ -196,7 +198,8 @@ def tells_webhooks(database: Database[Document]) -> None:
     until_answered(lambda: jobs.settle(job.id))
     until_answered(lambda: jobs.add_webhook(job.id, hooks[1]))
     until_answered(lambda: jobs.announce_later(job.id, -60))
-    announcing = Announcing(jobs=jobs, deliveries=deliveries, endpoints=endpoints)
+    ledger, schedules = LedgerStore(database), ScheduleStore(database)
+    announcing = Announcing(jobs=jobs, deliveries=deliveries, endpoints=endpoints, ledger=ledger, schedules=schedules)
     until_answered(announcing.look)
     made = {one.url: one for one in deliveries.page([{"job_id": job.id}], 9, None)[0]}
     assert made.keys() == {*hooks, endpoint.url}
@@ -206,12 +209,6 @@ def tells_webhooks(database: Database[Document]) -> None:
         until_answered(partial(jobs.note_call, job.id, url, problem))
         until_answered(partial(deliveries.note, claimed, DeliveryState(state), None, called))
     until_answered(lambda: deliveries.call_again({"job_id": job.id, "state": "failed"}, 9))
-    until_answered(lambda: endpoints.note_call(endpoint, now, failed=True))
-    until_answered(lambda: endpoints.disable(endpoint.id, now, "it is gone"))
-    changed = until_answered(lambda: endpoints.change(endpoint.id, {"paused": True}, ["disabled_at"]))
-    assert (changed.paused, changed.disabled_at, changed.failing_since) == (True, None, now)
-    until_answered(lambda: endpoints.note_call(changed, now, failed=False))
-    until_answered(lambda: endpoints.delete(endpoint.id))
     older = make_job(**{**over, "signals": []}, webhooks=hooks, webhooks_due=now - HOUR, settled=True)
     jobs.insert(older)
     until_answered(lambda: jobs.adopt_calls(9))
@@ -221,6 +218,25 @@ def tells_webhooks(database: Database[Document]) -> None:
     until_answered(lambda: deliveries.delete_of(job_ids=[job.id], limit=9))
     until_answered(lambda: deliveries.forget(now + HOUR, 9))
     assert not deliveries.page([{"job_id": job.id}], 9, None)[0]
+
+
+def looks_after_endpoints(database: Database[Document]) -> None:
+    """One that fails, is disabled, changed and deleted; and what was told of a node, and of occurrences."""
+    endpoints, now = EndpointStore(database), utc_now()
+    endpoint = Endpoint(id="7d" * 16, user_id="ada", url="http://c.example/", created_at=now)
+    until_answered(lambda: endpoints.insert(endpoint))
+    until_answered(lambda: endpoints.note_call(endpoint, now, failed=True))
+    until_answered(lambda: endpoints.disable(endpoint.id, now, "it is gone"))
+    changed = until_answered(lambda: endpoints.change(endpoint.id, {"paused": True}, ["disabled_at"]))
+    assert (changed.paused, changed.disabled_at, changed.failing_since) == (True, None, now)
+    until_answered(lambda: endpoints.note_call(changed, now, failed=False))
+    until_answered(lambda: endpoints.delete(endpoint.id))
+    until_answered(lambda: LedgerStore(database).announced(["5f" * 16]))
+    states, down = NodeStateStore(database), DownNode("n9", now)
+    until_answered(lambda: states.put(down))
+    assert states.down() == {"n9": now}
+    until_answered(lambda: states.remove(down))
+    assert not states.down()
 
 
 def looks_after_nodes(database: Database[Document]) -> None:

@@ -8,9 +8,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from conftest import Platform
+from conftest import DEAD_AFTER, Platform
 from jobs import make_job
 from receivers import Receiver, answer
+from scheduled import make_schedule
 from stack import wait_until
 from standardwebhooks import Webhook
 
@@ -23,13 +24,15 @@ from gateway.datasets.queue import FoldQueue
 from gateway.errors import ConflictError, EndpointNotFoundError, ForbiddenAddressError
 from gateway.jobs.job import Attempt, Job, JobStatus
 from gateway.jobs.outcome import Outcome
+from gateway.schedules.schedule import LedgerEntry, LedgerKind
+from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.signals import announcing, endpoints
 from gateway.signals.deliveries import Delivery, DeliveryState
 from gateway.signals.endpoints import DISABLED_AFTER, Endpoint, EndpointFilter, EndpointFormat, secret_name
 from gateway.signals.signatures import signed_headers
 from gateway.signals.webhook_caller import WebhookCaller
 from gateway.signals.webhooks import DELAYS, Webhooks
-from gateway.web.schemas.event import BODIES, RunEventBody
+from gateway.web.schemas.event import BODIES, NodeEventBody, RunEventBody, ScheduleEventBody
 
 LOOPBACK = parse_networks(["127.0.0.0/8"])
 DONE = Outcome(JobStatus.FINISHED, Reason.COMPLETED, "3 pages")
@@ -189,6 +192,58 @@ def test_a_channel_of_slack_is_told_in_a_sentence_with_a_link(platform: Platform
         told_of = json.loads(slack.calls[0].body)
         assert told_of == {"text": f"<{page}|shop/prices> failed: 12 of 400 pages, first 503"}
         assert slack.calls[0].headers["content-type"] == "application/json"
+
+
+def test_it_is_told_of_occurrences_that_did_not_run(platform: Platform) -> None:
+    endpoint = make(platform, "http://a.example/", events=("schedule.skipped", "schedule.missed"))
+    ledger, now = LedgerStore(platform.database), platform.clock()
+    schedule = make_schedule(user_id="ada", name="each morning")
+    ScheduleStore(platform.database).insert(schedule)
+    facts = {"at": now, "due": now, "recorded_at": now, "late_by_seconds": 0, "rev": 1, "announce_due": now}
+    entries = [
+        LedgerEntry(job_id=f"{number:032x}", schedule_id=of, kind=kind, reason="it is not over", **facts)
+        for number, (of, kind) in enumerate(
+            [(schedule.id, LedgerKind.SKIPPED), (schedule.id, LedgerKind.MISSED), ("0" * 32, LedgerKind.MISSED)]
+        )
+    ]
+    for _ in range(2):  # by a beat that got no answer
+        ledger.record(entries)
+        assert types(platform, endpoint) == ["schedule.missed", "schedule.skipped"]
+    body = json.loads(told(platform, endpoint)[0].body)
+    ScheduleEventBody.model_validate(body, extra="forbid")
+    assert (body["data"]["name"], body["data"]["message"]) == ("each morning", "it is not over")
+    assert not ledger.to_announce(platform.clock(), 9)
+
+
+def test_admins_are_told_once_of_a_node_that_is_down_and_up_again(platform: Platform) -> None:
+    admin = make(platform, "http://a.example/", user_id="root", of_all_users=True)
+    user = make(platform, "http://b.example/")
+    workers = [platform.node_states(), platform.node_states()]
+
+    def pass_time(*alive: str) -> None:
+        for _ in range(9):
+            platform.ahead += DEAD_AFTER / 6
+            for node in alive:
+                platform.heartbeat(node)
+            for worker in workers:
+                worker.look()
+
+    for node in ("n1", "n2", "drained"):
+        platform.heartbeat(node)
+    platform.nodes.drain("drained")
+    pass_time("n1", "n2", "drained")
+    assert types(platform, admin) == []
+    pass_time("n1")
+    assert types(platform, admin) == ["node.down"]
+    pass_time("n1", "n2", "drained")
+    assert types(platform, admin) == ["node.down", "node.up"]
+    pass_time("n1", "n2")
+    assert types(platform, admin) == ["node.down", "node.up"]
+    for one in told(platform, admin):
+        body = json.loads(one.body)
+        NodeEventBody.model_validate(body, extra="forbid")
+        assert body["data"]["node"] == "n2"
+    assert types(platform, user) == []
 
 
 def test_its_calls_are_signed_with_its_own_secret_also_while_that_is_exchanged(

@@ -50,6 +50,7 @@ from gateway.schedules.schedule import LedgerEntry, LedgerKind
 from gateway.schedules.store import LedgerStore, ScheduleFilter, ScheduleStore, StaticEntryStore
 from gateway.signals.deliveries import Delivery, DeliveryStore
 from gateway.signals.endpoints import Endpoint, EndpointStore
+from gateway.signals.node_states import DownNode, NodeStateStore
 from gateway.signals.signatures import WebhookSecrets
 from gateway.sites.store import SiteStore, TargetStore
 from gateway.stores.mongo import connect
@@ -304,6 +305,11 @@ KINDS = {
     ),
     "deliveries": Kind(_delivery, lambda db: DeliveryStore(db).page([], 2, None)[0], "body"),
     "deliveries, due": Kind(_delivery, lambda db: DeliveryStore(db).due("ada", 3), "url", ascending=True),
+    "node_states": Kind(
+        lambda db, number: NodeStateStore(db).put(DownNode(f"n{number}", NINE)),
+        lambda db: list(NodeStateStore(db).down()),
+        "since",
+    ),
     "webhook_secrets": Kind(
         lambda db, number: WebhookSecrets(db, BOX).renew(f"u{number}", timedelta()),
         lambda db: [valid for number in (1, 2, 3) if (valid := _valid(db, f"u{number}"))],

@@ -43,7 +43,7 @@ def test_each_event_is_one_sentence(kind: EventType, data: dict[str, Any], said:
 
 @pytest.mark.parametrize("kind", EventType)
 def test_every_event_has_a_sentence(kind: EventType) -> None:
-    made = event(kind, **JOB, **CHANGED, message="x")
+    made = event(kind, **JOB, **CHANGED, message="x", due="2027-06-01T09:00:00.000Z", node="n1")
     assert sentence(made)
     assert json.loads(slack_body(made)).keys() == {"text"}
 
