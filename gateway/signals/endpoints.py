@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from pymongo import DESCENDING
 from pymongo.database import Database
 
-from gateway.clock import Clock, utc_now
+from gateway.clock import Clock, to_iso, utc_now
 from gateway.contract.public_address import Network, check_url
 from gateway.crash_points import state_change
 from gateway.errors import ConflictError, EndpointNotFoundError
@@ -153,18 +153,18 @@ class EndpointStore:
         return None if changed is None else self._documents.one(changed)
 
     @state_change("endpoints.note_call")
-    def note_call(self, endpoint: Endpoint, now: datetime, *, failed: bool) -> None:
+    def note_call(self, endpoint_id: str, now: datetime, *, failed: bool) -> None:
         """Note since when every call has failed, or that one has not."""
-        if failed and endpoint.failing_since is None:
-            first = {"_id": endpoint.id, "failing_since": {"$exists": False}}
-            self._endpoints.update_one(first, {"$set": {"failing_since": now}})
-        elif not failed and endpoint.failing_since is not None:
-            self._endpoints.update_one({"_id": endpoint.id}, {"$unset": {"failing_since": ""}})
+        first = {"_id": endpoint_id, "failing_since": {"$exists": not failed}}
+        noted = {"$set": {"failing_since": now}} if failed else {"$unset": {"failing_since": ""}}
+        self._endpoints.update_one(first, noted)
 
     @state_change("endpoints.disable")
-    def disable(self, endpoint_id: str, now: datetime, reason: str) -> None:
-        active = {"_id": endpoint_id, "disabled_at": {"$exists": False}}
-        self._endpoints.update_one(active, {"$set": {"disabled_at": now, "disabled_reason": reason}})
+    def disable(self, endpoint: Endpoint, now: datetime, reason: str) -> None:
+        """Unless it was changed, or a call did not fail, since it was read."""
+        as_read = {"url": endpoint.url, "failing_since": endpoint.failing_since, "disabled_at": None}
+        disabled = {"$set": {"disabled_at": now, "disabled_reason": reason}}
+        self._endpoints.update_one({"_id": endpoint.id, **as_read}, disabled)
 
     @state_change("endpoints.delete")
     def delete(self, endpoint_id: str) -> None:
@@ -270,25 +270,36 @@ class Endpoints:
         `DISABLED_AFTER`, is disabled. Raises PyMongo's errors.
         """
         now = self._clock()
-        self._store.note_call(endpoint, now, failed=problem is not None)
-        if problem is None or endpoint.disabled_at is not None:
+        self._store.note_call(endpoint.id, now, failed=problem is not None)
+        if problem is None:
+            return
+        # as it is by now: another call may have succeeded, and its user may have changed it
+        known = self._store.get(endpoint.id)
+        if known is None or known.disabled_at or known.url != endpoint.url or known.failing_since is None:
             return
         if is_last:
-            self._disable(endpoint, now, "it answered 410: it wants no further call")
-        elif endpoint.failing_since is not None and now - endpoint.failing_since >= DISABLED_AFTER:
-            self._disable(endpoint, now, f"every call has failed for {DISABLED_AFTER.days} days, the last: {problem}")
+            self._disable(known, known.failing_since, now, "it answered 410: it wants no further call")
+        elif now - known.failing_since >= DISABLED_AFTER:
+            why = f"every call has failed for {DISABLED_AFTER.days} days, the last: {problem}"
+            self._disable(known, known.failing_since, now, why)
 
-    def _disable(self, endpoint: Endpoint, now: datetime, reason: str) -> None:
+    def _disable(self, endpoint: Endpoint, failing_since: datetime, now: datetime, reason: str) -> None:
         data = {"endpoint_id": endpoint.id, "user_id": endpoint.user_id, "message": reason}
-        identity = event_id(endpoint.id, endpoint.failing_since or endpoint.created_at, "disabled")
-        event = SignalEvent(identity, EventType.ENDPOINT_DISABLED, now, endpoint.user_id, data)
+        # one that is resumed begins to fail anew, so its next end is another event
+        event = SignalEvent(
+            event_id(endpoint.id, to_iso(failing_since), "disabled"),
+            EventType.ENDPOINT_DISABLED,
+            now,
+            endpoint.user_id,
+            data,
+        )
         # the others are told first: once it is disabled, nobody would do it
-        self._deliveries.add(list(self._to(event, [endpoint.id])))
-        self._store.disable(endpoint.id, now, reason)
+        self._deliveries.add(list(self._to(event, endpoint.id)))
+        self._store.disable(endpoint, now, reason)
 
-    def _to(self, event: SignalEvent, but: Sequence[str]) -> Iterator[Delivery]:
+    def _to(self, event: SignalEvent, but: str) -> Iterator[Delivery]:
         for endpoint in self._store.of_user(event.user_id):
-            if endpoint.id not in but and endpoint.is_active and endpoint.wants(event):
+            if endpoint.id != but and endpoint.is_active and endpoint.wants(event):
                 yield endpoint.delivery_of(event, event.at)
 
 

@@ -329,6 +329,36 @@ def test_410_disables_it_and_the_users_others_are_told(platform: Platform, look:
         assert platform.endpoints.change(found, {"paused": False}).is_active
 
 
+def test_the_others_are_told_each_time_that_it_is_disabled(platform: Platform) -> None:
+    endpoint, other = make(platform, "http://a.example/"), make(platform, "http://b.example/")
+    for _ in range(2):
+        for _ in range(2):  # a worker that dies after it has told them does it again
+            platform.endpoints.called(endpoint, "answered 410", is_last=True)
+        platform.endpoints.change(platform.endpoints.get(endpoint.id), {"paused": False})
+        platform.ahead += timedelta(seconds=1)
+    assert types(platform, other) == ["endpoint.disabled"] * 2
+
+
+def test_a_call_that_began_before_a_change_does_not_undo_it(platform: Platform) -> None:
+    began = make(platform, "http://a.example/")
+    platform.endpoints.called(began, "answered 500", is_last=False)
+    began = platform.endpoints.get(began.id)
+    platform.ahead += DISABLED_AFTER
+    platform.endpoints.change(began, {"paused": False})
+    platform.endpoints.called(began, "answered 500", is_last=False)
+    assert platform.endpoints.get(began.id).is_active
+    platform.endpoints.change(began, {"url": "http://b.example/"})
+    platform.endpoints.called(began, "answered 410", is_last=True)
+    assert platform.endpoints.get(began.id).is_active
+
+
+def test_a_success_counts_also_if_the_first_failure_came_while_it_was_called(platform: Platform) -> None:
+    began = make(platform, "http://a.example/")
+    platform.endpoints.called(began, "answered 500", is_last=False)
+    platform.endpoints.called(began, None, is_last=False)
+    assert platform.endpoints.get(began.id).failing_since is None
+
+
 def test_days_of_nothing_but_failures_disable_it_and_one_success_in_between_does_not(platform: Platform) -> None:
     endpoint = make(platform, "http://a.example/")
 
