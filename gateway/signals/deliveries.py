@@ -27,6 +27,8 @@ from gateway.stores.mongo import DUPLICATE_KEY, Document, Repeating, refusals
 MOST_TRIES = 20
 #: At most this many deliveries are read to count those that are late.
 MAX_COUNTED = 1000
+#: Deliveries that one write has called again: thousands would take longer than a write may.
+AGAIN_AT_ONCE = 500
 _NAMESPACE = uuid.UUID("3b8f4a2e-5d0c-4a6e-9d3b-7c1f0e2a9b64")
 
 
@@ -174,9 +176,9 @@ class DeliveryStore:
         wanted = {**query, "due_at": {"$exists": False}}
         found = [one["_id"] for one in self._deliveries.find(wanted, {"_id": 1}, limit=limit)]
         again = {"state": DeliveryState.PENDING, "due_at": self._clock(), "tries": 0}
-        Repeating(self._deliveries).update_many(
-            {"_id": {"$in": found}, "due_at": {"$exists": False}}, {"$set": again}
-        )
+        for place in range(0, len(found), AGAIN_AT_ONCE):
+            some = {"_id": {"$in": found[place : place + AGAIN_AT_ONCE]}, "due_at": {"$exists": False}}
+            Repeating(self._deliveries).update_many(some, {"$set": again})
         return len(found)
 
     # --- what came of them

@@ -26,7 +26,7 @@ from gateway.jobs.job import Attempt, Job, JobStatus
 from gateway.jobs.outcome import Outcome
 from gateway.schedules.schedule import LedgerEntry, LedgerKind
 from gateway.schedules.store import LedgerStore, ScheduleStore
-from gateway.signals import announcing, endpoints
+from gateway.signals import announcing, deliveries, endpoints
 from gateway.signals.deliveries import Delivery, DeliveryState
 from gateway.signals.endpoints import DISABLED_AFTER, Endpoint, EndpointFilter, EndpointFormat, secret_name
 from gateway.signals.signatures import signed_headers
@@ -302,6 +302,16 @@ def test_what_it_was_not_told_while_it_was_paused_is_sent_on_request(platform: P
         since = platform.clock() - timedelta(minutes=1)
         assert platform.endpoints.again({"endpoint_id": endpoint.id}, since=since) == 1
         wait_until(lambda: look() and len(receiver.calls) == 2, what="one more call")
+
+
+def test_thousands_are_called_again_at_one_request(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deliveries, "AGAIN_AT_ONCE", 2)
+    endpoint = make(platform, "http://a.example/", paused=True)
+    for _ in range(5):
+        end(platform)
+    assert {one.state for one in told(platform, endpoint)} == {DeliveryState.SKIPPED}
+    assert platform.endpoints.again({"endpoint_id": endpoint.id}, missing=True) == 5
+    assert {one.state for one in told(platform, endpoint)} == {DeliveryState.PENDING}
 
 
 def test_one_that_is_paused_with_a_call_to_come_is_not_called(platform: Platform, look: Look) -> None:
