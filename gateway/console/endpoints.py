@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
 
-from gateway.access.keys import Scope
+from gateway.access.keys import Caller, Scope
 from gateway.console.pages import Pages, page
 from gateway.errors import NotFoundError, SecretsKeyError
 from gateway.signals.endpoints import EndpointFilter
@@ -66,11 +66,15 @@ def endpoints_page(
 @router.page("/console/endpoints/{endpoint_id}")
 @needs(Scope.CRAWL)
 def endpoint_page(
-    endpoint_id: EndpointId, request: Request, query: Annotated[DeliveriesQuery, Query()], parts: Parts
+    endpoint_id: EndpointId,
+    request: Request,
+    query: Annotated[DeliveriesQuery, Query()],
+    parts: Parts,
+    caller: Called,
 ) -> Response:
-    endpoint = get_endpoint(endpoint_id, parts)
-    told = list_deliveries(endpoint_id, query, parts)
-    secret = _secret(endpoint_id, parts)
+    endpoint = get_endpoint(endpoint_id, parts, caller)
+    told = list_deliveries(endpoint_id, query, parts, caller)
+    secret = _secret(endpoint_id, parts, caller)
     return page(
         request, "endpoints/one.html", told=told, asked=query, secret=secret, **_form(endpoint.filter, endpoint)
     )
@@ -82,9 +86,9 @@ def _form(given: EndpointFilter | FilterBody, endpoint: EndpointView | None = No
     return {"events": _EVENTS, "filters": _FILTERS, "given": given, "filtered": filtered, "endpoint": endpoint}
 
 
-def _secret(endpoint_id: str, parts: GatewayParts) -> str | None:
+def _secret(endpoint_id: str, parts: GatewayParts, caller: Caller) -> str | None:
     """`None` if it cannot be read here."""
     try:
-        return get_endpoint_secret(endpoint_id, parts).secret
+        return get_endpoint_secret(endpoint_id, parts, caller).secret
     except (NotFoundError, SecretsKeyError):
         return None

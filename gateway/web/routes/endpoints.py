@@ -8,11 +8,11 @@ from typing import Annotated
 from fastapi import Path, Query, Request
 
 from gateway.access.keys import Caller, Scope
-from gateway.errors import DeliveryNotFoundError, InvalidRequestError
+from gateway.errors import DeliveryNotFoundError, InvalidRequestError, ScopeMissingError
 from gateway.jobs.job import Job
 from gateway.jobs.store import JobStore
 from gateway.signals.deliveries import Delivery, DeliveryStore
-from gateway.signals.endpoints import EndpointFilter, Endpoints, EndpointStore, secret_name
+from gateway.signals.endpoints import Endpoint, EndpointFilter, Endpoints, EndpointStore, secret_name
 from gateway.signals.signatures import WebhookSecrets
 from gateway.stores.mongo import Document, mongo_errors
 from gateway.web.authorisation import Called, needs
@@ -58,7 +58,7 @@ def list_endpoints(query: Annotated[EndpointsQuery, Query()], parts: Parts, call
 def make_endpoint(body: EndpointRequest, parts: Parts, caller: Called) -> MadeEndpoint:
     """From now on its URL is called for each event that it wants, signed with its `secret`."""
     if body.all_users and Scope.ADMIN not in caller.scopes:
-        raise InvalidRequestError("all_users", "only an admin may be told of the crawls of all users")
+        raise ScopeMissingError(Scope.ADMIN)
     fields = body.model_dump(include={"description", "paused"}, exclude_none=True)
     made, secret = parts[Endpoints].make(
         caller.asking(body.user_id),
@@ -74,20 +74,22 @@ def make_endpoint(body: EndpointRequest, parts: Parts, caller: Called) -> MadeEn
 
 @router.get("/{endpoint_id}", summary="An endpoint", responses=problems(404, 503))
 @needs(Scope.CRAWL)
-def get_endpoint(endpoint_id: EndpointId, parts: Parts) -> EndpointView:
-    return EndpointView.of(parts[Endpoints].get(endpoint_id))
+def get_endpoint(endpoint_id: EndpointId, parts: Parts, caller: Called) -> EndpointView:
+    return EndpointView.of(_endpoint(endpoint_id, parts, caller))
 
 
 @router.patch("/{endpoint_id}", summary="Change an endpoint", responses=problems(404, 413, 503))
 @needs(Scope.CRAWL)
-def change_endpoint(endpoint_id: EndpointId, body: EndpointEdit, request: Request, parts: Parts) -> EndpointView:
+def change_endpoint(
+    endpoint_id: EndpointId, body: EndpointEdit, request: Request, parts: Parts, caller: Called
+) -> EndpointView:
     """While it is `paused` its deliveries are kept as `skipped`; `POST …/deliveries/resend` sends them."""
     fields = body.model_dump(mode="json", exclude_unset=True)
     gone = [name for name, value in fields.items() if value is None]
     if refused := set(gone) - {"description"}:
         raise InvalidRequestError(min(refused), "must not be null")
     changed = {name: value for name, value in fields.items() if value is not None}
-    endpoint = parts[Endpoints].get(endpoint_id)
+    endpoint = _endpoint(endpoint_id, parts, caller)
     before, after = map(EndpointView.of, (endpoint, parts[Endpoints].change(endpoint, changed, gone)))
     # the path of many a URL is its password
     note_changes(request, before, after, secret=["url"])
@@ -96,16 +98,24 @@ def change_endpoint(endpoint_id: EndpointId, body: EndpointEdit, request: Reques
 
 @router.delete("/{endpoint_id}", status_code=204, summary="Delete an endpoint", responses=problems(404, 503))
 @needs(Scope.CRAWL)
-def delete_endpoint(endpoint_id: EndpointId, parts: Parts) -> None:
+def delete_endpoint(endpoint_id: EndpointId, parts: Parts, caller: Called) -> None:
     """Its deliveries go with it, also those that are still to be made."""
-    parts[Endpoints].delete(parts[Endpoints].get(endpoint_id))
+    parts[Endpoints].delete(_endpoint(endpoint_id, parts, caller))
 
 
 @router.post("/{endpoint_id}/test", summary="Call an endpoint to try it", responses=problems(404, 409, 503))
 @needs(Scope.CRAWL)
-def test_endpoint(endpoint_id: EndpointId, parts: Parts) -> DeliveryView:
+def test_endpoint(endpoint_id: EndpointId, parts: Parts, caller: Called) -> DeliveryView:
     """Has it called with an `endpoint.test`. `GET …/deliveries/{delivery_id}` says what came of it."""
-    return DeliveryView.of(parts[Endpoints].test(parts[Endpoints].get(endpoint_id)))
+    return DeliveryView.of(parts[Endpoints].test(_endpoint(endpoint_id, parts, caller)))
+
+
+def _endpoint(endpoint_id: str, parts: GatewayParts, caller: Caller) -> Endpoint:
+    """Raises `ScopeMissingError` for one that is told of all users' crawls, if the caller may not see those."""
+    found = parts[Endpoints].get(endpoint_id)
+    if found.of_all_users and Scope.ADMIN not in caller.scopes:
+        raise ScopeMissingError(Scope.ADMIN)
+    return found
 
 
 # --- its secret
@@ -113,8 +123,8 @@ def test_endpoint(endpoint_id: EndpointId, parts: Parts) -> DeliveryView:
 
 @router.get("/{endpoint_id}/secret", summary="With what its calls are signed", responses=problems(404, 503))
 @needs(Scope.CRAWL)
-def get_endpoint_secret(endpoint_id: EndpointId, parts: Parts) -> WebhookSecretView:
-    endpoint = parts[Endpoints].get(endpoint_id)
+def get_endpoint_secret(endpoint_id: EndpointId, parts: Parts, caller: Called) -> WebhookSecretView:
+    endpoint = _endpoint(endpoint_id, parts, caller)
     known = parts[WebhookSecrets].get(secret_name(endpoint.id))
     return WebhookSecretView.of(known.model_copy(update={"user_id": endpoint.user_id}))
 
@@ -124,10 +134,10 @@ def get_endpoint_secret(endpoint_id: EndpointId, parts: Parts) -> WebhookSecretV
 )
 @needs(Scope.CRAWL)
 def renew_endpoint_secret(
-    endpoint_id: EndpointId, parts: Parts, body: SecretRequest | None = None
+    endpoint_id: EndpointId, parts: Parts, caller: Called, body: SecretRequest | None = None
 ) -> WebhookSecretView:
     """For `keep_hours` calls are signed with the one before, too."""
-    endpoint = parts[Endpoints].get(endpoint_id)
+    endpoint = _endpoint(endpoint_id, parts, caller)
     keep = timedelta(hours=(body or SecretRequest()).keep_hours)
     made = parts[WebhookSecrets].renew(secret_name(endpoint.id), keep)
     return WebhookSecretView.of(made.model_copy(update={"user_id": endpoint.user_id}))
@@ -139,17 +149,17 @@ def renew_endpoint_secret(
 @router.get("/{endpoint_id}/deliveries", summary="What it was told", responses=problems(404, 503))
 @needs(Scope.CRAWL)
 def list_deliveries(
-    endpoint_id: EndpointId, query: Annotated[DeliveriesQuery, Query()], parts: Parts
+    endpoint_id: EndpointId, query: Annotated[DeliveriesQuery, Query()], parts: Parts, caller: Called
 ) -> DeliveryPage:
     """Newest first, with what came of each call. Pass `next` as `after` for the page that follows."""
-    return deliveries_page({"endpoint_id": parts[Endpoints].get(endpoint_id).id}, query, parts)
+    return deliveries_page({"endpoint_id": _endpoint(endpoint_id, parts, caller).id}, query, parts)
 
 
 @router.get("/{endpoint_id}/deliveries/{delivery_id}", summary="One delivery", responses=problems(404, 503))
 @needs(Scope.CRAWL)
-def get_delivery(endpoint_id: EndpointId, delivery_id: DeliveryId, parts: Parts) -> WholeDelivery:
+def get_delivery(endpoint_id: EndpointId, delivery_id: DeliveryId, parts: Parts, caller: Called) -> WholeDelivery:
     """With what is sent."""
-    endpoint = parts[Endpoints].get(endpoint_id)
+    endpoint = _endpoint(endpoint_id, parts, caller)
     with mongo_errors():
         found = parts[DeliveryStore].get(delivery_id)
     if found is None or found.endpoint_id != endpoint.id:
@@ -159,9 +169,9 @@ def get_delivery(endpoint_id: EndpointId, delivery_id: DeliveryId, parts: Parts)
 
 @router.post("/{endpoint_id}/deliveries/resend", summary="Send deliveries again", responses=problems(404, 413, 503))
 @needs(Scope.CRAWL)
-def resend_deliveries(endpoint_id: EndpointId, body: ResendRequest, parts: Parts) -> Resent:
+def resend_deliveries(endpoint_id: EndpointId, body: ResendRequest, parts: Parts, caller: Called) -> Resent:
     """They keep their `webhook-id`, by which a receiver knows those that it has got."""
-    return resent({"endpoint_id": parts[Endpoints].get(endpoint_id).id}, body, parts)
+    return resent({"endpoint_id": _endpoint(endpoint_id, parts, caller).id}, body, parts)
 
 
 @job_router.get("/{job_id}/deliveries", summary="Who was told of a job", responses=problems(404, 503))

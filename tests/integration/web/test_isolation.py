@@ -238,6 +238,19 @@ def test_a_secret_of_webhooks_is_its_users_own(door: Door) -> None:
     assert door.call(route, "reader").status_code == 403
 
 
+def test_an_endpoint_for_all_users_crawls_is_for_admins_alone(door: Door) -> None:
+    body = {"user_id": "anne", "url": "https://example.com/", "all_users": True}
+    refused = door.call("POST /endpoints", "anne", json=body)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "scope_missing")
+    made = door.call("POST /endpoints", "admin", json=body).json()
+    theirs = {**door.ids, "endpoint_id": made["endpoint_id"]}
+    for route in (route for route in ROUTES if "{endpoint_id}" in route):
+        answer = door.call(route, "anne", theirs)
+        assert (answer.status_code, made["secret"] in answer.text) == (403, False), route
+    assert door.call("GET /endpoints/{endpoint_id}", "admin", theirs).json()["url"] == body["url"]
+    door.call("DELETE /endpoints/{endpoint_id}", "admin", theirs)
+
+
 def test_ids_in_a_query_or_a_header_open_nothing(door: Door) -> None:
     job, schedule = door.ids["job_id"], door.ids["schedule_id"]
     assert door.call("GET /events", "bert", params={"job_id": job}).status_code == 404
