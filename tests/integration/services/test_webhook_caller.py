@@ -97,6 +97,7 @@ NOW = datetime(2027, 6, 1, 9, tzinfo=UTC)
         ("soon", None),
         ("Tue, 99 Jun 2027 09:30:00 GMT", None),
         ("Tue, 01 Jun 0000 09:30:00 -9999", None),
+        ("Tue, 01 Jun 2027 09:30:00 +" + "9" * 20, None),
     ],
 )
 def test_a_pause_is_read_as_seconds_or_a_date(asked: str, pause: timedelta | None) -> None:
@@ -152,6 +153,18 @@ def test_a_receiver_that_does_not_take_the_body_is_left_at_the_deadline() -> Non
 def test_of_endless_headers_so_much_is_read_and_no_more(behaviour: Behaviour) -> None:
     with Receiver(behaviour) as receiver:
         assert str(MAX_ANSWER_BYTES) in (post(receiver.url()) or "")
+        wait_for_none(receiver)
+
+
+@pytest.mark.usefixtures("short")
+def test_who_answers_just_before_the_deadline_has_answered_however_long_the_body_takes() -> None:
+    def late(connection: socket.socket) -> None:
+        time.sleep(0.8)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nslow")
+        receivers.never(connection)
+
+    with Receiver(late) as receiver:
+        assert call(receiver.url()) == CallResult(status=200, answer="slow")
         wait_for_none(receiver)
 
 
