@@ -153,8 +153,10 @@ class JobStore:
         """
         room = {f"webhooks.{MAX_WEBHOOKS - 1}": {"$exists": False}}
         Repeating(self._jobs).update_one({"_id": job_id, **room}, {"$addToSet": {"webhooks": url}})
-        ended = {"_id": job_id, "settled": {"$exists": True}, "webhooks": url, "webhooks_delivered": {"$ne": url}}
+        ended: Document = {"_id": job_id, "settled": {"$exists": True}, "webhooks": url}
         added = JobSignal(turn=Turn.WEBHOOK_ADDED, at=self._clock(), url=url)
+        # one is enough: a client that repeats its request must not drive out what else is to be announced
+        ended |= {"webhooks_delivered": {"$ne": url}, "signals.url": {"$ne": url}}
         Repeating(self._jobs).update_one(ended, change(self._clock(), {}, signal=added))
 
     # --- facts
@@ -358,7 +360,7 @@ class JobStore:
         """Record that the signals of these jobs, as they were read, are announced."""
         operations = [
             UpdateOne(
-                {"_id": job.id, **_signalled(job.signalled), f"signals.{len(job.signals)}": {"$exists": False}},
+                {"_id": job.id, **_signalled(job.signalled), **_signals(job.signals)},
                 {
                     "$set": {"signalled": job.signalled + len(job.signals)},
                     "$unset": {"signals": "", "signals_due": ""},
@@ -529,6 +531,16 @@ def _signal(job: Job, turn: Turn, at: datetime, outcome: Outcome) -> JobSignal:
 def _signalled(count: int) -> Document:
     """A condition that so many signals were announced: of a job that has announced none it may be absent."""
     return {"signalled": count} if count else {"$or": [{"signalled": 0}, {"signalled": {"$exists": False}}]}
+
+
+def _signals(known: Sequence[JobSignal]) -> Document:
+    """A condition that no signal was added to these. The last one is compared, too, because a full list loses its
+    first one with each that is added.
+    """
+    place = len(known) - 1
+    last = known[-1].model_dump(include={"turn", "at", "url"}) if known else {}
+    same = {f"signals.{place}.{name}": value for name, value in last.items()}
+    return {f"signals.{len(known)}": {"$exists": False}, **same}
 
 
 def _due_at(document: Document) -> datetime:

@@ -19,8 +19,10 @@ from standardwebhooks import Webhook
 
 from gateway.contract.public_address import parse_networks
 from gateway.contract.reasons import Reason
-from gateway.jobs.job import Job, JobStatus
+from gateway.datasets.queue import FoldQueue
+from gateway.jobs.job import Job, JobSignal, JobStatus, Turn
 from gateway.jobs.outcome import Outcome
+from gateway.jobs.queue import MOST_SIGNALS
 from gateway.signals import webhook_caller, webhooks
 from gateway.signals.announcing import of_webhook
 from gateway.signals.deliveries import Delivery, DeliveryState, DeliveryTry
@@ -270,6 +272,13 @@ def test_a_webhook_added_to_an_ended_job_is_called_too(platform: Platform, call:
     assert world.urls() == ["http://late.example/"]
 
 
+def test_a_request_that_is_repeated_drives_out_nothing_that_is_to_be_announced(platform: Platform) -> None:
+    job = ended(platform)
+    for _ in range(MOST_SIGNALS):
+        platform.jobs.add_webhook(job.id, "http://late.example/")
+    assert [signal.turn for signal in platform.jobs.get(job.id).signals] == [Turn.ENDED, Turn.WEBHOOK_ADDED]
+
+
 def test_what_a_release_before_this_one_was_to_call_is_called(platform: Platform, call: Call) -> None:
     job, world = ended(platform, "http://a.example/", "http://b.example/"), Remembering()
     older = {"webhooks_due": platform.clock(), "webhooks_delivered": ["http://b.example/"], "webhook_failures": 2}
@@ -294,6 +303,22 @@ def test_a_job_is_announced_once_however_many_do_so_at_once(platform: Platform) 
     assert calls_of(platform, job).keys() == {"http://a.example/", "http://late.example/"}
     found = platform.jobs.get(job.id)
     assert (found.signals, found.signals_due, found.signalled) == ([], None, 2)
+
+
+def test_a_signal_that_a_full_list_gets_meanwhile_is_announced_next(platform: Platform) -> None:
+    job = make_job(status=JobStatus.FINISHED, live_key=None, settled=True)
+    platform.jobs.insert(job)
+    for number in range(MOST_SIGNALS):
+        platform.jobs.add_webhook(job.id, f"http://{number}.example/")
+    read = platform.jobs.to_announce(job.user_id, 9)
+    assert len(read[0].signals) == MOST_SIGNALS
+    held = JobSignal(turn=Turn.RUN_HELD, at=platform.clock())
+    FoldQueue(platform.database, platform.clock).done(job.id, signal=held)
+    platform.jobs.announced(read)
+    assert platform.jobs.get(job.id).signals[-1].turn is Turn.RUN_HELD
+    again = platform.jobs.to_announce(job.user_id, 9)
+    platform.jobs.announced(again)
+    assert not platform.jobs.get(job.id).signals
 
 
 def test_more_than_one_look_can_see_are_all_called(
