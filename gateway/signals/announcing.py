@@ -8,6 +8,7 @@ any number of workers may announce the same, and may die in between.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 import orjson
 import structlog
@@ -100,20 +101,19 @@ class Announcing:
         for event in events_of(job, self._public_url) if endpoints else ():
             yield from deliveries_of(event, endpoints, now)
         if job.is_final:
-            yield from (of_webhook(job, url) for url in job.webhooks if url not in job.webhooks_delivered)
+            yield from (of_webhook(job, url, now) for url in job.webhooks if url not in job.webhooks_delivered)
         again = [signal.url for signal in job.signals if signal.turn is Turn.WEBHOOK_ADDED]
         for url in again:
             # one that was called in vain is called once more, since somebody asks for it
-            self._deliveries.call_again({"_id": of_webhook(job, url or "").id, "state": {"$ne": "delivered"}}, 1)
+            self._deliveries.call_again({"_id": of_webhook(job, url or "", now).id, "state": {"$ne": "delivered"}}, 1)
 
 
-def of_webhook(job: Job, url: str) -> Delivery:
+def of_webhook(job: Job, url: str, now: datetime) -> Delivery:
     """The call of a webhook that was named with the crawl."""
-    ended = job.finished_at or job.updated_at
     return Delivery.new(
         f"msg_{job.id}",
         url,
-        ended,
+        now,
         user_id=job.user_id,
         type=ENDED,
         body=message(job),

@@ -234,7 +234,7 @@ def test_what_the_receiver_has_answered_is_kept_as_far_as_it_came_soon(platform:
 
 def test_who_dies_in_the_midst_of_a_call_is_followed_once_its_lease_lapses(platform: Platform, call: Call) -> None:
     job, world = ended(platform, "http://a.example/"), Remembering()
-    made = of_webhook(job, "http://a.example/")
+    made = of_webhook(job, "http://a.example/", platform.clock())
     platform.deliveries.add([made])
     # the first has begun, and is never heard of again
     assert platform.deliveries.claim(made.id, platform.clock() + LEASE) is not None
@@ -250,7 +250,7 @@ def test_who_dies_in_the_midst_of_a_call_is_followed_once_its_lease_lapses(platf
 
 
 def test_what_was_delivered_after_the_lease_lapsed_counts_all_the_same(platform: Platform) -> None:
-    made = of_webhook(ended(platform, "http://a.example/"), "http://a.example/")
+    made = of_webhook(ended(platform, "http://a.example/"), "http://a.example/", platform.clock())
     platform.deliveries.add([made])
     slow = platform.deliveries.claim(made.id, platform.clock())
     assert slow is not None
@@ -270,6 +270,17 @@ def test_a_webhook_added_to_an_ended_job_is_called_too(platform: Platform, call:
     call(world)
     wait_until_over(platform, job)
     assert world.urls() == ["http://late.example/"]
+
+
+def test_a_webhook_that_is_added_long_after_the_end_is_kept_as_long_as_any(platform: Platform) -> None:
+    job = ended(platform)
+    platform.announcing().look()
+    platform.ahead += timedelta(days=40)
+    platform.jobs.add_webhook(job.id, "http://late.example/")
+    platform.announcing().look()
+    assert platform.deliveries.to_come(platform.clock() - timedelta(seconds=5)).waiting == 0
+    platform.deliveries.forget(platform.clock() - timedelta(days=30), 9)
+    assert calls_of(platform, job).keys() == {"http://late.example/"}
 
 
 def test_a_request_that_is_repeated_drives_out_nothing_that_is_to_be_announced(platform: Platform) -> None:
@@ -349,7 +360,7 @@ def test_what_had_no_room_is_called_as_soon_as_a_round_ends(platform: Platform, 
 def test_a_document_that_cannot_be_understood_keeps_no_other_waiting(platform: Platform, call: Call) -> None:
     broken = ended(platform, "http://a.example/")
     platform.database["jobs"].update_one({"_id": broken.id}, {"$set": {"status": "none of ours"}})
-    unreadable = of_webhook(ended(platform), "http://c.example/")
+    unreadable = of_webhook(ended(platform), "http://c.example/", platform.clock())
     platform.deliveries.add([unreadable])
     platform.database["deliveries"].update_one({"_id": unreadable.id}, {"$set": {"calls": 1}})
     job, world = ended(platform, "http://b.example/"), Remembering()
