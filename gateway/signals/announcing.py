@@ -44,21 +44,24 @@ class Announcing:
     _clock: Clock = utc_now
     #: The user after whom the next look goes on.
     _seen: str = field(init=False, default="")
+    #: Whether a user before that has more than its looks took.
+    _left: bool = field(init=False, default=False)
 
     def look(self) -> bool:
         """Announce what is due. Returns whether something may be left. Raises PyMongo's errors."""
         if not self._seen:
             self._jobs.adopt_calls(JOBS)
-            self._announce_occurrences()
+            self._left = self._announce_occurrences()
         for _ in range(USERS):
             user = self._jobs.next_to_announce(self._seen)
             self._seen = user or ""
             if user is None:
-                return False
-            self._announce(user)
+                return self._left
+            self._left |= self._announce(user)
         return True
 
-    def _announce(self, user_id: str) -> None:
+    def _announce(self, user_id: str) -> bool:
+        """Whether the user may have more jobs than one look takes."""
         jobs = self._jobs.to_announce(user_id, JOBS)
         endpoints = self._endpoints.told_of(user_id) if jobs else []
         made: list[Delivery] = []
@@ -75,9 +78,10 @@ class Announcing:
                 done.append(job)
         self._deliveries.add(made)
         self._jobs.announced(done)
+        return len(jobs) == JOBS
 
-    def _announce_occurrences(self) -> None:
-        """Occurrences of schedules that did not run."""
+    def _announce_occurrences(self) -> bool:
+        """Announce occurrences of schedules that did not run. Returns whether there may be more."""
         now = self._clock()
         entries = self._ledger.to_announce(now, JOBS)
         found = self._schedules.read({entry.schedule_id for entry in entries}).schedules if entries else []
@@ -95,6 +99,7 @@ class Announcing:
             made += deliveries_of(event, listening[user], now)
         self._deliveries.add(made)
         self._ledger.announced([entry.job_id for entry in entries])
+        return len(entries) == JOBS
 
     def _of(self, job: Job, endpoints: Sequence[Endpoint]) -> Iterator[Delivery]:
         now = self._clock()

@@ -23,7 +23,7 @@ from gateway.datasets.queue import FoldQueue
 from gateway.jobs.job import Job, JobSignal, JobStatus, Turn
 from gateway.jobs.outcome import Outcome
 from gateway.jobs.queue import MOST_SIGNALS
-from gateway.signals import webhook_caller, webhooks
+from gateway.signals import announcing, webhook_caller, webhooks
 from gateway.signals.announcing import of_webhook
 from gateway.signals.deliveries import Delivery, DeliveryState, DeliveryTry
 from gateway.signals.signatures import signed_headers
@@ -342,6 +342,17 @@ def test_more_than_one_look_can_see_are_all_called(
     call(world := Remembering())
     wait_for_calls(world, len(urls))
     assert sorted(world.urls()) == sorted(urls)
+
+
+def test_a_user_with_more_jobs_than_one_look_takes_is_looked_at_again(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(announcing, "JOBS", 2)
+    jobs = [ended(platform, f"http://{number}.example/") for number in range(5)]
+    one = platform.announcing()
+    while one.look():
+        pass
+    assert all(calls_of(platform, job) for job in jobs)
 
 
 def test_what_had_no_room_is_called_as_soon_as_a_round_ends(platform: Platform, call: Call) -> None:
