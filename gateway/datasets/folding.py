@@ -115,7 +115,7 @@ class Folding:
             except Exception as error:
                 self._failed(due, job, dataset_id, error)
                 raise
-            self._queue.done(job.id, held=run.state is RunState.HELD, signal=signal_of(run))
+            self._queue.done(job.id, held=run.state is RunState.HELD, signal=signal_of(run, job))
             log.info("run_folded", job_id=job.id, state=run.state.value, **run.counts.model_dump())
             return run
 
@@ -137,7 +137,7 @@ class Folding:
             at=ended,
         )
         self._runs.save(failed)
-        self._queue.done(job.id, held=True, signal=signal_of(failed))
+        self._queue.done(job.id, held=True, signal=signal_of(failed, job))
 
     def _remove_deleted(self) -> None:
         for dataset in self._datasets.deleted(AT_ONCE):
@@ -163,11 +163,12 @@ class Folding:
         return True
 
 
-def signal_of(run: DatasetRun) -> JobSignal | None:
+def signal_of(run: DatasetRun, job: Job) -> JobSignal | None:
     """What is to be announced of a run: that it is held, or has changed something. It is the same at each try."""
     if run.state in {RunState.HELD, RunState.FAILED}:
-        return JobSignal(turn=Turn.RUN_HELD, at=run.at, message=run.message)
+        return JobSignal(turn=Turn.RUN_HELD, at=run.at, attempt=job.attempt, message=run.message)
     counts = run.counts.model_dump(include={"items", "new", "changed", "removed"})
     if run.state is not RunState.PUBLISHED or not any(counts[name] for name in ("new", "changed", "removed")):
         return None
-    return JobSignal(turn=Turn.DATASET_CHANGED, at=run.at, counts={**counts, "last_seq": run.last_seq or 0})
+    counts["last_seq"] = run.last_seq or 0
+    return JobSignal(turn=Turn.DATASET_CHANGED, at=run.at, attempt=job.attempt, counts=counts)

@@ -162,12 +162,13 @@ def test_it_is_told_of_what_a_run_has_changed_and_of_one_that_is_held(platform: 
     for run in (changed, same, {"state": RunState.HELD, "message": "half of it is gone"}):
         job = end(platform, spec=spec)
         for _ in range(2):  # a worker that got no answer does it again
-            queue.done(job.id, signal=signal_of(DatasetRun(job_id=job.id, **facts, **run)))
+            queue.done(job.id, signal=signal_of(DatasetRun(job_id=job.id, **facts, **run), job))
     made = {one.type: json.loads(one.body) for one in told(platform, endpoint)}
     assert made.keys() == {"dataset.changed", "run.held"}
     told_of = made["dataset.changed"]["data"]
     assert {
         "dataset": "prices",
+        "attempt": 1,
         "items": 9,
         "new": 2,
         "changed": 0,
