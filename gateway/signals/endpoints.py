@@ -228,8 +228,7 @@ class Endpoints:
 
     def test(self, endpoint: Endpoint) -> Delivery:
         """Have it called now, whatever its events are. Raises `ConflictError` for one that is not active."""
-        if not endpoint.is_active:
-            raise ConflictError("it is paused or disabled, so it is not called: set paused to false first")
+        self._check_active(endpoint)
         now = self._clock()
         data = {"endpoint_id": endpoint.id, "user_id": endpoint.user_id, "message": "A test of this endpoint."}
         made = endpoint.delivery_of(
@@ -238,6 +237,11 @@ class Endpoints:
         with mongo_errors():
             self._deliveries.add([made])
         return made
+
+    def send_again(self, endpoint: Endpoint, **which: Any) -> int:
+        """As `again`, for an endpoint. Raises `ConflictError` for one that is not active."""
+        self._check_active(endpoint)
+        return self.again({"endpoint_id": endpoint.id}, **which)
 
     def again(
         self,
@@ -259,6 +263,10 @@ class Endpoints:
             query["state"] = {"$in": [state.value for state in MISSING]}
         with mongo_errors():
             return self._deliveries.call_again(query, MOST_AGAIN)
+
+    def _check_active(self, endpoint: Endpoint) -> None:
+        if not endpoint.is_active:
+            raise ConflictError("it is paused or disabled, so it is not called: set paused to false first")
 
     def _check(self, url: str) -> None:
         check_url("url", url, self._webhook_networks, "WEBHOOK_ALLOW_NETWORKS")

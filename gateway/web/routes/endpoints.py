@@ -11,7 +11,7 @@ from gateway.access.keys import Caller, Scope
 from gateway.errors import DeliveryNotFoundError, InvalidRequestError, ScopeMissingError
 from gateway.jobs.job import Job
 from gateway.jobs.store import JobStore
-from gateway.signals.deliveries import Delivery, DeliveryStore
+from gateway.signals.deliveries import DeliveryStore
 from gateway.signals.endpoints import Endpoint, EndpointFilter, Endpoints, EndpointStore, secret_name
 from gateway.signals.signatures import WebhookSecrets
 from gateway.stores.mongo import Document, mongo_errors
@@ -152,7 +152,7 @@ def list_deliveries(
     endpoint_id: EndpointId, query: Annotated[DeliveriesQuery, Query()], parts: Parts, caller: Called
 ) -> DeliveryPage:
     """Newest first, with what came of each call. Pass `next` as `after` for the page that follows."""
-    return deliveries_page({"endpoint_id": _endpoint(endpoint_id, parts, caller).id}, query, parts)
+    return _page({"endpoint_id": _endpoint(endpoint_id, parts, caller).id}, query, parts)
 
 
 @router.get("/{endpoint_id}/deliveries/{delivery_id}", summary="One delivery", responses=problems(404, 503))
@@ -167,11 +167,14 @@ def get_delivery(endpoint_id: EndpointId, delivery_id: DeliveryId, parts: Parts,
     return WholeDelivery.whole(found)
 
 
-@router.post("/{endpoint_id}/deliveries/resend", summary="Send deliveries again", responses=problems(404, 413, 503))
+@router.post(
+    "/{endpoint_id}/deliveries/resend", summary="Send deliveries again", responses=problems(404, 409, 413, 503)
+)
 @needs(Scope.CRAWL)
 def resend_deliveries(endpoint_id: EndpointId, body: ResendRequest, parts: Parts, caller: Called) -> Resent:
     """They keep their `webhook-id`, by which a receiver knows those that it has got."""
-    return resent({"endpoint_id": _endpoint(endpoint_id, parts, caller).id}, body, parts)
+    endpoint = _endpoint(endpoint_id, parts, caller)
+    return Resent(resent=parts[Endpoints].send_again(endpoint, **dict(body)))
 
 
 @job_router.get("/{job_id}/deliveries", summary="Who was told of a job", responses=problems(404, 503))
@@ -180,14 +183,15 @@ def list_deliveries_of_job(
     job_id: JobId, query: Annotated[DeliveriesQuery, Query()], parts: Parts, caller: Called
 ) -> DeliveryPage:
     """The calls of its own webhooks and of its user's endpoints, newest first."""
-    return deliveries_page(_about(parts[JobStore].get(job_id), caller), query, parts)
+    return _page(_about(parts[JobStore].get(job_id), caller), query, parts)
 
 
 @job_router.post("/{job_id}/deliveries/resend", summary="Tell of a job again", responses=problems(404, 413, 503))
 @needs(Scope.CRAWL)
 def resend_deliveries_of_job(job_id: JobId, body: ResendRequest, parts: Parts, caller: Called) -> Resent:
     """They keep their `webhook-id`, by which a receiver knows those that it has got."""
-    return resent(_about(parts[JobStore].get(job_id), caller), body, parts)
+    about = _about(parts[JobStore].get(job_id), caller)
+    return Resent(resent=parts[Endpoints].again(about, **dict(body)))
 
 
 def _about(job: Job, caller: Caller) -> Document:
@@ -195,17 +199,8 @@ def _about(job: Job, caller: Caller) -> Document:
     return {"job_id": job.id, **mine}
 
 
-def deliveries_page(of: Document, query: DeliveriesQuery, parts: GatewayParts) -> DeliveryPage:
+def _page(of: Document, query: DeliveriesQuery, parts: GatewayParts) -> DeliveryPage:
     wanted = [of, *({name: value} for name in ("state", "type") if (value := getattr(query, name)) is not None)]
     with mongo_errors():
         found, following = parts[DeliveryStore].page(wanted, query.limit, query.after)
-    return DeliveryPage(deliveries=[_view(one) for one in found], next=following)
-
-
-def _view(delivery: Delivery) -> DeliveryView:
-    return DeliveryView.of(delivery)
-
-
-def resent(of: Document, body: ResendRequest, parts: GatewayParts) -> Resent:
-    count = parts[Endpoints].again(of, deliveries=body.deliveries, since=body.since, missing=body.missing)
-    return Resent(resent=count)
+    return DeliveryPage(deliveries=list(map(DeliveryView.of, found)), next=following)

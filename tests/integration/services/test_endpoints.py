@@ -294,8 +294,10 @@ def test_what_it_was_not_told_while_it_was_paused_is_sent_on_request(platform: P
         wait_for(platform, endpoint, DeliveryState.SKIPPED, 0)
         with pytest.raises(ConflictError):
             platform.endpoints.test(endpoint)
+        with pytest.raises(ConflictError):
+            platform.endpoints.send_again(endpoint, missing=True)
         active = platform.endpoints.change(endpoint, {"paused": False})
-        assert platform.endpoints.again({"endpoint_id": endpoint.id}, missing=True) == 1
+        assert platform.endpoints.send_again(active, missing=True) == 1
         look()
         wait_for(platform, active, DeliveryState.DELIVERED)
         assert platform.endpoints.again({"endpoint_id": endpoint.id}, missing=True) == 0
