@@ -208,9 +208,10 @@ class Endpoints:
         """One that was disabled is active again when it is unpaused, or gets another URL. Raises
         `ForbiddenAddressError`, `InvalidRequestError`, `EndpointNotFoundError`.
         """
-        if "url" in fields:
+        moved = fields.get("url", endpoint.url) != endpoint.url
+        if moved:
             self._check(fields["url"])
-        if "url" in fields or fields.get("paused") is False:
+        if moved or fields.get("paused") is False:
             gone = [*gone, "disabled_at", "disabled_reason", "failing_since"]
         with mongo_errors():
             changed = self._store.change(endpoint.id, fields, gone) if fields or gone else endpoint

@@ -44,6 +44,13 @@ async def test_an_endpoint_is_added_and_what_it_was_told_is_read_and_sent_again(
         await tab.page.get_by_label("Description").fill("the shop's channel")
         await tab.page.get_by_role("button", name="Save").click()
         await expect(tab.page.get_by_label("Description")).to_have_value("the shop's channel")
+        await tab.page.get_by_label("Description").fill("")
+        await tab.page.get_by_label("Events").select_option([])
+        await tab.page.get_by_role("button", name="Save").click()
+        await expect(tab.page.get_by_text("Endpoint saved")).to_be_visible()
+        await tab.page.reload()
+        await expect(tab.page.get_by_label("Description")).to_have_value("")
+        await expect(tab.page.get_by_label("Events")).to_have_values([])
         made = tab.page.url.rsplit("/", 1)[1]
     EndpointStore(console.database).delete(made)
 

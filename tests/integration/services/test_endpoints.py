@@ -365,6 +365,15 @@ def test_a_call_that_began_before_a_change_does_not_undo_it(platform: Platform) 
     assert platform.endpoints.get(began.id).is_active
 
 
+def test_a_form_that_sends_the_same_url_again_has_nothing_called_again(platform: Platform) -> None:
+    endpoint = make(platform, "http://a.example/")
+    platform.endpoints.called(endpoint, "answered 410", is_last=True)
+    endpoint = platform.endpoints.get(endpoint.id)
+    same = {"url": endpoint.url, "description": "the shop's channel"}
+    assert platform.endpoints.change(endpoint, same).disabled_at == endpoint.disabled_at
+    assert platform.endpoints.change(endpoint, {"url": "http://b.example/"}).is_active
+
+
 def test_a_success_counts_also_if_the_first_failure_came_while_it_was_called(platform: Platform) -> None:
     began = make(platform, "http://a.example/")
     platform.endpoints.called(began, "answered 500", is_last=False)
