@@ -144,8 +144,16 @@ class DeliveryStore:
 
     def due(self, user_id: str, limit: int) -> list[DueCall]:
         """The user's calls that are due, the longest due first."""
-        query = {"user_id": user_id, "due_at": {"$lte": self._clock()}}
-        return self._due.find(query, limit, [("due_at", ASCENDING)], {"url": 1})
+        return self._first_due({"user_id": user_id}, limit)
+
+    def due_of(self, user_id: str, endpoint_id: str | None, limit: int) -> list[DueCall]:
+        """Of these, the calls of one endpoint, or those of webhooks that were named with crawls."""
+        return self._first_due({"user_id": user_id, "endpoint_id": endpoint_id}, limit)
+
+    def _first_due(self, whose: Document, limit: int) -> list[DueCall]:
+        return self._due.find(
+            {**whose, "due_at": {"$lte": self._clock()}}, limit, [("due_at", ASCENDING)], {"url": 1}
+        )
 
     @state_change("deliveries.claim")
     def claim(self, delivery_id: str, until: datetime) -> Delivery | None:

@@ -204,6 +204,10 @@ class Endpoints:
             raise EndpointNotFoundError(endpoint_id)
         return found
 
+    def ids_of(self, user_id: str) -> list[str]:
+        """Raises PyMongo's errors."""
+        return [one.id for one in self._store.of_user(user_id)]
+
     def change(self, endpoint: Endpoint, fields: dict[str, Any], gone: Sequence[str] = ()) -> Endpoint:
         """One that was disabled is active again when it is unpaused, or gets another URL. Raises
         `ForbiddenAddressError`, `InvalidRequestError`, `EndpointNotFoundError`.

@@ -12,7 +12,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -199,14 +199,27 @@ class Webhooks:
         if not self._shares.admits(user_id):
             self._left = True
             return
-        for due in await self._ask(self._deliveries.due, user_id, PAGE):
-            if self._shares.admits(user_id, due.host):
-                await self._begin(due, user_id)
-            else:
-                self._left = True
+        found = await self._ask(self._deliveries.due, user_id, PAGE)
+        if await self._begin_all(found, user_id) or len(found) < PAGE:
+            return
+        # the longest due may all be calls of one slow receiver: those of the user's others must not wait behind them
+        others = await self._ask(self._endpoints.ids_of, user_id)
+        for endpoint_id in (None, *others):
+            due = await self._ask(self._deliveries.due_of, user_id, endpoint_id, USER_CALLS)
+            await self._begin_all(due, user_id)
 
-    async def _begin(self, due: DueCall, user_id: str) -> None:
-        """Begin the call, unless another worker was first, or its document cannot be read."""
+    async def _begin_all(self, found: Sequence[DueCall], user_id: str) -> bool:
+        """Begin the calls that there is room for. Returns whether there was room for all."""
+        left = [due for due in found if not await self._begin(due, user_id)]
+        self._left |= bool(left)
+        return not left
+
+    async def _begin(self, due: DueCall, user_id: str) -> bool:
+        """Begin the call, unless another worker was first, or its document cannot be read. Returns whether there was
+        room for it.
+        """
+        if not self._shares.admits(user_id, due.host):
+            return False
         until = self._clock() + timedelta(seconds=CALL_SECONDS + LEASE_SLACK)
         claimed = await self._ask(self._deliveries.claim, due.id, until)
         if claimed is not None:
@@ -214,6 +227,7 @@ class Webhooks:
             task = asyncio.create_task(self._deliver(claimed))
             self._calls.add(task)
             task.add_done_callback(lambda task: self._ended(task, user_id, due.host))
+        return True
 
     def _ended(self, task: asyncio.Task[None], user_id: str, host: str) -> None:
         self._calls.discard(task)

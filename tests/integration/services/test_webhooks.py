@@ -433,6 +433,23 @@ def test_a_slow_host_is_left_room_for_others_who_call_it(platform: Platform, cal
         assert slow.most_open == HOST_CALLS // 2
 
 
+def test_a_slow_receiver_with_many_calls_keeps_none_of_its_users_others_waiting(
+    platform: Platform, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhooks, "PAGE", 20)
+    with Receiver(receivers.never) as slow, Receiver(answer()) as quick:
+        for _ in range(60):
+            ended(platform, slow.url(), user_id="ada")
+        call(caller := WebhookCaller(LOOPBACK))
+        wait_until(lambda: slow.open == HOST_CALLS // 2, what="half of what a host may have")
+        platform.endpoints.make("ada", quick.url(host="127.0.0.2"))
+        ended(platform, user_id="ada")
+        began = time.monotonic()
+        call(caller)
+        wait_until(lambda: quick.calls, what="the call of the other receiver")
+        assert time.monotonic() - began < webhook_caller.CALL_SECONDS
+
+
 @pytest.mark.parametrize("greedy", [1, 4, 8, CALLS - 1])
 def test_there_is_room_for_one_more_user_however_many_are_greedy(greedy: int) -> None:
     shares, users = Shares(), [f"user-{number}" for number in range(greedy)]
