@@ -100,7 +100,7 @@ def _deliveries(answer: Record, _: Record) -> RecordTable | None:
     if answer["next"]:
         err.print(f"more: --after {answer['next']}")
     return new_table(
-        "DELIVERY delivery_id:id, STATE state, *EVENT type, 2JOB job_id:id, >TRIES tries, 1NEXT next_try:time, "
+        "DELIVERY delivery_id, STATE state, *EVENT type, 2JOB job_id:id, >TRIES tries, 1NEXT next_try:time, "
         ">AGE created_at:age, *ANSWER answer",
         answer["deliveries"],
         state=lambda one: Text(one["state"], style=_STYLES.get(one["state"], "")),
