@@ -271,6 +271,8 @@ class Webhooks:
         except SecretsKeyError as error:
             # a call that should be signed is not made without a signature
             return CallResult(str(error))
+        if endpoint is not None and not secrets:
+            return CallResult("its secret is gone")
         body = claimed.body.encode()
         headers = signed_headers(claimed.message_id, self._clock(), body, secrets)
         try:

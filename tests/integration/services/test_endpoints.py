@@ -266,6 +266,17 @@ def test_its_calls_are_signed_with_its_own_secret_also_while_that_is_exchanged(
     assert signed_headers("x", platform.clock(), body, [secret.secret])
 
 
+def test_one_whose_secret_is_gone_is_not_called_unsigned(platform: Platform, look: Look) -> None:
+    with Receiver(answer()) as receiver:
+        endpoint = make(platform, receiver.url())
+        # as if it were deleted at this moment
+        platform.webhook_secrets.forget(secret_name(endpoint.id))
+        end(platform)
+        look()
+        made = wait_for(platform, endpoint, DeliveryState.PENDING)
+        assert (made.calls[0].problem, receiver.calls) == ("its secret is gone", [])
+
+
 def test_one_that_fails_is_called_again_with_the_same_id_and_the_others_are_not(
     platform: Platform, look: Look
 ) -> None:
