@@ -41,16 +41,6 @@ async def test_an_endpoint_is_added_and_what_it_was_told_is_read_and_sent_again(
         await tab.page.get_by_role("button", name="Resume").click()
         await tab.page.get_by_role("button", name="Send test").click()
         await expect(tab.page.get_by_role("row", name="endpoint.test")).to_be_visible()
-        await tab.page.get_by_label("Description").fill("the shop's channel")
-        await tab.page.get_by_role("button", name="Save").click()
-        await expect(tab.page.get_by_label("Description")).to_have_value("the shop's channel")
-        await tab.page.get_by_label("Description").fill("")
-        await tab.page.get_by_label("Events").select_option([])
-        await tab.page.get_by_role("button", name="Save").click()
-        await expect(tab.page.get_by_text("Endpoint saved")).to_be_visible()
-        await tab.page.reload()
-        await expect(tab.page.get_by_label("Description")).to_have_value("")
-        await expect(tab.page.get_by_label("Events")).to_have_values([])
         made = tab.page.url.rsplit("/", 1)[1]
     EndpointStore(console.database).delete(made)
 
@@ -78,6 +68,27 @@ async def test_an_address_inside_is_refused_beside_its_field(open_tab: OpenTab, 
         await expect(tab.page.get_by_text("is not a public address")).to_be_visible()
         await expect(tab.page.get_by_label("URL")).to_have_attribute("aria-invalid", "true")
         tab.expect_complaint("403")
+
+
+async def test_what_is_emptied_stays_empty(open_tab: OpenTab, console: Console) -> None:
+    async with open_tab(console.url) as tab:
+        await tab.page.goto("/console/endpoints")
+        await tab.page.get_by_label("URL").fill("https://hooks.example.com/crawls")
+        await tab.page.get_by_label("Description").fill("the shop's channel")
+        await tab.page.get_by_label("Events").select_option(["job.failed"])
+        await tab.page.get_by_role("button", name="Add endpoint").click()
+        await expect(tab.page.get_by_label("Description")).to_have_value("the shop's channel")
+        await expect(tab.page.get_by_text("No deliveries yet")).to_be_visible()
+        await tab.page.get_by_label("Description").fill("")
+        await tab.page.get_by_label("Events").select_option([])
+        await tab.page.get_by_role("button", name="Save").click()
+        await expect(tab.page.get_by_text("Endpoint saved")).to_be_visible()
+        await tab.page.reload()
+        await expect(tab.page.get_by_label("Description")).to_have_value("")
+        await expect(tab.page.get_by_label("Events")).to_have_values([])
+        await tab.page.get_by_role("button", name="Delete").click()
+        await tab.page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        await expect(tab.page.get_by_text("No endpoints yet")).to_be_visible()
 
 
 def told(console: Console, endpoint_id: str) -> None:
