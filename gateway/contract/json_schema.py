@@ -1,21 +1,62 @@
-"""JSON Schemas that users write (draft 2020-12), used without fetching anything, in a time that their size bounds."""
+"""JSON Schemas that users write (draft 2020-12), used without fetching anything, and with a bound for each check.
+
+How long a check takes depends on schema and value in ways that neither shows: references can double at each step, and
+each alternative that fails has a message with the whole value in it. So the check itself counts what it does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 import orjson
+from attrs import define
 from jsonschema import Draft202012Validator, FormatChecker, validators
-from jsonschema.exceptions import SchemaError, ValidationError
+from jsonschema.exceptions import SchemaError, ValidationError, best_match
 
 from gateway.contract.param_formats import compile_pattern
+
+#: What one check may cost, about a second: as many elements of arrays and objects that are gone through.
+MOST_COST = 500_000
+#: What a keyword costs, and a value in a format, which most often is compiled; and characters that cost as much as an
+#: element.
+_KEYWORD, _FORMATTED, _CHARACTERS = 4, 20, 64
+_left: ContextVar[list[int]] = ContextVar("left")
 
 _REFERENCES = frozenset({"$ref", "$dynamicRef"})
 _LOCAL = "#/$defs/"
 
 
-def compile_schema(schema: dict[str, Any], formats: FormatChecker | None = None) -> Draft202012Validator:
+@define(eq=False, repr=False)
+class BoundedSchema:
+    """Both checks raise `SchemaError` for a value whose check would cost more than `MOST_COST`, and for a schema that
+    turns out to be unusable; and `RecursionError`.
+    """
+
+    _validator: Draft202012Validator
+
+    def first_error(self, value: object) -> ValidationError | None:
+        """`None` if the value fits. The other errors are not looked for."""
+        return self._find(value, _first)
+
+    def best_error(self, value: object) -> ValidationError | None:
+        """The one that helps most; `None` if the value fits."""
+        return self._find(value, best_match)
+
+    def _find(self, value: object, choose: Callable[..., ValidationError | None]) -> ValidationError | None:
+        before = _left.set([MOST_COST])
+        try:
+            return choose(self._validator.iter_errors(value))
+        finally:
+            _left.reset(before)
+
+
+def _first(errors: Iterator[ValidationError]) -> ValidationError | None:
+    return next(errors, None)
+
+
+def compile_schema(schema: dict[str, Any], formats: FormatChecker | None = None) -> BoundedSchema:
     """Raises `SchemaError` for what is no schema, and for what refers to something outside of it: jsonschema would
     fetch that.
     """
@@ -23,14 +64,13 @@ def compile_schema(schema: dict[str, Any], formats: FormatChecker | None = None)
     anchors = {_LOCAL + name for name in schema.get("$defs", {})}
     if not anchors.issuperset(_references(schema)):
         raise SchemaError("it refers to something outside of it")
-    validator: Draft202012Validator = _Validator(schema, format_checker=formats)
-    return validator
+    return BoundedSchema(_Validator(schema, format_checker=formats))
 
 
 def unfolded(schema: Mapping[str, Any]) -> int:
-    """How many objects the schema has once each reference is replaced by what it leads to: that bounds how long a
-    value is checked. Raises `SchemaError` for what has no such bound: a reference that leads back to itself, and
-    `patternProperties`, whose patterns jsonschema gives to Python's own engine; and for a pattern that RE2 refuses.
+    """How many objects the schema has once each reference is replaced by what it leads to: of more than a few
+    thousand, any value would cost too much. Raises `SchemaError` for a reference that leads back to itself, for
+    keywords that are not supported, and for a pattern that RE2 refuses.
     """
     definitions: Mapping[str, Any] = schema.get("$defs", {})
     sizes: dict[str, int | None] = {}
@@ -40,8 +80,8 @@ def unfolded(schema: Mapping[str, Any]) -> int:
             return sum(map(size, part))
         if not isinstance(part, dict):
             return 0
-        if "patternProperties" in part:
-            raise SchemaError("`patternProperties` is not supported")
+        for keyword in sorted(_UNSUPPORTED & part.keys()):
+            raise SchemaError(f"`{keyword}` is not supported")
         if isinstance(pattern := part.get("pattern"), str):
             _compiled(pattern)
         inner = sum(size(value) for name, value in part.items() if name != "$defs")
@@ -75,12 +115,86 @@ def _compiled(pattern: str) -> Any:
 def _unique(_validator: object, wanted: bool, value: object, _schema: object) -> Iterator[ValidationError]:  # noqa: FBT001 - jsonschema's signature
     """Jsonschema compares each element with each other one, unless they can be sorted."""
     if wanted and isinstance(value, list):
-        seen = {orjson.dumps(one, option=orjson.OPT_SORT_KEYS) for one in value}
+        seen = set()
+        for one in value:
+            text = orjson.dumps(one, option=orjson.OPT_SORT_KEYS)
+            _pay(len(text) // _CHARACTERS)
+            seen.add(text)
         if len(seen) < len(value):
             yield ValidationError("has an element twice")
 
 
-_Validator = validators.extend(Draft202012Validator, {"pattern": _pattern, "uniqueItems": _unique})  # type: ignore[no-untyped-call]  # it has no types
+def _pattern_properties(
+    validator: Any, patterns: Mapping[str, Any], value: object, _schema: object
+) -> Iterator[ValidationError]:
+    if isinstance(value, dict):
+        for pattern, inner in patterns.items():
+            _pay(len(value))
+            for name in filter(_compiled(pattern).search, value):
+                yield from validator.descend(value[name], inner, path=name, schema_path=pattern)
+
+
+def _additional(
+    validator: Any, allowed: object, value: object, schema: Mapping[str, Any]
+) -> Iterator[ValidationError]:
+    """As jsonschema has it, but for the patterns, which it would give to Python's own engine."""
+    patterns = [_compiled(pattern) for pattern in schema.get("patternProperties", ())]
+    if patterns and isinstance(value, dict):
+        _pay(len(patterns) * len(value))
+        value = {name: one for name, one in value.items() if not any(one.search(name) for one in patterns)}
+        schema = {name: one for name, one in schema.items() if name != "patternProperties"}
+    yield from Draft202012Validator.VALIDATORS["additionalProperties"](validator, allowed, value, schema)
+
+
+def _unsupported(_validator: object, _wanted: object, _value: object, _schema: object) -> Iterator[ValidationError]:
+    """Jsonschema checks parts of such a schema again at each of its levels, and partly without any keyword."""
+    raise SchemaError("`unevaluatedItems` and `unevaluatedProperties` are not supported")
+
+
+#: In a schema that is pinned. Those that spiders declare may have patterns for names.
+_UNSUPPORTED = frozenset({"patternProperties", "unevaluatedItems", "unevaluatedProperties"})
+_OURS = {
+    "pattern": _pattern,
+    "uniqueItems": _unique,
+    "patternProperties": _pattern_properties,
+    "additionalProperties": _additional,
+    "unevaluatedItems": _unsupported,
+    "unevaluatedProperties": _unsupported,
+}
+
+
+# --- what a check costs
+
+
+def _pay(cost: int) -> None:
+    left = _left.get()
+    left[0] -= cost
+    if left[0] < 0:
+        raise SchemaError("it takes too long to check this value")
+
+
+def _paid(keyword: str, check: Callable[..., Iterator[ValidationError] | None]) -> Callable[..., Any]:
+    """The same keyword, with its cost. A message costs, too: most repeat the whole value."""
+
+    def paid(validator: object, wanted: object, value: object, schema: object) -> Iterator[ValidationError]:
+        _pay(_FORMATTED if keyword == "format" else _KEYWORD + _extent(wanted) + _extent(value))
+        for error in check(validator, wanted, value, schema) or ():
+            _pay(len(error.message) // _CHARACTERS)
+            yield error
+
+    return paid
+
+
+def _extent(value: object) -> int:
+    if isinstance(value, list | dict):
+        return len(value)
+    return len(value) // _CHARACTERS if isinstance(value, str) else 0
+
+
+_KEYWORDS = {**Draft202012Validator.VALIDATORS, **_OURS}
+_Validator = validators.extend(  # type: ignore[no-untyped-call]  # it has no types
+    Draft202012Validator, {keyword: _paid(keyword, check) for keyword, check in _KEYWORDS.items()}
+)
 
 
 def _references(schema: Any) -> Iterator[Any]:

@@ -10,10 +10,10 @@ from typing import Any
 
 import orjson
 from attrs import define, field
-from jsonschema import Draft202012Validator, ValidationError
-from jsonschema.exceptions import SchemaError, best_match
+from jsonschema import ValidationError
+from jsonschema.exceptions import SchemaError
 
-from gateway.contract.json_schema import compile_schema, unfolded
+from gateway.contract.json_schema import BoundedSchema, compile_schema, unfolded
 from gateway.contract.outbox import whole_text
 from gateway.datasets.dataset import SchemaBreak
 from gateway.datasets.figures import TYPES, RunFigures
@@ -50,7 +50,7 @@ def schema_text(schema: dict[str, Any]) -> str:
 class SchemaCheck:
     """Checks the items of one run."""
 
-    _validator: Draft202012Validator
+    _schema: BoundedSchema
     _breaks: dict[tuple[str, str], SchemaBreak] = field(init=False, factory=dict)
 
     @classmethod
@@ -66,9 +66,11 @@ class SchemaCheck:
     def fits(self, row: Row) -> bool:
         """Whether the item fits; if not, that is noted."""
         try:
-            error = best_match(self._validator.iter_errors(row))
-        except (SchemaError, RecursionError) as broken:
-            error = ValidationError(f"cannot be checked: {broken}"[:_MESSAGE], validator="")
+            error = self._schema.best_error(row)
+        except (SchemaError, RecursionError, TypeError, ArithmeticError) as broken:
+            # an integer may have thousands of digits
+            why = broken.message if isinstance(broken, SchemaError) else str(broken)
+            error = ValidationError(f"cannot be checked: {why}"[:_MESSAGE], validator="")
         if error is not None:
             self._note(error, row)
         return error is None

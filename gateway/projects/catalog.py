@@ -14,13 +14,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 import orjson
 from attrs import define, field
-from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema import FormatChecker
 from jsonschema.exceptions import SchemaError, ValidationError
 from pymongo.errors import ConnectionFailure, PyMongoError
 
 from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import DEFAULT_PROJECT, CrawlSpec, FetchOptions
-from gateway.contract.json_schema import compile_schema
+from gateway.contract.json_schema import BoundedSchema, compile_schema
 from gateway.contract.param_formats import FORMATS, RESERVED_PARAMS
 from gateway.contract.public_address import Network, ascii_host, check_url
 from gateway.contract.records import SpiderInfo
@@ -48,7 +48,7 @@ class ParameterCheck:
         for name in FORMATS:
             on_text = functools.partial(self._check_text, name)
             self._formats.checks(name, raises=(ValueError, InvalidRequestError))(on_text)
-        self._validator = functools.lru_cache(_KEPT_VALIDATORS)(self._build)
+        self._schema = functools.lru_cache(_KEPT_VALIDATORS)(self._build)
 
     def check(self, params: dict[str, Any], schema: dict[str, Any]) -> None:
         """Raises `InvalidRequestError`, or `ForbiddenAddressError` for a URL, that names the field.
@@ -56,13 +56,13 @@ class ParameterCheck:
         It stops at the first fault, because the sender could make a search for all of them take very long.
         """
         try:
-            error = next(self._validator(orjson.dumps(schema)).iter_errors(params), None)
+            error = self._schema(orjson.dumps(schema)).first_error(params)
         except (SchemaError, RecursionError) as broken:
             raise InvalidRequestError("spider", "the schema of its parameters cannot be used") from broken
         if error is not None:
             _refuse(_culprit(error), sorted(schema.get("properties", {})))
 
-    def _build(self, schema: bytes) -> Draft202012Validator:
+    def _build(self, schema: bytes) -> BoundedSchema:
         return compile_schema(orjson.loads(schema), self._formats)
 
     def _check_text(self, name: str, value: object) -> bool:

@@ -139,7 +139,7 @@ GivenSchema = Annotated[
     Field(
         description="A JSON Schema (draft 2020-12) that each item has to fit: one that does not is set apart, "
         "and what was known of it stays. `{}` for none. References lead into its own `$defs`; `format` says nothing, "
-        "and `patternProperties` is refused.",
+        "`patternProperties`, `unevaluatedItems` and `unevaluatedProperties` are refused.",
         examples=[{"type": "object", "required": ["price"], "properties": {"price": {"type": "number"}}}],
     ),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 
 import orjson
 import pytest
@@ -44,6 +45,42 @@ def test_no_item_takes_longer_than_its_size(schema: dict[str, object], item: dic
     began = time.process_time()
     assert not check(schema).fits(item)
     assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("schema", "item"),
+    [
+        # each alternative that fails has a message with the whole value
+        ({"anyOf": [{"maxProperties": 0}] * 1000}, {"a": "a" * 1_000_000}),
+        ({"properties": {"a": {"items": {"enum": [f"{n:x}" for n in range(9000)]}}}}, {"a": ["y"] * 20_000}),
+        ({"properties": {"a": {"items": {"allOf": [{"type": ["number"]}] * 1000}}}}, {"a": [1] * 2000}),
+    ],
+)
+def test_an_item_that_would_take_too_long_or_too_much_memory_is_set_apart(
+    schema: dict[str, object], item: dict[str, object]
+) -> None:
+    seen, other = check(schema), check({"properties": {"a": {"maxItems": 100_000}}})
+    tracemalloc.start()
+    began = time.process_time()
+    try:
+        assert not seen.fits(item)
+        assert tracemalloc.get_traced_memory()[1] < 300 << 20
+    finally:
+        tracemalloc.stop()
+    assert time.process_time() - began < 20
+    assert seen.breaks[0].message == "cannot be checked: it takes too long to check this value"
+    assert other.fits(item)
+
+
+@pytest.mark.parametrize(("schema", "number"), [({"uniqueItems": True}, [10**30]), ({"multipleOf": 0.5}, 10**400)])
+def test_an_integer_that_cannot_be_checked_is_set_apart(schema: dict[str, object], number: object) -> None:
+    assert not check({"properties": {"a": schema}}).fits({"a": number})
+
+
+@pytest.mark.parametrize("keyword", ["unevaluatedItems", "unevaluatedProperties", "patternProperties"])
+def test_what_is_not_supported_is_refused_when_it_is_pinned(keyword: str) -> None:
+    with pytest.raises(InvalidRequestError, match=f"`{keyword}` is not supported"):
+        schema_text({"properties": {"a": {keyword: {}}}})
 
 
 def test_references_count_as_what_they_lead_to() -> None:

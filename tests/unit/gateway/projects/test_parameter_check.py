@@ -142,3 +142,29 @@ def test_thousands_of_faults_take_no_longer_than_one() -> None:
 def test_a_schema_that_cannot_be_used_is_the_spiders_fault(schema: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequestError, match="spider: the schema"):
         CHECK.check({"depth": 1}, schema)
+
+
+def test_patterns_for_names_are_matched_in_linear_time() -> None:
+    schema = {"type": "object", "patternProperties": {"^(a+)+$": {"type": "integer"}}, "additionalProperties": False}
+    CHECK.check({"a" * 40: 1}, schema)
+    began = time.monotonic()
+    with pytest.raises(InvalidRequestError, match="takes no parameters"):
+        CHECK.check({"a" * 40 + "!": 1}, schema)
+    with pytest.raises(InvalidRequestError, match="is not of type 'integer'"):
+        CHECK.check({"a": "x"}, schema)
+    assert time.monotonic() - began < 1.0
+
+
+def doubled(ending: dict[str, Any], keyword: str = "allOf") -> dict[str, Any]:
+    """A schema of 41 steps, each of which leads twice to the next one."""
+    steps = {f"a{n}": {keyword: [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(40)}
+    return {"properties": {"depth": {"$ref": "#/$defs/a0"}}, "$defs": {**steps, "a40": ending}}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [doubled({}), doubled({"type": "string"}, "anyOf"), {"unevaluatedProperties": False}, {"unevaluatedItems": {}}],
+)
+def test_a_schema_by_which_a_check_would_take_for_ever_is_the_spiders_fault(schema: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequestError, match="spider: the schema"):
+        CHECK.check({"depth": 1}, schema)
