@@ -59,12 +59,14 @@ class Cursors:
         # a random start, far from the numbers that an earlier run of this server gave out
         self._numbers = itertools.count(random.getrandbits(48) + 1)
 
-    def first(self, namespace: str, flow: Outflow, size: int, *, single: bool = False) -> Answer:
-        """The answer with the first batch of `size` documents; the rest is kept unless `single`."""
+    def first(self, namespace: str, flow: Outflow, size: int, *, single: bool = False, limit: int = 0) -> Answer:
+        """The answer with the first batch of `size` documents; the rest is kept unless `single`, or if it has the
+        `limit` of the flow.
+        """
         cursor = _Cursor(namespace, flow, monotonic())
         batch, rest = yield from _take(cursor.flow, size)
         number = 0
-        if rest is not None and not single:
+        if rest is not None and not single and not 0 < limit <= len(batch):
             number = next(self._numbers)
             self._keep(number, cursor, rest)
         return {"cursor": {"firstBatch": batch, "id": Int64(number), "ns": namespace}}

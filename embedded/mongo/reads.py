@@ -34,9 +34,9 @@ class Reads:
             command.count("limit"),
         )
         size = command.count("batchSize", FIRST_BATCH)
-        single = command.flag("singleBatch") or 0 < search.limit <= size
         flow = _outgoing(self._found(command, "find", search), command.optional("projection", dict, {}))
-        return (yield from self._cursors.first(_namespace(command, "find"), flow, size, single=single))
+        namespace, single = _namespace(command, "find"), command.flag("singleBatch")
+        return (yield from self._cursors.first(namespace, flow, size, single=single, limit=search.limit))
 
     def _found(self, command: CommandArguments, name: str, search: Search) -> Iterator[FoundDocument | None]:
         collection = self._collection(command, name)

@@ -242,6 +242,9 @@ def test_a_cursor_answers_batches_within_the_limit_of_a_message(collection: Coll
     for number in range(5):
         collection.insert_one({"_id": number, "p": "x" * 6_000_000})
     assert ids(collection.find()) == list(range(5))
+    # a limit that is within a batch, but whose documents are not
+    assert ids(collection.find().limit(5)) == list(range(5))
+    assert ids(collection.find(batch_size=4).limit(4)) == list(range(4))
 
 
 def test_counts_and_distinct_values(collection: Collection[Document]) -> None:
