@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from attrs import define, field
 
@@ -45,6 +45,8 @@ _TYPES = tuple(ChangeType)
 #: Type, key hash, position and content hash of one change.
 _PACKED = struct.Struct(">B16sQ16s")
 _NOTHING = "0" * 32
+T = TypeVar("T")
+Read = TypeVar("Read")
 #: The position of a sighting of which nothing is known but its key. Items end at a byte, so none is at 0.
 _APART = 0
 
@@ -70,10 +72,10 @@ class RunItems(NamedTuple):
             yield found
             after = found[-1].id
 
-    def at(self, positions: list[int]) -> dict[int, Item]:
-        """The items at these positions, those that exist."""
-        ids = [Item(self.job_id, self.attempt, position, None).id for position in positions]
-        return {item.end: item for item in self.store.of(ids)}
+    def at(self, positions: list[int]) -> dict[int, Item] | None:
+        """The items at these positions, those that exist; `None` if they are too large to be read together."""
+        found = self.store.of([Item(self.job_id, self.attempt, position, None).id for position in positions])
+        return None if found is None else {item.end: item for item in found}
 
 
 class KnownRecord(NamedTuple):
@@ -240,8 +242,10 @@ class Planner:
         old = {one["_id"]: one["applied"] for one in found if one["hashed_by"] != hashing}
         if not old:
             return {}
-        records = self.records.of(self.dataset.id, [one.rpartition(":")[2] for one in old])
-        made = {one.id: content_hash(row_of(one), self.dataset.ignore) for one in records.values()}
+        hashes = [one.rpartition(":")[2] for one in old]
+        made: dict[str, str] = {}
+        for _, records in _in_parts(hashes, lambda some: self.records.of(self.dataset.id, some)):
+            made |= {one.id: content_hash(row_of(one), self.dataset.ignore) for one in records.values()}
         self.records.rehash({one: (old[one], hashed, hashing) for one, hashed in made.items()})
         return made
 
@@ -297,19 +301,35 @@ def row_of(record: Record | ItemChange) -> Row:
 
 
 def changes_of(plan: Plan, planner: Planner, plan_name: str) -> Iterator[list[ItemChange]]:
-    """All changes of the plan, in the order of their numbers, `CHANGES` at a time."""
+    """All changes of the plan, in the order of their numbers, `CHANGES` at a time, or fewer if they are large."""
     planned, seq = iter(plan), planner.dataset.head_seq
     while some := list(islice(planned, CHANGES)):
-        planner.beat()
-        records = planner.records.of(planner.dataset.id, [one.key_hash for one in some])
-        items = planner.items.at([one.position for one in some if one.position])
-        made = []
-        for one in some:
-            seq += 1
-            numbered = {"id": change_id(planner.dataset.id, seq, plan_name), "seq": seq, "plan": plan_name}
-            record, item = records.get(one.key_hash), items.get(one.position)
-            made.append(ItemChange(**numbered, **_content(one, planner, record, item)))
-        yield made
+        for part, (records, items) in _in_parts(some, lambda part: _known_of(part, planner)):
+            made = []
+            for one in part:
+                seq += 1
+                numbered = {"id": change_id(planner.dataset.id, seq, plan_name), "seq": seq, "plan": plan_name}
+                record, item = records.get(one.key_hash), items.get(one.position)
+                made.append(ItemChange(**numbered, **_content(one, planner, record, item)))
+            yield made
+
+
+def _known_of(some: list[Planned], planner: Planner) -> tuple[dict[str, Record], dict[int, Item]] | None:
+    """Records and items of these changes; `None` if they are too large to be read together."""
+    planner.beat()
+    records = planner.records.of(planner.dataset.id, [one.key_hash for one in some])
+    items = planner.items.at([one.position for one in some if one.position]) if records is not None else None
+    return None if records is None or items is None else (records, items)
+
+
+def _in_parts(some: list[T], read: Callable[[list[T]], Read | None]) -> Iterator[tuple[list[T], Read]]:
+    """What `read` finds for all of them, or for parts of them where it refuses to read so many together."""
+    if (found := read(some)) is not None:
+        yield some, found
+    else:
+        middle = len(some) // 2
+        yield from _in_parts(some[:middle], read)
+        yield from _in_parts(some[middle:], read)
 
 
 def _content(planned: Planned, planner: Planner, record: Record | None, item: Item | None) -> dict[str, Any]:

@@ -246,10 +246,11 @@ class RecordStore:
         """The next records after this key hash, removed ones too."""
         return self._documents.find(_of(dataset_id, after), limit, [("_id", ASCENDING)])
 
-    def of(self, dataset_id: str, key_hashes: Iterable[str]) -> dict[str, Record]:
-        """These records, those that exist, by their key hashes."""
+    def of(self, dataset_id: str, key_hashes: Iterable[str]) -> dict[str, Record] | None:
+        """These records, those that exist, by their key hashes; `None` if they are too large to be read together."""
         ids = [record_id(dataset_id, one) for one in key_hashes]
-        return {one.key_hash: one for one in self._documents.many(self._records.find({"_id": {"$in": ids}}))}
+        found = self._documents.at_once({"_id": {"$in": ids}}, len(ids)) if ids else []
+        return None if found is None else {one.key_hash: one for one in found}
 
     @state_change("dataset_records.apply")
     def apply(self, changes: Sequence[ItemChange]) -> None:
@@ -321,9 +322,9 @@ class ChangeStore:
         return self._documents.find(query, limit, [("_id", ASCENDING)])
 
     def of_plan(self, dataset_id: str, plan: str, since: int, until: int, limit: int) -> list[ItemChange]:
-        """The same of one plan."""
+        """The same of one plan, fewer than `limit` if they are large."""
         query = {"_id": {"$gte": change_id(dataset_id, since + 1), "$lt": change_id(dataset_id, until + 1)}}
-        return self._documents.find({**query, "plan": plan}, limit, [("_id", ASCENDING)])
+        return self._documents.page({**query, "plan": plan}, limit, [("_id", ASCENDING)])
 
     def of_key(self, dataset_id: str, key_hash: str, until: int, limit: int) -> list[ItemChange]:
         """The changes of one item, of all plans, marks too, up to this number, the latest first."""

@@ -61,12 +61,16 @@ class ItemStore:
         return []
 
     def page(self, job_id: str, attempt: int | None, after: str | None, limit: int) -> list[Item]:
-        """Items in the order they were scraped, after the item `after`; of all attempts if `attempt` is `None`."""
-        return self._documents.find({"_id": _after(job_id, attempt, after)}, limit, [("_id", ASCENDING)])
+        """Items in the order they were scraped, after the item `after`; of all attempts if `attempt` is `None`. Fewer
+        than `limit` if they are large: only an empty page says that there are no more.
+        """
+        return self._documents.page({"_id": _after(job_id, attempt, after)}, limit, [("_id", ASCENDING)])
 
-    def of(self, ids: Sequence[str]) -> list[Item]:
-        """The items with these ids, in any order. Ids of items that do not exist are ignored."""
-        return self._documents.many(self._items.find({"_id": {"$in": list(ids)}}))
+    def of(self, ids: Sequence[str]) -> list[Item] | None:
+        """The items with these ids, in any order. Ids of items that do not exist are ignored. `None` if they are too
+        large to be read together.
+        """
+        return self._documents.at_once({"_id": {"$in": list(ids)}}, len(ids)) if ids else []
 
     def look(self, job_id: str, attempt: int | None, after: str | None) -> Iterator[tuple[str, Item | None]]:
         """All items after the item `after`, each with its id, for those who do not know how many they need. An item

@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import structlog
+from bson import decode_all
 from pydantic import BaseModel, ValidationError
 from pymongo import ASCENDING, DESCENDING
 from pymongo.collection import Collection
@@ -145,6 +146,30 @@ class Documents(Generic[Model]):
             if not unreadable or len(found) < limit or len(passed) >= _MOST_PASSED:
                 return [model for _, model in found if model is not None]
             passed += unreadable
+
+    def at_once(self, query: Document, limit: int) -> list[Model] | None:
+        """The first `limit` models that can be read; `None` if these are more than a server answers at once."""
+        documents, is_all = self._answered(query, limit)
+        return self.many(documents) if is_all else None
+
+    def page(self, query: Document, limit: int, sort: Sequence[tuple[str, int]]) -> list[Model]:
+        """The first models, `limit` at most, and fewer if they are large; empty only if there are none."""
+        documents, is_all = self._answered(query, limit, sort)
+        found = self.many(documents)
+        is_whole = len(found) == len(documents) or (found and not is_all)
+        return found if is_whole else self.find(query, limit, sort)
+
+    def _answered(
+        self, query: Document, limit: int, sort: Sequence[tuple[str, int]] = ()
+    ) -> tuple[list[Document], bool]:
+        """As many of the first `limit` documents as the server answers at once, 16 MiB or a single one, and whether
+        these are all of them. A list of `limit` documents may take gigabytes.
+        """
+        answers = self.collection.find_raw_batches(query, sort=list(sort) or None, limit=limit, batch_size=limit)
+        with answers:
+            first = cast("bytes", next(answers, b""))
+            documents = decode_all(first, self.collection.codec_options)
+            return documents, not answers.alive or len(documents) >= limit
 
     def _try_to_note(self, found: Unreadable) -> None:
         try:

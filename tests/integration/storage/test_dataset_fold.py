@@ -17,6 +17,7 @@ from gateway.datasets.folding import Folding
 from gateway.datasets.queue import FoldQueue
 from gateway.datasets.service import Datasets
 from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore
+from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import JobStatus
 from gateway.stores.indexes import ensure_indexes
 
@@ -42,6 +43,25 @@ def test_a_run_tells_what_is_new_changed_and_gone(runs: DatasetRuns) -> None:
     assert [one.model_dump() for one in changed.differences or ()] == [
         {"field": "price", "previous": 1, "current": 2}
     ]
+
+
+def test_large_items_are_read_a_few_at_a_time(runs: DatasetRuns, served: Any) -> None:
+    def large(price: int) -> list[dict[str, Any]]:
+        return [{"sku": f"{n}", "price": price, "text": "x" * (6 << 20)} for n in range(5)]
+
+    assert runs.run(large(1)) is RunState.PUBLISHED
+    runs.run(large(2))
+    assert runs.told()[:5] == [("changed", f"{n}") for n in range(5)]
+    assert [one.seq for one in runs.changes()] == list(range(1, 11))
+    assert {item["price"] for item in runs.snapshot().values()} == {2}
+    items, job_id = ItemStore(served), runs.changes()[0].run
+    found: list[Item] = []
+    while page := items.page(job_id, None, found[-1].id if found else None, 500):
+        assert len(page) < 4
+        assert items.of([item.id for item in page]) is not None
+        found += page
+    assert len(found) == 5
+    assert items.of([item.id for item in found]) is None
 
 
 def test_the_same_again_is_no_change(runs: DatasetRuns) -> None:

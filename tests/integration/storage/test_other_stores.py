@@ -41,8 +41,8 @@ def item(end: int, *, job: str = JOB, attempt: int = 1, **data: Any) -> Item:
     return Item(job, attempt, end, {"end": end, **data})
 
 
-def test_items_shipped_twice_are_there_once_and_in_their_order(database: Documents) -> None:
-    items = ItemStore(database)
+def test_items_shipped_twice_are_there_once_and_in_their_order(served: Documents) -> None:
+    items = ItemStore(served)
     items.insert([item(20), item(9), item(100)])
     items.insert([item(100), item(1000), Item(JOB, 1, 3000, None, '{"big": 1e999}')])
     items.insert([])
@@ -51,8 +51,8 @@ def test_items_shipped_twice_are_there_once_and_in_their_order(database: Documen
     assert items.count(JOB) == 5
 
 
-def test_items_are_paged_by_attempt_and_job(database: Documents) -> None:
-    items = ItemStore(database)
+def test_items_are_paged_by_attempt_and_job(served: Documents) -> None:
+    items = ItemStore(served)
     items.insert([item(end) for end in range(1, 8)] + [item(3, attempt=2), item(4, job=OTHER)])
     page = items.page(JOB, 1, None, 5)
     assert [found.end for found in page] == [1, 2, 3, 4, 5]
