@@ -33,6 +33,8 @@ from gateway.stores.mongo import mongo_errors
 
 #: How many schemas' validators are kept in memory; each spider of each version has a schema.
 _KEPT_VALIDATORS = 256
+#: Bytes of JSON of the schema that a spider declares for its parameters.
+MAX_SCHEMA = 128 << 10
 #: The most characters of a value, and of a whole message, that an error repeats to the sender.
 _SHOWN_VALUE = 100
 _SHOWN_MESSAGE = 400
@@ -63,6 +65,9 @@ class ParameterCheck:
             _refuse(_culprit(error), sorted(schema.get("properties", {})))
 
     def _build(self, schema: bytes) -> BoundedSchema:
+        """Whether it is a schema takes a second for every 64 KB to find out."""
+        if len(schema) > MAX_SCHEMA:
+            raise SchemaError("it is too large")
         return compile_schema(orjson.loads(schema), self._formats)
 
     def _check_text(self, name: str, value: object) -> bool:

@@ -163,7 +163,13 @@ def doubled(ending: dict[str, Any], keyword: str = "allOf") -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "schema",
-    [doubled({}), doubled({"type": "string"}, "anyOf"), {"unevaluatedProperties": False}, {"unevaluatedItems": {}}],
+    [
+        doubled({}),
+        doubled({"type": "string"}, "anyOf"),
+        {"unevaluatedProperties": False},
+        {"properties": {"depth": {"unevaluatedItems": {}}}},
+        {"properties": {f"p{n}": {"type": "string"} for n in range(20_000)}},
+    ],
 )
 def test_a_schema_by_which_a_check_would_take_for_ever_is_the_spiders_fault(schema: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequestError, match="spider: the schema"):
