@@ -56,6 +56,8 @@ class CallResult(NamedTuple):
     pause: timedelta | None = None
     #: The receiver asked not to be called again at all (410).
     is_last: bool = False
+    #: The call was not made: it says nothing of the receiver.
+    is_ours: bool = False
 
 
 @define(eq=False, repr=False, slots=False)

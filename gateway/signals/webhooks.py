@@ -71,8 +71,8 @@ class OutgoingCaller(Protocol):
 class Shares:
     """Shares calls among users: a user may begin another one while it has fewer under way than are free. So one is
     always left for a user who has none, even if all others use up their share. The users of one host share its calls
-    in the same way. Such a threshold needs no list of waiting users (Choudhury and Hahne, *Dynamic queue length
-    thresholds*, 1998).
+    in the same way, and a user's hosts the user's calls. Such a threshold needs no list of waiting users (Choudhury
+    and Hahne, *Dynamic queue length thresholds*, 1998).
     """
 
     _users: Counter[str] = field(init=False, factory=Counter)
@@ -84,9 +84,8 @@ class Shares:
         return CALLS - self._users.total()
 
     def admits(self, user: str, host: str = "") -> bool:
-        return (
-            self._users[user] < min(USER_CALLS, self.free)
-            and self._pairs[user, host] < HOST_CALLS - self._hosts[host]
+        return self._users[user] < min(USER_CALLS, self.free) and self._pairs[user, host] < min(
+            HOST_CALLS - self._hosts[host], USER_CALLS - self._users[user]
         )
 
     def take(self, user: str, host: str) -> None:
@@ -270,9 +269,9 @@ class Webhooks:
             secrets = await self._ask(self._secrets.valid, owner)
         except SecretsKeyError as error:
             # a call that should be signed is not made without a signature
-            return CallResult(str(error))
+            return CallResult(str(error), is_ours=True)
         if endpoint is not None and not secrets:
-            return CallResult("its secret is gone")
+            return CallResult("its secret is gone", is_ours=True)
         body = claimed.body.encode()
         headers = signed_headers(claimed.message_id, self._clock(), body, secrets)
         try:
@@ -288,9 +287,9 @@ class Webhooks:
             host = host_of(endpoint.url if endpoint else claimed.url)
             log.warning("webhook_failed", host=host, reason=result.problem, round=claimed.tries + 1)
         # the delivery last: who dies in between calls once more, and notes all of it
-        if endpoint is not None:
+        if endpoint is not None and not result.is_ours:
             self._endpoints.called(endpoint, result.problem, is_last=result.is_last)
-        elif claimed.job_id is not None:
+        elif endpoint is None and claimed.job_id is not None:
             self._jobs.note_call(claimed.job_id, claimed.url, _message(claimed.url, result))
         state, due_at = what_follows(claimed.tries, result, self._clock())
         self._deliveries.note(claimed, state, due_at, call)

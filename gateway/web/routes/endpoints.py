@@ -186,6 +186,19 @@ def list_deliveries_of_job(
     return _page(_about(parts[JobStore].get(job_id), caller), query, parts)
 
 
+@job_router.get(
+    "/{job_id}/deliveries/{delivery_id}", summary="One delivery about a job", responses=problems(404, 503)
+)
+@needs(Scope.CRAWL)
+def get_delivery_of_job(job_id: JobId, delivery_id: DeliveryId, parts: Parts, caller: Called) -> WholeDelivery:
+    """With what is sent."""
+    with mongo_errors():
+        found = parts[DeliveryStore].get(delivery_id)
+    if found is None or found.job_id != job_id or not caller.may_see(found.user_id):
+        raise DeliveryNotFoundError(delivery_id)
+    return WholeDelivery.whole(found)
+
+
 @job_router.post("/{job_id}/deliveries/resend", summary="Tell of a job again", responses=problems(404, 413, 503))
 @needs(Scope.CRAWL)
 def resend_deliveries_of_job(job_id: JobId, body: ResendRequest, parts: Parts, caller: Called) -> Resent:

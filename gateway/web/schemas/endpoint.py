@@ -206,7 +206,9 @@ class DeliveryPage(BaseModel):
 
 class DeliveriesQuery(QueryModel):
     state: DeliveryState | None = None
-    type: EventType | None = Field(default=None, description="Only those about such events.")
+    type: Annotated[str, Field(pattern=r"^[a-z]+\.[a-z_]+$")] | None = Field(
+        default=None, description="Only those about such events; `job.ended` are those of a `webhook_url`."
+    )
     limit: int = Field(default=50, ge=1, le=200)
     after: Cursor | None = Field(default=None, description="The `next` of the previous page.")
 

@@ -412,6 +412,18 @@ def test_days_of_nothing_but_failures_disable_it_and_one_success_in_between_does
     assert called("answered 500") == given_up
 
 
+def test_a_worker_without_the_key_of_secrets_is_no_fault_of_the_receiver(platform: Platform, look: Look) -> None:
+    with Receiver(answer()) as receiver:
+        endpoint = make(platform, receiver.url())
+        platform.keys = ["another" * 6]
+        end(platform)
+        look()
+        made = wait_for(platform, endpoint, DeliveryState.PENDING)
+        assert "SECRETS_KEY" in (made.calls[0].problem or "")
+        assert platform.endpoints.get(endpoint.id).failing_since is None
+        assert receiver.calls == []
+
+
 def test_a_deleted_one_takes_its_deliveries_and_its_secret_with_it(platform: Platform, look: Look) -> None:
     endpoint = make(platform, "http://127.0.0.1:9/")
     end(platform)

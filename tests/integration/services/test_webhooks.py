@@ -463,6 +463,14 @@ def test_there_is_room_for_one_more_user_however_many_are_greedy(greedy: int) ->
     assert shares.admits("newcomer", "somewhere.example")
 
 
+def test_there_is_room_for_another_host_of_a_user_however_many_are_slow() -> None:
+    shares = Shares()
+    for host in ("a.example", "b.example", "c.example"):
+        while shares.admits("ada", host):
+            shares.take("ada", host)
+    assert shares.admits("ada", "d.example")
+
+
 def test_what_is_given_back_is_free_again() -> None:
     shares = Shares()
     for _ in range(3):

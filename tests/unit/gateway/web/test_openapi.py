@@ -79,6 +79,7 @@ PATHS = {
     "/jobs/{job_id}/cancel",
     "/jobs/{job_id}/deliveries",
     "/jobs/{job_id}/deliveries/resend",
+    "/jobs/{job_id}/deliveries/{delivery_id}",
     "/jobs/{job_id}/fields",
     "/jobs/{job_id}/files",
     "/jobs/{job_id}/files/{name}",
