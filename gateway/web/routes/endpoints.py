@@ -193,8 +193,8 @@ def list_deliveries_of_job(
 def get_delivery_of_job(job_id: JobId, delivery_id: DeliveryId, parts: Parts, caller: Called) -> WholeDelivery:
     """With what is sent."""
     with mongo_errors():
-        found = parts[DeliveryStore].get(delivery_id)
-    if found is None or found.job_id != job_id or not caller.may_see(found.user_id):
+        about, found = parts[JobStore].get(job_id).id, parts[DeliveryStore].get(delivery_id)
+    if found is None or found.job_id != about or not caller.may_see(found.user_id):
         raise DeliveryNotFoundError(delivery_id)
     return WholeDelivery.whole(found)
 
