@@ -380,7 +380,7 @@ class JobStore:
     def adopt_calls(self, limit: int) -> None:
         """Have those ended jobs announced whose webhooks a release before this one was to call."""
         due = {"user_id": {"$gt": ""}, "webhooks_due": {"$lte": self._clock()}, "webhooks.0": {"$exists": True}}
-        fields = {"webhooks_due": 1, "finished_at": 1, "webhooks": 1, "webhooks_delivered": 1}
+        fields = {"webhooks_due": 1, "webhooks": 1, "webhooks_delivered": 1}
         for one in self._jobs.find(due, fields, limit=limit):
             signals = [
                 JobSignal(turn=Turn.WEBHOOK_ADDED, at=self._clock(), url=url).model_dump(exclude_none=True)

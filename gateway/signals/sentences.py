@@ -38,11 +38,6 @@ def slack_body(event: SignalEvent) -> str:
     return orjson.dumps({"text": f"{subject} {said}" if subject else said}).decode()
 
 
-def sentence(event: SignalEvent) -> str:
-    """Plain text, without its link."""
-    return f"{_name(event.data)} {_said(event)}".strip()
-
-
 def _name(data: dict[str, Any]) -> str:
     """What it is about: `shop/prices`, the name of a schedule, or a node."""
     if "node" in data:

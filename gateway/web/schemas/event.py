@@ -125,38 +125,33 @@ class EndpointEventData(BaseModel, json_schema_extra={"examples": [_ENDPOINT]}):
     message: str
 
 
-class JobEventBody(BaseModel):
+class EventBody(BaseModel):
     type: EventType
-    timestamp: Timestamp = Field(description="When it happened.")
+    timestamp: Timestamp = Field(description="When it happened, or was found.")
+
+
+class JobEventBody(EventBody):
     data: JobEventData
 
 
-class RunEventBody(BaseModel):
-    type: EventType
-    timestamp: Timestamp = Field(description="When it happened.")
+class RunEventBody(EventBody):
     data: RunEventData
 
 
-class ScheduleEventBody(BaseModel):
-    type: EventType
-    timestamp: Timestamp = Field(description="When it was found.")
+class ScheduleEventBody(EventBody):
     data: ScheduleEventData
 
 
-class NodeEventBody(BaseModel):
-    type: EventType
-    timestamp: Timestamp = Field(description="When it was found.")
+class NodeEventBody(EventBody):
     data: NodeEventData
 
 
-class EndpointEventBody(BaseModel):
-    type: EventType
-    timestamp: Timestamp = Field(description="When it happened.")
+class EndpointEventBody(EventBody):
     data: EndpointEventData
 
 
 #: Which body each event has.
-BODIES: dict[EventType, type[BaseModel]] = {
+BODIES: dict[EventType, type[EventBody]] = {
     **dict.fromkeys(EventType, JobEventBody),
     **dict.fromkeys((EventType.DATASET_CHANGED, EventType.RUN_HELD), RunEventBody),
     **dict.fromkeys((EventType.SCHEDULE_SKIPPED, EventType.SCHEDULE_MISSED), ScheduleEventBody),

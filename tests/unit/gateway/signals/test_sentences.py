@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.signals.events import EventType, SignalEvent
-from gateway.signals.sentences import MAX_MESSAGE, sentence, slack_body
+from gateway.signals.sentences import MAX_MESSAGE, slack_body
 
 JOB = {"project": "shop", "spider": "prices", "attempt": 1, "page_url": "https://crawls.example.com/console/jobs/5f"}
 DONE = {"items_count": 1270, "completed_pages": 1, "duration_seconds": 3661.4}
@@ -18,6 +18,12 @@ CHANGED = {"dataset": "offers", "new": 4, "changed": 31, "removed": 2}
 
 def event(kind: EventType, **data: Any) -> SignalEvent:
     return SignalEvent("5f" * 16, kind, datetime(2027, 6, 1, tzinfo=UTC), "ada", data)
+
+
+def sentence(made: SignalEvent) -> str:
+    """What is said of it where there is no page to lead to."""
+    data = {name: value for name, value in made.data.items() if name != "page_url"}
+    return str(json.loads(slack_body(made._replace(data=data)))["text"])
 
 
 @pytest.mark.parametrize(
