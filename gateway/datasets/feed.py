@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from attrs import define, field
 
-from gateway.datasets.dataset import SHOWN, ChangeType, Dataset, ItemChange, Record
+from gateway.datasets.dataset import SHOWN, ChangeType, Dataset, ItemChange, Record, change_id
 from gateway.datasets.plan import row_of
-from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore, shown
+from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore
 from gateway.errors import ConflictError, CursorExpiredError, InvalidRequestError
 from gateway.items.items import has_text
 
@@ -49,17 +49,23 @@ class DatasetFeed:
         """
         self._require(dataset, since, "since")
         found: list[ItemChange] = []
-        began, last = time.monotonic(), since
-        while last < dataset.head_seq and len(found) < limit and time.monotonic() - began < PAGE_SECONDS:
-            read = self._changes.page(dataset.id, last, dataset.head_seq, _BATCH)
-            if not read:
+        began, last, place = time.monotonic(), since, change_id(dataset.id, since + 1)
+        while last < dataset.head_seq and time.monotonic() - began < PAGE_SECONDS:
+            read, is_cut = self._changes.page(dataset.id, place, dataset.head_seq, _BATCH)
+            plans = self._plans(dataset, last, read[-1].seq) if read else ()
+            for change in read:
+                if change.plan in plans:
+                    found += [change] if change.type in types else []
+                    last = change.seq
+                if len(found) >= limit:
+                    return ChangePage(found, last, dataset.head_seq)
+            if not is_cut and len(read) < _BATCH:
                 last = dataset.head_seq
                 break
-            visible = shown(read, self._plans(dataset, last, read[-1].seq), types)
-            room = limit - len(found)
-            found += visible[:room]
-            # plans that were not carried out may have used a number again: the last number read may go on
-            last = visible[room - 1].seq if len(visible) >= room else _whole(read, dataset.head_seq)
+            # plans that were not carried out may have used this number, too: the one that was may come next
+            place, last = read[-1].id, max(last, read[-1].seq - 1)
+            if is_cut and found:
+                break
         return ChangePage(found, last, dataset.head_seq)
 
     def cursor(self, dataset: Dataset, since: int | datetime) -> int:
@@ -92,7 +98,7 @@ class DatasetFeed:
         found: list[Record] = []
         began = time.monotonic()
         while time.monotonic() - began < PAGE_SECONDS:
-            read = self._records.page(dataset.id, after, min(_BATCH, limit + 1))
+            read, is_cut = self._records.page(dataset.id, after, min(_BATCH, limit + 1))
             for record in read:
                 if len(found) >= limit:
                     return RecordPage(found, after)
@@ -102,19 +108,17 @@ class DatasetFeed:
                     continue
                 if wanted is None or has_text(row_of(then), wanted):
                     found.append(then)
-            if len(read) < min(_BATCH, limit + 1):
+            if not is_cut and len(read) < min(_BATCH, limit + 1):
                 return RecordPage(found, None)
+            if is_cut and found:
+                break
         return RecordPage(found, after)
 
     def _before(self, dataset: Dataset, record: Record, as_of: int) -> Record | None:
         """The record as it was then; `None` if it was not there yet."""
-        until = as_of
-        while changes := self._changes.of_key(dataset.id, record.key_hash, until, _BATCH):
-            plans = self._plans(dataset, changes[-1].seq - 1, as_of)
-            for change in changes:
-                if change.plan in plans and change.type in SHOWN:
-                    return Record.model_validate(change.to_record())
-            until = changes[-1].seq - 1
+        for identity, seq, plan in self._changes.of_key(dataset.id, record.key_hash, as_of):
+            if plan in self._plans(dataset, seq - 1, as_of) and (change := self._changes.get(identity)) is not None:
+                return Record.model_validate(change.to_record())
         return None
 
     def _plans(self, dataset: Dataset, since: int, until: int) -> set[str]:

@@ -5,18 +5,21 @@ other users.
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import structlog
 from attrs import define, field
 from pymongo.errors import ConnectionFailure
 
+from gateway.clock import Clock, utc_now
 from gateway.datasets.dataset import Dataset, DatasetRun, RunState, scope_of
 from gateway.datasets.fold import Fold, LeaseLostError, why_incomplete
 from gateway.datasets.queue import LEASE_SECONDS, DueRun, FoldQueue
 from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore
-from gateway.errors import JobNotFoundError
+from gateway.errors import DiscoveryBotError, JobNotFoundError
 from gateway.jobs.backoff import backoff
 from gateway.jobs.job import Job, JobSignal, Turn
 from gateway.jobs.messages import about
@@ -26,6 +29,8 @@ log = structlog.get_logger()
 
 #: Folds under way in one worker, and how many of them may be one user's.
 AT_ONCE, OF_ONE_USER = 4, 2
+#: Seconds for which a dataset is left alone that another worker is at, or that cannot be read.
+ELSEWHERE_SECONDS, UNREADABLE_SECONDS = 0.5, 30.0
 #: A fold that has failed so often is given up: then it is not the stores.
 MOST_FAILURES = 6
 
@@ -39,11 +44,14 @@ class Folding:
     _changes: ChangeStore
     _runs: RunStore
     _fold: Fold
+    _clock: Clock = utc_now
     #: Seconds.
     _lease: float = LEASE_SECONDS
     #: The datasets, by user and name, that a thread is at; and how many of each user.
     _busy: set[tuple[str, str]] = field(init=False, factory=set)
     _users: Counter[str] = field(init=False, factory=Counter)
+    #: The datasets that other workers are at, and until when they are left to them, by the monotonic clock.
+    _elsewhere: dict[tuple[str, str], float] = field(init=False, factory=dict)
     _lock: threading.Lock = field(init=False, factory=threading.Lock)
     _threads: ThreadPoolExecutor = field(
         init=False, factory=lambda: ThreadPoolExecutor(AT_ONCE, thread_name_prefix="fold")
@@ -67,7 +75,9 @@ class Folding:
             if len(self._busy) >= AT_ONCE:
                 return None
             users = [user for user, folds in self._users.items() if folds >= OF_ONE_USER]
-            run = self._queue.next_due(self._busy | tried, users)
+            now = time.monotonic()
+            self._elsewhere = {name: until for name, until in self._elsewhere.items() if until > now}
+            run = self._queue.next_due(self._busy | tried | self._elsewhere.keys(), users)
             if run is not None:
                 self._busy.add((run.user_id, run.dataset.name))
                 self._users[run.user_id] += 1
@@ -84,15 +94,25 @@ class Folding:
                 self._users[run.user_id] -= 1
 
     def fold_next(self, due: DueRun) -> DatasetRun | None:
-        """Fold the first due run of this run's dataset. `None` if another worker is at it, or nothing is due."""
+        """Fold the first run of this run's dataset. `None` if another worker is at it, or it is not due yet. Whatever
+        comes of it, the dataset's runs are not the first in the queue again at once.
+        """
         if self._dropped(due):
             return None
-        dataset = self._datasets.ensure(due.user_id, due.dataset.name, due.dataset.options)
+        try:
+            dataset = self._datasets.ensure(due.user_id, due.dataset.name, due.dataset.options)
+        except DiscoveryBotError:
+            self._queue.wait(due, self._clock() + timedelta(seconds=UNREADABLE_SECONDS))
+            raise
         leased = self._datasets.claim(dataset.id, self._lease)
         if leased is None:
+            self._elsewhere[due.user_id, due.dataset.name] = time.monotonic() + ELSEWHERE_SECONDS
             return None
         try:
             first = self._queue.first_of(due)
+            if first is not None and first.due > self._clock():
+                self._queue.wait(due, first.due)
+                return None
             return None if first is None else self._fold_one(first, leased.id)
         finally:
             self._datasets.release(leased)

@@ -5,7 +5,6 @@ nothing is left to do. `dataset_held` keeps the items of a run that is held.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -16,12 +15,10 @@ from gateway.clock import Clock, utc_now
 from gateway.contract.crawl import DatasetOrder
 from gateway.crash_points import state_change
 from gateway.jobs.job import JobSignal, JobStatus
-from gateway.jobs.queue import change
+from gateway.jobs.queue import JobDocuments, change
 from gateway.stores.documents import SET_ASIDE
 from gateway.stores.mongo import Document, Repeating
 
-#: Runs that cannot be read and are passed over, at most.
-_PASSED = 100
 #: Seconds for which a worker has a dataset; it renews the lease while it works.
 LEASE_SECONDS = 60.0
 
@@ -39,6 +36,7 @@ class DueRun(NamedTuple):
 class FoldQueue:
     def __init__(self, database: Database[Document], clock: Clock = utc_now) -> None:
         self._jobs = database["jobs"]
+        self._documents = JobDocuments(database)
         self._clock = clock
 
     def next_due(self, datasets: Collection[tuple[str, str]] = (), users: Collection[str] = ()) -> DueRun | None:
@@ -56,12 +54,18 @@ class FoldQueue:
         return [one["_id"] for one in self._jobs.find(query, {"_id": 1}, sort=[("created_at", ASCENDING)])]
 
     def first_of(self, run: DueRun) -> DueRun | None:
-        """Of the runs of the same dataset that are not folded yet the one that started first; `None` if it is not due
-        yet, because its fold has failed: the others wait for it.
+        """Of the runs of the same dataset that are not folded yet the one that started first. While it is not due,
+        because its fold has failed, the others wait for it.
         """
         query: Document = {"dataset_due": {"$exists": True}, SET_ASIDE: {"$exists": False}}
-        first = self._first({**query, "user_id": run.user_id, "spec.dataset.name": run.dataset.name}, "started_at")
-        return first if first is not None and first.due <= self._clock() else None
+        return self._first({**query, "user_id": run.user_id, "spec.dataset.name": run.dataset.name}, "started_at")
+
+    @state_change("folds.wait")
+    def wait(self, run: DueRun, until: datetime) -> None:
+        """No run of this run's dataset is due before then: runs of others would wait behind them."""
+        of_dataset = {"user_id": run.user_id, "spec.dataset.name": run.dataset.name}
+        earlier: Document = {"dataset_due": {"$lt": until}, **of_dataset}
+        Repeating(self._jobs).update_many(earlier, {"$set": {"dataset_due": until}})
 
     def waiting(self, user_id: str, names: Sequence[str]) -> dict[str, int]:
         """How many runs of these datasets wait to be folded."""
@@ -74,9 +78,8 @@ class FoldQueue:
 
     def _first(self, query: Document, order: str) -> DueRun | None:
         fields = {"user_id": 1, "spec.dataset": 1, "dataset_due": 1, "dataset_failures": 1, "finished_at": 1}
-        for found in self._jobs.find(query, fields, sort=[(order, ASCENDING)], limit=_PASSED):
-            with suppress(ValueError, KeyError, TypeError):
-                # one that cannot be read is passed over; whoever reads the whole job notes it
+        for found in self._jobs.find(query, fields, sort=[(order, ASCENDING)]):
+            try:
                 dataset = DatasetOrder.model_validate(found["spec"]["dataset"])
                 return DueRun(
                     job_id=found["_id"],
@@ -86,6 +89,9 @@ class FoldQueue:
                     ended=found["finished_at"],
                     failures=found.get("dataset_failures", 0),
                 )
+            except (ValueError, KeyError, TypeError):
+                # a job that cannot be read is set aside by that, and is not found again
+                self._documents.optional(self._jobs.find_one({"_id": found["_id"]}))
         return None
 
     @state_change("folds.done")

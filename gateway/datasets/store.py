@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -22,7 +22,6 @@ from gateway.datasets.dataset import (
     MAX_SCOPES,
     OPTIONS,
     SHOWN,
-    ChangeType,
     Dataset,
     DatasetRun,
     ItemChange,
@@ -242,9 +241,11 @@ class RecordStore:
         """The next records after this key hash: the fields `_COMPARED`, as they are stored."""
         return list(self._records.find(_of(dataset_id, after), _COMPARED).sort("_id", ASCENDING).limit(limit))
 
-    def page(self, dataset_id: str, after: str, limit: int) -> list[Record]:
-        """The next records after this key hash, removed ones too."""
-        return self._documents.find(_of(dataset_id, after), limit, [("_id", ASCENDING)])
+    def page(self, dataset_id: str, after: str, limit: int) -> tuple[list[Record], bool]:
+        """The next records after this key hash, removed ones too, and whether they ended early because they are
+        large.
+        """
+        return self._documents.answer(_of(dataset_id, after), limit, [("_id", ASCENDING)])
 
     def of(self, dataset_id: str, key_hashes: Iterable[str]) -> dict[str, Record] | None:
         """These records, those that exist, by their key hashes; `None` if they are too large to be read together."""
@@ -316,20 +317,28 @@ class ChangeStore:
         except BulkWriteError as error:
             refusals(error, {DUPLICATE_KEY})
 
-    def page(self, dataset_id: str, since: int, until: int, limit: int) -> list[ItemChange]:
-        """The changes of all plans, published or not, with numbers above `since` and up to `until`."""
-        query = {"_id": {"$gte": change_id(dataset_id, since + 1), "$lt": change_id(dataset_id, until + 1)}}
-        return self._documents.find(query, limit, [("_id", ASCENDING)])
+    def page(self, dataset_id: str, after: str, until: int, limit: int) -> tuple[list[ItemChange], bool]:
+        """The changes of all plans, published or not, with ids above `after` and numbers up to `until`, and whether
+        they ended early because they are large.
+        """
+        query = {"_id": {"$gt": after, "$lt": change_id(dataset_id, until + 1)}}
+        return self._documents.answer(query, limit, [("_id", ASCENDING)])
 
     def of_plan(self, dataset_id: str, plan: str, since: int, until: int, limit: int) -> list[ItemChange]:
         """The same of one plan, fewer than `limit` if they are large."""
         query = {"_id": {"$gte": change_id(dataset_id, since + 1), "$lt": change_id(dataset_id, until + 1)}}
         return self._documents.page({**query, "plan": plan}, limit, [("_id", ASCENDING)])
 
-    def of_key(self, dataset_id: str, key_hash: str, until: int, limit: int) -> list[ItemChange]:
-        """The changes of one item, of all plans, marks too, up to this number, the latest first."""
-        query = {"dataset": dataset_id, "key_hash": key_hash, "seq": {"$lte": until}}
-        return self._documents.find(query, limit, [("seq", DESCENDING)])
+    def of_key(self, dataset_id: str, key_hash: str, until: int) -> Iterator[tuple[str, int, str]]:
+        """The changes of one item that are not marks, of all plans, up to this number, the latest first: of each its
+        id, number and plan.
+        """
+        query = {"dataset": dataset_id, "key_hash": key_hash, "seq": {"$lte": until}, "type": {"$in": list(SHOWN)}}
+        for one in self._changes.find(query, {"seq": 1, "plan": 1}).sort("seq", DESCENDING):
+            yield one["_id"], one["seq"], one["plan"]
+
+    def get(self, change_id: str) -> ItemChange | None:
+        return self._documents.find_one({"_id": change_id})
 
     @state_change("dataset_changes.delete_others")
     def delete_others(self, dataset_id: str, plan: str, since: int, until: int) -> None:
@@ -507,10 +516,3 @@ class RunStore:
     @state_change("dataset_runs.delete")
     def delete(self, job_ids: Sequence[str]) -> None:
         Repeating(self._runs).delete_many({"_id": {"$in": list(job_ids)}})
-
-
-def shown(
-    changes: Iterable[ItemChange], plans: Collection[str], types: Collection[ChangeType] = SHOWN
-) -> list[ItemChange]:
-    """The changes of these plans and types."""
-    return [change for change in changes if change.plan in plans and change.type in types]

@@ -154,10 +154,14 @@ class Documents(Generic[Model]):
 
     def page(self, query: Document, limit: int, sort: Sequence[tuple[str, int]]) -> list[Model]:
         """The first models, `limit` at most, and fewer if they are large; empty only if there are none."""
+        return self.answer(query, limit, sort)[0]
+
+    def answer(self, query: Document, limit: int, sort: Sequence[tuple[str, int]]) -> tuple[list[Model], bool]:
+        """The same, and whether they ended early because they are large."""
         documents, is_all = self._answered(query, limit, sort)
         found = self.many(documents)
         is_whole = len(found) == len(documents) or (found and not is_all)
-        return found if is_whole else self.find(query, limit, sort)
+        return (found, not is_all) if is_whole else (self.find(query, limit, sort), False)
 
     def _answered(
         self, query: Document, limit: int, sort: Sequence[tuple[str, int]] = ()

@@ -82,6 +82,7 @@ ELSEWHERE = {
         ),
         "needs a run of a dataset: services/test_dataset_kills.py",
     ),
+    "folds.wait": "one write that nothing follows: storage/test_dataset_fold.py",
     "jobs.unblock": "needs jobs that exclude each other: services/test_lease_kills.py",
     "nodes.failed": "needs a node that fails: services/test_node_health.py",
     "nodes.succeeded": "needs a node that has failed: services/test_node_health.py",

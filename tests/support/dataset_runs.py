@@ -11,11 +11,11 @@ from typing import Any
 from gateway.container import Container
 from gateway.contract.crawl import CrawlSpec
 from gateway.contract.reasons import Reason
-from gateway.datasets.dataset import ChangeType, ItemChange, RunState
+from gateway.datasets.dataset import SHOWN, ChangeType, ItemChange, RunState, change_id
 from gateway.datasets.exporting import Exporting
 from gateway.datasets.folding import Folding
 from gateway.datasets.queue import FoldQueue
-from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore, shown
+from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore
 from gateway.exports.export import ExportPlaces
 from gateway.items.items import Item, ItemStore
 from gateway.items.tables import TableSpace
@@ -95,14 +95,21 @@ class DatasetRuns:
         """All that readers see."""
         head = self.dataset.head_seq
         plans = self.parts[RunStore].plans(self.dataset.id, 0, head)
-        return shown(self.parts[ChangeStore].page(self.dataset.id, 0, head, 100_000), plans)
+        place, found = change_id(self.dataset.id, 1), list[ItemChange]()
+        while read := self.parts[ChangeStore].page(self.dataset.id, place, head, 100_000)[0]:
+            place = read[-1].id
+            found += [change for change in read if change.plan in plans and change.type in SHOWN]
+        return found
 
     def told(self) -> list[tuple[str, Any]]:
         return sorted((change.type.value, change.key["sku"]) for change in self.changes())
 
     def snapshot(self) -> dict[str, Any]:
-        records = self.parts[RecordStore].page(self.dataset.id, "", 100_000)
-        return {one.key["sku"]: one.item for one in records if not one.removed}
+        after, found = "", dict[str, Any]()
+        while records := self.parts[RecordStore].page(self.dataset.id, after, 100_000)[0]:
+            after = records[-1].key_hash
+            found |= {one.key["sku"]: one.item for one in records if not one.removed}
+        return found
 
     def replayed(self) -> dict[str, Any]:
         """The items by the feed alone."""

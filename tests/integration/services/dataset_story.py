@@ -12,7 +12,7 @@ from pymongo.database import Database
 
 import gateway.datasets.upkeep
 from gateway.container import Container
-from gateway.datasets.dataset import RunState
+from gateway.datasets.dataset import RunState, change_id
 from gateway.datasets.fold import Fold
 from gateway.datasets.folding import Folding
 from gateway.datasets.queue import FoldQueue
@@ -112,4 +112,4 @@ def check(database: Database[Document]) -> None:
     assert database["datasets"].count_documents({}) == 3
     aged = runs.parts[DatasetStore].get(USER, "aged")
     assert (aged.floor_seq, aged.head_seq, aged.items) == (3, 3, 1)
-    assert runs.parts[ChangeStore].page(aged.id, 0, 9, 9) == []
+    assert runs.parts[ChangeStore].page(aged.id, change_id(aged.id, 1), 9, 9) == ([], False)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,9 +15,9 @@ from dataset_runs import BEGAN, DatasetRuns
 from gateway.contract.outbox import STATS_LEFT_OUT
 from gateway.contract.reasons import Reason
 from gateway.contract.seen_pages import SKIPPED_SEEN
-from gateway.datasets import fold
-from gateway.datasets.dataset import SHOWN, ChangeType, RunState
-from gateway.datasets.folding import Folding
+from gateway.datasets import fold, folding
+from gateway.datasets.dataset import SHOWN, ChangeType, RunState, change_id
+from gateway.datasets.folding import AT_ONCE, Folding
 from gateway.datasets.queue import FoldQueue
 from gateway.datasets.service import Datasets
 from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore
@@ -241,7 +245,7 @@ def test_other_fields_to_ignore_change_nothing_by_themselves(runs: DatasetRuns) 
     runs.parts[DatasetStore].change(runs.dataset, {"ignore": ["at"]})
     runs.run([{"sku": "a", "price": 1, "at": "2"}])
     assert runs.told() == [("new", "a")]
-    (record,) = runs.parts[RecordStore].page(runs.dataset.id, "", 10)
+    (record,) = runs.parts[RecordStore].page(runs.dataset.id, "", 10)[0]
     assert record.hashed_by == runs.dataset.hashing
 
 
@@ -257,14 +261,16 @@ def test_what_another_plan_has_left_is_never_shown(runs: DatasetRuns, monkeypatc
     runs.run(offers(*"abcdef"))
     assert runs.told() == [("new", sku) for sku in "abcdef"]
     # the last one lies beyond what is published: the next run looks through its number
-    assert [one.seq for one in runs.parts[ChangeStore].page(dataset.id, 0, 10, 100) if one.plan == "stale"] == [7]
+    kept, _ = runs.parts[ChangeStore].page(dataset.id, change_id(dataset.id, 1), 10, 100)
+    assert [one.seq for one in kept if one.plan == "stale"] == [7]
     runs.run(offers(*"abcdefg"))
-    assert all(one.plan != "stale" for one in runs.parts[ChangeStore].page(dataset.id, 0, 10, 100))
+    kept, _ = runs.parts[ChangeStore].page(dataset.id, change_id(dataset.id, 1), 10, 100)
+    assert all(one.plan != "stale" for one in kept)
 
 
 def test_items_without_url_or_key_are_known_by_their_content(runs: DatasetRuns) -> None:
     runs.run([{"x": 1}, {"x": 2}, {"url": "https://Shop.test/a?b=1#c"}], dataset="prices")
-    records = runs.parts[RecordStore].page(runs.dataset.id, "", 10)
+    records = runs.parts[RecordStore].page(runs.dataset.id, "", 10)[0]
     assert len(records) == 3
     assert {"https://shop.test/a?b=1#c"} == {one.key["url"] for one in records if "url" in one.key}
 
@@ -303,3 +309,72 @@ def test_a_deleted_dataset_is_removed_once_nobody_writes_to_it(runs: DatasetRuns
     store.release(leased)
     assert [one.id for one in store.deleted(1)] == [leased.id]
     assert store.claim(leased.id, 60) is None
+
+
+class Begun(Executor):
+    """Carries out what it was given when it is told to."""
+
+    def __init__(self) -> None:
+        self.steps: list[Callable[[], Any]] = []
+
+    def submit(self, step: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
+        self.steps.append(partial(step, *args, **options))
+        return Future()
+
+    def carry_out(self) -> int:
+        steps, self.steps = self.steps, []
+        for step in steps:
+            step()
+        return len(steps)
+
+
+@pytest.fixture
+def begun(runs: DatasetRuns, monkeypatch: pytest.MonkeyPatch) -> Begun:
+    begun = Begun()
+    monkeypatch.setattr(runs.parts[Folding], "_threads", begun)
+    return begun
+
+
+def test_runs_that_cannot_be_taken_keep_none_of_others_waiting(runs: DatasetRuns, begun: Begun) -> None:
+    """As many datasets as there are places: of each the first run has failed, and later ones are due."""
+    queue = runs.parts[FoldQueue]
+    behind = [DatasetRuns(runs.database) for _ in range(AT_ONCE)]
+    for one in behind:
+        queue.again(one.crawl(offers("a")), timedelta(hours=1), failures=1)
+        one.crawl(offers("b"))
+    # the others have been due for longer
+    queue.again(runs.crawl(offers("a")))
+    for _ in range(2):
+        runs.parts[Folding].look()
+        begun.carry_out()
+    assert runs.snapshot() == {"a": {"sku": "a", "price": 1}}
+    assert runs.database["dataset_runs"].count_documents({}) == 1
+
+
+def test_a_dataset_that_another_worker_is_at_is_left_to_it_for_a_moment(
+    runs: DatasetRuns, begun: Begun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs.run(offers("a"))
+    leased = runs.parts[DatasetStore].claim(runs.dataset.id, 60)
+    assert leased is not None
+    runs.crawl(offers("a", "b"))
+    monkeypatch.setattr(folding, "ELSEWHERE_SECONDS", 0.3)
+    runs.parts[Folding].look()
+    assert begun.carry_out() == 1
+    runs.parts[Folding].look()
+    assert begun.carry_out() == 0
+    runs.parts[DatasetStore].release(leased)
+    time.sleep(0.3)  # what is tested is that time passes
+    runs.parts[Folding].look()
+    assert begun.carry_out() == 1
+    assert set(runs.snapshot()) == {"a", "b"}
+
+
+def test_runs_that_cannot_be_read_are_set_aside_however_many_there_are(runs: DatasetRuns) -> None:
+    lost = [runs.crawl(offers("a")) for _ in range(3)]
+    runs.database["jobs"].update_many({"_id": {"$in": lost}}, {"$set": {"spec.dataset": 5}})
+    own = runs.crawl(offers("a"))
+    due = runs.parts[FoldQueue].next_due()
+    assert due is not None
+    assert due.job_id == own
+    assert runs.database["jobs"].count_documents({"_id": {"$in": lost}, "set_aside": True}) == 3

@@ -237,8 +237,8 @@ KINDS = {
         lambda db: DatasetStore(db).of_user("ada", 2)[0],
         "rev",
     ),
-    "dataset_records": Kind(_change, lambda db: RecordStore(db).page("d", "", 9), "hash", ascending=True),
-    "dataset_changes": Kind(_change, lambda db: ChangeStore(db).page("d", 0, 9, 9), "type", ascending=True),
+    "dataset_records": Kind(_change, lambda db: RecordStore(db).page("d", "", 9)[0], "hash", ascending=True),
+    "dataset_changes": Kind(_change, lambda db: ChangeStore(db).page("d", "d:", 9, 9)[0], "type", ascending=True),
     "dataset_runs": Kind(_dataset_run, lambda db: RunStore(db).of_dataset("d", 2)[0], "state"),
     "eggs": Kind(
         _egg, lambda db: list(EggStore(db).find(Egg("p", f"v{number}") for number in range(1, 4))), "content"

@@ -23,9 +23,9 @@ from jobs import make_job
 from pymongo.database import Database
 from stores import ROOT
 
-from gateway.datasets.dataset import DatasetRun, RunState
+from gateway.datasets.dataset import DatasetRun, RunState, change_id
 from gateway.datasets.exporting import MOST_FAILURES, Exporting
-from gateway.datasets.store import DatasetStore, RunStore
+from gateway.datasets.store import ChangeStore, DatasetStore, RunStore
 
 _NAME = {"name": "prices", "key": ["sku"]}
 FEW = 3
@@ -185,6 +185,37 @@ def test_the_feed_tells_each_change_once_page_by_page(prices: Prices, runs: Data
         pages += page["changes"]
         since = page["next"]
     assert pages == whole["changes"]
+
+
+def test_large_items_make_shorter_pages(prices: Prices, runs: DatasetRuns) -> None:
+    def pages(path: str, name: str, cursor: str) -> list[list[str]]:
+        page, found = prices.get(path, limit=12), list[list[str]]()
+        while page[name]:
+            found.append([one["key"]["sku"] for one in page[name]])
+            if page["next"] is None:
+                break
+            page = prices.get(path, **{cursor: page["next"]}, limit=12)
+        return found
+
+    runs.run([{"sku": str(n), "text": "x" * (1 << 21)} for n in range(12)])
+    for found in (pages("/changes", "changes", "since"), pages("/items", "items", "after")):
+        assert 2 <= len(found) <= 6
+        assert sorted(sku for page in found for sku in page) == sorted(map(str, range(12)))
+    assert prices.call("GET", "/items", params={"format": "csv"}).text.count("\n") == 13
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3])
+@pytest.mark.parametrize("plan", ["0", "~"], ids=["before it", "after it"])
+def test_no_change_is_lost_where_a_read_ends_within_its_number(
+    prices: Prices, runs: DatasetRuns, monkeypatch: pytest.MonkeyPatch, batch: int, plan: str
+) -> None:
+    runs.run(offers(*"abcde"))
+    whole = runs.changes()
+    left = [one.model_copy(update={"id": change_id(one.dataset, one.seq, plan), "plan": plan}) for one in whole]
+    runs.parts[ChangeStore].write(left)
+    monkeypatch.setattr("gateway.datasets.feed._BATCH", batch)
+    assert told(prices.get("/changes")) == [("new", one.key["sku"]) for one in whole]
+    assert told(prices.get("/changes", since=1, limit=2)) == [("new", one.key["sku"]) for one in whole[1:3]]
 
 
 def test_a_change_says_what_is_different(prices: Prices, runs: DatasetRuns) -> None:
