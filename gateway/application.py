@@ -42,6 +42,7 @@ from gateway.web.guard import Guard
 from gateway.web.middleware import AnswerMiddleware, ProcessMetrics
 from gateway.web.routes import (
     access,
+    alerts,
     crawl,
     datasets,
     endpoints,
@@ -179,7 +180,7 @@ _ROUTERS = (
     log_search.router,
     *(items.router, fields.router, requests.router, files.router, job_history.router),
     datasets.router,
-    *(endpoints.router, endpoints.job_router),
+    *(endpoints.router, endpoints.job_router, alerts.router),
     *(jobs.dead_letters_router, logs.events_router),
     *(schedules.scheduler_router, schedules.router, sites.targets_router),
     *(projects.spiders_router, projects.projects_router, environment.router, nodes.router, nodes.scrapyd_router),

@@ -227,6 +227,14 @@ class EndpointNotFoundError(NoSuchError):
     """The user has no endpoint with this id."""
 
 
+class AlertRuleNotFoundError(NoSuchError):
+    """The user has no rule with this id."""
+
+
+class AlertNotFoundError(NoSuchError):
+    """The user has no alert with this id."""
+
+
 class DeliveryNotFoundError(NoSuchError):
     """The endpoint, or the job, has no delivery with this id."""
 

@@ -118,13 +118,13 @@ def read_key(document: Document) -> ApiKey:
 # The owners of jobs and schedules; nothing else of them is read
 class OwnerStore:
     def __init__(self, database: Database[Document]) -> None:
-        self._collections = database["jobs"], database["schedules"], database["endpoints"]
+        self._database = database
 
-    def of(self, ids: Collection[str]) -> dict[str, set[str]]:
-        """The owners of these jobs, schedules and endpoints, by id; several if several of them share it."""
+    def of(self, ids: Collection[str], collections: Iterable[str]) -> dict[str, set[str]]:
+        """The owners of what has these ids in these collections, by id; several if several of them share it."""
         owners: dict[str, set[str]] = {}
-        for collection in self._collections:
-            for document in collection.find({"_id": {"$in": list(ids)}}, {"user_id": 1}):
+        for name in collections:
+            for document in self._database[name].find({"_id": {"$in": list(ids)}}, {"user_id": 1}):
                 owners.setdefault(document["_id"], set()).add(document["user_id"])
         return owners
 

@@ -16,7 +16,7 @@ from gateway.cli.terminal import Record, RecordTable, err, given, new_table
 _EVENTS = (
     *("job.started", "job.paused", "job.retried", "job.finished", "job.partial", "job.failed", "job.cancelled"),
     *("dataset.changed", "run.held", "schedule.skipped", "schedule.missed", "node.down", "node.up"),
-    "endpoint.disabled",
+    *("alert.firing", "alert.still_firing", "alert.resolved", "endpoint.disabled"),
 )
 _STATES = ("pending", "delivered", "failed", "refused", "skipped")
 _STYLES = {"delivered": "green", "pending": "yellow", "failed": "red", "refused": "red", "skipped": "dim"}
@@ -36,17 +36,27 @@ def _many(name: str, about: str, *flags: str) -> Parameter:
     return option(name, f"{about}; repeatable.", *flags, kind=list[str], metavar="NAME")
 
 
+def filters() -> tuple[Parameter, ...]:
+    return under(
+        "Of which crawls",
+        *(_many(name, f"Of this {name}") for name in ("project", "spider", "site", "dataset", "schedule")),
+        _many("tag", "With this tag"),
+        _many("of_user", "Of this user", "--of-user"),
+    )
+
+
+def chosen(options: dict[str, object]) -> Record | None:
+    """The filter, which is taken out of the options."""
+    wanted = {field: options.pop(name, None) for name, field in _FILTERS.items()}
+    return given(**{field: value or None for field, value in wanted.items()}) or None
+
+
 _WANTED = (
     option(
         "event", "Tell it of these events alone; repeatable.", kind=list[str], metavar="EVENT",
         autocompletion=one_of(_EVENTS),
     ),
-    *under(
-        "Of which crawls",
-        *(_many(name, f"Of this {name}") for name in ("project", "spider", "site", "dataset", "schedule")),
-        _many("tag", "With this tag"),
-        _many("of_user", "Of this user", "--of-user"),
-    ),
+    *filters(),
     option(
         "format", "standard, or slack: a sentence with a link for a channel of Slack and the like.", metavar="FORMAT",
         autocompletion=one_of(("standard", "slack")),
@@ -56,12 +66,11 @@ _WANTED = (
 
 
 def _body(**options: object) -> Record:
-    wanted = {field: options.pop(name, None) for name, field in _FILTERS.items()}
-    found, events = given(**{field: value or None for field, value in wanted.items()}), options.pop("event", None)
-    return given(**options, filter=found or None, events=events or None)
+    found, events = chosen(options), options.pop("event", None)
+    return given(**options, filter=found, events=events or None)
 
 
-def _as_oneself(api: Api, options: Record) -> None:
+def as_oneself(api: Api, options: Record) -> None:
     """Without keys somebody has to be named."""
     options["user_id"] = options["user_id"] or (None if api.key else login_name())
 
@@ -143,7 +152,7 @@ ENDPOINTS = Resource(
                 option("user_id", "Whose endpoint. Default: yours.", "--user", metavar="USER"),
             ),
             lambda url_, **options: _body(url=url_, **{**options, "all_users": options["all_users"] or None}),
-            before=_as_oneself,
+            before=as_oneself,
         ),
         ApiCommand(
             "edit",

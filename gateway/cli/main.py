@@ -13,6 +13,7 @@ try:
     from rich.text import Text
     from typer.main import get_command
 
+    from gateway.cli.alerts import ALERTS, RULES
     from gateway.cli.api import ApiError, ExitCode
     from gateway.cli.commands import command, group
     from gateway.cli.crawl import crawl, fields, files, items, logs, open_page, requests, run
@@ -48,7 +49,7 @@ class _Main(CliGroup):
         ),
         "Schedules and sites": ("schedules", "datasets", "sites", "targets"),
         "Projects": ("deploy", "undeploy", "projects", "spiders", "env"),
-        "Signals": ("endpoints", "webhook-secret"),
+        "Signals": ("alerts", "alert-rules", "endpoints", "webhook-secret"),
         "Platform": ("up", "demo", "doctor", "nodes", "join", "keys", "audit", "alive"),
     }
 
@@ -133,7 +134,7 @@ for function in (crawl, scrape, logs, items, requests, files, spiders, deploy):
     app.command(cls=CliCommand)(function)
 app.command("open", cls=CliCommand)(open_page)
 app.command("webhook-secret", cls=CliCommand)(webhook_secret)
-for resource in (*RESOURCES, DATASETS, ENDPOINTS):
+for resource in (*RESOURCES, DATASETS, ALERTS, RULES, ENDPOINTS):
     commands = group(resource)
     if resource is JOBS:
         commands.command(cls=CliCommand)(fields)

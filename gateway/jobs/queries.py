@@ -702,6 +702,21 @@ class JobStatistics:
         found = self._jobs.find(query, sort=[("not_before", ASCENDING)], limit=limit)
         return self._documents.many(found)
 
+    def oldest_free(self, wanted: Document, now: datetime) -> datetime | None:
+        """Since when the longest-waiting of the wanted jobs could have started."""
+        query = {**wanted, **FREE_TO_START, "not_before": {"$gt": NO_TIME, "$lte": now}}
+        return next(iter(self._due.find(query, 1, [("not_before", ASCENDING)], {"not_before": 1})), None)
+
+    def ended_of(self, wanted: Document, since: datetime, fields: Sequence[str], limit: int) -> Iterator[Document]:
+        """These fields of the wanted jobs that ended at `since` or later, newest first."""
+        query = {**wanted, "finished_at": {"$gte": since}}
+        found = self._jobs.find(query, dict.fromkeys(fields, 1)).sort("finished_at", DESCENDING).limit(limit)
+        yield from found.batch_size(500)
+
+    def count_pending(self, wanted: Document, limit: int) -> int:
+        """How many of the wanted jobs wait; at most `limit` are counted."""
+        return self._jobs.count_documents({**wanted, "status": JobStatus.PENDING}, limit=limit)
+
     def unannounced_since(self, moment: datetime) -> datetime | None:
         """Since when a job has had something to announce, if it has since before `moment`."""
         due = {"user_id": {"$gte": ""}, "signals_due": {"$gt": NO_TIME, "$lte": moment}}

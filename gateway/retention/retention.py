@@ -42,6 +42,8 @@ from gateway.requests.store import RequestStore, read_chunk
 from gateway.retention.windows import Ended, Part, Window, Windows
 from gateway.schedules.schedule import LedgerEntry, Schedule
 from gateway.schedules.store import LedgerStore, read_static_entry
+from gateway.signals.alert_rules import AlertRule
+from gateway.signals.alerts import Alert, AlertStore
 from gateway.signals.deliveries import Delivery, DeliveryStore
 from gateway.signals.endpoints import Endpoint
 from gateway.signals.node_states import read_down
@@ -71,6 +73,8 @@ READERS: dict[str, Reader[Any]] = {
     "audit": reader(AuditEntry),
     "endpoints": reader(Endpoint),
     "deliveries": reader(Delivery),
+    "alert_rules": reader(AlertRule),
+    "alerts": reader(Alert),
     "webhook_secrets": reader(UserSecrets),
     "node_states": read_down,
     "progress": reader(ProgressSeries),
@@ -320,6 +324,7 @@ class Retention:
     _ledger: LedgerStore
     _audit: AuditStore
     _deliveries: DeliveryStore
+    _alerts: AlertStore
     _datasets: DatasetUpkeep
     _clock: Clock = utc_now
     _monotonic: Callable[[], float] = time.monotonic
@@ -357,6 +362,7 @@ class Retention:
             partial(self._forget, self._ledger.forget, now, self._keep.jobs, deadline),
             partial(self._forget, self._audit.forget, now, self._keep.audit, deadline),
             partial(self._forget, self._deliveries.forget, now, self._keep.deliveries, deadline),
+            partial(self._forget, self._alerts.forget, now, self._keep.deliveries, deadline),
             partial(self._keep_up_datasets, now, deadline),
         ):
             try:

@@ -19,9 +19,11 @@ from gateway.jobs.job import Job, Turn
 from gateway.jobs.messages import about
 from gateway.jobs.store import JobStore
 from gateway.schedules.store import LedgerStore, ScheduleStore
+from gateway.signals.alerting import Alerting
 from gateway.signals.deliveries import Delivery, DeliveryStore
 from gateway.signals.endpoints import Endpoint, EndpointStore, deliveries_of
-from gateway.signals.events import event_of_occurrence, events_of
+from gateway.signals.events import Subject, event_of_occurrence, events_of, subject_of, subject_of_schedule
+from gateway.signals.run_figures import ComparedRun
 
 log = structlog.get_logger()
 
@@ -40,6 +42,7 @@ class Announcing:
     _endpoints: EndpointStore
     _ledger: LedgerStore
     _schedules: ScheduleStore
+    _alerting: Alerting
     _public_url: str = ""
     _clock: Clock = utc_now
     #: The user after whom the next look goes on.
@@ -77,6 +80,9 @@ class Announcing:
             else:
                 done.append(job)
         self._deliveries.add(made)
+        ended = [job for job in done if any(signal.turn is Turn.ENDED for signal in job.signals)]
+        figures = ((subject_of(job), ComparedRun.of(job)) for job in ended)
+        self._alerting.noted(user_id, [(subject, one) for subject, one in figures if one is not None])
         self._jobs.announced(done)
         return len(jobs) == JOBS
 
@@ -87,6 +93,7 @@ class Announcing:
         found = self._schedules.read({entry.schedule_id for entry in entries}).schedules if entries else []
         schedules = {one.id: one for one in found}
         listening: dict[str, list[Endpoint]] = {}
+        noted: dict[str, list[tuple[Subject, ComparedRun]]] = {}
         made: list[Delivery] = []
         for entry in entries:
             # one that was deleted since is of no interest any more
@@ -97,7 +104,10 @@ class Announcing:
                 listening[user] = self._endpoints.told_of(user)
             event = event_of_occurrence(entry, schedule, self._public_url)
             made += deliveries_of(event, listening[user], now)
+            noted.setdefault(user, []).append((subject_of_schedule(schedule), ComparedRun.of_occurrence(entry)))
         self._deliveries.add(made)
+        for user, occurrences in noted.items():
+            self._alerting.noted(user, occurrences)
         self._ledger.announced([entry.job_id for entry in entries])
         return len(entries) == JOBS
 

@@ -18,7 +18,7 @@ from gateway.contract.public_address import Network, check_url
 from gateway.crash_points import state_change
 from gateway.errors import ConflictError, EndpointNotFoundError
 from gateway.signals.deliveries import MISSING, Delivery, DeliveryState, DeliveryStore
-from gateway.signals.events import EventType, SignalEvent, Subject, event_id
+from gateway.signals.events import ALERTS, EventType, SignalEvent, Subject, event_id
 from gateway.signals.sentences import slack_body
 from gateway.signals.signatures import WebhookSecret, WebhookSecrets
 from gateway.stores.documents import Documents, page, reader
@@ -90,7 +90,7 @@ class Endpoint(BaseModel, extra="forbid", populate_by_name=True):
         return not self.paused and self.disabled_at is None
 
     def wants(self, event: SignalEvent) -> bool:
-        if self.events and event.type.value not in self.events:
+        if event.type.value not in self.events and (self.events or event.type in ALERTS):
             return False
         return event.subject is None or self.filter.admits(event.subject)
 
@@ -133,6 +133,9 @@ class EndpointStore:
     def page(self, user_id: str | None, limit: int, after: str | None = None) -> tuple[list[Endpoint], str | None]:
         """The newest first; of all users without `user_id`. As `documents.page` returns it."""
         return page(self._documents, [{"user_id": user_id}] if user_id is not None else [], limit, after)
+
+    def many(self, endpoint_ids: Sequence[str]) -> list[Endpoint]:
+        return self._documents.many(self._endpoints.find({"_id": {"$in": list(endpoint_ids)}}))
 
     def of_user(self, user_id: str) -> list[Endpoint]:
         return self._documents.find({"user_id": user_id}, MOST_ENDPOINTS, [("created_at", DESCENDING)])
@@ -317,9 +320,14 @@ class Endpoints:
 
 
 def deliveries_of(event: SignalEvent, endpoints: Sequence[Endpoint], now: datetime) -> Iterator[Delivery]:
-    """One for each endpoint that wants the event; one that is not active can have it sent again later."""
+    """One for each endpoint that wants the event."""
+    told = [one for one in endpoints if one.of_all_users or one.user_id == event.user_id]
+    return deliveries_to([one for one in told if one.wants(event)], event, now)
+
+
+def deliveries_to(endpoints: Sequence[Endpoint], event: SignalEvent, now: datetime) -> Iterator[Delivery]:
+    """One for each of these; one that is not active can have it sent again later."""
     for endpoint in endpoints:
-        if endpoint.wants(event) and (endpoint.of_all_users or endpoint.user_id == event.user_id):
-            made = endpoint.delivery_of(event, now)
-            skipped = {"state": DeliveryState.SKIPPED, "due_at": None}
-            yield made if endpoint.is_active else made.model_copy(update=skipped)
+        made = endpoint.delivery_of(event, now)
+        skipped = {"state": DeliveryState.SKIPPED, "due_at": None}
+        yield made if endpoint.is_active else made.model_copy(update=skipped)

@@ -14,6 +14,7 @@ import orjson
 from gateway.clock import to_iso
 from gateway.jobs.job import Job, JobSignal, JobStatus, Turn
 from gateway.schedules.schedule import LedgerEntry, LedgerKind, Schedule
+from gateway.stores.mongo import Document
 
 #: Most characters of the start URL and of the message that an event has: its body stays far below 20 kB.
 MAX_URL, MAX_TEXT = 1000, 2000
@@ -43,11 +44,18 @@ class EventType(StrEnum):
     #: A node has given no sign of life for `NODE_DEAD_AFTER`, and does again.
     NODE_DOWN = "node.down"
     NODE_UP = "node.up"
+    #: A rule says that somebody should look; it still does; and it does no more.
+    ALERT_FIRING = "alert.firing"
+    ALERT_STILL_FIRING = "alert.still_firing"
+    ALERT_RESOLVED = "alert.resolved"
     #: The platform calls another endpoint of the same user no more.
     ENDPOINT_DISABLED = "endpoint.disabled"
     #: Somebody wants to see whether calls arrive.
     TEST = "endpoint.test"
 
+
+#: An endpoint is told of these only if it names them, or a rule names it: a crawl that failed is an event already.
+ALERTS = frozenset({EventType.ALERT_FIRING, EventType.ALERT_STILL_FIRING, EventType.ALERT_RESOLVED})
 
 _TURNS = {
     Turn.STARTED: EventType.JOB_STARTED,
@@ -111,10 +119,10 @@ def events_of(job: Job, public_url: str) -> Iterator[SignalEvent]:
         if kind is not None:
             identity = event_id(job.id, signal.turn, signal.attempt, to_iso(signal.at))
             data = _job_data(job, signal, seq) | {"page_url": public_url + _page(job, signal)}
-            yield SignalEvent(identity, kind, signal.at, job.user_id, data, _subject(job))
+            yield SignalEvent(identity, kind, signal.at, job.user_id, data, subject_of(job))
 
 
-def _subject(job: Job) -> Subject:
+def subject_of(job: Job) -> Subject:
     spec = job.spec
     return Subject(
         user_id=job.user_id,
@@ -129,12 +137,25 @@ def _subject(job: Job) -> Subject:
     )
 
 
-def event_of_occurrence(entry: LedgerEntry, schedule: Schedule, public_url: str) -> SignalEvent:
-    """Of an occurrence that did not run."""
-    kind = EventType.SCHEDULE_MISSED if entry.kind is LedgerKind.MISSED else EventType.SCHEDULE_SKIPPED
+def subject_of_document(job: Document) -> Subject:
+    """The same of a stored job of which not all was read. Raises `KeyError`, `TypeError`."""
+    spec = job["spec"]
+    return Subject(
+        user_id=job["user_id"],
+        project=spec.get("project"),
+        spider=spec["spider"],
+        site=spec.get("site"),
+        dataset=(spec.get("dataset") or {}).get("name"),
+        schedule_id=job.get("schedule_id"),
+        tags=tuple(job.get("tags", ())),
+        job_id=job["_id"],
+    )
+
+
+def subject_of_schedule(schedule: Schedule) -> Subject:
     crawl = schedule.crawl
     spec = crawl.spec if crawl else None
-    subject = Subject(
+    return Subject(
         user_id=schedule.user_id,
         project=spec.project if spec else None,
         spider=spec.spider if spec else None,
@@ -143,6 +164,12 @@ def event_of_occurrence(entry: LedgerEntry, schedule: Schedule, public_url: str)
         schedule_id=schedule.id,
         tags=crawl.tags if crawl else (),
     )
+
+
+def event_of_occurrence(entry: LedgerEntry, schedule: Schedule, public_url: str) -> SignalEvent:
+    """Of an occurrence that did not run."""
+    kind = EventType.SCHEDULE_MISSED if entry.kind is LedgerKind.MISSED else EventType.SCHEDULE_SKIPPED
+    subject = subject_of_schedule(schedule)
     known = {
         "schedule_id": schedule.id,
         "user_id": schedule.user_id,

@@ -26,6 +26,9 @@ _TEMPLATES = {
     EventType.SCHEDULE_MISSED: "was missed at {due}{because}",
     EventType.NODE_DOWN: "is down{because}",
     EventType.NODE_UP: "is up{because}",
+    EventType.ALERT_FIRING: "{message}",
+    EventType.ALERT_STILL_FIRING: "{message} (for {took} now)",
+    EventType.ALERT_RESOLVED: "is as it should be again, after {took}",
     EventType.ENDPOINT_DISABLED: "An endpoint was disabled{because}",
     EventType.TEST: "{message}",
 }
@@ -40,6 +43,8 @@ def slack_body(event: SignalEvent) -> str:
 
 def _name(data: dict[str, Any]) -> str:
     """What it is about: `shop/prices`, the name of a schedule, or a node."""
+    if group := data.get("group"):
+        return f"Node {group}" if data["group_by"] == "node" else str(data.get("name") or group)
     if "node" in data:
         return f"Node {data['node']}"
     if name := data.get("name"):
@@ -66,11 +71,21 @@ def _because(data: dict[str, Any]) -> str:
 def _counts(data: dict[str, Any]) -> dict[str, str]:
     """`found`: `270 items on 280 pages`; `took`: `3 min 40 s`."""
     items, pages = data.get("items_count", 0), data.get("completed_pages", 0)
-    minutes, seconds = divmod(round(data.get("duration_seconds", 0)), 60)
-    hours, minutes = divmod(minutes, 60)
-    parts = [(hours, "h"), (minutes, "min"), (seconds, "s")]
-    took = " ".join(f"{number} {unit}" for number, unit in parts if number) or "0 s"
+    took = lasting(data.get("duration_seconds", 0))
     return {"found": f"{_counted(items, 'item')} on {_counted(pages, 'page')}", "took": took}
+
+
+#: The units of a time, the largest first, in seconds.
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def lasting(seconds: float) -> str:
+    """`3 min 40 s`: the two largest units, as far as they are not zero."""
+    left, parts = round(seconds), list[str]()
+    for size, unit in _UNITS:
+        count, left = divmod(left, size)
+        parts += [f"{count} {unit}"] if count or parts else []
+    return " ".join(part for part in parts[:2] if not part.startswith("0 ")) or "0 s"
 
 
 def _counted(number: int, thing: str) -> str:

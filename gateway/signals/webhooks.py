@@ -26,6 +26,7 @@ from gateway.clock import Clock, utc_now
 from gateway.errors import DiscoveryBotError, EndpointNotFoundError, SecretsKeyError
 from gateway.jobs.messages import about_message
 from gateway.jobs.store import JobStore
+from gateway.signals.alerting import Alerting
 from gateway.signals.announcing import Announcing
 from gateway.signals.deliveries import Delivery, DeliveryState, DeliveryStore, DeliveryTry, DueCall, host_of
 from gateway.signals.endpoints import Endpoint, Endpoints, secret_name
@@ -106,6 +107,7 @@ class Webhooks:
     _deliveries: DeliveryStore
     _announcing: Announcing
     _node_states: NodeAnnouncing
+    _alerting: Alerting
     _endpoints: Endpoints
     _jobs: JobStore
     _caller: OutgoingCaller
@@ -163,7 +165,7 @@ class Webhooks:
     async def _serve(self) -> None:
         while await self._hint.wait() and not self._closed:
             self._hint.clear()
-            for step in (self._announce, self._watch_nodes, self._look):
+            for step in (self._announce, self._watch_nodes, self._alert, self._look):
                 try:
                     await step()
                 except Exception as error:  # noqa: BLE001 - whatever it was, the worker asks again
@@ -176,6 +178,9 @@ class Webhooks:
 
     async def _watch_nodes(self) -> None:
         await self._ask(self._node_states.look)
+
+    async def _alert(self) -> None:
+        await self._ask(self._alerting.look)
 
     async def _look(self) -> None:
         """Begin the calls that are due, as many as there is room for, one user after the other."""

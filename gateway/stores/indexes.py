@@ -129,6 +129,21 @@ INDEXES: dict[str, list[IndexModel]] = {
     # one document per node that was found dead
     "node_states": [],
     "endpoints": [_index("user_newest", "user_id", then=_NEWEST), _index("of_all", "of_all_users", sparse=True)],
+    "alert_rules": [
+        _index("user", "user_id"),
+        _index("all_users", "of_all_users", sparse=True),
+        _index("measure", "when.measure"),
+    ],
+    "alerts": [
+        # the latest, of a user and of all
+        _index("user_since", "user_id", then={"since": DESCENDING, "_id": DESCENDING}, where=_there("since")),
+        _index("since", then={"since": DESCENDING, "_id": DESCENDING}, where=_there("since")),
+        # those that fire, of a user and of all
+        _index("firing_user", "firing", "user_id", where={"firing": True}),
+        _index("rule", "rule_id", "firing"),
+        _index("due_at", "due_at", sparse=True),
+        _index("updated_at", "updated_at"),
+    ],
     "deliveries": [
         # the users whose receivers are to be called, and the first call of each
         _index("user_due", "user_id", "due_at", where=_there("due_at")),

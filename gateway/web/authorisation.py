@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, NamedTuple, TypeVar, cast
 
 from fastapi import Depends, Request
 
 from gateway.access.key_store import OwnerStore
 from gateway.access.keys import ANYBODY, Caller, Scope
 from gateway.errors import (
+    AlertNotFoundError,
+    AlertRuleNotFoundError,
     DeadLetterNotFoundError,
     EndpointNotFoundError,
     JobNotFoundError,
@@ -60,8 +62,13 @@ _OWNED: dict[str, Callable[[str], NotFoundError]] = {
     "schedule_id": ScheduleNotFoundError,
     "letter_id": DeadLetterNotFoundError,
     "endpoint_id": EndpointNotFoundError,
+    "rule_id": AlertRuleNotFoundError,
+    "alert_id": AlertNotFoundError,
     "run_id": RunNotFoundError,
 }
+#: Where it is; all others are jobs, or schedules, whose ids may stand where a job's is expected.
+_KEPT_IN = {"endpoint_id": "endpoints", "rule_id": "alert_rules", "alert_id": "alerts"}
+_JOBS = ("jobs", "schedules")
 
 
 def caller_of(request: Request) -> Caller:
@@ -98,20 +105,34 @@ async def authorise(request: Request) -> None:
         await _require_own(request.app.state.parts, caller, named)
 
 
-def _named(request: Request) -> list[tuple[str, NotFoundError]]:
-    """Ids of jobs and schedules in the address, each with the error for an id that is not the caller's."""
+class _Named(NamedTuple):
+    """An id in the address, with the error for one that is not the caller's."""
+
+    id: str
+    error: NotFoundError
+    #: The collections in which it may be.
+    kept_in: tuple[str, ...] = _JOBS
+
+
+def _named(request: Request) -> list[_Named]:
     found = [
-        (job_id_of(value) if name == "run_id" else value, _OWNED[name](value))
+        _Named(
+            job_id_of(value) if name == "run_id" else value,
+            _OWNED[name](value),
+            (_KEPT_IN[name],) if name in _KEPT_IN else _JOBS,
+        )
         for name, value in request.path_params.items()
         if name in _OWNED
     ]
-    return found + [(value, JobNotFoundError(value)) for value in request.query_params.getlist("job_id")]
+    return found + [_Named(value, JobNotFoundError(value)) for value in request.query_params.getlist("job_id")]
 
 
-async def _require_own(parts: GatewayParts, caller: Caller, named: list[tuple[str, NotFoundError]]) -> None:
+async def _require_own(parts: GatewayParts, caller: Caller, named: list[_Named]) -> None:
     with mongo_errors():
-        owners = await parts.threads.look(parts[OwnerStore].of, {identity for identity, _ in named})
-    for identity, error in named:
+        ids = {one.id for one in named}
+        collections = dict.fromkeys(name for one in named for name in one.kept_in)
+        owners = await parts.threads.look(parts[OwnerStore].of, ids, collections)
+    for identity, error, _ in named:
         # an id that does not exist has no owner: the route raises the same error for it
         if others := [owner for owner in owners.get(identity, ()) if not caller.may_see(owner)]:
             raise NotYourUserError(others[0]) if Scope.READ_ALL in caller.scopes else error

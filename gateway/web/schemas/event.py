@@ -7,7 +7,8 @@ from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 
 from gateway.contract.reasons import Reason
-from gateway.signals.events import EventType
+from gateway.signals.alert_rules import Grouping
+from gateway.signals.events import ALERTS, EventType
 from gateway.web.schemas.types import Timestamp
 
 _JOB: JsonDict = {
@@ -48,6 +49,21 @@ _NODE: JsonDict = {
     "since": "2027-06-01T09:00:00.000Z",
     "message": "it has given no sign of life since 2027-06-01 09:00:00 UTC",
     "page_url": "https://crawls.example.com/console/nodes",
+}
+_ALERT: JsonDict = {
+    "alert_id": "3e0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a",
+    "rule_id": "crawl-failed",
+    "rule": "a crawl failed",
+    "user_id": "abc123",
+    "group_by": "spider",
+    "group": "shop/prices",
+    "project": "shop",
+    "spider": "prices",
+    "job_id": "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a",
+    "since": "2027-06-01T09:03:41.000Z",
+    "duration_seconds": 0.4,
+    "message": "failed: 120 of 400 pages failed",
+    "page_url": "https://crawls.example.com/console/jobs/5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a",
 }
 _ENDPOINT: JsonDict = {
     "endpoint_id": "7d0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a",
@@ -125,6 +141,30 @@ class EndpointEventData(BaseModel, json_schema_extra={"examples": [_ENDPOINT]}):
     message: str
 
 
+class AlertEventData(BaseModel, json_schema_extra={"examples": [_ALERT]}):
+    """An alert: what one rule says of one group, such as a spider."""
+
+    alert_id: str
+    rule_id: str
+    rule: str = Field(description="Its name.")
+    user_id: str | None = Field(default=None, description="Missing for what is of the platform, such as a node.")
+    group_by: Grouping
+    group: str = Field(description="Such as `shop/prices`, a schedule's id, or a node.")
+    name: str | None = Field(default=None, description="The group in words, where it is an id.")
+    project: str | None = None
+    spider: str | None = None
+    site: str | None = None
+    dataset: str | None = None
+    schedule_id: str | None = None
+    tags: list[str] = []
+    job_id: str | None = Field(default=None, description="The last run that it is about.")
+    since: Timestamp
+    until: Timestamp | None = Field(default=None, description="When it ended, of `alert.resolved`.")
+    duration_seconds: float = Field(description="For how long it has been so, or was.")
+    message: str
+    page_url: str = Field(description="The job, or the alerts, in the console.")
+
+
 class EventBody(BaseModel):
     type: EventType
     timestamp: Timestamp = Field(description="When it happened, or was found.")
@@ -146,6 +186,10 @@ class NodeEventBody(EventBody):
     data: NodeEventData
 
 
+class AlertEventBody(EventBody):
+    data: AlertEventData
+
+
 class EndpointEventBody(EventBody):
     data: EndpointEventData
 
@@ -156,6 +200,7 @@ BODIES: dict[EventType, type[EventBody]] = {
     **dict.fromkeys((EventType.DATASET_CHANGED, EventType.RUN_HELD), RunEventBody),
     **dict.fromkeys((EventType.SCHEDULE_SKIPPED, EventType.SCHEDULE_MISSED), ScheduleEventBody),
     **dict.fromkeys((EventType.NODE_DOWN, EventType.NODE_UP), NodeEventBody),
+    **dict.fromkeys(ALERTS, AlertEventBody),
     **dict.fromkeys((EventType.ENDPOINT_DISABLED, EventType.TEST), EndpointEventBody),
 }
 

@@ -16,6 +16,7 @@ from stores import embedded_mongo, valkey_server
 from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
 from gateway.contract.public_address import parse_networks
+from gateway.datasets.store import DatasetStore, RunStore
 from gateway.dispatch.dispatcher import Dispatch
 from gateway.dispatch.fair_queue import FairQueue
 from gateway.dispatch.steps import Isolation
@@ -24,7 +25,7 @@ from gateway.jobs.completion import Completion
 from gateway.jobs.dedupe import DedupeRelease
 from gateway.jobs.job import Job
 from gateway.jobs.messages import ENQUEUE_CRAWL, EventPublisher
-from gateway.jobs.queries import JobSweeps
+from gateway.jobs.queries import JobStatistics, JobSweeps
 from gateway.jobs.queue import JobQueue
 from gateway.jobs.store import JobStore
 from gateway.logs.store import LogStore
@@ -35,10 +36,13 @@ from gateway.nodes.store import Node, NodeStore
 from gateway.projects.eggs import EggCopies
 from gateway.projects.environment import ProjectEnvironment, ProjectStore, SecretBox
 from gateway.schedules.store import LedgerStore, ScheduleStore
+from gateway.signals.alerting import Alerting
+from gateway.signals.alerts import AlertRuleStore, AlertStore
 from gateway.signals.announcing import Announcing
 from gateway.signals.deliveries import DeliveryStore
 from gateway.signals.endpoints import Endpoints, EndpointStore
 from gateway.signals.node_states import NodeAnnouncing, NodeStateStore
+from gateway.signals.present_figures import PresentFigures
 from gateway.signals.signatures import WebhookSecrets
 from gateway.signals.webhooks import OutgoingCaller, Webhooks
 from gateway.stores.indexes import ensure_indexes
@@ -155,7 +159,18 @@ class Platform:
         return Announcing(
             jobs=self.jobs, deliveries=self.deliveries, endpoints=self.endpoint_store,
             ledger=LedgerStore(self.database), schedules=ScheduleStore(self.database, self.clock),
-            public_url="https://crawls.example.com", clock=self.clock,
+            alerting=self.alerting(), public_url="https://crawls.example.com", clock=self.clock,
+        )  # fmt: skip
+
+    def alerting(self) -> Alerting:
+        figures = PresentFigures(
+            statistics=JobStatistics(self.database), nodes=self.nodes, node_states=NodeStateStore(self.database),
+            datasets=DatasetStore(self.database, self.clock), runs=RunStore(self.database, self.clock),
+        )  # fmt: skip
+        return Alerting(
+            rules=AlertRuleStore(self.database), alerts=AlertStore(self.database), deliveries=self.deliveries,
+            endpoints=self.endpoint_store, figures=figures, public_url="https://crawls.example.com", clock=self.clock,
+            monotonic=self.monotonic,
         )  # fmt: skip
 
     def node_states(self) -> NodeAnnouncing:
@@ -167,7 +182,8 @@ class Platform:
     def webhooks(self, caller: OutgoingCaller) -> Webhooks:
         return Webhooks(
             deliveries=self.deliveries, announcing=self.announcing(), endpoints=self.endpoints, jobs=self.jobs,
-            caller=caller, secrets=self.webhook_secrets, node_states=self.node_states(), clock=self.clock,
+            caller=caller, secrets=self.webhook_secrets, node_states=self.node_states(), alerting=self.alerting(),
+            clock=self.clock,
         )  # fmt: skip
 
     def node_client(self) -> ScrapydClient:

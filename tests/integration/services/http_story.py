@@ -129,6 +129,10 @@ def everything_else(door: Door) -> None:
     assert door.ask("POST", f"{place}/secret", 201)["secret"] != endpoint["secret"]
     assert door.ask("PATCH", place, json={"paused": True})["paused"]
     door.ask("DELETE", place, 204)
+    rule = door.ask("POST", "/alerts/rules", 201, json={"user_id": "ada", "name": "a", "when": {"measure": "failed"}})
+    place = f"/alerts/rules/{rule['rule_id']}"
+    assert door.ask("PATCH", place, json={"paused": True})["paused"]
+    door.ask("DELETE", place, 204)
     assert door.ask("GET", f"/jobs/{ENDED}/fields")["fields"]
     door.ask("DELETE", f"/dead-letters/{DEAD}", 204)
     door.ask("DELETE", f"/jobs/{ENDED}", 204)

@@ -19,11 +19,13 @@ from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, FilesKept, Progress, SpiderInfo
+from gateway.datasets.store import DatasetStore, RunStore
 from gateway.errors import NameTakenError, UnavailableError, UnreadableError
 from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import Attempt, Job, JobSignal, JobStatus, Turn, WaitingReason
 from gateway.jobs.progress import ProgressStore
+from gateway.jobs.queries import JobStatistics
 from gateway.jobs.queue import JobDocuments, JobQueue
 from gateway.jobs.store import JobStore
 from gateway.logs.store import LogChunk, LogStore
@@ -34,10 +36,14 @@ from gateway.projects.eggs import EggCopies, EggStore, SpiderStore
 from gateway.requests.store import RequestChunk, RequestStore
 from gateway.retention.retention import UnreadableStore
 from gateway.schedules.store import LedgerStore, ScheduleStore, StaticEntryStore
+from gateway.signals.alert_rules import AlertCondition, AlertGroup, AlertMeasure, AlertRule, Grouping
+from gateway.signals.alerting import Alerting
+from gateway.signals.alerts import Alert, AlertRuleStore, AlertStore
 from gateway.signals.announcing import Announcing
 from gateway.signals.deliveries import DeliveryState, DeliveryStore, DeliveryTry
 from gateway.signals.endpoints import Endpoint, EndpointStore
 from gateway.signals.node_states import DownNode, NodeStateStore
+from gateway.signals.present_figures import PresentFigures
 from gateway.stores.document_format import Format, enter, stored_format
 from gateway.stores.mongo import Document, connect
 
@@ -199,7 +205,10 @@ def tells_webhooks(database: Database[Document]) -> None:
     until_answered(lambda: jobs.add_webhook(job.id, hooks[1]))
     until_answered(lambda: jobs.announce_later(job.id, -60))
     ledger, schedules = LedgerStore(database), ScheduleStore(database)
-    announcing = Announcing(jobs=jobs, deliveries=deliveries, endpoints=endpoints, ledger=ledger, schedules=schedules)
+    alerting = look_after_alerts(database)
+    announcing = Announcing(
+        jobs=jobs, deliveries=deliveries, endpoints=endpoints, ledger=ledger, schedules=schedules, alerting=alerting
+    )
     until_answered(announcing.look)
     made = {one.url: one for one in deliveries.page([{"job_id": job.id}], 9, None)[0]}
     assert made.keys() == {*hooks, endpoint.url}
@@ -218,6 +227,33 @@ def tells_webhooks(database: Database[Document]) -> None:
     until_answered(lambda: deliveries.delete_of(job_ids=[job.id], limit=9))
     until_answered(lambda: deliveries.forget(now + HOUR, 9))
     assert not deliveries.page([{"job_id": job.id}], 9, None)[0]
+
+
+def look_after_alerts(database: Database[Document]) -> Alerting:
+    """A rule, and an alert that is raised, ends and goes."""
+    rules, alerts, now = AlertRuleStore(database), AlertStore(database), utc_now()
+    when = AlertCondition(measure=AlertMeasure.FAILED)
+    rule = AlertRule(id="4d" * 16, user_id="eve", name="failed", when=when, created_at=now)
+    until_answered(lambda: rules.save(rule))
+    made = Alert.new(rule, "eve", AlertGroup(Grouping.RULE, "failed"), now).fires(now, "failed", None, None)
+    # repeated after a lost answer it says that another was first: whoever saves it looks again
+    until_answered(lambda: alerts.save(made, None))
+    assert alerts.count_firing(["eve"], 9) == 1
+    until_answered(lambda: alerts.look_later(made.id, now))
+    read = alerts.get(made.id)
+    until_answered(lambda: alerts.save(made.ends(now), read))
+    assert alerts.count_firing(["eve"], 9) == 0
+    until_answered(lambda: alerts.forget(now - HOUR, 9))
+    until_answered(lambda: alerts.delete(["none"]))
+    until_answered(lambda: alerts.delete_of_rule(rule.id, "eve"))
+    until_answered(lambda: rules.delete(rule.id))
+    assert (alerts.get(made.id), rules.get(rule.id)) == (None, None)
+    figures = PresentFigures(
+        statistics=JobStatistics(database), nodes=NodeStore(database), node_states=NodeStateStore(database),
+        datasets=DatasetStore(database), runs=RunStore(database),
+    )  # fmt: skip
+    stores = {"deliveries": DeliveryStore(database), "endpoints": EndpointStore(database)}
+    return Alerting(rules=rules, alerts=alerts, figures=figures, **stores)
 
 
 def looks_after_endpoints(database: Database[Document]) -> None:

@@ -34,6 +34,8 @@ from gateway.retention.retention import Deletion, Expiry, Keep, Retention, Unrea
 from gateway.retention.windows import Windows
 from gateway.schedules.schedule import LedgerEntry, LedgerKind
 from gateway.schedules.store import LedgerStore
+from gateway.signals.alert_rules import BUILT_IN, AlertGroup, Grouping
+from gateway.signals.alerts import Alert, AlertStore
 from gateway.signals.deliveries import Delivery, DeliveryStore
 from gateway.stores.mongo import connect as connect_mongo
 from gateway.stores.redis import connect, dedupe_key
@@ -64,6 +66,7 @@ def retain(platform: Platform, tmp_path: Path) -> Retain:
             "sweeps": platform.sweeps, "heartbeats": HeartbeatStore(platform.database, platform.clock),
             "ledger": LedgerStore(platform.database), "audit": AuditStore(platform.database),
             "unreadable": UnreadableStore(platform.database), "deliveries": deliveries,
+            "alerts": AlertStore(platform.database),
             "datasets": DatasetUpkeep(
                 datasets=DatasetStore(platform.database),
                 changes=ChangeStore(platform.database),
@@ -424,6 +427,17 @@ def test_deliveries_go_by_their_own_time_and_with_their_job(platform: Platform, 
     assert [one.id for one in platform.deliveries.page([], 10, None)[0]] == [made[0].id, made[1].id]
     retention._expiry._deletion.delete_all([f"{1:032x}"])
     assert [one.id for one in platform.deliveries.page([], 10, None)[0]] == [made[0].id]
+
+
+def test_alerts_that_are_over_go_when_what_was_told_of_them_goes(platform: Platform, retain: Retain) -> None:
+    alerts = AlertStore(platform.database)
+    for days, firing in ((29, False), (31, False), (400, True)):
+        at = platform.clock() - timedelta(days=days)
+        group = AlertGroup(Grouping.SPIDER, f"shop/{days}")
+        made = Alert.new(BUILT_IN["crawl-failed"], "ada", group, at)
+        alerts.save(made.model_copy(update={"firing": firing, "since": at}), None)
+    retain(KEEP._replace(deliveries=timedelta(days=30))).run()
+    assert [one.group for one in alerts.page(None, 9, None)[0]] == ["shop/29", "shop/400"]
 
 
 def test_what_a_node_has_published_stays_though_the_node_cannot_be_read(platform: Platform, retain: Retain) -> None:

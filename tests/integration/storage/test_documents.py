@@ -48,6 +48,8 @@ from gateway.retention.retention import READERS, UnreadableStore
 from gateway.schedules.occurrences import OccurrenceStore
 from gateway.schedules.schedule import LedgerEntry, LedgerKind
 from gateway.schedules.store import LedgerStore, ScheduleFilter, ScheduleStore, StaticEntryStore
+from gateway.signals.alert_rules import AlertCondition, AlertGroup, AlertMeasure, AlertRule, Grouping
+from gateway.signals.alerts import Alert, AlertRuleStore, AlertStore
 from gateway.signals.deliveries import Delivery, DeliveryStore
 from gateway.signals.endpoints import Endpoint, EndpointStore
 from gateway.signals.node_states import DownNode, NodeStateStore
@@ -138,6 +140,17 @@ def _dataset_run(database: Mongo, number: int) -> object:
 
 
 BOX = SecretBox(lambda: ["k" * 32])
+
+
+def _rule(number: int) -> AlertRule:
+    when = AlertCondition(measure=AlertMeasure.FAILED)
+    return AlertRule(id=f"{number:032x}", user_id="ada", name="failed", when=when, created_at=NINE + number * HOUR)
+
+
+def _alert(db: Any, number: int) -> None:
+    at = NINE + number * HOUR
+    made = Alert.new(_rule(number), "ada", AlertGroup(Grouping.RULE, "failed"), at).fires(at, "failed", None, None)
+    AlertStore(db).save(made.model_copy(update={"due_at": at}), None)
 
 
 def _delivery(database: Mongo, number: int) -> None:
@@ -303,6 +316,11 @@ KINDS = {
         lambda db: EndpointStore(db).told_of("ada"),
         "filter.tags",
     ),
+    "alert_rules": Kind(
+        lambda db, number: AlertRuleStore(db).save(_rule(number)), lambda db: AlertRuleStore(db).about("ada"), "when"
+    ),
+    "alerts": Kind(_alert, lambda db: AlertStore(db).page(["ada"], 2, None)[0], "recent"),
+    "alerts, due": Kind(_alert, lambda db: AlertStore(db).due(NINE + 9 * HOUR, 3), "rev", ascending=True),
     "deliveries": Kind(_delivery, lambda db: DeliveryStore(db).page([], 2, None)[0], "body"),
     "deliveries, due": Kind(_delivery, lambda db: DeliveryStore(db).due("ada", 3), "url", ascending=True),
     "node_states": Kind(

@@ -27,6 +27,8 @@ from gateway.files.store import FileRecord
 from gateway.jobs.job import JobStatus, Trigger
 from gateway.requests.store import RequestChunk, RequestStore
 from gateway.settings import Settings
+from gateway.signals.alert_rules import AlertGroup, Grouping
+from gateway.signals.alerts import Alert, AlertRuleStore, AlertStore
 from gateway.signals.deliveries import Delivery, DeliveryStore
 from gateway.web.authentication import is_page
 from gateway.web.authorisation import _MARK
@@ -41,7 +43,7 @@ ROUTES = sorted(
 )
 PATHS = {route.split()[1] for route in ROUTES}
 OPEN = {route for route in ROUTES if SCOPES[route] is None}
-OWNED = ("job_id", "schedule_id", "run_id", "letter_id", "endpoint_id")
+OWNED = ("job_id", "schedule_id", "run_id", "letter_id", "endpoint_id", "rule_id", "alert_id")
 #: In everything that is the first user's.
 MARK = "annes-secret"
 #: Bodies of the routes that take one; the others ignore theirs.
@@ -62,6 +64,10 @@ BODIES: dict[str, dict[str, Any]] = {
     "POST /webhooks/secret": {},
     "POST /endpoints": {"user_id": "anne", "url": "https://example.com/"},
     "PATCH /endpoints/{endpoint_id}": {"paused": True},
+    "POST /alerts/rules": {"user_id": "anne", "name": "failed", "when": {"measure": "failed"}},
+    "POST /alerts/rules/preview": {"user_id": "anne", "name": "failed", "when": {"measure": "failed"}},
+    "PATCH /alerts/rules/{rule_id}": {"paused": True},
+    "POST /alerts/{alert_id}/silence": {"until": None},
     "POST /endpoints/{endpoint_id}/deliveries/resend": {"missing": True},
     "POST /jobs/{job_id}/deliveries/resend": {"missing": True},
 }
@@ -144,7 +150,15 @@ def _belongings(board: Board, key: str) -> dict[str, str]:
     ids["endpoint_id"] = answer.json()["endpoint_id"]
     told = Delivery.new("msg_1", "x", utc_now(), user_id="anne", type=MARK, body="{}", url=MARK, **_only(ids))
     DeliveryStore(board.database).add([told])
-    return {**ids, "delivery_id": told.id}
+    body = {"name": MARK, "when": {"measure": "failed"}}
+    answer = board.http.post("/alerts/rules", json=body, headers={"Authorization": f"Bearer {key}"})
+    assert answer.status_code == 201, answer.text
+    ids["rule_id"] = answer.json()["rule_id"]
+    rule = AlertRuleStore(board.database).get(ids["rule_id"])
+    assert rule is not None
+    alert = Alert.new(rule, "anne", AlertGroup(Grouping.SPIDER, MARK), utc_now()).fires(utc_now(), MARK, job.id, None)
+    AlertStore(board.database).save(alert, None)
+    return {**ids, "delivery_id": told.id, "alert_id": alert.id}
 
 
 def _only(ids: dict[str, str]) -> dict[str, str]:

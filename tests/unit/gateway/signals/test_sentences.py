@@ -33,7 +33,7 @@ def sentence(made: SignalEvent) -> str:
         (EventType.JOB_STARTED, {"attempt": 2}, "shop/prices started (attempt 2)"),
         (EventType.JOB_PAUSED, {"message": "paused: by hand"}, "shop/prices paused"),
         (EventType.JOB_RETRIED, {"message": "503"}, "shop/prices failed and is retried: 503"),
-        (EventType.JOB_FINISHED, DONE, "shop/prices finished: 1,270 items on 1 page in 1 h 1 min 1 s"),
+        (EventType.JOB_FINISHED, DONE, "shop/prices finished: 1,270 items on 1 page in 1 h 1 min"),
         (EventType.JOB_FINISHED, {}, "shop/prices finished: 0 items on 0 pages in 0 s"),
         (EventType.JOB_PARTIAL, {"message": "1 of 3 pages"}, "shop/prices finished in part: 1 of 3 pages"),
         (EventType.JOB_FAILED, {"message": "12 of 400\npages"}, "shop/prices failed: 12 of 400 pages"),

@@ -44,6 +44,8 @@ PATHS = {
     "/keys/{key_id}",
     "/crawl",
     "/crawl/preview",
+    *("/alerts", "/alerts/rules", "/alerts/rules/preview", "/alerts/rules/{rule_id}"),
+    *("/alerts/{alert_id}", "/alerts/{alert_id}/silence"),
     "/datasets",
     "/datasets/{name}",
     "/datasets/{name}/changes",

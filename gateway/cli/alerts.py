@@ -1,0 +1,214 @@
+"""`discoverybot alerts` and `alert-rules`: what somebody should look at, and the rules that say so."""
+
+from __future__ import annotations
+
+from inspect import Parameter
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from gateway.cli.api import ApiError
+from gateway.cli.commands import ApiCommand, Resource
+from gateway.cli.endpoints import as_oneself, chosen, filters
+from gateway.cli.options import AFTER, LIMIT, USER, argument, flag, moment, one_of, option, under
+from gateway.cli.terminal import Record, given, new_table
+
+#: As the API's description has them, which says what they mean; a newer gateway may know more.
+_MEASURES = (
+    *("failed", "incomplete", "not_started", "items", "pages", "errors", "error_share", "duration"),
+    *("idle", "waiting", "queue", "held", "node_down", "disk_full"),
+)
+_GROUPS = ("spider", "schedule", "site", "project", "rule")
+_WHOSE = option("user_id", "Whose rule. Default: yours.", "--user", metavar="USER")
+
+
+def _number(name: str, about: str, kind: type = float) -> Parameter:
+    return option(name, about, kind=kind, metavar="N")
+
+
+_WHEN = under(
+    "When",
+    option(
+        "measure", "What is compared: failed, items, error_share, duration, idle, waiting, queue, held, …",
+        metavar="MEASURE", autocompletion=one_of(_MEASURES),
+    ),
+    _number("above", "If it is more than this."),
+    _number("below", "If it is less than this."),
+    _number("of_usual", "The bound is a multiple of the median of so many earlier runs.", int),
+    _number("runs", "Only so many runs in a row.", int),
+    _number("for_seconds", "Only what has been so for so many seconds: waiting, queue, nodes."),
+)  # fmt: skip
+_TOLD = under(
+    "Who is told, and when",
+    option("to", "This endpoint; repeatable. Default: those that want alerts.", kind=list[str], metavar="ENDPOINT"),
+    option("quiet", "Nobody is told between these times, such as 22:00-07:00.", metavar="TIMES"),
+    option("timezone", "Of the quiet hours. Default: UTC.", metavar="ZONE"),
+    _number("remind_seconds", "Tell again so long after, while it lasts."),
+)
+_RULE = (
+    *_WHEN,
+    option(
+        "group_by", "What has an alert of its own: spider, schedule, site, project, rule.", metavar="WHAT",
+        autocompletion=one_of(_GROUPS),
+    ),
+    *filters(),
+    *_TOLD,
+)  # fmt: skip
+
+
+def _body(**options: object) -> Record:
+    names = ("measure", "above", "below", "of_usual", "runs", "for_seconds")
+    when = given(**{name: options.pop(name, None) for name in names})
+    quiet, zone = options.pop("quiet", None), options.pop("timezone", None)
+    found = chosen(options)
+    to = options.pop("to", None) or None
+    return given(**options, when=when or None, filter=found, quiet=_quiet(quiet, zone), to=to)
+
+
+def _quiet(times: object, zone: object) -> Record | None:
+    if not times:
+        return None
+    since, dash, until = str(times).partition("-")
+    if not dash:
+        raise ApiError("--quiet: give two times of day, such as 22:00-07:00")
+    return given(since=since.strip(), until=until.strip(), timezone=zone)
+
+
+def _condition(rule: Record) -> str:
+    when = rule["when"]
+    bound = [f"{word} {when[word]:g}" for word in ("above", "below") if when.get(word) is not None]
+    usual = [f"of the usual ({when['of_usual']} runs)"] if when.get("of_usual") else []
+    often = [f"{when['runs']} times in a row"] if when.get("runs", 1) > 1 else []
+    return " ".join([when["measure"], *bound, *usual, *often])
+
+
+def _rule_state(rule: Record) -> Text:
+    if rule["paused"]:
+        return Text("paused", style="dim")
+    return Text("silenced", style="yellow") if rule["silenced_until"] else Text("active", style="green")
+
+
+def _alert_state(alert: Record) -> Text:
+    if not alert["firing"]:
+        return Text("over", style="green")
+    return Text("firing", style="red" if alert["told"] else "yellow")
+
+
+def _changed(answer: Record, _: Record) -> str:
+    return f"{answer['rule_id']}: {_rule_state(answer)}"
+
+
+def _previewed(answer: Record, _: Record) -> RenderableType:
+    found = answer["incidents"]
+    times = "once" if len(found) == 1 else f"{len(found)} times"
+    said = Text(
+        f"it would have fired {times} in {answer['runs']} runs since {answer['since'][:16].replace('T', ' ')}"
+    )
+    if not found:
+        return said
+    table = new_table("GROUP group, SINCE since:time, UNTIL until:time, *MESSAGE message", found)
+    return Group(said, table)
+
+
+ALERTS = Resource(
+    name="alerts",
+    one="alert",
+    key="alert_id",
+    digits=32,
+    about="Alerts: what somebody should look at.",
+    columns="ALERT alert_id:id, STATE state, *GROUP group, *RULE rule, SINCE since:time, 1UNTIL until:time, "
+    "*MESSAGE message, 2JOB job_id:id",
+    empty="no alerts: `{program} alert-rules` has the rules that would raise one",
+    cells={"state": _alert_state},
+    actions=(
+        ApiCommand(
+            "list",
+            "GET /alerts",
+            "The latest alerts, newest first.",
+            options=(flag("firing", "Only those that are so now."), USER, LIMIT, AFTER),
+            body=lambda firing, **options: given(**options, firing=firing or None),
+        ),
+        ApiCommand("show", "GET /alerts/{id}", "One alert with its last incidents, as JSON."),
+        ApiCommand(
+            "silence",
+            "POST /alerts/{id}/silence",
+            "Tell nobody of it until then; without --until a silence ends.",
+            lambda answer, _: f"{answer['alert_id']}: silenced until {answer['silenced_until'] or 'now'}",
+            (moment("until", "Until when, such as 2027-06-01T12:00:00Z."),),
+            lambda until: {"until": until},
+        ),
+        ApiCommand(
+            "forget",
+            "DELETE /alerts/{id}",
+            "Forget it, and what was usual.",
+            lambda _, options: f"{options['id']}: forgotten",
+            many=True,
+        ),
+    ),
+)
+
+RULES = Resource(
+    name="rules",
+    one="rule",
+    key="rule_id",
+    group="alert-rules",
+    digits=32,
+    about="Rules: when somebody is alerted.",
+    columns="RULE rule_id:id, STATE state, *NAME name, *WHEN when, 1BY group_by",
+    empty="no rules",
+    cells={"state": _rule_state, "when": _condition},
+    actions=(
+        ApiCommand("list", "GET /alerts/rules", "Your rules, and those that everybody has.", options=(USER,)),
+        ApiCommand("show", "GET /alerts/rules/{id}", "One rule, as JSON.", options=(USER,)),
+        ApiCommand(
+            "add",
+            "POST /alerts/rules",
+            "Make a rule; prints its id.",
+            lambda answer, _: str(answer["rule_id"]),
+            (
+                argument("name_", "NAME", "What it is called in messages."),
+                *_RULE,
+                flag("all_users", "About the crawls of all users; for admins."),
+                _WHOSE,
+            ),
+            lambda name_, **options: _body(name=name_, **{**options, "all_users": options["all_users"] or None}),
+            before=as_oneself,
+        ),
+        ApiCommand(
+            "preview",
+            "POST /alerts/rules/preview",
+            "When such a rule would have fired within the last seven days. Nobody is told.",
+            _previewed,
+            (argument("name_", "NAME", "What it is called in messages."), *_RULE, _WHOSE),
+            lambda name_, **options: _body(name=name_, **options),
+            before=as_oneself,
+        ),
+        ApiCommand(
+            "edit",
+            "PATCH /alerts/rules/{id}",
+            "Change a rule; its condition and its filter as a whole.",
+            _changed,
+            (option("name", "Another name.", metavar="NAME"), *_RULE),
+            _body,
+        ),
+        ApiCommand(
+            "pause", "PATCH /alerts/rules/{id}", "Look at nothing more.", _changed, body=lambda: {"paused": True}
+        ),
+        ApiCommand("resume", "PATCH /alerts/rules/{id}", "Look again.", _changed, body=lambda: {"paused": False}),
+        ApiCommand(
+            "silence",
+            "PATCH /alerts/rules/{id}",
+            "Tell nobody until then; without --until a silence ends.",
+            _changed,
+            (moment("until", "Until when, such as 2027-06-01T12:00:00Z."),),
+            lambda until: {"silenced_until": until},
+        ),
+        ApiCommand(
+            "delete",
+            "DELETE /alerts/rules/{id}",
+            "Delete a rule with its alerts, or your form of one that everybody has.",
+            lambda _, options: f"{options['id']}: deleted",
+            many=True,
+        ),
+    ),
+)

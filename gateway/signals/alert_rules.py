@@ -1,0 +1,293 @@
+"""Rules: when somebody is to be alerted. Each compares one figure with a bound: of a run, or of what is so now. What
+is grouped together is one alert.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime, time, timedelta
+from enum import StrEnum
+from typing import Annotated, NamedTuple, Self
+
+from pydantic import BaseModel, Field, field_validator, model_validator
+
+from gateway.errors import InvalidRequestError
+from gateway.schedules.next_run import parse_time_zone
+from gateway.signals.endpoints import EndpointFilter
+from gateway.signals.events import Subject, event_id
+
+#: Most rules of a user: each is looked at when a crawl of the user ends.
+MOST_RULES = 50
+#: Most runs in a row that a rule asks for, and most earlier runs that it compares with. Together less than what is
+#: kept of an alert.
+MOST_IN_A_ROW, MOST_USUAL = 20, 20
+#: Earlier runs that there must be to compare with.
+FEWEST_USUAL = 3
+_LONGEST = timedelta(days=366).total_seconds()
+_TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
+
+
+class AlertMeasure(StrEnum):
+    # --- of a run that has ended
+    #: 1 for a run that ended in `error`, else 0.
+    FAILED = "failed"
+    #: 1 for a run that ended in `error` or `partial`, else 0.
+    INCOMPLETE = "incomplete"
+    #: 1 for an occurrence of a schedule that was skipped or missed, 0 for a run of it.
+    NOT_STARTED = "not_started"
+    # those of runs that have ended well or in part
+    ITEMS = "items"
+    PAGES = "pages"
+    ERRORS = "errors"
+    #: Of errors among pages and errors, from 0 to 1.
+    ERROR_SHARE = "error_share"
+    #: Seconds.
+    DURATION = "duration"
+    # --- of what is so now
+    #: Seconds since a run last ended well.
+    IDLE = "idle"
+    #: Seconds that the job has waited which has waited for longest and could start.
+    WAITING = "waiting"
+    #: Jobs that wait.
+    QUEUE = "queue"
+    #: Seconds since a node's last sign of life, once it is down.
+    NODE_DOWN = "node_down"
+    #: 1 for a node with too little free disk for new work.
+    DISK_FULL = "disk_full"
+    #: Runs of a dataset that are held.
+    HELD = "held"
+
+
+#: What is 0 or 1, and needs no bound.
+YES_OR_NO = frozenset(
+    {
+        AlertMeasure.FAILED,
+        AlertMeasure.INCOMPLETE,
+        AlertMeasure.NOT_STARTED,
+        AlertMeasure.DISK_FULL,
+        AlertMeasure.HELD,
+        AlertMeasure.NODE_DOWN,
+    }
+)
+#: What is known of single runs.
+OF_RUNS = frozenset(
+    {
+        *(
+            AlertMeasure.FAILED,
+            AlertMeasure.INCOMPLETE,
+            AlertMeasure.NOT_STARTED,
+            AlertMeasure.ITEMS,
+            AlertMeasure.PAGES,
+            AlertMeasure.ERRORS,
+        ),
+        *(AlertMeasure.ERROR_SHARE, AlertMeasure.DURATION),
+    }
+)
+#: What differs from run to run, so that it can be compared with what is usual.
+COMPARABLE = frozenset(
+    {AlertMeasure.ITEMS, AlertMeasure.PAGES, AlertMeasure.ERRORS, AlertMeasure.ERROR_SHARE, AlertMeasure.DURATION}
+)
+#: What is of the platform, and not of a user.
+OF_PLATFORM = frozenset({AlertMeasure.NODE_DOWN, AlertMeasure.DISK_FULL})
+
+
+class Grouping(StrEnum):
+    """What has an alert of its own."""
+
+    SPIDER = "spider"
+    SCHEDULE = "schedule"
+    SITE = "site"
+    PROJECT = "project"
+    #: All that the rule is about is one alert.
+    RULE = "rule"
+    # --- what some measures bring with them
+    DATASET = "dataset"
+    NODE = "node"
+
+
+_BROUGHT = {
+    AlertMeasure.NODE_DOWN: Grouping.NODE,
+    AlertMeasure.DISK_FULL: Grouping.NODE,
+    AlertMeasure.HELD: Grouping.DATASET,
+    AlertMeasure.NOT_STARTED: Grouping.SCHEDULE,
+    AlertMeasure.WAITING: Grouping.RULE,
+    AlertMeasure.QUEUE: Grouping.RULE,
+}
+
+
+class AlertCondition(BaseModel, extra="forbid", frozen=True):
+    measure: AlertMeasure
+    above: Annotated[float, Field(ge=0, le=1e12)] | None = None
+    below: Annotated[float, Field(gt=0, le=1e12)] | None = None
+    #: The bound is a multiple of the median of so many earlier runs.
+    of_usual: Annotated[int, Field(ge=FEWEST_USUAL, le=MOST_USUAL)] | None = None
+    #: So many runs in a row.
+    runs: Annotated[int, Field(ge=1, le=MOST_IN_A_ROW)] = 1
+    #: Seconds for which it must be so.
+    for_seconds: Annotated[float, Field(ge=0, le=_LONGEST)] = 0.0
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.measure in YES_OR_NO:
+            if self.above is not None or self.below is not None:
+                raise ValueError(f"`{self.measure}` takes no bound")
+        elif (self.above is None) == (self.below is None):
+            raise ValueError("needs one bound: `above` or `below`")
+        if self.of_usual is not None and self.measure not in COMPARABLE:
+            raise ValueError(f"`{self.measure}` is not compared with what is usual")
+        if self.runs > 1 and self.measure not in OF_RUNS:
+            raise ValueError(f"`runs` is of runs, and `{self.measure}` of what is so now: use `for_seconds`")
+        if self.for_seconds and self.measure in OF_RUNS | {AlertMeasure.IDLE}:
+            raise ValueError(f"`for_seconds` is of what is so now: use `runs` with `{self.measure}`")
+        return self
+
+    def is_beyond(self, value: float, usual: float | None = None) -> bool:
+        """`usual`: of what the bound is a multiple. Nothing is beyond a multiple of zero."""
+        if self.of_usual is not None and not usual:
+            return False
+        factor = 1.0 if usual is None else usual
+        if self.below is not None:
+            return value < self.below * factor
+        return value > (self.above or 0.0) * factor
+
+
+class QuietHours(BaseModel, extra="forbid", frozen=True):
+    """Nobody is told between these times of day; what is still so at the end is told then."""
+
+    since: str = Field(examples=["22:00"])
+    until: str = Field(examples=["07:00"])
+    timezone: str = "UTC"
+
+    @field_validator("since", "until")
+    @classmethod
+    def _time(cls, given: str) -> str:
+        if not _TIME.fullmatch(given):
+            raise ValueError("must be a time of day, such as 22:00")
+        return given
+
+    @field_validator("timezone")
+    @classmethod
+    def _zone(cls, given: str) -> str:
+        try:
+            parse_time_zone(given)
+        except InvalidRequestError as error:
+            raise ValueError(str(error)) from None
+        return given
+
+    def end(self, now: datetime) -> datetime | None:
+        """When they end, if `now` is within them."""
+        zone = parse_time_zone(self.timezone)
+        local = now.astimezone(zone)
+        since, until = time.fromisoformat(self.since), time.fromisoformat(self.until)
+        if since == until:
+            return None
+        for day in (local.date() - timedelta(days=1), local.date()):
+            begin = datetime.combine(day, since, zone)
+            end = datetime.combine(day if until > since else day + timedelta(days=1), until, zone)
+            if begin <= local < end:
+                return end.astimezone(now.tzinfo)
+        return None
+
+
+class AlertGroup(NamedTuple):
+    kind: Grouping
+    #: A project's spider is `project/spider`.
+    name: str
+
+
+class AlertRule(BaseModel, extra="ignore", populate_by_name=True):
+    id: str = Field(alias="_id")
+    #: Empty for one that everybody has.
+    user_id: str
+    name: str
+    when: AlertCondition
+    filter: EndpointFilter = EndpointFilter()
+    group_by: Grouping = Grouping.SPIDER
+    #: The endpoints that are told; if there are none, those of the user that want alerts.
+    to: tuple[str, ...] = ()
+    quiet: QuietHours | None = None
+    silenced_until: datetime | None = None
+    #: Seconds after which who was told is told again while it is still so.
+    remind_seconds: float | None = None
+    paused: bool = False
+    #: It is about all users' crawls; true or absent.
+    of_all_users: bool | None = None
+    #: The rule that everybody has, and of which this is the user's own form.
+    builtin: str | None = None
+    created_at: datetime
+
+    @property
+    def grouping(self) -> Grouping:
+        return _BROUGHT.get(self.when.measure, self.group_by)
+
+    @property
+    def needs_good_runs(self) -> bool:
+        """Whether also runs must be known that are as they should be, before there is an alert."""
+        return self.when.of_usual is not None or self.when.measure is AlertMeasure.IDLE
+
+    def admits(self, subject: Subject) -> bool:
+        is_ones_own = self.of_all_users or self.user_id in {"", subject.user_id}
+        return bool(is_ones_own) and self.filter.admits(subject)
+
+    def group_of(self, subject: Subject) -> AlertGroup | None:
+        """`None` if the rule is not about it, such as a run without a site, if sites are grouped."""
+        if not self.admits(subject):
+            return None
+        names = {
+            Grouping.SPIDER: f"{subject.project}/{subject.spider}" if subject.spider else None,
+            Grouping.SCHEDULE: subject.schedule_id,
+            Grouping.SITE: subject.site,
+            Grouping.PROJECT: subject.project,
+            Grouping.DATASET: subject.dataset,
+            Grouping.RULE: self.name,
+        }
+        name = names.get(self.grouping)
+        return AlertGroup(self.grouping, name) if name else None
+
+    def owner(self, subject: Subject) -> str:
+        """Whose alert it is: that of the rule's user, or of the crawl's for a rule that everybody has."""
+        return self.user_id or subject.user_id
+
+    def alert_id(self, owner: str, group: AlertGroup) -> str:
+        return event_id("alert", self.id, owner, *group)
+
+
+_FIRST = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
+
+
+def _builtin(name: str, words: str, group_by: Grouping = Grouping.SPIDER, **when: object) -> AlertRule:
+    condition = AlertCondition.model_validate(when)
+    return AlertRule(
+        id=name, user_id="", name=words, when=condition, group_by=group_by, builtin=name, created_at=_FIRST
+    )
+
+
+#: The rules that are there from the beginning.
+BUILT_IN: dict[str, AlertRule] = {
+    rule.id: rule
+    for rule in (
+        _builtin("crawl-failed", "a crawl failed", measure="failed"),
+        _builtin(
+            "schedule-failing", "a schedule failed three times in a row", Grouping.SCHEDULE, measure="failed", runs=3
+        ),
+        _builtin("node-down", "a node is down", measure="node_down"),
+        _builtin("disk-full", "a node's disk is nearly full", measure="disk_full"),
+    )
+}
+
+
+def own_form_id(user_id: str, builtin: str) -> str:
+    """The id of the user's own form of a rule that everybody has."""
+    return event_id("rule", user_id, builtin)
+
+
+def with_built_in(user_id: str, stored: Sequence[AlertRule], *, of_platform: bool) -> list[AlertRule]:
+    """The stored rules, and those that everybody has: each in the user's form if it has one, else in the operator's,
+    else as it is. `of_platform`: also those about nodes.
+    """
+    mine = {rule.builtin for rule in stored if rule.user_id == user_id}
+    known = [rule for rule in stored if rule.user_id == user_id or rule.builtin is None or rule.builtin not in mine]
+    there = {rule.builtin for rule in known}
+    rules = [*known, *(rule for rule in BUILT_IN.values() if rule.id not in there)]
+    return [rule for rule in rules if of_platform or not (rule.builtin and rule.when.measure in OF_PLATFORM)]

@@ -1,0 +1,291 @@
+"""Raises alerts, ends them, and tells of both, once for each.
+
+What rules say of runs is looked at when these end (`noted`), as a part of announcing them; what they say of the
+present, and what time changes, every few seconds (`look`). Workers do both, any number of them: an alert is changed
+by compare-and-set, and its calls have ids that are made from when it began.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import structlog
+from attrs import define, field
+from pymongo.errors import PyMongoError
+
+from gateway.clock import Clock, to_iso, utc_now
+from gateway.signals.alert_rules import (
+    BUILT_IN,
+    OF_PLATFORM,
+    OF_RUNS,
+    AlertGroup,
+    AlertMeasure,
+    AlertRule,
+    Grouping,
+    with_built_in,
+)
+from gateway.signals.alerts import Alert, AlertRuleStore, AlertStore
+from gateway.signals.deliveries import DeliveryStore
+from gateway.signals.endpoints import EndpointStore, deliveries_of, deliveries_to
+from gateway.signals.events import EventType, SignalEvent, Subject, event_id
+from gateway.signals.present_figures import PresentFigures
+from gateway.signals.run_figures import ComparedRun, check, merged, said
+
+log = structlog.get_logger()
+
+#: Seconds between two looks at what is so now.
+EVERY_SECONDS = 5.0
+#: Alerts that one look tells of, and rules that it reads at once.
+_ALERTS, _RULES = 200, 200
+#: How often an alert is changed anew because another worker was first.
+_TRIES = 10
+#: Seconds after which an alert is looked at again that could not be told of.
+_AGAIN = timedelta(seconds=60)
+
+
+class _Noted(NamedTuple):
+    rule: AlertRule
+    owner: str
+    group: AlertGroup
+    subject: Subject
+    runs: list[ComparedRun]
+
+
+@define(eq=False, repr=False, slots=False, kw_only=True)
+class Alerting:
+    _rules: AlertRuleStore
+    _alerts: AlertStore
+    _deliveries: DeliveryStore
+    _endpoints: EndpointStore
+    _figures: PresentFigures
+    _public_url: str = ""
+    _clock: Clock = utc_now
+    _monotonic: Callable[[], float] = time.monotonic
+    _looked_at: float = field(init=False, default=float("-inf"))
+
+    # --- runs
+
+    def noted(self, user_id: str, ended: Sequence[tuple[Subject, ComparedRun]]) -> None:
+        """Raise or end the alerts about these runs of the user, which may have been noted before. Raises PyMongo's
+        errors.
+        """
+        if not ended:
+            return
+        wanted: dict[str, _Noted] = {}
+        for rule in self._about(user_id):
+            for subject, figures in ended:
+                if group := rule.group_of(subject):
+                    noted = _Noted(rule, rule.owner(subject), group, subject, [])
+                    wanted.setdefault(rule.alert_id(noted.owner, group), noted).runs.append(figures)
+        known = self._alerts.many(wanted)
+        for alert_id, noted in wanted.items():
+            try:
+                self._take(noted, known.get(alert_id))
+            except PyMongoError:
+                raise
+            except Exception:
+                # no rule keeps the others, nor the jobs, from being announced
+                log.exception("rule_not_applied", rule=noted.rule.id, alert=alert_id)
+
+    def _about(self, user_id: str) -> list[AlertRule]:
+        rules = with_built_in(user_id, self._rules.about(user_id), of_platform=False)
+        of_runs = OF_RUNS | {AlertMeasure.IDLE}
+        return [rule for rule in rules if not rule.paused and rule.when.measure in of_runs]
+
+    def _take(self, noted: _Noted, known: Alert | None) -> None:
+        for _ in range(_TRIES):
+            changed = self._judged(noted, known)
+            if changed is None or self._alerts.save(changed, known):
+                return
+            known = self._alerts.get(noted.rule.alert_id(noted.owner, noted.group))
+        log.warning("alert_not_changed", rule=noted.rule.id, group=noted.group.name)
+
+    def _judged(self, noted: _Noted, known: Alert | None) -> Alert | None:
+        """The alert after these runs; `None` if nothing has to be kept."""
+        rule, now = noted.rule, self._clock()
+        alert = known or Alert.new(rule, noted.owner, noted.group, now, noted.subject)
+        runs = merged(alert.recent, noted.runs)
+        if rule.when.measure is AlertMeasure.IDLE:
+            alert = _after_good(alert, runs)
+        elif found := check(rule.when, runs, alert.usual if alert.firing else None):
+            alert = alert.fires(found.at, found.message, found.job_id, found.usual)
+        elif runs[-1].value(rule.when.measure) is not None:
+            if known is None and not rule.needs_good_runs and not _is_beyond(rule, runs[-1]):
+                return None
+            alert = alert.ends(runs[-1].at)
+        alert = alert.model_copy(update={"recent": runs, "updated_at": now})
+        return alert.model_copy(update={"due_at": _due(rule, alert, now)})
+
+    # --- the present
+
+    def look(self) -> None:
+        """Raise and end what changes as time passes, and tell of what is to be told. To be called every few seconds.
+        Raises PyMongo's errors.
+        """
+        now = self._clock()
+        if self._monotonic() - self._looked_at >= EVERY_SECONDS:
+            self._looked_at = self._monotonic()
+            for rule in self._of_present():
+                self._compare(rule, now)
+        due = self._alerts.due(now, _ALERTS)
+        rules = self._rules.many({alert.rule_id for alert in due}) | BUILT_IN
+        for alert in due:
+            try:
+                self._attend(alert, rules.get(alert.rule_id), now)
+            except PyMongoError:
+                raise
+            except Exception:
+                log.exception("alert_not_attended", alert=alert.id)
+                self._alerts.look_later(alert.id, now + _AGAIN)
+
+    def _of_present(self) -> Iterator[AlertRule]:
+        measures = set(AlertMeasure) - OF_RUNS - {AlertMeasure.IDLE}
+        after, replaced = "", set[str | None]()
+        while found := self._rules.of_measures(measures, after, _RULES):
+            after = found[-1].id
+            replaced |= {rule.builtin for rule in found if rule.when.measure in OF_PLATFORM}
+            yield from (rule for rule in found if not rule.paused)
+        yield from (rule for rule in BUILT_IN.values() if rule.when.measure in measures and rule.id not in replaced)
+
+    def _compare(self, rule: AlertRule, now: datetime) -> None:
+        """Raise the alerts of what is beyond the rule's bound now, and end the others."""
+        found = self._figures.beyond(rule, now)
+        known = {alert.id: alert for alert in self._alerts.of_rule(rule.id)}
+        for group, present in found.items():
+            alert_id = rule.alert_id(rule.user_id, group)
+            read = known.pop(alert_id, None) or self._alerts.get(alert_id)
+            alert = read or Alert.new(rule, rule.user_id, group, now, present.subject)
+            since = alert.holds_since or present.since or now
+            changed = alert.model_copy(update={"holds_since": since})
+            if now - since >= timedelta(seconds=rule.when.for_seconds):
+                changed = changed.fires(since, present.message, present.job_id, None)
+            self._store(rule, changed, read, now)
+        for alert in known.values():
+            self._store(rule, alert.ends(now), alert, now)
+
+    def _store(self, rule: AlertRule, alert: Alert, read: Alert | None, now: datetime) -> None:
+        due = alert.model_copy(update={"due_at": _due(rule, alert, now)})
+        if due != read:
+            # another worker may have been first, and sees the same
+            self._alerts.save(due.model_copy(update={"updated_at": now}), read)
+
+    # --- what is told
+
+    def _attend(self, alert: Alert, rule: AlertRule | None, now: datetime) -> None:
+        if rule is None:
+            self._alerts.delete([alert.id])
+            return
+        changed = alert
+        if rule.when.measure is AlertMeasure.IDLE and (idle := _idle_at(rule, alert)) is not None and idle <= now:
+            last = idle - timedelta(seconds=rule.when.above or 0.0)
+            message = said(rule.when, (now - last).total_seconds())
+            changed = alert.fires(idle, message, alert.recent[-1].job_id, None)
+        if not rule.paused and _quiet_until(rule, changed, now) is None:
+            changed = self._told(rule, changed, now)
+        changed = changed.model_copy(update={"due_at": _due(rule, changed, now)})
+        if changed != alert:
+            self._alerts.save(changed, alert)
+
+    def _told(self, rule: AlertRule, alert: Alert, now: datetime) -> Alert:
+        """The alert after its receivers were told of it; as it was if there is nothing to tell."""
+        if alert.firing and not alert.told:
+            self._tell(rule, alert, EventType.ALERT_FIRING, now)
+            return alert.model_copy(update={"told": True, "told_at": now, "reminded": 0})
+        if alert.told and not alert.firing:
+            self._tell(rule, alert, EventType.ALERT_RESOLVED, now)
+            return alert.model_copy(update={"told": False, "told_at": now})
+        if (remind := _remind_at(rule, alert)) is not None and remind <= now:
+            self._tell(rule, alert, EventType.ALERT_STILL_FIRING, now)
+            return alert.model_copy(update={"told_at": now, "reminded": alert.reminded + 1})
+        return alert
+
+    def _tell(self, rule: AlertRule, alert: Alert, kind: EventType, now: datetime) -> None:
+        event = event_of_alert(rule, alert, kind, now, self._public_url)
+        if rule.to:
+            made = deliveries_to(self._endpoints.many(rule.to), event, now)
+        else:
+            made = deliveries_of(event, self._endpoints.told_of(alert.user_id), now)
+        self._deliveries.add(list(made))
+        log.info("alert_told", alert=alert.id, type=kind.value, rule=rule.name, group=alert.group)
+
+
+def event_of_alert(rule: AlertRule, alert: Alert, kind: EventType, now: datetime, public_url: str) -> SignalEvent:
+    since = alert.since or now
+    over = alert.until if kind is EventType.ALERT_RESOLVED and alert.until else now
+    page = f"/console/jobs/{alert.job_id}" if alert.job_id else "/console/alerts"
+    known = {
+        "alert_id": alert.id,
+        "rule_id": rule.id,
+        "rule": rule.name,
+        "user_id": alert.user_id or None,
+        "group_by": alert.group_by.value,
+        "group": alert.group,
+        "name": _label(alert),
+        **alert.subject.model_dump(exclude_defaults=True, mode="json"),
+        "job_id": alert.job_id,
+        "since": to_iso(since),
+        "until": to_iso(over) if kind is EventType.ALERT_RESOLVED else None,
+        "duration_seconds": max(0.0, round((over - since).total_seconds(), 3)),
+        "message": alert.message,
+        "page_url": public_url + page,
+    }
+    data = {name: value for name, value in known.items() if value is not None}
+    return SignalEvent(
+        event_id(alert.id, to_iso(since), kind, alert.reminded), kind, now, alert.user_id, data, alert.about
+    )
+
+
+def _label(alert: Alert) -> str | None:
+    """How people call what the alert is about, where the group's name is none of theirs."""
+    if alert.group_by is Grouping.SCHEDULE and alert.subject.spider:
+        return f"Schedule {alert.group[:8]} of {alert.subject.project}/{alert.subject.spider}"
+    return None
+
+
+# --- when an alert has to be looked at
+
+
+def _due(rule: AlertRule, alert: Alert, now: datetime) -> datetime | None:
+    if alert.firing != alert.told:
+        return _quiet_until(rule, alert, now) or now
+    times = [moment for moment in (_remind_at(rule, alert), _idle_at(rule, alert)) if moment is not None]
+    return min(times, default=None)
+
+
+def _quiet_until(rule: AlertRule, alert: Alert, now: datetime) -> datetime | None:
+    """Until when nobody is told."""
+    ends = (rule.quiet.end(now) if rule.quiet else None, rule.silenced_until, alert.silenced_until)
+    return max((end for end in ends if end is not None and end > now), default=None)
+
+
+def _remind_at(rule: AlertRule, alert: Alert) -> datetime | None:
+    if not (alert.firing and alert.told and alert.told_at and rule.remind_seconds):
+        return None
+    return alert.told_at + timedelta(seconds=rule.remind_seconds)
+
+
+def _idle_at(rule: AlertRule, alert: Alert) -> datetime | None:
+    """When it will have been idle for too long."""
+    if rule.when.measure is not AlertMeasure.IDLE or alert.firing or (last := _last_good(alert.recent)) is None:
+        return None
+    return last + timedelta(seconds=rule.when.above or 0.0)
+
+
+def _last_good(runs: Sequence[ComparedRun]) -> datetime | None:
+    return max((run.at for run in runs if run.is_good), default=None)
+
+
+def _after_good(alert: Alert, runs: Collection[ComparedRun]) -> Alert:
+    """The alert of an idle group after further runs: one that has ended well since it began ends it."""
+    last = _last_good(list(runs))
+    if alert.firing and alert.since is not None and last is not None and last >= alert.since:
+        return alert.ends(last)
+    return alert
+
+
+def _is_beyond(rule: AlertRule, run: ComparedRun) -> bool:
+    value = run.value(rule.when.measure)
+    return value is not None and rule.when.is_beyond(value)

@@ -1,0 +1,229 @@
+"""Alerts, and the rules that they come from, in MongoDB. An alert is what one rule says of one group of runs.
+
+What is to be told of an alert is the difference between two of its fields: `firing`, whether it is so, and `told`,
+whether the last that was told is that it is so. So nothing is told twice, and nothing of what was over before anybody
+was to be told. Each change is a compare-and-set by `rev`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, Field
+from pymongo import ASCENDING, DESCENDING
+from pymongo.database import Database
+from pymongo.errors import DuplicateKeyError
+
+from gateway.crash_points import state_change
+from gateway.signals.alert_rules import AlertGroup, AlertMeasure, AlertRule, Grouping
+from gateway.signals.events import Subject
+from gateway.signals.run_figures import ComparedRun
+from gateway.stores.documents import Documents, page, reader
+from gateway.stores.mongo import Document, Repeating
+
+#: Past incidents that an alert keeps.
+MOST_PAST = 20
+
+
+class PastIncident(BaseModel, extra="ignore", frozen=True):
+    since: datetime
+    until: datetime
+    message: str
+
+
+class AlertSubject(BaseModel, extra="ignore", frozen=True):
+    """What an alert is about, for endpoints that choose by it: as it was when the alert last changed."""
+
+    project: str | None = None
+    spider: str | None = None
+    site: str | None = None
+    dataset: str | None = None
+    schedule_id: str | None = None
+    tags: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, subject: Subject) -> AlertSubject:
+        return cls.model_validate(subject._asdict())
+
+
+class Alert(BaseModel, extra="ignore", populate_by_name=True):
+    id: str = Field(alias="_id")
+    rule_id: str
+    #: Whose it is; empty for what is of the platform.
+    user_id: str
+    measure: AlertMeasure
+    group_by: Grouping
+    group: str
+    subject: AlertSubject = AlertSubject()
+    #: The newest runs, the oldest first.
+    recent: list[ComparedRun] = Field(default_factory=list)
+    #: Since when the condition has held, of what must be so for a while before it is an alert.
+    holds_since: datetime | None = None
+    firing: bool = False
+    #: Since when it is firing, or was at last.
+    since: datetime | None = None
+    #: When it last ended.
+    until: datetime | None = None
+    message: str = ""
+    #: The run that it is about.
+    job_id: str | None = None
+    #: What was usual when it began.
+    usual: float | None = None
+    told: bool = False
+    told_at: datetime | None = None
+    #: How often who was told was reminded.
+    reminded: int = 0
+    silenced_until: datetime | None = None
+    past: list[PastIncident] = Field(default_factory=list)
+    #: When it has to be looked at next, because time passes; absent if it need not be.
+    due_at: datetime | None = None
+    created_at: datetime
+    updated_at: datetime
+    rev: int = 0
+
+    @classmethod
+    def new(
+        cls, rule: AlertRule, owner: str, group: AlertGroup, now: datetime, about: Subject | None = None
+    ) -> Alert:
+        return cls(
+            id=rule.alert_id(owner, group),
+            rule_id=rule.id,
+            user_id=owner,
+            measure=rule.when.measure,
+            group_by=group.kind,
+            group=group.name,
+            subject=AlertSubject.of(about) if about else AlertSubject(),
+            created_at=now,
+            updated_at=now,
+        )
+
+    @property
+    def about(self) -> Subject | None:
+        """`None`: all that want alerts of its user are told."""
+        facts = self.subject.model_dump(exclude_defaults=True)
+        return Subject(user_id=self.user_id, job_id=self.job_id, **facts) if facts else None
+
+    def fires(self, since: datetime, message: str, job_id: str | None, usual: float | None) -> Alert:
+        began: dict[str, Any] = {} if self.firing else {"since": since, "until": None, "usual": usual}
+        return self.model_copy(update={**began, "firing": True, "message": message, "job_id": job_id})
+
+    def ends(self, at: datetime) -> Alert:
+        if not self.firing or self.since is None:
+            return self.model_copy(update={"holds_since": None})
+        past = [*self.past, PastIncident(since=self.since, until=at, message=self.message)][-MOST_PAST:]
+        return self.model_copy(
+            update={"firing": False, "until": at, "past": past, "usual": None, "holds_since": None}
+        )
+
+
+class AlertRuleStore:
+    """The `alert_rules` collection."""
+
+    def __init__(self, database: Database[Document]) -> None:
+        self._rules = database["alert_rules"]
+        self._documents = Documents(self._rules, reader(AlertRule))
+
+    def get(self, rule_id: str) -> AlertRule | None:
+        return self._documents.find_one({"_id": rule_id})
+
+    def many(self, rule_ids: Collection[str]) -> dict[str, AlertRule]:
+        found = self._documents.many(self._rules.find({"_id": {"$in": list(rule_ids)}})) if rule_ids else []
+        return {rule.id: rule for rule in found}
+
+    def of_user(self, user_id: str, limit: int) -> list[AlertRule]:
+        return self._documents.find({"user_id": user_id}, limit, [("created_at", ASCENDING), ("_id", ASCENDING)])
+
+    def about(self, user_id: str) -> list[AlertRule]:
+        """All rules about crawls of this user, those of others included that are about all users' crawls."""
+        found = self._rules.find({"$or": [{"user_id": {"$in": [user_id, ""]}}, {"of_all_users": True}]})
+        return self._documents.many(found)
+
+    def of_measures(self, measures: Collection[AlertMeasure], after: str, limit: int) -> list[AlertRule]:
+        """Of all users, in the order of their ids."""
+        query = {"_id": {"$gt": after}, "when.measure": {"$in": [one.value for one in measures]}}
+        return self._documents.find(query, limit, [("_id", ASCENDING)])
+
+    def count(self, user_id: str) -> int:
+        return self._rules.count_documents({"user_id": user_id})
+
+    @state_change("alert_rules.save")
+    def save(self, rule: AlertRule) -> None:
+        self._rules.replace_one({"_id": rule.id}, rule.model_dump(by_alias=True, exclude_none=True), upsert=True)
+
+    @state_change("alert_rules.delete")
+    def delete(self, rule_id: str) -> None:
+        Repeating(self._rules).delete_many({"_id": rule_id})
+
+
+class AlertStore:
+    """The `alerts` collection."""
+
+    def __init__(self, database: Database[Document]) -> None:
+        self._alerts = database["alerts"]
+        self._documents = Documents(self._alerts, reader(Alert))
+
+    def get(self, alert_id: str) -> Alert | None:
+        return self._documents.find_one({"_id": alert_id})
+
+    def many(self, alert_ids: Collection[str]) -> dict[str, Alert]:
+        found = self._documents.many(self._alerts.find({"_id": {"$in": list(alert_ids)}})) if alert_ids else []
+        return {alert.id: alert for alert in found}
+
+    def of_rule(self, rule_id: str) -> list[Alert]:
+        """Those that fire, or whose condition holds."""
+        there = [{"firing": True}, {"holds_since": {"$exists": True}}]
+        return self._documents.many(self._alerts.find({"rule_id": rule_id, "$or": there}))
+
+    def page(
+        self, user_ids: Collection[str] | None, limit: int, after: str | None, *, firing: bool | None = None
+    ) -> tuple[list[Alert], str | None]:
+        """Those that have ever fired, the latest first; of all users without `user_ids`. As `documents.page`."""
+        wanted: list[Document] = [{"since": {"$exists": True}}]
+        if user_ids is not None:
+            wanted.append({"user_id": {"$in": list(user_ids)}})
+        if firing is not None:
+            wanted.append({"firing": firing})
+        return page(self._documents, wanted, limit, after, field="since")
+
+    def count_firing(self, user_ids: Collection[str] | None, limit: int) -> int:
+        of = {} if user_ids is None else {"user_id": {"$in": list(user_ids)}}
+        return self._alerts.count_documents({**of, "firing": True}, limit=limit)
+
+    def due(self, now: datetime, limit: int) -> list[Alert]:
+        """Those that have to be looked at, the longest due first."""
+        return self._documents.find({"due_at": {"$lte": now}}, limit, [("due_at", ASCENDING)])
+
+    @state_change("alerts.save")
+    def save(self, alert: Alert, read: Alert | None) -> bool:
+        """Store it, unless it is no longer as it was `read` (`None`: not there). Returns whether it is stored."""
+        document = alert.model_copy(update={"rev": (read.rev if read else 0) + 1})
+        stored = document.model_dump(by_alias=True, exclude_none=True)
+        if read is not None:
+            return self._alerts.replace_one({"_id": alert.id, "rev": read.rev}, stored).matched_count == 1
+        try:
+            self._alerts.insert_one(stored)
+        except DuplicateKeyError:
+            return False
+        return True
+
+    @state_change("alerts.look_later")
+    def look_later(self, alert_id: str, due_at: datetime) -> None:
+        self._alerts.update_one({"_id": alert_id, "due_at": {"$exists": True}}, {"$set": {"due_at": due_at}})
+
+    @state_change("alerts.delete")
+    def delete(self, alert_ids: Sequence[str]) -> None:
+        Repeating(self._alerts).delete_many({"_id": {"$in": list(alert_ids)}})
+
+    @state_change("alerts.delete_of_rule")
+    def delete_of_rule(self, rule_id: str, user_id: str) -> None:
+        """The user's alerts of this rule."""
+        Repeating(self._alerts).delete_many({"rule_id": rule_id, "user_id": user_id})
+
+    @state_change("alerts.forget")
+    def forget(self, before: datetime, limit: int) -> int:
+        """Delete those that do not fire and of which nothing was heard since then. Returns how many."""
+        old = {"firing": False, "updated_at": {"$lt": before}}
+        found = [one["_id"] for one in self._alerts.find(old, {"_id": 1}).sort("updated_at", DESCENDING).limit(limit)]
+        return Repeating(self._alerts).delete_many({"_id": {"$in": found}, **old}).deleted_count

@@ -1,0 +1,171 @@
+"""`/alerts`: what somebody should look at, and the rules that say so."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Path, Query, Request
+
+from gateway.access.keys import Caller, Scope
+from gateway.errors import AlertNotFoundError, InvalidRequestError, ScopeMissingError
+from gateway.signals.alert_rules import BUILT_IN, OF_PLATFORM, AlertRule
+from gateway.signals.alerts import Alert, AlertStore
+from gateway.signals.endpoints import EndpointFilter
+from gateway.signals.rule_book import RuleBook
+from gateway.stores.mongo import mongo_errors
+from gateway.web.authorisation import Called, needs
+from gateway.web.container import GatewayParts
+from gateway.web.dependencies import Parts, Router
+from gateway.web.errors import problems
+from gateway.web.middleware import note_changes
+from gateway.web.schemas.alert import (
+    AlertPage,
+    AlertsQuery,
+    AlertView,
+    OfUserQuery,
+    RuleEdit,
+    RuleList,
+    RulePreviewQuery,
+    RulePreviewView,
+    RuleRequest,
+    RuleView,
+    SilenceRequest,
+)
+
+router = Router(prefix="/alerts", tags=["signals"])
+
+_NAMES = "|".join(BUILT_IN)
+RuleId = Annotated[str, Path(pattern=f"^([0-9a-f]{{32}}|{_NAMES})$", examples=["4d0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"])]
+AlertId = Annotated[str, Path(pattern="^[0-9a-f]{32}$", examples=["3e0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"])]
+AsUser = Annotated[OfUserQuery, Query()]
+
+
+@router.get("", summary="List alerts", responses=problems(503))
+@needs(Scope.READ)
+def list_alerts(query: Annotated[AlertsQuery, Query()], parts: Parts, caller: Called) -> AlertPage:
+    """The latest first, also those that are over. Pass `next` as `after` for the page that follows."""
+    with mongo_errors():
+        found, following = parts[AlertStore].page(
+            _users(caller, query.user_id), query.limit, query.after, firing=query.firing
+        )
+    names = parts[RuleBook].names(found)
+    return AlertPage(alerts=[AlertView.of(one, names) for one in found], next=following)
+
+
+def _users(caller: Caller, user_id: str | None) -> list[str] | None:
+    """Whose alerts the caller sees; `None` for those of all users and of the platform."""
+    only = caller.only(user_id)
+    return None if only is None else [only]
+
+
+@router.get("/rules", summary="List rules", responses=problems(503))
+@needs(Scope.READ)
+def list_rules(query: AsUser, parts: Parts, caller: Called) -> RuleList:
+    """The caller's, and those that everybody has; admins' also those about nodes."""
+    found = parts[RuleBook].of_user(_as(caller, query), of_platform=Scope.ADMIN in caller.scopes)
+    return RuleList(rules=list(map(RuleView.of, found)))
+
+
+@router.post("/rules", status_code=201, summary="Make a rule", responses=problems(409, 413, 503))
+@needs(Scope.CRAWL)
+def make_rule(body: RuleRequest, parts: Parts, caller: Called) -> RuleView:
+    """It applies from the next run on, or at once if it is about what is so now. `POST /alerts/rules/preview` says
+    before what it would have said.
+    """
+    return RuleView.of(parts[RuleBook].make(caller.asking(body.user_id), **_fields(body, caller)))
+
+
+@router.post("/rules/preview", summary="What a rule would have said", responses=problems(413, 503))
+@needs(Scope.CRAWL)
+def preview_rule(
+    body: RuleRequest, query: Annotated[RulePreviewQuery, Query()], parts: Parts, caller: Called
+) -> RulePreviewView:
+    """Of the runs of the last days, as far as they are kept. Nobody is told, and nothing is stored."""
+    fields = _fields(body, caller)
+    rule = AlertRule(id="", user_id=caller.asking(body.user_id), created_at=parts.clock(), **fields)
+    return RulePreviewView.of(parts[RuleBook].preview(rule, query.days))
+
+
+@router.get("/rules/{rule_id}", summary="A rule", responses=problems(404, 503))
+@needs(Scope.READ)
+def get_rule(rule_id: RuleId, query: AsUser, parts: Parts, caller: Called) -> RuleView:
+    return RuleView.of(_rule(rule_id, query, parts, caller))
+
+
+@router.patch("/rules/{rule_id}", summary="Change a rule", responses=problems(404, 409, 413, 503))
+@needs(Scope.CRAWL)
+def change_rule(  # noqa: PLR0917 - what a route is given
+    rule_id: RuleId, body: RuleEdit, query: AsUser, request: Request, parts: Parts, caller: Called
+) -> RuleView:
+    """One that everybody has is changed for the caller alone; about nodes, for all, by admins."""
+    rule = _rule(rule_id, query, parts, caller)
+    given = body.model_dump(exclude_unset=True)
+    if refused := {name for name, value in given.items() if value is None} - {
+        "quiet", "silenced_until", "remind_seconds"
+    }:  # fmt: skip
+        raise InvalidRequestError(min(refused), "must not be null")
+    before, after = RuleView.of(rule), RuleView.of(parts[RuleBook].change(rule, _as(caller, query), given))
+    note_changes(request, before, after)
+    return after
+
+
+@router.delete("/rules/{rule_id}", status_code=204, summary="Delete a rule", responses=problems(404, 409, 503))
+@needs(Scope.CRAWL)
+def delete_rule(rule_id: RuleId, query: AsUser, parts: Parts, caller: Called) -> None:
+    """With its alerts, of whose end nobody is told. One that everybody has can only be paused; of a form of one's own
+    of it the changes are deleted.
+    """
+    parts[RuleBook].delete(_rule(rule_id, query, parts, caller))
+
+
+@router.get("/{alert_id}", summary="An alert", responses=problems(404, 503))
+@needs(Scope.READ)
+def get_alert(alert_id: AlertId, parts: Parts, caller: Called) -> AlertView:
+    return _view(_alert(alert_id, parts, caller), parts)
+
+
+@router.post("/{alert_id}/silence", summary="Silence an alert", responses=problems(404, 409, 413, 503))
+@needs(Scope.CRAWL)
+def silence_alert(alert_id: AlertId, body: SilenceRequest, parts: Parts, caller: Called) -> AlertView:
+    """If it is still so at the end of the silence, its receivers are told then."""
+    return _view(parts[RuleBook].silence(_alert(alert_id, parts, caller), body.until), parts)
+
+
+@router.delete("/{alert_id}", status_code=204, summary="Forget an alert", responses=problems(404, 503))
+@needs(Scope.CRAWL)
+def forget_alert(alert_id: AlertId, parts: Parts, caller: Called) -> None:
+    """What is known of earlier runs goes, too: what is unusual now may be usual from now on."""
+    parts[RuleBook].forget(_alert(alert_id, parts, caller))
+
+
+def _as(caller: Caller, query: OfUserQuery) -> str:
+    """Whose rules are meant; the operator's while there are no keys."""
+    return caller.asking(query.user_id) if query.user_id or caller.key else ""
+
+
+def _rule(rule_id: str, query: OfUserQuery, parts: GatewayParts, caller: Caller) -> AlertRule:
+    """Raises `ScopeMissingError` for what only admins may see."""
+    found = parts[RuleBook].get(rule_id, _as(caller, query))
+    if (found.of_all_users or found.when.measure in OF_PLATFORM) and Scope.ADMIN not in caller.scopes:
+        raise ScopeMissingError(Scope.ADMIN)
+    return found
+
+
+def _alert(alert_id: str, parts: GatewayParts, caller: Caller) -> Alert:
+    """Raises `AlertNotFoundError`, also for one of the platform if the caller is no admin."""
+    found = parts[RuleBook].alert(alert_id)
+    if not caller.may_see(found.user_id):
+        raise AlertNotFoundError(alert_id)
+    return found
+
+
+def _view(alert: Alert, parts: GatewayParts) -> AlertView:
+    return AlertView.of(alert, parts[RuleBook].names([alert]))
+
+
+def _fields(body: RuleRequest, caller: Caller) -> dict[str, Any]:
+    if body.all_users and Scope.ADMIN not in caller.scopes:
+        raise ScopeMissingError(Scope.ADMIN)
+    fields = {name: getattr(body, name) for name in body.model_fields_set - {"user_id", "all_users", "filter"}}
+    fields["filter"] = EndpointFilter(**body.filter.model_dump())
+    return {**fields, "of_all_users": body.all_users or None}

@@ -1,0 +1,340 @@
+"""Alerts: one for each incident and one for its end, told to whom it concerns, and to nobody twice."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from conftest import Platform
+from jobs import make_job
+from scheduled import make_schedule
+
+from gateway.contract.records import Progress
+from gateway.datasets.dataset import DatasetRun, RunState
+from gateway.datasets.store import DatasetStore, RunStore
+from gateway.jobs.job import Attempt, JobStatus
+from gateway.jobs.outcome import Outcome, Reason
+from gateway.schedules.schedule import LedgerEntry, LedgerKind
+from gateway.schedules.store import LedgerStore, ScheduleStore
+from gateway.signals.alert_rules import AlertCondition, AlertRule, QuietHours
+from gateway.signals.alerting import Alerting
+from gateway.signals.alerts import Alert, AlertRuleStore, AlertStore
+from gateway.signals.endpoints import Endpoint, EndpointFilter
+from gateway.signals.node_states import DownNode, NodeStateStore
+from gateway.web.schemas.event import BODIES
+
+DONE = Outcome(JobStatus.FINISHED, Reason.COMPLETED, "3 pages")
+BROKEN = Outcome(JobStatus.ERROR, Reason.PROCESS_CRASHED, "it crashed")
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+
+
+class Alerted:
+    """One user's crawls, rules and endpoint, and a clock that can be moved on."""
+
+    def __init__(self, platform: Platform) -> None:
+        self.platform = platform
+        self.endpoint = self.listen("alert.firing", "alert.still_firing", "alert.resolved")
+
+    def listen(self, *events: str, user_id: str = "ada", **fields: Any) -> Endpoint:
+        made, _ = self.platform.endpoints.make(user_id, "http://a.example/", events=events, **fields)
+        return made
+
+    def rule(self, user_id: str = "ada", **fields: Any) -> AlertRule:
+        when = AlertCondition.model_validate(fields.pop("when"))
+        number = self.platform.database["alert_rules"].count_documents({})
+        given = {"name": f"rule {number}", "created_at": self.platform.clock(), **fields}
+        rule = AlertRule(id=f"{number:032x}", user_id=user_id, when=when, **given)
+        AlertRuleStore(self.platform.database).save(rule)
+        return rule
+
+    def only(self, **fields: Any) -> AlertRule:
+        """The one rule: none of those that everybody has applies."""
+        for builtin in ("crawl-failed", "schedule-failing"):
+            self.rule(when={"measure": "failed"}, builtin=builtin, paused=True)
+        return self.rule(**fields)
+
+    def ends(self, outcome: Outcome = DONE, *, items: int = 100, look: bool = True, **fields: Any) -> str:
+        platform = self.platform
+        attempt = Attempt(attempt=1, node="n1", dispatched_at=platform.clock())
+        given = {
+            "status": JobStatus.RUNNING, "attempt": 1, "attempts": {"1": attempt}, "user_id": "ada",
+            "project": "shop", "spider": "prices", "started_at": platform.clock() - MINUTE,
+            "progress": Progress(items_count=items, completed_pages=items), **fields,
+        }  # fmt: skip
+        platform.jobs.insert(job := make_job(**given))
+        platform.jobs.finish(job, outcome)
+        if look:
+            self.look()
+        return job.id
+
+    def look(self, passed: timedelta = timedelta()) -> None:
+        """As workers do again and again."""
+        self.platform.ahead += passed
+        self.platform.announcing().look()
+        self.alerting.look()
+
+    @property
+    def alerting(self) -> Alerting:
+        return self.platform.alerting()
+
+    def told(self, endpoint: Endpoint | None = None) -> list[tuple[str, str]]:
+        """The type and the message of each call, the oldest first."""
+        return [(kind.removeprefix("alert."), data["message"]) for kind, data in self.calls(endpoint)]
+
+    def calls(self, endpoint: Endpoint | None = None) -> list[tuple[str, dict[str, Any]]]:
+        wanted = [{"endpoint_id": (endpoint or self.endpoint).id}]
+        made, _ = self.platform.deliveries.page(wanted, 1000, None)
+        return [(one.type, json.loads(one.body)["data"]) for one in made[::-1]]
+
+    def alerts(self) -> list[Alert]:
+        return AlertStore(self.platform.database).page(None, 200, None)[0]
+
+
+@pytest.fixture
+def watched(platform: Platform) -> Alerted:
+    return Alerted(platform)
+
+
+def test_without_any_rule_of_ones_own_a_crawl_that_failed_is_told_and_when_it_is_well_again(watched: Alerted) -> None:
+    watched.ends()
+    failed = watched.ends(BROKEN)
+    watched.ends(BROKEN)
+    watched.look(HOUR)
+    watched.ends()
+    watched.look()
+    assert watched.told() == [("firing", "failed: it crashed"), ("resolved", "failed: it crashed")]
+    (_, firing), (_, resolved) = watched.calls()
+    assert firing["page_url"] == f"https://crawls.example.com/console/jobs/{failed}"
+    assert (firing["group"], firing["group_by"], firing["rule_id"]) == ("shop/prices", "spider", "crawl-failed")
+    assert resolved["duration_seconds"] >= 3600
+    for kind, data in watched.calls():
+        body = {"type": kind, "timestamp": "2027-06-01T09:00:00.000Z", "data": data}
+        assert BODIES[kind].model_validate(body).model_dump(mode="json", exclude_unset=True)["data"] == data  # type: ignore[index]
+
+
+def test_500_failing_jobs_of_one_site_are_one_message(watched: Alerted) -> None:
+    watched.only(when={"measure": "failed"}, group_by="site")
+    for number in range(500):
+        spec = make_job(spider=f"s{number % 7}").spec.model_copy(update={"site": "shop.example"})
+        watched.ends(BROKEN, look=False, spec=spec)
+    while watched.platform.announcing().look():
+        pass
+    watched.look()
+    assert watched.told() == [("firing", "failed: it crashed")]
+    assert watched.calls()[0][1]["group"] == "shop.example"
+
+
+def test_what_is_repeated_after_a_crash_is_told_once(watched: Alerted) -> None:
+    watched.ends(BROKEN, look=False)
+    jobs = watched.platform.jobs
+    (job,) = jobs.to_announce("ada", 9)
+    for _ in range(2):
+        watched.platform.announcing().look()
+        watched.alerting.look()
+        watched.platform.database["jobs"].update_one({"_id": job.id}, {"$set": job.to_document()})
+        watched.platform.database["alerts"].update_one({}, {"$set": {"told": False, "due_at": job.created_at}})
+    watched.look()
+    assert watched.told() == [("firing", "failed: it crashed")]
+    (alert,) = watched.alerts()
+    assert [run.job_id for run in alert.recent] == [job.id]
+
+
+def test_some_runs_in_a_row_are_one_alert_that_a_single_good_one_ends(watched: Alerted) -> None:
+    watched.only(when={"measure": "failed", "runs": 3}, group_by="schedule")
+    schedule = "5" * 32
+    for outcome in (BROKEN, BROKEN, DONE, BROKEN, BROKEN):
+        watched.ends(outcome, schedule_id=schedule)
+    assert watched.told() == []
+    watched.ends(BROKEN, schedule_id=schedule)
+    watched.ends(BROKEN)
+    watched.ends(DONE, schedule_id=schedule)
+    said = "failed 3 times in a row: it crashed"
+    assert watched.told() == [("firing", said), ("resolved", said)]
+    assert watched.calls()[0][1]["name"] == "Schedule 55555555 of shop/prices"
+
+
+def test_far_fewer_items_than_usual_stay_unusual_however_long_it_lasts(watched: Alerted) -> None:
+    watched.only(when={"measure": "items", "below": 0.5, "of_usual": 5})
+    for items in (200, 210, 190, 205, 195):
+        watched.ends(items=items)
+    for _ in range(30):
+        watched.ends(items=40)
+        watched.look(HOUR)
+    watched.ends(BROKEN, items=0)
+    assert watched.told() == [("firing", "40 items, usually 200")]
+    watched.ends(items=180)
+    assert watched.told()[1:] == [("resolved", "40 items, usually 200")]
+
+
+def test_quiet_hours_tell_in_the_morning_what_is_still_so(watched: Alerted) -> None:
+    now = watched.platform.clock()
+    quiet = QuietHours(since=f"{now - HOUR:%H:%M}", until=f"{now + 2 * HOUR:%H:%M}")
+    watched.only(when={"measure": "failed"}, quiet=quiet)
+    watched.ends(BROKEN, spider="over-soon")
+    watched.ends(DONE, spider="over-soon")
+    watched.ends(BROKEN, spider="lasting")
+    watched.look(HOUR)
+    assert watched.told() == []
+    watched.look(HOUR + MINUTE)
+    assert [data["spider"] for _, data in watched.calls()] == ["lasting"]
+
+
+def test_a_silence_ends_by_itself(watched: Alerted) -> None:
+    watched.only(when={"measure": "failed"}, silenced_until=watched.platform.clock() + HOUR)
+    watched.ends(BROKEN)
+    watched.look(HOUR - MINUTE)
+    assert watched.told() == []
+    watched.look(2 * MINUTE)
+    assert watched.told() == [("firing", "failed: it crashed")]
+
+
+def test_who_was_told_is_reminded_while_it_lasts(watched: Alerted) -> None:
+    watched.only(when={"measure": "failed"}, remind_seconds=3600)
+    watched.ends(BROKEN)
+    for _ in range(9):
+        watched.look(20 * MINUTE)
+    watched.ends(DONE)
+    watched.look(3 * HOUR)
+    assert [kind for kind, _ in watched.told()] == ["firing", *["still_firing"] * 3, "resolved"]
+
+
+def test_where_nothing_has_ended_well_for_too_long(watched: Alerted) -> None:
+    watched.only(when={"measure": "idle", "above": 26 * 3600})
+    watched.ends(DONE)
+    watched.look(25 * HOUR)
+    watched.ends(BROKEN)
+    assert watched.told() == []
+    watched.look(HOUR + MINUTE)
+    assert watched.told() == [("firing", "nothing has ended well for 1 d 2 h")]
+    watched.ends(BROKEN)
+    watched.ends(DONE)
+    assert [kind for kind, _ in watched.told()] == ["firing", "resolved"]
+    watched.look(27 * HOUR)
+    assert [kind for kind, _ in watched.told()] == ["firing", "resolved", "firing"]
+
+
+def test_jobs_that_wait_for_too_long_and_too_many_of_them(watched: Alerted) -> None:
+    watched.only(when={"measure": "waiting", "above": 600}, filter=EndpointFilter(projects=("shop",)))
+    watched.rule(when={"measure": "queue", "above": 2, "for_seconds": 60})
+    jobs = [make_job(project="shop", created_at=watched.platform.clock()) for _ in range(3)]
+    for job in jobs:
+        watched.platform.jobs.insert(job)
+    watched.look()
+    watched.look(2 * MINUTE)
+    assert watched.told() == [("firing", "3 jobs wait, more than 2")]
+    watched.look(9 * MINUTE)
+    assert [message for _, message in watched.told()][1:] == ["a job that could start has waited for 11 min"]
+    watched.platform.database["jobs"].delete_many({})
+    watched.look(MINUTE)
+    watched.look()
+    assert [kind for kind, _ in watched.told()] == ["firing", "firing", "resolved", "resolved"]
+
+
+def test_nodes_that_are_down_are_told_to_whoever_is_told_of_all_users(watched: Alerted) -> None:
+    operator = watched.listen("alert.firing", "alert.resolved", user_id="root", of_all_users=True)
+    down = DownNode("n7", watched.platform.clock() - MINUTE)
+    states = NodeStateStore(watched.platform.database)
+    states.put(down)
+    watched.look()
+    watched.look(MINUTE)
+    states.remove(down)
+    watched.look(MINUTE)
+    watched.look()
+    said = "it gives no sign of life"
+    assert watched.told(operator) == [("firing", said), ("resolved", said)]
+    assert watched.told() == []
+
+
+def test_a_held_run_is_told_until_somebody_decides(watched: Alerted) -> None:
+    watched.only(when={"measure": "held"})
+    platform = watched.platform
+    dataset = DatasetStore(platform.database, platform.clock).ensure("ada", "prices", {})
+    runs, now = RunStore(platform.database, platform.clock), platform.clock()
+    facts = {"dataset": dataset.id, "scope": "s", "started_at": now, "ended_at": now, "at": now}
+    run = DatasetRun(job_id="0" * 32, state=RunState.HELD, **facts)
+    runs.save(run)
+    watched.look()
+    watched.look(MINUTE)
+    runs.change(run, RunState.PUBLISHED)
+    watched.look(MINUTE)
+    watched.look()
+    assert watched.told() == [("firing", "a run is held"), ("resolved", "a run is held")]
+    assert watched.calls()[0][1]["dataset"] == "prices"
+
+
+def test_occurrences_that_did_not_run_are_counted_beside_runs(watched: Alerted) -> None:
+    watched.only(when={"measure": "not_started", "runs": 2})
+    platform = watched.platform
+    schedule = make_schedule(user_id="ada", created_at=platform.clock())
+    ScheduleStore(platform.database, platform.clock).insert(schedule)
+    for number in range(2):
+        now = platform.clock()
+        times = {"at": now, "due": now, "recorded_at": now, "announce_due": now, "late_by_seconds": 0.0, "rev": 1}
+        entry = LedgerEntry(
+            job_id=f"{number:032x}", schedule_id=schedule.id, kind=LedgerKind.MISSED, reason="no beat", **times
+        )
+        LedgerStore(platform.database).record([entry])
+        watched.look(HOUR)
+    watched.ends(schedule_id=schedule.id)
+    said = "did not run 2 times in a row: no beat"
+    assert watched.told() == [("firing", said), ("resolved", said)]
+
+
+def test_a_rule_may_name_who_is_told_and_others_are_told_only_if_they_ask_for_alerts(watched: Alerted) -> None:
+    everything, named = watched.listen(), watched.listen("job.failed")
+    watched.only(when={"measure": "failed"}, to=(named.id,))
+    watched.ends(BROKEN)
+    assert [kind for kind, _ in watched.calls(named)] == ["job.failed", "alert.firing"]
+    assert [kind for kind, _ in watched.calls(everything)] == ["job.failed"]
+    assert watched.told() == []
+
+
+def test_no_rule_sees_the_crawls_of_others_unless_it_is_of_all_users(watched: Alerted) -> None:
+    watched.only(when={"measure": "failed"})
+    watched.rule("root", when={"measure": "failed"}, of_all_users=True, name="all")
+    operator = watched.listen("alert.firing", user_id="root")
+    watched.ends(BROKEN, user_id="bob")
+    assert watched.told() == []
+    assert [data["rule"] for _, data in watched.calls(operator)] == ["all"]
+
+
+def test_sixty_days_with_incidents_are_as_many_alerts_and_ends(watched: Alerted) -> None:
+    """Three schedules, six runs a day; a single failure is no incident. In the first thirty days there is none."""
+    watched.only(when={"measure": "failed", "runs": 3}, group_by="schedule")
+    watched.rule(when={"measure": "items", "below": 0.5, "of_usual": 10}, group_by="schedule")
+    chance = random.Random(26)
+    start = datetime(2026, 6, 1, tzinfo=UTC)
+    watched.platform.ahead += start - watched.platform.clock()
+    schedules = [f"{number:032x}" for number in range(3)]
+    expected: Counter[str] = Counter()
+    failing, short = dict.fromkeys(schedules, 0), dict.fromkeys(schedules, 0)
+    rested = dict.fromkeys(schedules, 12)
+    for hour in range(60 * 6):
+        watched.platform.ahead += start + 4 * hour * HOUR - watched.platform.clock()
+        for one in schedules:
+            quiet = failing[one] == short[one] == 0 and rested[one] > 12 and hour < 340
+            if quiet and hour >= 180 and chance.random() < 0.05:
+                failing[one], rested[one] = chance.randint(3, 9), 0
+                expected["failed"] += 1
+            elif quiet and hour >= 180 and chance.random() < 0.05:
+                short[one], rested[one] = chance.randint(1, 15), 0
+                expected["items"] += 1
+            rested[one] += 1
+            is_single = hour % 17 == 5 and not failing[one] and not short[one] and rested[one] > 2
+            outcome = BROKEN if failing[one] or is_single else DONE
+            items = 20 if short[one] else chance.randint(180, 220)
+            failing[one], short[one] = max(0, failing[one] - 1), 0 if failing[one] else max(0, short[one] - 1)
+            watched.ends(outcome, items=items, schedule_id=one, look=False)
+        watched.look()
+        if hour == 179:
+            assert watched.told() == []
+    for one in schedules:
+        watched.ends(schedule_id=one, items=200)
+    told = Counter((kind, "failed" if "failed" in message else "items") for kind, message in watched.told())
+    assert expected["failed"] > 5
+    assert expected["items"] > 5
+    assert told == {(kind, measure): count for measure, count in expected.items() for kind in ("firing", "resolved")}

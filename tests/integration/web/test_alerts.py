@@ -1,0 +1,155 @@
+"""Rules and alerts over HTTP: what each option does, what is refused, and whose they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from jobs import make_job
+
+from gateway.clock import utc_now
+from gateway.contract.records import Progress
+from gateway.jobs.job import Job, JobStatus
+from gateway.signals.alert_rules import BUILT_IN, AlertGroup, Grouping
+from gateway.signals.alerts import Alert, AlertStore
+
+HOUR = timedelta(hours=1)
+
+
+class Rules:
+    def __init__(self, client: httpx.Client, user: str) -> None:
+        self.client, self.user = client, user
+
+    def call(self, method: str, path: str = "", **more: Any) -> httpx.Response:
+        is_alert = path and not path.startswith("/rules")
+        params = {"user_id": self.user} if method != "POST" and not is_alert else {}
+        return self.client.request(method, f"/alerts{path}", params={**params, **more.pop("params", {})}, **more)
+
+    def make(self, path: str = "/rules", params: Any = None, **fields: Any) -> Any:
+        body = {"name": "a rule", "user_id": self.user, "when": {"measure": "failed"}, **fields}
+        answer = self.call("POST", path, json=body, params=params or {})
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    def refusal(self, method: str, path: str, **more: Any) -> tuple[int, str | None]:
+        answer = self.call(method, path, **more)
+        return answer.status_code, (answer.json()["error"]["detail"] or {}).get("field")
+
+
+@pytest.fixture
+def rules(gateway: httpx.Client, user: str) -> Rules:
+    return Rules(gateway, user)
+
+
+def fired(database: Any, user: str, group: str = "shop/prices") -> str:
+    """The id of an alert that fires and was told."""
+    rule, now = BUILT_IN["crawl-failed"], utc_now()
+    alert = Alert.new(rule, user, AlertGroup(Grouping.SPIDER, group), now).fires(now, "it crashed", None, None)
+    AlertStore(database).save(alert.model_copy(update={"told": True}), None)
+    return alert.id
+
+
+def test_a_rule_is_made_changed_and_deleted(rules: Rules) -> None:
+    when = {"measure": "items", "below": 0.5, "of_usual": 10}
+    made = rules.make(when=when, group_by="site", filter={"projects": ["shop"]}, remind_seconds=3600)
+    path = f"/rules/{made['rule_id']}"
+    assert (made["when"]["of_usual"], made["group_by"], made["all_users"]) == (10, "site", False)
+    assert rules.call("GET", path).json() == made
+    quiet = {"since": "22:00", "until": "07:00", "timezone": "Europe/Berlin"}
+    changed = rules.call("PATCH", path, json={"quiet": quiet, "remind_seconds": None}).json()
+    assert (changed["quiet"], changed["remind_seconds"], changed["when"]) == (quiet, None, made["when"])
+    assert rules.call("DELETE", path).status_code == 204
+    assert rules.refusal("GET", path)[0] == 404
+
+
+def test_what_everybody_has_is_changed_for_oneself_and_back(rules: Rules) -> None:
+    path = "/rules/crawl-failed"
+    before = rules.call("GET", path).json()
+    assert (before["user_id"], before["paused"]) == ("", False)
+    assert rules.call("PATCH", path, json={"paused": True}).json()["paused"]
+    mine = {rule["rule_id"]: rule for rule in rules.call("GET", "/rules").json()["rules"]}
+    assert (mine["crawl-failed"]["paused"], mine["crawl-failed"]["user_id"]) == (True, rules.user)
+    assert set(mine) == set(BUILT_IN)
+    others = rules.client.get(f"/alerts{path}", params={"user_id": "somebody-else"}).json()
+    assert not others["paused"]
+    assert rules.call("DELETE", path).status_code == 204
+    assert rules.call("GET", path).json() == before
+    assert rules.call("DELETE", path).json()["error"]["message"].startswith("everybody has this rule")
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"when": {"measure": "items"}}, "when"),
+        ({"when": {"measure": "items", "above": 1, "below": 2}}, "when"),
+        ({"when": {"measure": "failed", "above": 1}}, "when"),
+        ({"when": {"measure": "queue", "above": 1, "of_usual": 5}}, "when"),
+        ({"when": {"measure": "queue", "above": 1, "runs": 2}}, "when"),
+        ({"when": {"measure": "failed", "for_seconds": 2}}, "when"),
+        ({"when": {"measure": "luck", "above": 1}}, "when.measure"),
+        ({"when": {"measure": "node_down"}}, "when"),
+        ({"quiet": {"since": "25:00", "until": "07:00"}}, "quiet.since"),
+        ({"quiet": {"since": "22:00", "until": "07:00", "timezone": "Mars/Olympus"}}, "quiet.timezone"),
+        ({"to": ["0" * 32]}, "to"),
+        ({"group_by": "node"}, "group_by"),
+        ({"remind_seconds": 1}, "remind_seconds"),
+    ],
+    ids=str,
+)
+def test_a_rule_that_cannot_be_is_refused_and_the_field_named(rules: Rules, fields: Any, field: str) -> None:
+    body = {"name": "a rule", "user_id": rules.user, "when": {"measure": "failed"}, **fields}
+    assert rules.refusal("POST", "/rules", json=body) == (422, field)
+
+
+def test_nobody_has_too_many(rules: Rules, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.signals.rule_book.MOST_RULES", 1)
+    rules.make()
+    body = {"name": "b", "user_id": rules.user, "when": {"measure": "failed"}}
+    assert rules.refusal("POST", "/rules", json=body)[0] == 409
+
+
+def test_a_preview_says_what_would_have_been_told(rules: Rules, keep: Callable[[Job], Job]) -> None:
+    now = utc_now()
+    for hours, (status, items) in enumerate(
+        [("error", 0), ("finished", 200), ("finished", 40), ("finished", 30), *[("finished", 200)] * 4], 1
+    ):
+        ended = now - hours * HOUR
+        facts = {"status": JobStatus(status), "live_key": None, "settled": True, "finished_at": ended}
+        keep(make_job(user_id=rules.user, project="shop", spider="p", progress=Progress(items_count=items), **facts))
+    few = {"measure": "items", "below": 0.5, "of_usual": 3}
+    told = rules.make("/rules/preview", when=few)
+    assert told["runs"] == 8
+    assert [(one["group"], one["message"]) for one in told["incidents"]] == [("shop/p", "30 items, usually 200")]
+    assert told["incidents"][0]["until"] is not None
+    failed = rules.make("/rules/preview")
+    assert [(one["message"], one["until"]) for one in failed["incidents"]] == [("failed", None)]
+    assert rules.make("/rules/preview", params={"days": 0.01})["runs"] == 0
+    assert rules.call("GET", "/rules").json()["rules"][0]["builtin"]
+    body = {"name": "b", "user_id": rules.user, "when": {"measure": "queue", "above": 5}}
+    assert rules.refusal("POST", "/rules/preview", json=body) == (422, "when")
+
+
+def test_alerts_are_listed_silenced_and_forgotten(rules: Rules, database: Any) -> None:
+    alert_id = fired(database, rules.user)
+    (alert,) = rules.call("GET", params={"firing": "true"}).json()["alerts"]
+    assert (alert["rule"], alert["group"], alert["firing"]) == ("a crawl failed", "shop/prices", True)
+    assert rules.call("GET", params={"firing": "false"}).json()["alerts"] == []
+    until = (utc_now() + HOUR).isoformat()
+    silenced = rules.call("POST", f"/{alert_id}/silence", json={"until": until}).json()
+    assert silenced["silenced_until"] is not None
+    ended = rules.call("POST", f"/{alert_id}/silence", json={"until": None}).json()
+    assert ended["silenced_until"] is None
+    assert rules.call("DELETE", f"/{alert_id}").status_code == 204
+    assert rules.refusal("GET", f"/{alert_id}")[0] == 404
+
+
+def test_a_rule_with_another_condition_begins_anew(rules: Rules, database: Any) -> None:
+    alert_id = fired(database, rules.user)
+    rules.call("PATCH", "/rules/crawl-failed", json={"when": {"measure": "failed", "runs": 2}})
+    assert rules.refusal("GET", f"/{alert_id}")[0] == 404
+    other = fired(database, "somebody-else")
+    rules.call("PATCH", "/rules/crawl-failed", json={"when": {"measure": "failed", "runs": 3}})
+    assert rules.client.get(f"/alerts/{other}").json()["firing"]
