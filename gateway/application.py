@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute
 
 from gateway import logging
 from gateway.access.keys import Scope
+from gateway.console import alerts as alerts_pages
 from gateway.console import audit as audit_page
 from gateway.console import comparison as comparison_page
 from gateway.console import crawl as crawl_page
@@ -190,7 +191,7 @@ _ROUTERS = (
     help_pages.router,
     *(static_files.router, pages.router, overview.router, job.router, job_lists.router, results.router),
     *(crawl_page.router, schedules_pages.router, datasets_pages.router, sites_pages.router, endpoints_pages.router),
-    *(spiders_page.router, comparison_page.router),
+    *(alerts_pages.router, spiders_page.router, comparison_page.router),
     *(projects_page.router, nodes_page.router, keys_page.router, audit_page.router),
 )
 

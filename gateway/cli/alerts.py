@@ -101,9 +101,8 @@ def _changed(answer: Record, _: Record) -> str:
 def _previewed(answer: Record, _: Record) -> RenderableType:
     found = answer["incidents"]
     times = "once" if len(found) == 1 else f"{len(found)} times"
-    said = Text(
-        f"it would have fired {times} in {answer['runs']} runs since {answer['since'][:16].replace('T', ' ')}"
-    )
+    often = f"have fired {times}" if found else "not have fired"
+    said = Text(f"it would {often} in {answer['runs']} runs since {answer['since'][:16].replace('T', ' ')}")
     if not found:
         return said
     table = new_table("GROUP group, SINCE since:time, UNTIL until:time, *MESSAGE message", found)
@@ -126,7 +125,7 @@ ALERTS = Resource(
             "GET /alerts",
             "The latest alerts, newest first.",
             options=(flag("firing", "Only those that are so now."), USER, LIMIT, AFTER),
-            body=lambda firing, **options: given(**options, firing=firing or None),
+            before=lambda _, options: options.update(firing=options["firing"] or None),
         ),
         ApiCommand("show", "GET /alerts/{id}", "One alert with its last incidents, as JSON."),
         ApiCommand(

@@ -40,10 +40,13 @@ _EVENTS = {
     EventType.SCHEDULE_MISSED: "a scheduled run was missed",
     EventType.NODE_DOWN: "a node is down (all users)",
     EventType.NODE_UP: "a node is up again (all users)",
+    EventType.ALERT_FIRING: "an alert begins",
+    EventType.ALERT_STILL_FIRING: "an alert lasts (if its rule reminds)",
+    EventType.ALERT_RESOLVED: "an alert is over",
     EventType.ENDPOINT_DISABLED: "another endpoint was disabled",
 }
 #: The words of the form for each field of the filter.
-_FILTERS = {
+FILTERS = {
     "projects": "Projects",
     "spiders": "Spiders",
     "sites": "Sites",
@@ -82,8 +85,8 @@ def endpoint_page(
 
 def _form(given: EndpointFilter | FilterBody, endpoint: EndpointView | None = None) -> dict[str, Any]:
     """What the form has to know: for a new endpoint, or to change one."""
-    filtered = any(getattr(given, name) for name in _FILTERS)
-    return {"events": _EVENTS, "filters": _FILTERS, "given": given, "filtered": filtered, "endpoint": endpoint}
+    filtered = any(getattr(given, name) for name in FILTERS)
+    return {"events": _EVENTS, "filters": FILTERS, "given": given, "filtered": filtered, "endpoint": endpoint}
 
 
 def _secret(endpoint_id: str, parts: GatewayParts, caller: Caller) -> str | None:

@@ -91,6 +91,13 @@ interface Preview {
   };
 }
 
+/** What `POST /alerts/rules/preview` says. */
+interface RulePreview {
+  since: Time;
+  runs: number;
+  incidents: { group: string; since: Time; until: Time | null; message: string }[];
+}
+
 /** What one piece of an act on many jobs has done. */
 interface BulkReport {
   matched: number;

@@ -37,6 +37,7 @@ _RULE: JsonDict = {
     "paused": False,
     "all_users": False,
     "builtin": None,
+    "is_changed": False,
     "created_at": "2027-06-01T09:00:00.000Z",
 }
 _ALERT: JsonDict = {
@@ -119,13 +120,17 @@ class RuleView(BaseModel, json_schema_extra={"examples": [_RULE]}):
     remind_seconds: float | None
     paused: bool
     all_users: bool
-    builtin: str | None = Field(description="One that is there from the beginning, or the user's own form of it.")
+    builtin: str | None = Field(description="One that is there from the beginning, or a form of it.")
+    is_changed: bool = Field(
+        description="Whether this is a form of one that everybody has; deleting it takes it back."
+    )
     created_at: Timestamp
 
     @classmethod
     def of(cls, rule: AlertRule) -> Self:
         shown = rule.model_dump(include=set(cls.model_fields))
         also = {"rule_id": rule.builtin or rule.id, "all_users": bool(rule.of_all_users), "group_by": rule.grouping}
+        also["is_changed"] = rule.builtin is not None and rule.id != rule.builtin
         return cls.model_validate(shown | also)
 
 

@@ -52,5 +52,6 @@ async def check(tab: Tab) -> None:
     await tab.page.evaluate(AXE_SCRIPT)
     for scheme, rules in _RULES.items():
         await tab.page.emulate_media(color_scheme=scheme)
-        assert await tab.page.evaluate(_VIOLATIONS, rules) == [], scheme
+        found = await tab.page.evaluate(_VIOLATIONS, rules)
+        assert found == [], (scheme, found)
     await tab.page.emulate_media(color_scheme="null")

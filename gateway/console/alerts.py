@@ -1,0 +1,125 @@
+"""`/console/alerts`: what somebody should look at now, and the rules that say so."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any
+
+from fastapi import Query, Request, Response
+
+from gateway.access.keys import Caller, Scope
+from gateway.clock import to_iso
+from gateway.console.endpoints import FILTERS
+from gateway.console.pages import Pages, page
+from gateway.signals.alert_rules import OF_PLATFORM, OF_RUNS, YES_OR_NO, AlertMeasure, Grouping
+from gateway.signals.alerts import AlertStore
+from gateway.signals.endpoints import EndpointStore
+from gateway.signals.events import ALERTS
+from gateway.stores.mongo import mongo_errors
+from gateway.web.authorisation import Called, needs
+from gateway.web.container import GatewayParts
+from gateway.web.dependencies import Parts
+from gateway.web.routes.alerts import RuleId, get_rule, list_alerts, list_rules
+from gateway.web.schemas.alert import AlertsQuery, OfUserQuery, RuleView
+from gateway.web.schemas.endpoint import FilterBody
+
+router = Pages()
+
+#: Alerts that fire which are listed, and alerts that are over.
+_FIRING, _OVER = 100, 20
+#: What the bell counts at most.
+_COUNTED = 100
+#: The words of the form for each measure.
+_MEASURES = {
+    AlertMeasure.FAILED: "a crawl failed",
+    AlertMeasure.INCOMPLETE: "a crawl failed, or finished with errors",
+    AlertMeasure.NOT_STARTED: "a scheduled run was skipped or missed",
+    AlertMeasure.ITEMS: "number of items",
+    AlertMeasure.PAGES: "number of pages",
+    AlertMeasure.ERRORS: "number of errors",
+    AlertMeasure.ERROR_SHARE: "share of pages that failed (0 to 1)",
+    AlertMeasure.DURATION: "duration in seconds",
+    AlertMeasure.IDLE: "seconds since a crawl last finished",
+    AlertMeasure.WAITING: "seconds that a crawl has waited to start",
+    AlertMeasure.QUEUE: "number of crawls that wait",
+    AlertMeasure.HELD: "a run of a dataset is held",
+    AlertMeasure.NODE_DOWN: "a node is down",
+    AlertMeasure.DISK_FULL: "a node's disk is nearly full",
+}
+_GROUPS = {
+    Grouping.SPIDER: "each spider",
+    Grouping.SCHEDULE: "each schedule",
+    Grouping.SITE: "each site",
+    Grouping.PROJECT: "each project",
+    Grouping.RULE: "all together",
+}
+
+
+@router.page("/console/alerts")
+@needs(Scope.READ)
+def alerts_page(request: Request, query: Annotated[OfUserQuery, Query()], parts: Parts, caller: Called) -> Response:
+    firing = list_alerts(AlertsQuery(firing=True, limit=_FIRING), parts, caller)
+    over = list_alerts(AlertsQuery(firing=False, limit=_OVER), parts, caller)
+    return page(
+        request,
+        "alerts/list.html",
+        firing=firing.alerts,
+        over=over.alerts,
+        rules=list_rules(query, parts, caller).rules,
+        hears=_hears(parts, caller),
+        silences=_silences(parts),
+        **_form(None, caller),
+    )
+
+
+@router.page("/console/alerts/firing")
+@needs(Scope.READ)
+def firing_alerts(request: Request, parts: Parts, caller: Called) -> Response:
+    """How many alerts fire, for the navigation."""
+    with mongo_errors():
+        users = None if caller.user_id is None else [caller.user_id]
+        count = parts[AlertStore].count_firing(users, _COUNTED)
+    return page(request, "alerts/firing.html", count=count, most=_COUNTED)
+
+
+@router.page("/console/alerts/rules/{rule_id}")
+@needs(Scope.READ)
+def rule_page(
+    rule_id: RuleId, request: Request, query: Annotated[OfUserQuery, Query()], parts: Parts, caller: Called
+) -> Response:
+    rule = get_rule(rule_id, query, parts, caller)
+    return page(request, "alerts/rule.html", rule=rule, silences=_silences(parts), **_form(rule, caller))
+
+
+def _form(rule: RuleView | None, caller: Caller) -> dict[str, Any]:
+    """What the form has to know: for a new rule, or to change one."""
+    of_nodes = rule is not None and rule.when.measure in OF_PLATFORM
+    offered = {one: words for one, words in _MEASURES.items() if of_nodes or one not in OF_PLATFORM}
+    given = rule.filter if rule else FilterBody()
+    return {
+        "measures": offered,
+        "words": _MEASURES,
+        "groups": _GROUPS,
+        "filters": FILTERS,
+        "given": given,
+        "filtered": any(getattr(given, name) for name in FILTERS),
+        "yes_or_no": [one.value for one in YES_OR_NO],
+        "of_runs": [one.value for one in OF_RUNS],
+        "editing": rule,
+        "may_change": Scope.CRAWL in caller.scopes,
+    }
+
+
+def _hears(parts: GatewayParts, caller: Caller) -> bool:
+    """Whether an endpoint of the user wants alerts."""
+    user_id = caller.name or "operator"
+    with mongo_errors():
+        found = parts[EndpointStore].told_of(user_id)
+    return any(set(one.events) & {kind.value for kind in ALERTS} for one in found)
+
+
+def _silences(parts: GatewayParts) -> list[tuple[str, str]]:
+    """For how long nobody is told, in words, and until when."""
+    now = parts.clock()
+    spans = {"for an hour": timedelta(hours=1), "for a day": timedelta(days=1), "for a week": timedelta(days=7)}
+    return [(words, to_iso(now + span)) for words, span in spans.items()]
