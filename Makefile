@@ -2,7 +2,7 @@
 # or later the console's scripts are checked, too, by what comes from npm.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up demo render parquet quick test faults check scripts bench bench-long docs fmt screenshots release clean
+.PHONY: help up demo render parquet apprise quick test faults check scripts bench bench-long docs fmt screenshots release clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -57,6 +57,9 @@ render: $(RUN) ## Install what `"render": true` needs, for `make up`
 # 170 MB that only gateways and workers need which write such files
 parquet: $(RUN) ## Install what `format=parquet` needs, for `make up`
 	@set -e; $(find-uv); env -u VIRTUAL_ENV "$$uv" sync --frozen --quiet --no-dev --inexact --extra parquet
+
+apprise: $(RUN) ## Install what mail, Telegram and other services need, for `make up`
+	@set -e; $(find-uv); env -u VIRTUAL_ENV "$$uv" sync --frozen --quiet --no-dev --inexact --extra apprise
 
 quick: $(STAMP) ## Run the unit tests: no system packages, no stores
 	@exec $(PYTEST) -n 3 tests/unit

@@ -58,8 +58,8 @@ _WANTED = (
     ),
     *filters(),
     option(
-        "format", "standard, or slack: a sentence with a link for a channel of Slack and the like.", metavar="FORMAT",
-        autocompletion=one_of(("standard", "slack")),
+        "format", "standard; slack: a sentence with a link; apprise: mail, Telegram and others.", metavar="FORMAT",
+        autocompletion=one_of(("standard", "slack", "apprise")),
     ),
     option("description", "What it is for.", metavar="TEXT"),
 )  # fmt: skip
@@ -89,6 +89,8 @@ def _state(endpoint: Record) -> Text:
 
 
 def _made(answer: Record, _: Record) -> str:
+    if answer["secret"] is None:
+        return str(answer["endpoint_id"])
     err.print("Its calls are signed with the secret; `endpoints secret` shows it again.")
     return f"{answer['endpoint_id']}\n{answer['secret']}"
 

@@ -8,7 +8,7 @@ from fastapi import Query, Request, Response
 
 from gateway.access.keys import Caller, Scope
 from gateway.console.pages import Pages, page
-from gateway.errors import NotFoundError, SecretsKeyError
+from gateway.errors import ConflictError, NotFoundError, SecretsKeyError
 from gateway.signals.endpoints import EndpointFilter
 from gateway.signals.events import EventType
 from gateway.web.authorisation import Called, needs
@@ -93,5 +93,5 @@ def _secret(endpoint_id: str, parts: GatewayParts, caller: Caller) -> str | None
     """`None` if it cannot be read here."""
     try:
         return get_endpoint_secret(endpoint_id, parts, caller).secret
-    except (NotFoundError, SecretsKeyError):
+    except (ConflictError, NotFoundError, SecretsKeyError):
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -16,10 +16,11 @@ from pymongo.database import Database
 from gateway.clock import Clock, to_iso, utc_now
 from gateway.contract.public_address import Network, check_url
 from gateway.crash_points import state_change
-from gateway.errors import ConflictError, EndpointNotFoundError
+from gateway.errors import ConflictError, EndpointNotFoundError, InvalidRequestError
+from gateway.signals.apprise_caller import AppriseCaller
 from gateway.signals.deliveries import MISSING, Delivery, DeliveryState, DeliveryStore
 from gateway.signals.events import ALERTS, EventType, SignalEvent, Subject, event_id
-from gateway.signals.sentences import slack_body
+from gateway.signals.sentences import message_body, slack_body
 from gateway.signals.signatures import WebhookSecret, WebhookSecrets
 from gateway.stores.documents import Documents, page, reader
 from gateway.stores.mongo import Document, Repeating, mongo_errors
@@ -64,6 +65,9 @@ class EndpointFormat(StrEnum):
     STANDARD = "standard"
     #: A sentence with a link, for a channel of Slack or of what takes the same.
     SLACK = "slack"
+    #: A title and a text, for one of the services that Apprise knows: mail, Telegram, PagerDuty and others. Its
+    #: address has passwords in it, so it is sealed as the endpoint's secret, and `url` has its beginning alone.
+    APPRISE = "apprise"
 
 
 class Endpoint(BaseModel, extra="forbid", populate_by_name=True):
@@ -103,11 +107,18 @@ class Endpoint(BaseModel, extra="forbid", populate_by_name=True):
             now,
             user_id=self.user_id,
             type=event.type.value,
-            body=slack_body(event) if self.format is EndpointFormat.SLACK else event.body,
+            body=_BODIES[self.format](event),
             url=self.url,
             endpoint_id=self.id,
             **about,
         )
+
+
+_BODIES: dict[EndpointFormat, Callable[[SignalEvent], str]] = {
+    EndpointFormat.STANDARD: lambda event: event.body,
+    EndpointFormat.SLACK: slack_body,
+    EndpointFormat.APPRISE: message_body,
+}
 
 
 def secret_name(endpoint_id: str) -> str:
@@ -181,21 +192,25 @@ class Endpoints:
     _store: EndpointStore
     _deliveries: DeliveryStore
     _secrets: WebhookSecrets
+    _apprise: AppriseCaller
     _webhook_networks: Sequence[Network] = ()
     _clock: Clock = utc_now
 
-    def make(self, user_id: str, url: str, **fields: Any) -> tuple[Endpoint, WebhookSecret]:
-        """Raises `ForbiddenAddressError`, `InvalidRequestError`, `ConflictError` if the user has too many,
-        `SecretsKeyError`.
+    def make(self, user_id: str, url: str, **fields: Any) -> tuple[Endpoint, WebhookSecret | None]:
+        """With its secret, unless that is its address. Raises `ForbiddenAddressError`, `InvalidRequestError`,
+        `ConflictError` if the user has too many, `SecretsKeyError`.
         """
-        self._check(url)
-        now = self._clock()
-        made = Endpoint(id=secrets.token_hex(16), user_id=user_id, url=url, created_at=now, **fields)
+        is_sealed = fields.get("format") is EndpointFormat.APPRISE
+        self._check(url, sealed=is_sealed)
+        now, shown = self._clock(), masked(url) if is_sealed else url
+        made = Endpoint(id=secrets.token_hex(16), user_id=user_id, url=shown, created_at=now, **fields)
         with mongo_errors():
             if self._store.count(user_id) >= MOST_ENDPOINTS:
                 raise ConflictError(f"a user has at most {MOST_ENDPOINTS} endpoints: delete one that is not needed")
             # its secret first: no call of it is ever unsigned
-            secret = self._secrets.renew(secret_name(made.id), timedelta())
+            secret = None if is_sealed else self._secrets.renew(secret_name(made.id), timedelta())
+            if is_sealed:
+                self._secrets.keep(secret_name(made.id), url)
             self._store.insert(made)
         return made, secret
 
@@ -215,9 +230,15 @@ class Endpoints:
         """One that was disabled is active again when it is unpaused, or gets another URL. Raises
         `ForbiddenAddressError`, `InvalidRequestError`, `EndpointNotFoundError`.
         """
+        is_sealed = endpoint.format is EndpointFormat.APPRISE
+        if (fields.get("format", endpoint.format) == EndpointFormat.APPRISE) != is_sealed:
+            raise InvalidRequestError("format", "of this endpoint stays: make another one")
         moved = fields.get("url", endpoint.url) != endpoint.url
         if moved:
-            self._check(fields["url"])
+            self._check(fields["url"], sealed=is_sealed)
+        if moved and is_sealed:
+            self._secrets.keep(secret_name(endpoint.id), fields["url"])
+            fields = {**fields, "url": masked(fields["url"])}
         if moved or fields.get("paused") is False:
             gone = [*gone, "disabled_at", "disabled_reason", "failing_since"]
         with mongo_errors():
@@ -276,7 +297,10 @@ class Endpoints:
         if not endpoint.is_active:
             raise ConflictError("it is paused or disabled, so it is not called: set paused to false first")
 
-    def _check(self, url: str) -> None:
+    def _check(self, url: str, *, sealed: bool) -> None:
+        if sealed:
+            self._apprise.check(url)
+            return
         check_url("url", url, self._webhook_networks, "WEBHOOK_ALLOW_NETWORKS")
 
     # --- what comes of calls
@@ -317,6 +341,11 @@ class Endpoints:
         for endpoint in self._store.of_user(event.user_id):
             if endpoint.id != but and endpoint.is_active and endpoint.wants(event):
                 yield endpoint.delivery_of(event, event.at)
+
+
+def masked(url: str) -> str:
+    """What is shown of an address with passwords in it: `mailtos://…`."""
+    return f"{url.partition('://')[0].lower()}://…"
 
 
 def deliveries_of(event: SignalEvent, endpoints: Sequence[Endpoint], now: datetime) -> Iterator[Delivery]:

@@ -10,6 +10,15 @@ from gateway.signals.events import EventType, SignalEvent
 
 #: Most characters of a message in a sentence.
 MAX_MESSAGE = 300
+#: Most characters of a title, such as a mail's subject.
+MAX_TITLE = 120
+_BAD = frozenset(
+    {
+        *(EventType.JOB_FAILED, EventType.RUN_HELD, EventType.SCHEDULE_MISSED, EventType.NODE_DOWN),
+        *(EventType.ALERT_FIRING, EventType.ALERT_STILL_FIRING, EventType.ENDPOINT_DISABLED),
+    }
+)
+_GOOD = frozenset({EventType.JOB_FINISHED, EventType.NODE_UP, EventType.ALERT_RESOLVED})
 #: What is said of each event. Besides its fields: `because` is its message, `again` the number of an attempt that is
 #: not the first, `found` and `took` are its counts and its duration in words.
 _TEMPLATES = {
@@ -39,6 +48,19 @@ def slack_body(event: SignalEvent) -> str:
     name, said, page = _escaped(_name(event.data)), _escaped(_said(event)), event.data.get("page_url")
     subject = f"<{page}|{name}>" if page else name
     return orjson.dumps({"text": f"{subject} {said}" if subject else said}).decode()
+
+
+def message_body(event: SignalEvent) -> str:
+    """A title, a text, and the kind that Apprise colours it by: `{"title", "text", "kind"}`."""
+    name, said, page = _name(event.data), _said(event), event.data.get("page_url")
+    title = f"{name} {said}" if name else said
+    text = f"{said}\n{page}" if page else said
+    kind = "failure" if event.type in _BAD else "success" if event.type in _GOOD else "info"
+    return orjson.dumps({"title": _short(title), "text": text, "kind": kind}).decode()
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_TITLE else text[: MAX_TITLE - 1] + "…"
 
 
 def _name(data: dict[str, Any]) -> str:

@@ -135,6 +135,15 @@ class WebhookSecrets:
                 raise ConflictError("the secret has changed meanwhile: read it again")
         return WebhookSecret.of(made, secret, now)
 
+    def keep(self, name: str, secret: str) -> None:
+        """Seal what is the only secret of this name. Raises `ConflictError`, `SecretsKeyError`."""
+        newest = SealedSecret(sealed=self._box.seal(NO_PROJECT, name, secret), made_at=self._clock())
+        with mongo_errors():
+            known = self._documents.find_one({"_id": name})
+            made = UserSecrets(_id=name, rev=known.rev + 1 if known else 1, secrets=(newest,))
+            if not self._put(known, made):
+                raise ConflictError("the secret has changed meanwhile: try again")
+
     @state_change("webhook_secrets.forget")
     def forget(self, user_id: str) -> None:
         """Raises PyMongo's errors."""

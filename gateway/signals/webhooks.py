@@ -28,8 +28,9 @@ from gateway.jobs.messages import about_message
 from gateway.jobs.store import JobStore
 from gateway.signals.alerting import Alerting
 from gateway.signals.announcing import Announcing
+from gateway.signals.apprise_caller import AppriseCaller
 from gateway.signals.deliveries import Delivery, DeliveryState, DeliveryStore, DeliveryTry, DueCall, host_of
-from gateway.signals.endpoints import Endpoint, Endpoints, secret_name
+from gateway.signals.endpoints import Endpoint, EndpointFormat, Endpoints, secret_name
 from gateway.signals.node_states import NodeAnnouncing
 from gateway.signals.signatures import WebhookSecrets, signed_headers
 from gateway.signals.webhook_caller import CALL_SECONDS, CallResult, Headers
@@ -111,6 +112,7 @@ class Webhooks:
     _endpoints: Endpoints
     _jobs: JobStore
     _caller: OutgoingCaller
+    _apprise: AppriseCaller
     _secrets: WebhookSecrets
     _clock: Clock = utc_now
     _shares: Shares = field(init=False, factory=Shares)
@@ -277,6 +279,8 @@ class Webhooks:
             return CallResult(str(error), is_ours=True)
         if endpoint is not None and not secrets:
             return CallResult("its secret is gone", is_ours=True)
+        if endpoint is not None and endpoint.format is EndpointFormat.APPRISE:
+            return await self._apprise.send(secrets[0], claimed.body)
         body = claimed.body.encode()
         headers = signed_headers(claimed.message_id, self._clock(), body, secrets)
         try:

@@ -8,11 +8,11 @@ from typing import Annotated
 from fastapi import Path, Query, Request
 
 from gateway.access.keys import Caller, Scope
-from gateway.errors import DeliveryNotFoundError, InvalidRequestError, ScopeMissingError
+from gateway.errors import ConflictError, DeliveryNotFoundError, InvalidRequestError, ScopeMissingError
 from gateway.jobs.job import Job
 from gateway.jobs.store import JobStore
 from gateway.signals.deliveries import DeliveryStore
-from gateway.signals.endpoints import Endpoint, EndpointFilter, Endpoints, EndpointStore, secret_name
+from gateway.signals.endpoints import Endpoint, EndpointFilter, EndpointFormat, Endpoints, EndpointStore, secret_name
 from gateway.signals.signatures import WebhookSecrets
 from gateway.stores.mongo import Document, mongo_errors
 from gateway.web.authorisation import Called, needs
@@ -69,7 +69,7 @@ def make_endpoint(body: EndpointRequest, parts: Parts, caller: Called) -> MadeEn
         of_all_users=body.all_users or None,
         **fields,
     )
-    return MadeEndpoint.of(made, secret=secret.secret)
+    return MadeEndpoint.of(made, secret=secret.secret if secret else None)
 
 
 @router.get("/{endpoint_id}", summary="An endpoint", responses=problems(404, 503))
@@ -121,10 +121,10 @@ def _endpoint(endpoint_id: str, parts: GatewayParts, caller: Caller) -> Endpoint
 # --- its secret
 
 
-@router.get("/{endpoint_id}/secret", summary="With what its calls are signed", responses=problems(404, 503))
+@router.get("/{endpoint_id}/secret", summary="With what its calls are signed", responses=problems(404, 409, 503))
 @needs(Scope.CRAWL)
 def get_endpoint_secret(endpoint_id: EndpointId, parts: Parts, caller: Called) -> WebhookSecretView:
-    endpoint = _endpoint(endpoint_id, parts, caller)
+    endpoint = _signing(endpoint_id, parts, caller)
     known = parts[WebhookSecrets].get(secret_name(endpoint.id))
     return WebhookSecretView.of(known.model_copy(update={"user_id": endpoint.user_id}))
 
@@ -137,10 +137,18 @@ def renew_endpoint_secret(
     endpoint_id: EndpointId, parts: Parts, caller: Called, body: SecretRequest | None = None
 ) -> WebhookSecretView:
     """For `keep_hours` calls are signed with the one before, too."""
-    endpoint = _endpoint(endpoint_id, parts, caller)
+    endpoint = _signing(endpoint_id, parts, caller)
     keep = timedelta(hours=(body or SecretRequest()).keep_hours)
     made = parts[WebhookSecrets].renew(secret_name(endpoint.id), keep)
     return WebhookSecretView.of(made.model_copy(update={"user_id": endpoint.user_id}))
+
+
+def _signing(endpoint_id: str, parts: GatewayParts, caller: Caller) -> Endpoint:
+    """Raises `ConflictError` for one whose secret is its address, which is never shown."""
+    endpoint = _endpoint(endpoint_id, parts, caller)
+    if endpoint.format is EndpointFormat.APPRISE:
+        raise ConflictError("its calls are not signed: its address is its secret, and is not shown")
+    return endpoint
 
 
 # --- deliveries

@@ -101,7 +101,8 @@ class EndpointRequest(Body, json_schema_extra={"examples": [_WISH]}):
     format: EndpointFormat = Field(
         default=EndpointFormat.STANDARD,
         description="`slack`: a sentence with a link, for an incoming webhook of Slack, Mattermost, Rocket.Chat, or "
-        "Discord (its URL with `/slack`).",
+        "Discord (its URL with `/slack`). `apprise`: a title and a text, for a service that Apprise knows: `url` is "
+        "Apprise's, such as `mailtos://user:password@example.com`, and is never shown again.",
     )
     all_users: bool = Field(default=False, strict=True, description="Of the crawls of all users; for admins.")
     paused: bool = Field(default=False, strict=True)
@@ -134,14 +135,16 @@ class EndpointView(BaseModel, json_schema_extra={"examples": [_ENDPOINT]}):
     created_at: Timestamp
 
     @classmethod
-    def of(cls, endpoint: Endpoint, /, **more: str) -> Self:
+    def of(cls, endpoint: Endpoint, /, **more: str | None) -> Self:
         shown = endpoint.model_dump(include=set(cls.model_fields))
         shown |= {"endpoint_id": endpoint.id, "all_users": bool(endpoint.of_all_users)}
         return cls.model_validate({**shown, **more})
 
 
 class MadeEndpoint(EndpointView, json_schema_extra={"examples": [{**_ENDPOINT, "secret": _SECRET}]}):
-    secret: str = Field(description="Its calls are signed with it; `GET …/secret` shows it again.")
+    secret: str | None = Field(
+        description="Its calls are signed with it; `GET …/secret` shows it again. `null` with the format `apprise`."
+    )
 
 
 class EndpointPage(BaseModel):

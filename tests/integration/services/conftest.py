@@ -39,6 +39,7 @@ from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.signals.alerting import Alerting
 from gateway.signals.alerts import AlertRuleStore, AlertStore
 from gateway.signals.announcing import Announcing
+from gateway.signals.apprise_caller import AppriseCaller
 from gateway.signals.deliveries import DeliveryStore
 from gateway.signals.endpoints import Endpoints, EndpointStore
 from gateway.signals.node_states import NodeAnnouncing, NodeStateStore
@@ -144,7 +145,8 @@ class Platform:
         self.deliveries = DeliveryStore(self.database, self.clock)
         self.endpoint_store = EndpointStore(self.database)
         self.endpoints = Endpoints(
-            store=self.endpoint_store, deliveries=self.deliveries, secrets=self.webhook_secrets,
+            apprise=AppriseCaller(parse_networks(["127.0.0.0/8"])), store=self.endpoint_store,
+            deliveries=self.deliveries, secrets=self.webhook_secrets,
             webhook_networks=parse_networks(["127.0.0.0/8"]), clock=self.clock,
         )  # fmt: skip
 
@@ -183,7 +185,7 @@ class Platform:
         return Webhooks(
             deliveries=self.deliveries, announcing=self.announcing(), endpoints=self.endpoints, jobs=self.jobs,
             caller=caller, secrets=self.webhook_secrets, node_states=self.node_states(), alerting=self.alerting(),
-            clock=self.clock,
+            apprise=AppriseCaller(parse_networks(["127.0.0.0/8"])), clock=self.clock,
         )  # fmt: skip
 
     def node_client(self) -> ScrapydClient:
