@@ -564,6 +564,8 @@ class Job(JobFacts, extra="forbid"):
     items_removed_at: datetime | None = None
     #: False from the outcome until all its consequences are carried out.
     settled: bool | None = None
+    #: The daily sums that it is in, by their marks (`run_days.py`).
+    summed: list[str] = Field(default_factory=list)
     correlation_id: str | None = None
     #: Where its spans belong, as in the header of this name (W3C Trace Context); absent unless traces are on, and for
     #: a job that no request began.

@@ -213,7 +213,11 @@ class JobStore:
         runs |= dict.fromkeys(("cancel_requested_at", "pause_requested_at"))
         seen = {**update, "$unset": {"attend_at": ""}}
         started = self._documents.find_one_and_update({**query, **runs}, seen)
-        return started or self._documents.find_one_and_update(query, update)
+        if started is None:
+            started = self._documents.find_one_and_update({**query, "status": {"$in": _LIVE}}, update)
+        # the figures of a job that has ended do not change: sums have them
+        of_attempt = {name: change for name, change in update.items() if name != "$min"}
+        return started or self._documents.find_one_and_update(query, of_attempt)
 
     @state_change("jobs.record_progress")
     def record_progress(self, job_id: str, attempt: int, progress: Progress) -> None:

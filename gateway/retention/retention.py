@@ -31,6 +31,7 @@ from gateway.jobs.dedupe import DedupeRelease
 from gateway.jobs.job import Job
 from gateway.jobs.progress import ProgressSeries, ProgressStore
 from gateway.jobs.queries import JobSweeps
+from gateway.jobs.run_days import SUMS_KEPT, RunDay, RunDays
 from gateway.jobs.store import CLAIM_KEPT, IdempotencyKeys, JobStore
 from gateway.logs.store import LogStore
 from gateway.nodes.health import HeartbeatStore, read_heartbeat
@@ -87,6 +88,7 @@ READERS: dict[str, Reader[Any]] = {
     "dataset_records": reader(Record),
     "dataset_changes": reader(ItemChange),
     "dataset_runs": reader(DatasetRun),
+    "run_days": reader(RunDay),
     "static_entries": read_static_entry,
 }
 #: How many notes one round goes through.
@@ -141,6 +143,7 @@ class Deletion:
     _progress: ProgressStore
     _attempts: AttemptStore
     _deliveries: DeliveryStore
+    _days: RunDays
     _dedupe: DedupeRelease
 
     def delete(self, job_id: str) -> None:
@@ -153,6 +156,8 @@ class Deletion:
                 raise ConflictError(f"only ended jobs can be deleted (it is {job.status})")
             if job.dataset_due or job.dataset_held:
                 raise ConflictError(_needed(job))
+            if self._days.add([job]):
+                raise ConflictError("the job is not in the daily sums yet; ask again")
             key = dedupe_key(job.user_id, job.spec.spider, job.fingerprint)
             try:
                 self._dedupe.release(key, job.id)
@@ -227,6 +232,7 @@ class Expiry:
     _requests: RequestStore
     _files: FileStore
     _logs: LogStore
+    _days: RunDays
     _passed_over: set[str] = field(init=False, factory=set)
 
     def remove(self, window: Window, is_over: IsOver, *, files: bool) -> bool:
@@ -285,6 +291,7 @@ class Expiry:
         if files:
             with_files -= self._remove_files(sorted(with_files), is_over)
         if part == "jobs":
+            with_files |= self._days.add(one.job for one in ended if one.job)
             self._deletion.delete_all([job_id for job_id in job_ids if job_id not in with_files])
         return not with_files and len(ended) == len(batch)
 
@@ -325,6 +332,7 @@ class Retention:
     _audit: AuditStore
     _deliveries: DeliveryStore
     _alerts: AlertStore
+    _days: RunDays
     _datasets: DatasetUpkeep
     _clock: Clock = utc_now
     _monotonic: Callable[[], float] = time.monotonic
@@ -363,6 +371,7 @@ class Retention:
             partial(self._forget, self._audit.forget, now, self._keep.audit, deadline),
             partial(self._forget, self._deliveries.forget, now, self._keep.deliveries, deadline),
             partial(self._forget, self._alerts.forget, now, self._keep.deliveries, deadline),
+            partial(self._forget, self._days.forget, now, SUMS_KEPT, deadline),
             partial(self._keep_up_datasets, now, deadline),
         ):
             try:

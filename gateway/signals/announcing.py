@@ -1,8 +1,8 @@
 """Makes the deliveries for what has happened to jobs: for the webhooks that were named with a crawl, and for the
-endpoints that want to hear of it.
+endpoints that want to hear of it. Those that have ended are added to the daily sums.
 
 Jobs say in `signals` what is not announced yet. Deliveries have ids that are made from the event and the receiver, so
-any number of workers may announce the same, and may die in between.
+any number of workers may announce the same, and may die in between. What a sum has is in the sum (`run_days.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from attrs import define, field
 from gateway.clock import Clock, to_iso, utc_now
 from gateway.jobs.job import Job, Turn
 from gateway.jobs.messages import about
+from gateway.jobs.run_days import RunDays
 from gateway.jobs.store import JobStore
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.signals.alerting import Alerting
@@ -43,6 +44,7 @@ class Announcing:
     _ledger: LedgerStore
     _schedules: ScheduleStore
     _alerting: Alerting
+    _days: RunDays
     _public_url: str = ""
     _clock: Clock = utc_now
     #: The user after whom the next look goes on.
@@ -83,7 +85,9 @@ class Announcing:
         ended = [job for job in done if any(signal.turn is Turn.ENDED for signal in job.signals)]
         figures = ((subject_of(job), ComparedRun.of(job)) for job in ended)
         self._alerting.noted(user_id, [(subject, one) for subject, one in figures if one is not None])
-        self._jobs.announced(done)
+        for job_id in (left := self._days.add(done)):
+            self._jobs.announce_later(job_id, AGAIN_SECONDS)
+        self._jobs.announced([job for job in done if job.id not in left])
         return len(jobs) == JOBS
 
     def _announce_occurrences(self) -> bool:

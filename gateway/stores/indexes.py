@@ -169,6 +169,11 @@ INDEXES: dict[str, list[IndexModel]] = {
     ],
     # one document per kind
     "retention": [],
+    "run_days": [
+        # a list of subjects at once
+        _index("kind_user_subject_day", "kind", "user_id", "subject", "day"),
+        _index("day", "day"),
+    ],
     # one document for each document that cannot be read; its id is `<collection>/<id>`
     "unreadable": [],
     # keyed by prefixes of `_id` alone

@@ -28,6 +28,7 @@ from gateway.dispatch.steps import Patience
 from gateway.jobs import messages
 from gateway.jobs.completion import Completion
 from gateway.jobs.messages import about_message
+from gateway.jobs.run_days import RunDays
 from gateway.jobs.store import JobStore
 from gateway.nodes.health import SIGN_SECONDS, WORKER, HeartbeatStore, process_name
 from gateway.nodes.scrapyd import ScrapydClient
@@ -49,6 +50,8 @@ FOLD_SECONDS = 1.0
 EXPORT_SECONDS = 5.0
 #: Seconds between two looks at runs of datasets that are going on.
 WATCH_SECONDS = 5.0
+#: Seconds between two looks for ended jobs that are in no daily sum, and how many of them are added at a time.
+ADOPT_SECONDS, ADOPTED = 60.0, 500
 #: Seconds between two deletions of data whose retention has ended.
 RETENTION_SECONDS = 60.0
 
@@ -109,6 +112,7 @@ class OwnWork(bootsteps.StartStopStep):
             ("datasets", self._fold),
             ("running datasets", self._watch),
             ("exports", self._export),
+            ("daily sums", self._adopt),
         ):
             threading.Thread(target=self._keep_on, args=(work,), name=name, daemon=True).start()
 
@@ -161,6 +165,13 @@ class OwnWork(bootsteps.StartStopStep):
         with within(VERDICT_SECONDS):
             self._parts[RunWatch].look()
         self._ended.wait(WATCH_SECONDS)
+
+    def _adopt(self) -> None:
+        """Add to the daily sums what a release before this one has ended. What this one ends is added as it is
+        announced.
+        """
+        if not self._parts[RunDays].adopt(ADOPTED):
+            self._ended.wait(ADOPT_SECONDS)
 
     def _remove(self) -> None:
         """Remove data whose retention is over. Rounds of several workers may overlap."""

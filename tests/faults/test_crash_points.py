@@ -159,6 +159,8 @@ ELSEWHERE = {
     "alerts.look_later": "one write after an alert that cannot be told of: services/store_story.py",
     "alerts.forget": "comes weeks later: services/test_retention.py",
     "endpoints.disable": "comes days later, or needs a receiver that is gone: services/test_endpoints.py",
+    "run_days.advance": "needs a job of a release before: storage/test_run_days.py",
+    "run_days.forget": "needs a sum of more than a year ago: storage/test_run_days.py",
     "deliveries.forget": "the same as with the audit trail: services/test_retention.py",
     **dict.fromkeys(("audit.insert", "audit.note_failures", "audit.forget"), "the same: storage/test_audit.py"),
     **dict.fromkeys(

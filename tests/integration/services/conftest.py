@@ -27,6 +27,7 @@ from gateway.jobs.job import Job
 from gateway.jobs.messages import ENQUEUE_CRAWL, EventPublisher
 from gateway.jobs.queries import JobStatistics, JobSweeps
 from gateway.jobs.queue import JobQueue
+from gateway.jobs.run_days import RunDays
 from gateway.jobs.store import JobStore
 from gateway.logs.store import LogStore
 from gateway.nodes.holds import HoldStore, Wish
@@ -161,7 +162,8 @@ class Platform:
         return Announcing(
             jobs=self.jobs, deliveries=self.deliveries, endpoints=self.endpoint_store,
             ledger=LedgerStore(self.database), schedules=ScheduleStore(self.database, self.clock),
-            alerting=self.alerting(), public_url="https://crawls.example.com", clock=self.clock,
+            alerting=self.alerting(), days=RunDays(self.database, self.clock),
+            public_url="https://crawls.example.com", clock=self.clock,
         )  # fmt: skip
 
     def alerting(self) -> Alerting:

@@ -27,6 +27,7 @@ from gateway.jobs.job import Attempt, Job, JobSignal, JobStatus, Turn, WaitingRe
 from gateway.jobs.progress import ProgressStore
 from gateway.jobs.queries import JobStatistics
 from gateway.jobs.queue import JobDocuments, JobQueue
+from gateway.jobs.run_days import RunDays, RunSubject
 from gateway.jobs.store import JobStore
 from gateway.logs.store import LogChunk, LogStore
 from gateway.nodes.health import HeartbeatStore
@@ -73,6 +74,7 @@ def tell(url: str, folder: str) -> None:
     waits(database)
     dispatches(database)
     tells_webhooks(database)
+    sums(database)
     looks_after_endpoints(database)
     looks_after_nodes(database)
     reads_what_it_cannot(database)
@@ -205,10 +207,8 @@ def tells_webhooks(database: Database[Document]) -> None:
     until_answered(lambda: jobs.add_webhook(job.id, hooks[1]))
     until_answered(lambda: jobs.announce_later(job.id, -60))
     ledger, schedules = LedgerStore(database), ScheduleStore(database)
-    alerting = look_after_alerts(database)
-    announcing = Announcing(
-        jobs=jobs, deliveries=deliveries, endpoints=endpoints, ledger=ledger, schedules=schedules, alerting=alerting
-    )
+    heard = {"deliveries": deliveries, "endpoints": endpoints, "ledger": ledger, "schedules": schedules}
+    announcing = Announcing(jobs=jobs, days=RunDays(database), alerting=look_after_alerts(database), **heard)
     until_answered(announcing.look)
     made = {one.url: one for one in deliveries.page([{"job_id": job.id}], 9, None)[0]}
     assert made.keys() == {*hooks, endpoint.url}
@@ -254,6 +254,23 @@ def look_after_alerts(database: Database[Document]) -> Alerting:
     )  # fmt: skip
     stores = {"deliveries": DeliveryStore(database), "endpoints": EndpointStore(database)}
     return Alerting(rules=rules, alerts=alerts, figures=figures, **stores)
+
+
+def sums(database: Database[Document]) -> None:
+    """Jobs that ended lately, some that a release before this one has ended, and a sum of long ago."""
+    days, now = RunDays(database), utc_now()
+    spec = make_job().spec.model_copy(update={"spider": "summed"})
+    over = {"status": JobStatus.FINISHED, "live_key": None, "spec": spec}
+    jobs = [make_job(**over, finished_at=now - ago * HOUR) for ago in (*[0] * 5, 1, 24 * 300)]
+    for job in jobs:
+        JobStore(database).insert(job)
+    assert until_answered(lambda: days.add(jobs[:5])) == set()
+    until_answered(lambda: days.adopt(9))
+    (history,) = days.histories(RunSubject.SPIDER, ["default/summed"], 400).values()
+    assert history.total.ended == len(jobs)
+    until_answered(lambda: days.forget(now - 24 * 200 * HOUR, 9))
+    (history,) = days.histories(RunSubject.SPIDER, ["default/summed"], 400).values()
+    assert history.total.ended == len(jobs) - 1
 
 
 def looks_after_endpoints(database: Database[Document]) -> None:

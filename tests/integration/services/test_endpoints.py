@@ -24,6 +24,7 @@ from gateway.datasets.queue import FoldQueue
 from gateway.errors import ConflictError, EndpointNotFoundError, ForbiddenAddressError
 from gateway.jobs.job import Attempt, Job, JobStatus
 from gateway.jobs.outcome import Outcome
+from gateway.jobs.run_days import RunDays, RunSubject, RunTotals
 from gateway.schedules.schedule import LedgerEntry, LedgerKind
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.signals import announcing, deliveries, endpoints
@@ -102,6 +103,38 @@ def test_it_is_told_of_every_turn_of_a_job_in_the_order_of_its_numbers(platform:
     assert [one.type for one in made] == ["job.started", "job.retried", "job.paused", "job.failed"]
     assert [json.loads(one.body)["data"]["seq"] for one in made] == [1, 2, 3, 4]
     assert len({one.message_id for one in made}) == 4
+
+
+def test_a_job_that_ends_is_in_the_daily_sums_as_soon_as_it_is_announced(platform: Platform) -> None:
+    """Also if nobody listens, and once, however much happens to it afterwards."""
+    job = end(platform, BROKEN)
+    for url in (None, "http://b.example/"):
+        if url is not None:
+            platform.jobs.add_webhook(job.id, url)
+        assert not platform.announcing().look()
+    assert (sums(platform).runs, sums(platform).failed) == ({"error": 1}, 1)
+    # its start is told of only now: the figures of what has ended stay as they are
+    assert platform.jobs.record_started(job.id, 1, platform.clock())
+    assert platform.jobs.get(job.id).started_at is None
+    assert platform.jobs.get(job.id).attempts["1"].started_at is not None
+
+
+def test_a_damaged_sum_keeps_no_job_from_being_announced(platform: Platform) -> None:
+    end(platform)
+    platform.announcing().look()
+    platform.database["run_days"].update_many({}, {"$set": {"rev": "x"}})
+    endpoint = make(platform, "http://a.example/")
+    end(platform)
+    assert types(platform, endpoint) == ["job.finished"]
+    platform.database["run_days"].update_many({}, {"$set": {"rev": 1}})
+    platform.ahead += timedelta(seconds=announcing.AGAIN_SECONDS)
+    assert types(platform, endpoint) == ["job.finished"]
+    assert sums(platform).ended == 2
+
+
+def sums(platform: Platform) -> RunTotals:
+    (found,) = RunDays(platform.database, platform.clock).histories(RunSubject.SPIDER, ["default/seo"], 30).values()
+    return found.total
 
 
 def test_an_event_has_everything_for_a_sentence_and_a_link_and_is_as_described(platform: Platform) -> None:

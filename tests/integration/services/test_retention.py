@@ -19,12 +19,13 @@ from gateway.contract.outbox import AttemptId
 from gateway.contract.records import SpiderInfo
 from gateway.datasets.store import ChangeStore, DatasetStore, RunStore
 from gateway.datasets.upkeep import DatasetUpkeep
-from gateway.errors import JobNotFoundError
+from gateway.errors import ConflictError, JobNotFoundError
 from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.dedupe import DedupeRelease
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.progress import ProgressStore
+from gateway.jobs.run_days import RunDay, RunDays, RunSubject
 from gateway.jobs.store import IdempotencyKeys
 from gateway.logs.store import LogChunk, LogStore
 from gateway.nodes.health import BEAT, HeartbeatStore
@@ -58,6 +59,7 @@ def retain(platform: Platform, tmp_path: Path) -> Retain:
         of_jobs = {"dedupe": dedupe, "items": items, "requests": requests, "files": files, "logs": logs}
         progress, jobs = ProgressStore(database), platform.jobs
         deliveries = DeliveryStore(platform.database, platform.clock)
+        of_jobs["days"] = days = RunDays(platform.database, platform.clock)
         deletion = Deletion(jobs=jobs, progress=progress, attempts=jobs.attempts, deliveries=deliveries, **of_jobs)
         windows = Windows(database, platform.clock)
         given = {
@@ -65,7 +67,7 @@ def retain(platform: Platform, tmp_path: Path) -> Retain:
             "nodes": platform.nodes, "spiders": SpiderStore(platform.database),
             "sweeps": platform.sweeps, "heartbeats": HeartbeatStore(platform.database, platform.clock),
             "ledger": LedgerStore(platform.database), "audit": AuditStore(platform.database),
-            "unreadable": UnreadableStore(platform.database), "deliveries": deliveries,
+            "unreadable": UnreadableStore(platform.database), "deliveries": deliveries, "days": days,
             "alerts": AlertStore(platform.database),
             "datasets": DatasetUpkeep(
                 datasets=DatasetStore(platform.database),
@@ -128,6 +130,33 @@ def test_log_items_and_job_go_when_their_time_is_over_and_not_before(platform: P
     platform.ahead = timedelta(days=2)
     retain().run()
     assert left(platform, jobs[29]) == (False, True, True)
+
+
+def test_a_job_that_goes_is_in_the_daily_sums(platform: Platform, retain: Retain) -> None:
+    """One of a release before, in the last moment; but none goes whose sum cannot be read."""
+    sums = platform.database["run_days"]
+    jobs = [ended(platform, days=91), ended(platform, days=92)]
+    retain().run()
+    assert {one["runs"]["finished"] for one in sums.find({"kind": "spider"})} == {1}
+    jobs += [ended(platform, days=91), ended(platform, days=500)]
+    sums.update_many({}, {"$set": {"rev": "x"}})
+    retain().run()
+    assert [left(platform, job)[2] for job in jobs] == [False, False, True, False]
+    with pytest.raises(ConflictError):
+        retain()._expiry._deletion.delete(jobs[2].id)
+    sums.update_many({}, {"$set": {"rev": 1}})
+    retain()._expiry._deletion.delete(jobs[2].id)
+    assert sums.count_documents({"kind": "spider", "user_id": "ada", "runs.finished": 2}) == 1
+
+
+def test_sums_are_kept_for_longer_than_a_year(platform: Platform, retain: Retain) -> None:
+    for days in (399, 401):
+        at = platform.clock() - timedelta(days=days)
+        day = RunDay.new(make_job(), RunSubject.SPIDER, "default/seo", at)
+        platform.database["run_days"].insert_one(day.model_dump(by_alias=True))
+    retain().run()
+    (kept,) = platform.database["run_days"].find()
+    assert platform.clock() - kept["day"] < timedelta(days=400)
 
 
 def test_files_go_with_the_items(platform: Platform, retain: Retain, tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.progress import ProgressSeries, ProgressStore
 from gateway.jobs.queries import JobFilter, JobQueries, JobStatistics
 from gateway.jobs.queue import JobQueue
+from gateway.jobs.run_days import DayTotals, RunDay, RunDays, RunSubject, day_of
 from gateway.jobs.store import JobStore
 from gateway.nodes.health import BEAT, HeartbeatStore
 from gateway.nodes.holds import HoldStore, Wish
@@ -118,6 +119,16 @@ def _ended(database: Mongo, number: int) -> object:
     return JobStore(database).insert(make_job(status=JobStatus.FINISHED, spec=spec, **times))
 
 
+def _sum(database: Mongo, number: int) -> object:
+    day = RunDay.new(make_job(), RunSubject.SPIDER, "default/seo", day_of(NINE) - number * 24 * HOUR)
+    return database["run_days"].insert_one({**day.model_dump(by_alias=True), "rev": 1, "runs": {"finished": 1}})
+
+
+def _sums(database: Mongo) -> list[DayTotals]:
+    (found,) = RunDays(database).histories(RunSubject.SPIDER, ["default/seo"], 30, make_job().user_id).values()
+    return [day for day in found.days if day.totals.ended]
+
+
 def _file(database: Mongo, number: int) -> object:
     facts = {"size": 1, "sha256": "0" * 64, "modified_at": NINE, "stored_at": NINE}
     record = FileRecord.of(AttemptId("j", 1), f"page{number}.html", **facts)
@@ -193,6 +204,7 @@ KINDS = {
         lambda db: ScheduleStore(db).due(utc_now() + timedelta(days=999), 3).schedules,
         "rev",
     ),
+    "run_days": Kind(_sum, _sums, "runs"),
     "schedule_ledger": Kind(
         lambda db, number: LedgerStore(db).record([_entry(number)]),
         lambda db: LedgerStore(db).page("s", 2)[0],
