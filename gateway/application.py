@@ -62,6 +62,7 @@ from gateway.web.routes import (
     projects,
     reference,
     requests,
+    run_days,
     schedules,
     scrape,
     sites,
@@ -185,6 +186,7 @@ _ROUTERS = (
     *(jobs.dead_letters_router, logs.events_router),
     *(schedules.scheduler_router, schedules.router, sites.targets_router),
     *(projects.spiders_router, projects.projects_router, environment.router, nodes.router, nodes.scrapyd_router),
+    run_days.router,
     *(health.router, metrics.router, access.session_router, access.audit_router, keys.router, webhooks.router),
     # the console
     requests_page.router,
