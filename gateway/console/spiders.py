@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import statistics
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from fastapi import Path, Request, Response
+from fastapi import Query, Request, Response
 
 from gateway.access.keys import Scope
+from gateway.console.days import histories_of, pictures
 from gateway.console.job_view import RunRow, Runs, runs
 from gateway.console.pages import Pages, page
-from gateway.jobs.job import GOOD_STATUSES
 from gateway.jobs.queries import JobFilter, JobQueries
+from gateway.jobs.run_days import RunSubject, spider_subject
 from gateway.schedules.store import ScheduleFilter, ScheduleStore
 from gateway.sites.store import SiteStore
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import Called, needs
 from gateway.web.dependencies import Parts
 from gateway.web.routes.projects import AnyProjectName, SpidersQuery, list_spiders
-from gateway.web.schemas.types import Name
+from gateway.web.routes.run_days import SpiderName
+from gateway.web.schemas.types import QueryModel, UserId
 
 router = Pages()
 
@@ -26,8 +27,6 @@ router = Pages()
 SHOWN, _SCHEDULES = 50, 50
 #: The height of the pictures, and the width of a bar with its gap.
 _HEIGHT, _STEP = 96, 12
-
-SpiderName = Annotated[Name, Path(description="As `GET /spiders` has it.", examples=["prices"])]
 
 
 class Bar(NamedTuple):
@@ -38,38 +37,22 @@ class Bar(NamedTuple):
     items: float
 
 
-class Trend(NamedTuple):
-    """What the runs that have ended have in common."""
-
-    ended: int
-    #: From 0 to 1.
-    success: float
-    seconds: float | None
-    items: float | None
-    #: Errors among pages and errors.
-    errors: float
-
-    @classmethod
-    def of(cls, found: list[RunRow]) -> Trend | None:
-        ended = [run for run in found if run.job.is_final]
-        if not ended:
-            return None
-        good = [run for run in ended if run.job.status in GOOD_STATUSES]
-        seconds = [run.seconds for run in ended if run.seconds is not None]
-        pages, errors = sum(run.pages for run in ended), sum(run.errors for run in ended)
-        return cls(
-            ended=len(ended),
-            success=len(good) / len(ended),
-            seconds=statistics.median(seconds) if seconds else None,
-            items=statistics.median(run.items for run in good) if good else None,
-            errors=errors / (pages + errors) if pages + errors else 0.0,
-        )
+class SpiderPageQuery(QueryModel):
+    #: How many days the figures are of.
+    days: Literal["30", "90"] = "30"
+    user_id: UserId | None = None
 
 
 @router.page("/console/spiders/{project}/{spider}")
 @needs(Scope.READ)
 def spider_page(
-    request: Request, project: AnyProjectName, spider: SpiderName, parts: Parts, caller: Called
+    request: Request,
+    project: AnyProjectName,
+    spider: SpiderName,
+    *,
+    query: Annotated[SpiderPageQuery, Query()],
+    parts: Parts,
+    caller: Called,
 ) -> Response:
     user_id = caller.user_id
     with mongo_errors():
@@ -77,6 +60,8 @@ def spider_page(
         schedules, _ = parts[ScheduleStore].page(ScheduleFilter(user_id=user_id, spider=spider), _SCHEDULES)
         sites = parts[SiteStore].all() if Scope.CRAWL in caller.scopes else []
     beside = runs(jobs, parts.clock()) if jobs else None
+    subject = spider_subject(project, spider)
+    history = histories_of(RunSubject.SPIDER, [subject], parts, caller, int(query.days))[subject]
     known = list_spiders(SpidersQuery(project=project, name=spider, limit=1), parts).spiders
     return page(
         request,
@@ -88,7 +73,10 @@ def spider_page(
         bars=_bars(beside) if beside else [],
         width=SHOWN * _STEP,
         height=_HEIGHT,
-        trend=Trend.of(beside.rows) if beside else None,
+        days=query.days,
+        history=history,
+        total=history.total,
+        pictures=pictures(history),
         schedules=[one for one in schedules if one.crawl is not None and one.crawl.spec.project == project],
         sites=[one for one in sites if (one.project, one.spider) == (project, spider)],
     )

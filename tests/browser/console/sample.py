@@ -28,6 +28,7 @@ from gateway.contract.records import ExitReport, FilesKept, SpiderInfo
 from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
 from gateway.jobs.job import Job, JobStatus, Occurrence, Trigger, WaitingReason, occurrence_id
 from gateway.jobs.progress import Point, ProgressStore
+from gateway.jobs.run_days import RunDays
 from gateway.logs.store import LogChunk, count_lines
 from gateway.nodes.health import HeartbeatStore
 from gateway.nodes.holds import HoldStore, Wish
@@ -78,13 +79,14 @@ class Sample:
         self.console = console
         self.key = str(console.key("anne", Scope.ADMIN).token)
         self.random = random.Random(7)
-        self.ids: dict[str, str] = {"project": "shop", "version": "1.4"}
+        self.ids: dict[str, str] = {"project": "shop", "version": "1.4", "spider": "offers"}
         self._settle()
         self._make_schedules()
         self._make_sites()
         self._run_jobs()
         self.ids["job_id"] = self._crawl_in_full().id
         self._fold_runs()
+        self._sum_runs()
         self._use_keys()
 
     def _call(self, route: str, **body: Any) -> Any:
@@ -254,6 +256,21 @@ class Sample:
                 items = [{**item, "price": [item["price"]]} for item in items]
             runs.crawl(items, dataset=options, started_at=utc_now() - timedelta(days=day, minutes=30))
             runs.fold()
+
+    def _sum_runs(self) -> None:
+        """All that have ended, and some of the weeks before, of which there are the daily sums alone."""
+        ended = {"finished_at": {"$exists": True}}
+        known = [self.console.jobs.get(one["_id"]) for one in self.console.database["jobs"].find(ended, {"_id": 1})]
+        assert not RunDays(self.console.database).add(known)
+        gone = []
+        for day in range(9, 80):
+            for spider in ("offers", "seo", "jobs", "reviews"):
+                status = JobStatus.ERROR if (day * 7 + len(spider)) % 11 == 0 else JobStatus.FINISHED
+                of = {"site": "example-jobs"} if spider == "jobs" else {"schedule_id": self.ids[spider]}
+                began = utc_now() - timedelta(days=day, minutes=20)
+                gone.append(self._job(status, began, self.random.uniform(240, 420), spider=spider, **of))
+        assert not RunDays(self.console.database).add(gone)
+        self.console.jobs.delete(*(job.id for job in gone))
 
     def _item(self, number: int) -> dict[str, Any]:
         name = f"{_NAMES[number % 8]} {number // 8 + 1}"

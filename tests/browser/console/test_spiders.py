@@ -13,6 +13,7 @@ from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec
 from gateway.contract.records import Progress
 from gateway.jobs.job import JobStatus
+from gateway.jobs.run_days import RunDays
 
 ADDRESS = "/console/spiders/shop/prices"
 
@@ -32,6 +33,7 @@ def run(console: Console, day: int, status: JobStatus, items: int, **spec: str) 
         progress=Progress(completed_pages=items, items_count=items, errors_count=10),
     )
     console.jobs.insert(job)
+    RunDays(console.database).add([job])
     return job.id
 
 
@@ -47,12 +49,10 @@ async def test_how_the_runs_of_a_spider_went_is_seen_at_a_glance(
         run(console, 0, JobStatus.FINISHED, 5000, spider="other")
         run(console, 0, JobStatus.FINISHED, 5000, project="news")
         await tab.page.reload()
-        await expect(tab.page.get_by_text("89 %")).to_be_visible()
-        await expect(tab.page.get_by_text("of the last 9 runs")).to_be_visible()
         await expect(tab.page.get_by_role("img", name="Items of the last 9 runs, up to 98")).to_be_visible()
-        assert await tab.page.locator("figure rect").count() == 18
+        assert await tab.page.locator("#runs figure rect").count() == 18
         await axe(tab)
-        row = tab.page.get_by_role("row").nth(1)
+        row = tab.page.locator("#runs").get_by_role("row").nth(1)
         await expect(row).to_contain_text("2.0")
         await row.get_by_role("link", name="job").click()
         await tab.page.wait_for_url(f"**/console/jobs/{failed}/**")
@@ -61,3 +61,38 @@ async def test_how_the_runs_of_a_spider_went_is_seen_at_a_glance(
     async with open_tab(console.url, **PHONE) as tab:
         await tab.page.goto(ADDRESS)
         assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+async def test_how_the_runs_of_a_month_and_of_three_went_is_seen_day_by_day(
+    open_tab: OpenTab, console: Console, axe: Axe
+) -> None:
+    for day, status in (
+        (1, JobStatus.FINISHED),
+        (1, JobStatus.ERROR),
+        (2, JobStatus.FINISHED),
+        (60, JobStatus.ERROR),
+    ):
+        run(console, day, status, 100, spider="daily")
+    # what is gone is in the sums
+    console.database["jobs"].delete_many({"spec.spider": "daily"})
+    async with open_tab(console.url) as tab:
+        await tab.page.goto("/console/spiders/shop/daily")
+        stats = tab.page.locator(".stats")
+        await expect(stats).to_contain_text("67 %")
+        await expect(stats).to_contain_text("ended in 30 days")
+        name = "Runs of each of the last 30 days, up to 2"
+        bars = tab.page.get_by_role("img", name=name).locator("g")
+        assert [await bar.locator("title").text_content() for bar in await bars.all()] == [
+            f"{named(2)}: 1 finished", f"{named(1)}: 1 finished, 1 error",
+        ]  # fmt: skip
+        await tab.page.get_by_text("Figures", exact=True).click()
+        await expect(tab.page.get_by_role("region", name="Runs by day").get_by_role("row")).to_have_count(3)
+        await axe(tab)
+        await tab.page.get_by_role("link", name="90 days").click()
+        await expect(stats).to_contain_text("50 %")
+        await expect(tab.page.get_by_role("img", name="Success rate of each of the last 90 days")).to_be_visible()
+
+
+def named(days: int) -> str:
+    day = utc_now() - timedelta(days=days)
+    return f"{day.day} {day:%B}"

@@ -1,0 +1,134 @@
+"""Runs day by day, as pictures: bars on the page of a spider, small ones in lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+from gateway.access.keys import Caller
+from gateway.console.formats import count, duration, share
+from gateway.jobs.job import JobStatus
+from gateway.jobs.run_days import DayTotals, RunDays, RunHistory, RunSubject, RunTotals
+from gateway.stores.mongo import mongo_errors
+from gateway.web.container import GatewayParts
+
+#: The days of which a list shows the runs.
+LISTED = 30
+#: The parts of a bar, from below: what went well comes first.
+_STACK = (JobStatus.FINISHED, JobStatus.PARTIAL, JobStatus.ERROR, JobStatus.CANCELLED)
+#: The width of a bar with its gap, and the height of a picture; the same of a small one in a list.
+_STEP, _HEIGHT = 8, 96
+_SMALL_STEP, _SMALL_HEIGHT = 4, 20
+#: Shares below these are bad, or a warning.
+_BAD, _WARN = 0.5, 0.9
+
+
+class BarPart(NamedTuple):
+    #: The status whose colour it has; empty for one that is no status.
+    status: str
+    y: float
+    height: float
+
+
+class DayBar(NamedTuple):
+    x: int
+    #: The day and its figures, for who points at it.
+    title: str
+    parts: list[BarPart]
+
+
+class DayPicture(NamedTuple):
+    words: str
+    #: What its highest bar stands for; empty if there is none.
+    most: str
+    width: int
+    height: int
+    #: The width of a bar.
+    bar: int
+    #: Days without a figure have none.
+    bars: list[DayBar]
+
+
+def histories_of(
+    kind: RunSubject, subjects: Collection[str], parts: GatewayParts, caller: Caller, days: int = LISTED
+) -> dict[str, RunHistory]:
+    """The runs that the caller may see, by subject."""
+    with mongo_errors():
+        return parts[RunDays].histories(kind, subjects, days, caller.user_id)
+
+
+def pictures(history: RunHistory) -> list[DayPicture]:
+    """All pictures of the page of a spider."""
+    return [
+        runs_picture(history),
+        _picture(history, "Success rate", lambda one: one.success, share, most=1.0, status_of=_status_of),
+        _picture(history, "Duration, median", lambda one: one.median_seconds, duration),
+        _picture(history, "Items", lambda one: one.items if one.ended else None, count),
+        _picture(history, "Error share", lambda one: one.error_share, share),
+    ]
+
+
+def in_list(found: dict[str, RunHistory]) -> dict[str, Any]:
+    """What the template of a list needs for `spark`: the picture and the totals of each subject that has had runs."""
+    totals = {subject: history.total for subject, history in found.items()}
+    some = {subject for subject, total in totals.items() if total.ended}
+    sparks = {subject: runs_picture(found[subject], _SMALL_STEP, _SMALL_HEIGHT) for subject in some}
+    return {"sparks": sparks, "totals": totals}
+
+
+def runs_picture(history: RunHistory, step: int = _STEP, height: int = _HEIGHT) -> DayPicture:
+    """How many runs ended on each day, those that failed on top of the others."""
+    most = max((day.totals.ended for day in history.days), default=0)
+    bars = [
+        DayBar(place * step, _ends(day), _stacked(day.totals, height / most, height))
+        for place, day in enumerate(history.days)
+        if day.totals.ended
+    ]
+    return DayPicture("Runs", count(most) if most else "", len(history.days) * step, height, step - 1, bars)
+
+
+def _stacked(totals: RunTotals, scale: float, height: int) -> list[BarPart]:
+    parts, top = [], float(height)
+    for status in _STACK:
+        if number := totals.runs.get(status.value, 0):
+            # one that failed is seen among a thousand that did not
+            tall = max(2.0, round(number * scale, 1))
+            top = max(0.0, top - tall)
+            parts.append(BarPart(status.value, round(top, 1), tall))
+    return parts
+
+
+def _ends(day: DayTotals) -> str:
+    """`1 June: 3 finished, 1 error`."""
+    ends = ", ".join(f"{count(number)} {status}" for status, number in day.totals.runs.items())
+    return f"{_date(day)}: {ends}"
+
+
+def _date(day: DayTotals) -> str:
+    return f"{day.day.day} {day.day:%B}"
+
+
+def _picture(
+    history: RunHistory,
+    words: str,
+    figure: Callable[[RunTotals], float | None],
+    written: Callable[[float | None], str],
+    *,
+    most: float | None = None,
+    status_of: Callable[[float], str] = lambda _: "",
+) -> DayPicture:
+    values = [figure(day.totals) for day in history.days]
+    highest = most or max((value for value in values if value is not None), default=0.0)
+    bars = []
+    for place, (day, value) in enumerate(zip(history.days, values, strict=True)):
+        if value is not None:
+            # also the smallest can be seen, and pointed at
+            tall = max(2.0, round(_HEIGHT * value / (highest or 1), 1))
+            part = BarPart(status_of(value), round(_HEIGHT - tall, 1), tall)
+            bars.append(DayBar(place * _STEP, f"{_date(day)}: {written(value)}", [part]))
+    return DayPicture(words, written(highest) if bars else "", len(values) * _STEP, _HEIGHT, _STEP - 1, bars)
+
+
+def _status_of(share_of_good: float) -> str:
+    good, warn, bad = JobStatus.FINISHED.value, JobStatus.PARTIAL.value, JobStatus.ERROR.value
+    return bad if share_of_good < _BAD else warn if share_of_good < _WARN else good
