@@ -10,9 +10,11 @@ from fastapi import Query, Request, Response
 
 from gateway.access.audit import AuditEntry, AuditFilter, AuditStore
 from gateway.access.keys import Caller, Scope
+from gateway.console.days import histories_of, in_list
 from gateway.console.pages import Pages, page
 from gateway.console.parameters import ParameterField, parameter_form
 from gateway.contract.crawl import DEFAULT_PROJECT
+from gateway.jobs.run_days import RunSubject
 from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts
@@ -53,9 +55,10 @@ class ShownSpider(NamedTuple):
 
 @router.page("/console/projects")
 @needs(Scope.READ)
-def projects_page(request: Request, parts: Parts) -> Response:
-    found = list_projects(parts).projects
-    return page(request, "projects/all.html", projects=[one for one in found if one.versions], own=DEFAULT_PROJECT)
+def projects_page(request: Request, parts: Parts, caller: Called) -> Response:
+    found = [one for one in list_projects(parts).projects if one.versions]
+    days = histories_of(RunSubject.PROJECT, [one.name for one in found], parts, caller)
+    return page(request, "projects/all.html", projects=found, own=DEFAULT_PROJECT, **in_list(days))
 
 
 @router.page("/console/projects/{project}")

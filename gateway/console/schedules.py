@@ -15,6 +15,7 @@ from gateway.access.keys import Scope
 from gateway.clock import to_iso
 from gateway.console.crawl import Chosen, offered, spider_of, texts_of
 from gateway.console.datasets import of_schedule
+from gateway.console.days import histories_of, in_list
 from gateway.console.flags import flags_of
 from gateway.console.formats import duration
 from gateway.console.pages import Pages, page
@@ -23,6 +24,7 @@ from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.errors import InvalidRequestError
 from gateway.jobs.job import NUMBERS, Job, Trigger
 from gateway.jobs.queries import JobFilter, JobQueries
+from gateway.jobs.run_days import RunSubject
 from gateway.schedules.calendar import MAX_OCCURRENCES
 from gateway.schedules.next_run import parse_time_zone
 from gateway.schedules.schedule import LedgerKind
@@ -86,7 +88,10 @@ def schedules(
     found = schedules_page(query, parts, caller)
     have_run = {one.schedule_id: have_run_of(one.schedule_id, parts) for one in found.schedules}
     flags = flags_of([runs.last.id for runs in have_run.values() if runs.last], parts)
-    return page(request, "schedules/list.html", found=found, asked=query, have_run=have_run, flags=flags)
+    days = histories_of(RunSubject.SCHEDULE, list(have_run), parts, caller)
+    return page(
+        request, "schedules/list.html", found=found, asked=query, have_run=have_run, flags=flags, **in_list(days)
+    )
 
 
 class HaveRun(NamedTuple):

@@ -9,9 +9,11 @@ import orjson
 from fastapi import Query, Request, Response
 
 from gateway.access.keys import Scope
+from gateway.console.days import histories_of, in_list
 from gateway.console.pages import Pages, page
 from gateway.contract.crawl import PaginationType
 from gateway.jobs.job import LIVE_STATUSES
+from gateway.jobs.run_days import RunSubject
 from gateway.sites.site import KEYWORDS, LOCATION, SELECTORS, SearchUrl
 from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
@@ -57,8 +59,8 @@ async def sites(
     found = await list_sites(asked, parts)
     still = {one.name: await _still(one.name, parts, caller) for one in found.sites if not one.enabled}
     last = {one.name: await _last_run(one, parts, caller) for one in found.sites}
-    fared = await _fared(parts, caller)
-    return page(request, "sites/list.html", found=found, asked=query, fared=fared, still=still, last=last)
+    days = await parts.threads.run(histories_of, RunSubject.SITE, list(last), parts, caller)
+    return page(request, "sites/list.html", found=found, asked=query, still=still, last=last, **in_list(days))
 
 
 async def _last_run(site: SiteView, parts: GatewayParts, caller: Called) -> datetime | None:
