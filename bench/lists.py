@@ -18,12 +18,16 @@ from bench.first_page import readable_seconds
 from bench.table import Row
 from gateway.contract.crawl import CrawlSpec
 from gateway.jobs.job import CrawlOrder, Job, JobStatus, new_job_id
+from gateway.jobs.run_days import RunDays
+from gateway.worker.app import ADOPTED
 
 USERS, ROUNDS = 500, 7
 #: The most seconds for a list and for a search that were asked for.
 LIST, SEARCH = 0.05, 1.0
 #: The most seconds for a page of the console that were asked for, including its own requests.
 PAGE = 1.0
+#: The same for the page of a spider, which draws 90 days.
+SPIDER = 0.1
 ASKED = "what was asked for"
 #: One job in this many has the rare tag and the rare spider; every second job has the common tag.
 RARE = 1000
@@ -48,11 +52,13 @@ def run(effort: Effort) -> list[Row]:
     count = effort.of(2_000, 100_000)
     with platform() as stack:
         fill(stack, count)
+        summed = sum_up(stack, count)
         with stack.parts("gateway"), httpx.Client(base_url=stack.url, timeout=60, trust_env=False) as http:
             seconds = {name: list_seconds(http, wanted) for name, wanted in LISTS.items()}
             answers = search(http, "first-of-all")
             readable = readable_seconds(stack.url)
             pages = {name: page_seconds(http, wanted) for name, wanted in PAGES.items()}
+            spider = max(spider_seconds(http, wanted) for wanted in ({}, {"user_id": "user-7"}))
             deleted, took = delete(http)
     for name, median in seconds.items():
         print(f"{median * 1000:8.1f} ms  GET /jobs?{name}", file=sys.stderr)
@@ -60,6 +66,8 @@ def run(effort: Effort) -> list[Row]:
     for name, taken in pages.items():
         parts = ", ".join(f"{part} {part_seconds * 1000:.0f} ms" for part, part_seconds in taken.items())
         print(f"{sum(taken.values()) * 1000:8.1f} ms  /console/jobs?{name}: {parts}", file=sys.stderr)
+    print(f"{spider * 1000:8.1f} ms  /console/spiders/default/seo?days=90", file=sys.stderr)
+    print(f"{summed:8.1f} jobs per second added to the daily sums", file=sys.stderr)
     print(f"{deleted / took:8.1f} jobs per second deleted by POST /jobs/bulk", file=sys.stderr)
     page = max(taken["page"] for taken in pages.values())
     slowest, tag = max(seconds.values()), seconds["tag=rare"]
@@ -71,6 +79,7 @@ def run(effort: Effort) -> list[Row]:
             max(answers), SEARCH, ASKED, max(answers) / SEARCH, "<= 1"),
         Row(f"a page of the console, {count:,} jobs: slowest of {len(PAGES)} lists", "s", page, PAGE, ASKED,
             page / PAGE, "<= 1"),
+        Row(f"a spider's page, {count:,} jobs, 90 days", "s", spider, SPIDER, ASKED, spider / SPIDER, "<= 1"),
         Row(f"the console's first page, {count:,} jobs, nothing cached: until it can be read", "s", readable, PAGE,
             ASKED, readable / PAGE, "<= 1"),
     ]  # fmt: skip
@@ -101,6 +110,20 @@ def ended_job(number: int, began: datetime) -> Job:
         settled=True,
         finished_at=moment,
     )
+
+
+def sum_up(stack: Platform, count: int) -> float:
+    """How many jobs a second are added to the daily sums, as those of a release without sums are."""
+    days, began = RunDays(stack.database), time.perf_counter()
+    while days.adopt(ADOPTED):
+        pass
+    return count / (time.perf_counter() - began)
+
+
+def spider_seconds(http: httpx.Client, wanted: dict[str, str]) -> float:
+    """Seconds of the median answer, for all users' jobs or one user's."""
+    address = "/console/spiders/default/seo"
+    return statistics.median(_seconds(http, address, {"days": "90", **wanted}) for _ in range(ROUNDS))
 
 
 def list_seconds(http: httpx.Client, wanted: dict[str, Any]) -> float:
