@@ -6,7 +6,8 @@ SHELL := /bin/sh
 
 PYTHON ?= python3
 BIN := .venv/bin
-# a file's tests stay together, for what they share is started once; those that take long come first
+# a file's tests stay together, and a worker in its folder (tests/support/by_folder.py): what they share is started
+# once; those that take long come first
 PYTEST := $(BIN)/pytest --dist loadfile --no-loadscope-reorder
 #: Of what developers need, and of what it takes to run: the first has all of the second, which removes nothing.
 STAMP := .venv/.synced
@@ -66,7 +67,7 @@ quick: $(STAMP) ## Run the unit tests: no system packages, no stores
 
 test: $(STAMP) $(OLDEST) $(SITE).zip ## Run all tests, what takes long in a short form
 	@tests/install-system-packages
-	@exec $(PYTEST) -n 3  # on two cores: with more they wait for each other
+	@exec $(PYTEST) -n 4  # on two cores: in three of four folders most of the time goes by in waiting
 
 # what has a full form outside of tests/faults: with hypothesis, more examples
 IN_FULL = $(shell grep -rlE '^from (forms|hypothesis) import' tests/unit tests/integration tests/browser tests/e2e \

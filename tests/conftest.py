@@ -71,6 +71,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in set(left)]
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Of `--dist loadfile`, one that keeps workers in their folders."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    return importlib.import_module("by_folder").FolderScheduling(config, log)
+
+
 def pytest_make_parametrize_id(val: Any, argname: str) -> str | None:
     """Long bytes do not name a test: an egg holds the time it was packed, and all workers must collect the same."""
     return argname if isinstance(val, bytes) and len(val) > 100 else None
