@@ -27,6 +27,8 @@ CRAWLS = full_or_short(50, 6)
 RANDOM_KILLS = full_or_short(20, 2)
 #: Writes at which somebody dies, in short; in full at each.
 WRITES = 10
+#: What comes after a death alone, by the crash point that leads to it.
+LED_TO_BY = {"jobs.take_over": "jobs.assign.after"}
 VICTIMS = ("gateway", "worker", "tailer", "beat", "scrapyd")
 
 #: Crash points that this load cannot reach, and where they are tried instead: in these files of `tests/integration`,
@@ -348,7 +350,9 @@ def crash_points(writes: set[str], seed: int) -> list[str]:
     chance, sides = random.Random(seed), ("before", "after")
     if FULL:
         return [f"{name}.{side}" for name in sorted(writes) for side in sides]
-    return [f"{name}.{chance.choice(sides)}" for name in chance.sample(sorted(writes), WRITES)]
+    chosen = chance.sample(sorted(writes), WRITES)
+    led_to_by = [LED_TO_BY[name] for name in chosen if name in LED_TO_BY]
+    return sorted({*(f"{name}.{chance.choice(sides)}" for name in chosen), *led_to_by})
 
 
 def kill_at_random(stack: Stack, seed: int, enough: threading.Event) -> list[str]:
