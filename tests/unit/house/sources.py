@@ -68,6 +68,9 @@ def functions(path: Path) -> Iterator[Function]:
 
 def _functions(file: str, node: ast.AST, prefix: str) -> Iterator[Function]:
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):
+            # most of a tree, and there is no function in it
+            continue
         if isinstance(child, FunctionNode):
             yield Function(file, prefix + child.name, child)
         named = isinstance(child, (FunctionNode, ast.ClassDef))

@@ -51,12 +51,16 @@ class _Scope(NamedTuple):
 
 def crash_point_names(source: str) -> list[str]:
     """The names given to `@state_change`, in order, repeats included."""
+    if DECORATOR not in source:
+        return []
     found = (crash_point(node) for node in ast.walk(ast.parse(source)) if isinstance(node, FunctionNode))
     return [name for name in found if name is not None]
 
 
 def generators_with_crash_points(source: str) -> list[str]:
     """A generator's body runs after the call has returned, so its crash points would surround nothing."""
+    if DECORATOR not in source:
+        return []
     marked = (
         node
         for node in ast.walk(ast.parse(source))

@@ -43,6 +43,8 @@ def test_no_comment_puts_work_off() -> None:
 
 
 def _unfinished(path: Path) -> list[str]:
+    if not UNFINISHED.search(path.read_text(encoding="utf-8")):
+        return []
     with path.open("rb") as file:
         comments = [token for token in tokenize.tokenize(file.readline) if token.type == tokenize.COMMENT]
     return [f"{relative(path)}:{token.start[0]}" for token in comments if UNFINISHED.search(token.string)]
