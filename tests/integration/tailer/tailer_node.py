@@ -47,11 +47,14 @@ Value = TypeVar("Value")
 
 
 def eventually(question: Callable[[], Value | None], *, timeout: float = 60.0) -> Value:
-    """The first truthy answer."""
-    deadline = time.monotonic() + timeout
+    """The first truthy answer. The longer it has waited, the longer it waits to ask again: most questions go to a
+    store, whose answers cost a processor that others share.
+    """
+    began = time.monotonic()
     while not (answer := question()):
-        assert time.monotonic() < deadline, f"not within {timeout} s: {answer!r}"
-        time.sleep(0.01)
+        waited = time.monotonic() - began
+        assert waited < timeout, f"not within {timeout} s: {answer!r}"
+        time.sleep(min(0.01 + waited / 20, 0.1))
     return answer
 
 
