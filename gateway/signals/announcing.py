@@ -119,7 +119,8 @@ class Announcing:
         now = self._clock()
         for event in events_of(job, self._public_url) if endpoints else ():
             yield from deliveries_of(event, endpoints, now)
-        if job.is_final:
+        # what follows the end, such as a fold, is told to endpoints alone
+        if job.is_final and any(signal.turn in {Turn.ENDED, Turn.WEBHOOK_ADDED} for signal in job.signals):
             yield from (of_webhook(job, url, now) for url in job.webhooks if url not in job.webhooks_delivered)
         again = [signal.url for signal in job.signals if signal.turn is Turn.WEBHOOK_ADDED]
         for url in again:

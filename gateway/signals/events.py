@@ -16,10 +16,9 @@ from gateway.jobs.job import Job, JobSignal, JobStatus, Turn
 from gateway.schedules.schedule import LedgerEntry, LedgerKind, Schedule
 from gateway.stores.mongo import Document
 
-#: Most characters of the start URL and of the message that an event has: its body stays far below 20 kB.
-MAX_URL, MAX_TEXT = 1000, 2000
-#: Most tags of an event.
-MAX_TAGS = 50
+#: Most characters of the start URL that an event has: with the tags and the message of a job, which have bounds of
+#: their own, its body stays far below 20 kB.
+MAX_URL = 1000
 _NAMESPACE = uuid.UUID("a6a9c0de-52f1-4d47-8f1d-2b1c5f0f6d11")
 
 
@@ -209,11 +208,11 @@ def _job_data(job: Job, signal: JobSignal, seq: int) -> dict[str, Any]:
         "site": job.spec.site,
         "dataset": job.spec.dataset.name if job.spec.dataset else None,
         "schedule_id": job.schedule_id,
-        "tags": list(job.tags[:MAX_TAGS]) or None,
+        "tags": job.tags or None,
         "status": job.status.value if is_end else signal.turn.value,
         "attempt": signal.attempt,
         "reason": signal.reason,
-        "message": signal.message and signal.message[:MAX_TEXT],
+        "message": signal.message,
         "started_at": to_iso(job.started_at) if job.started_at else None,
         "finished_at": to_iso(job.finished_at) if is_end and job.finished_at else None,
         "duration_seconds": _seconds(job) if is_end else None,

@@ -332,6 +332,17 @@ def test_a_signal_that_a_full_list_gets_meanwhile_is_announced_next(platform: Pl
     assert not platform.jobs.get(job.id).signals
 
 
+def test_what_follows_the_end_calls_no_webhook_once_more(platform: Platform) -> None:
+    """Its delivery may have been given up, and forgotten, before a dataset takes the run up."""
+    job = ended(platform, "http://gone.example/")
+    platform.announcing().look()
+    platform.deliveries.delete_of(job_ids=[job.id], limit=9)
+    held = JobSignal(turn=Turn.RUN_HELD, at=platform.clock())
+    FoldQueue(platform.database, platform.clock).done(job.id, signal=held)
+    platform.announcing().look()
+    assert platform.deliveries.page([{"job_id": job.id}], 9, None)[0] == []
+
+
 def test_more_than_one_look_can_see_are_all_called(
     platform: Platform, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
