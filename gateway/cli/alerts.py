@@ -9,7 +9,7 @@ from rich.text import Text
 
 from gateway.cli.api import ApiError
 from gateway.cli.commands import ApiCommand, Resource
-from gateway.cli.endpoints import as_oneself, chosen, filters
+from gateway.cli.endpoints import ALL_CRAWLS, as_oneself, chosen, filters
 from gateway.cli.options import AFTER, LIMIT, USER, argument, flag, moment, one_of, option, under
 from gateway.cli.terminal import Record, given, new_table
 
@@ -187,7 +187,7 @@ RULES = Resource(
             "PATCH /alerts/rules/{id}",
             "Change a rule; its condition and its filter as a whole.",
             _changed,
-            (option("name", "Another name.", metavar="NAME"), *_RULE),
+            (option("name", "Another name.", metavar="NAME"), *_RULE, ALL_CRAWLS),
             _body,
         ),
         ApiCommand(

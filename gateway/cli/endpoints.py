@@ -45,8 +45,14 @@ def filters() -> tuple[Parameter, ...]:
     )
 
 
+#: Of a command that changes something: without it there would be no way back.
+ALL_CRAWLS = flag("all_crawls", "Of all crawls again: without a filter.")
+
+
 def chosen(options: dict[str, object]) -> Record | None:
     """The filter, which is taken out of the options."""
+    if options.pop("all_crawls", False):
+        return {}
     wanted = {field: options.pop(name, None) for name, field in _FILTERS.items()}
     return given(**{field: value or None for field, value in wanted.items()}) or None
 
@@ -161,7 +167,7 @@ ENDPOINTS = Resource(
             "PATCH /endpoints/{id}",
             "Change what it is told of; the filter as a whole.",
             _changed,
-            (option("to", "Another URL.", "--to", metavar="URL"), *_WANTED),
+            (option("to", "Another URL.", "--to", metavar="URL"), *_WANTED, ALL_CRAWLS),
             lambda to, **options: _body(url=to, **options),
         ),
         ApiCommand(

@@ -150,6 +150,7 @@ INDEXES: dict[str, list[IndexModel]] = {
         # the first calls of each of the user's receivers
         _index("user_endpoint_due", "user_id", "endpoint_id", "due_at", where=_there("due_at")),
         _index("endpoint_newest", "endpoint_id", then=_NEWEST, where=_there("endpoint_id")),
+        _index("endpoint_state_newest", "endpoint_id", "state", then=_NEWEST, where=_there("endpoint_id")),
         _index("job_newest", "job_id", then=_NEWEST, where=_there("job_id")),
         _index("created", "created_at"),
     ],
