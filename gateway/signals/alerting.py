@@ -178,29 +178,17 @@ class Alerting:
         if rule is None:
             self._alerts.delete([alert.id])
             return
-        changed = alert
-        if rule.when.measure is AlertMeasure.IDLE and (idle := _idle_at(rule, alert)) is not None and idle <= now:
-            last = idle - timedelta(seconds=rule.when.above or 0.0)
-            message = said(rule.when, (now - last).total_seconds())
-            changed = alert.fires(idle, message, alert.recent[-1].job_id, None)
-        if not rule.paused and _quiet_until(rule, changed, now) is None:
-            changed = self._told(rule, changed, now)
+        changed = _as_time_passed(rule, alert, now)
+        if changed.telling is None and (kind := _next(rule, changed, now)) is not None:
+            changed = changed.promises(kind, now)
         changed = changed.model_copy(update={"due_at": _due(rule, changed, now)})
-        if changed != alert:
-            self._alerts.save(changed, alert)
-
-    def _told(self, rule: AlertRule, alert: Alert, now: datetime) -> Alert:
-        """The alert after its receivers were told of it; as it was if there is nothing to tell."""
-        if alert.firing and not alert.told:
-            self._tell(rule, alert, EventType.ALERT_FIRING, now)
-            return alert.model_copy(update={"told": True, "told_at": now, "reminded": 0})
-        if alert.told and not alert.firing:
-            self._tell(rule, alert, EventType.ALERT_RESOLVED, now)
-            return alert.model_copy(update={"told": False, "told_at": now})
-        if (remind := _remind_at(rule, alert)) is not None and remind <= now:
-            self._tell(rule, alert, EventType.ALERT_STILL_FIRING, now)
-            return alert.model_copy(update={"told_at": now, "reminded": alert.reminded + 1})
-        return alert
+        kept = alert if changed == alert else self._alerts.save(changed, alert)
+        if kept is None or kept.telling is None:
+            # what another has changed in between is due, too, if there is anything to tell
+            return
+        self._tell(rule, kept, kept.telling, now)
+        done = kept.model_copy(update={"telling": None})
+        self._alerts.save(done.model_copy(update={"due_at": _due(rule, done, now)}), kept)
 
     def _tell(self, rule: AlertRule, alert: Alert, kind: EventType, now: datetime) -> None:
         event = event_of_alert(rule, alert, kind, now, self._public_url)
@@ -245,10 +233,30 @@ def _label(alert: Alert) -> str | None:
     return None
 
 
-# --- when an alert has to be looked at
+# --- when an alert has to be looked at, and what has to be told then
+
+
+def _next(rule: AlertRule, alert: Alert, now: datetime) -> EventType | None:
+    """What its receivers are to be told now."""
+    if rule.paused or _quiet_until(rule, alert, now) is not None:
+        return None
+    if alert.firing != alert.told:
+        return EventType.ALERT_FIRING if alert.firing else EventType.ALERT_RESOLVED
+    remind = _remind_at(rule, alert)
+    return EventType.ALERT_STILL_FIRING if remind is not None and remind <= now else None
+
+
+def _as_time_passed(rule: AlertRule, alert: Alert, now: datetime) -> Alert:
+    """The alert as it is now: of an idle group it fires without any further run."""
+    if (idle := _idle_at(rule, alert)) is None or idle > now:
+        return alert
+    last = idle - timedelta(seconds=rule.when.above or 0.0)
+    return alert.fires(idle, said(rule.when, (now - last).total_seconds()), alert.recent[-1].job_id, None)
 
 
 def _due(rule: AlertRule, alert: Alert, now: datetime) -> datetime | None:
+    if alert.telling is not None:
+        return now
     if alert.firing != alert.told:
         return _quiet_until(rule, alert, now) or now
     times = [moment for moment in (_remind_at(rule, alert), _idle_at(rule, alert)) if moment is not None]

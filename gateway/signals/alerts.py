@@ -2,7 +2,8 @@
 
 What is to be told of an alert is the difference between two of its fields: `firing`, whether it is so, and `told`,
 whether the last that was told is that it is so. So nothing is told twice, and nothing of what was over before anybody
-was to be told. Each change is a compare-and-set by `rev`.
+was to be told. `told` changes before anybody is told, and `telling` says that somebody has to be: so whoever was told
+that it is so is told of its end, whatever happens in between. Each change is a compare-and-set by `rev`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pymongo.errors import DuplicateKeyError
 
 from gateway.crash_points import state_change
 from gateway.signals.alert_rules import AlertGroup, AlertMeasure, AlertRule, Grouping
-from gateway.signals.events import Subject
+from gateway.signals.events import EventType, Subject
 from gateway.signals.run_figures import ComparedRun
 from gateway.stores.documents import Documents, page, reader
 from gateway.stores.mongo import Document, Repeating
@@ -73,6 +74,8 @@ class Alert(BaseModel, extra="ignore", populate_by_name=True):
     usual: float | None = None
     told: bool = False
     told_at: datetime | None = None
+    #: The type of the event that its receivers are being told; absent once its calls are stored.
+    telling: EventType | None = None
     #: How often who was told was reminded.
     reminded: int = 0
     silenced_until: datetime | None = None
@@ -108,6 +111,18 @@ class Alert(BaseModel, extra="ignore", populate_by_name=True):
     def fires(self, since: datetime, message: str, job_id: str | None, usual: float | None) -> Alert:
         began: dict[str, Any] = {} if self.firing else {"since": since, "until": None, "usual": usual}
         return self.model_copy(update={**began, "firing": True, "message": message, "job_id": job_id})
+
+    def promises(self, kind: EventType, now: datetime) -> Alert:
+        """The alert as it is before its receivers are told this."""
+        reminded = {EventType.ALERT_FIRING: 0, EventType.ALERT_STILL_FIRING: self.reminded + 1}
+        return self.model_copy(
+            update={
+                "telling": kind,
+                "told": kind is not EventType.ALERT_RESOLVED,
+                "told_at": now,
+                "reminded": reminded.get(kind, self.reminded),
+            }
+        )
 
     def ends(self, at: datetime) -> Alert:
         if not self.firing or self.since is None:
@@ -196,17 +211,18 @@ class AlertStore:
         return self._documents.find({"due_at": {"$lte": now}}, limit, [("due_at", ASCENDING)])
 
     @state_change("alerts.save")
-    def save(self, alert: Alert, read: Alert | None) -> bool:
-        """Store it, unless it is no longer as it was `read` (`None`: not there). Returns whether it is stored."""
-        document = alert.model_copy(update={"rev": (read.rev if read else 0) + 1})
-        stored = document.model_dump(by_alias=True, exclude_none=True)
+    def save(self, alert: Alert, read: Alert | None) -> Alert | None:
+        """Store it, unless it is no longer as it was `read` (`None`: not there). Returns it as it is stored."""
+        changed = alert.model_copy(update={"rev": (read.rev if read else 0) + 1})
+        stored = changed.model_dump(by_alias=True, exclude_none=True)
         if read is not None:
-            return self._alerts.replace_one({"_id": alert.id, "rev": read.rev}, stored).matched_count == 1
+            is_stored = self._alerts.replace_one({"_id": alert.id, "rev": read.rev}, stored).matched_count == 1
+            return changed if is_stored else None
         try:
             self._alerts.insert_one(stored)
         except DuplicateKeyError:
-            return False
-        return True
+            return None
+        return changed
 
     @state_change("alerts.look_later")
     def look_later(self, alert_id: str, due_at: datetime) -> None:

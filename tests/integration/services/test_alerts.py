@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from conftest import Platform
 from jobs import make_job
+from pymongo.errors import AutoReconnect
 from scheduled import make_schedule
 
 from gateway.contract.records import Progress
@@ -23,6 +26,7 @@ from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.signals.alert_rules import AlertCondition, AlertRule, QuietHours
 from gateway.signals.alerting import Alerting
 from gateway.signals.alerts import Alert, AlertRuleStore, AlertStore
+from gateway.signals.deliveries import Delivery, DeliveryStore
 from gateway.signals.endpoints import Endpoint, EndpointFilter
 from gateway.signals.node_states import DownNode, NodeStateStore
 from gateway.web.schemas.event import BODIES
@@ -141,6 +145,40 @@ def test_what_is_repeated_after_a_crash_is_told_once(watched: Alerted) -> None:
     assert watched.told() == [("firing", "failed: it crashed")]
     (alert,) = watched.alerts()
     assert [run.job_id for run in alert.recent] == [job.id]
+
+
+class Interrupted(DeliveryStore):
+    """Something happens after calls were stored, once."""
+
+    then: Callable[[], object] | None = None
+
+    def add(self, made: Sequence[Delivery]) -> None:
+        super().add(made)
+        if (then := self.then) is not None and any(one.type == "alert.firing" for one in made):
+            self.then = None
+            then()
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["another is faster", "its worker is killed"])
+def test_who_was_told_of_an_incident_is_told_of_its_end_whatever_comes_between(
+    watched: Alerted, *, is_killed: bool
+) -> None:
+    deliveries = watched.platform.deliveries = Interrupted(watched.platform.database, watched.platform.clock)
+
+    def between() -> None:
+        watched.ends(DONE, look=False)
+        watched.platform.announcing().look()
+        if is_killed:
+            raise AutoReconnect("the worker goes no further")
+
+    watched.ends(BROKEN, look=False)
+    watched.platform.announcing().look()
+    deliveries.then = between
+    with suppress(AutoReconnect):
+        watched.alerting.look()
+    for _ in range(3):
+        watched.look(HOUR)
+    assert [kind for kind, _ in watched.told()] == ["firing", "resolved"]
 
 
 def test_some_runs_in_a_row_are_one_alert_that_a_single_good_one_ends(watched: Alerted) -> None:
