@@ -19,7 +19,7 @@ from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts
-from gateway.web.routes.alerts import RuleId, get_rule, list_alerts, list_rules
+from gateway.web.routes.alerts import RuleId, get_rule, hidden, list_alerts, list_rules
 from gateway.web.schemas.alert import AlertsQuery, OfUserQuery, RuleView
 from gateway.web.schemas.endpoint import FilterBody
 
@@ -77,8 +77,7 @@ def alerts_page(request: Request, query: Annotated[OfUserQuery, Query()], parts:
 def firing_alerts(request: Request, parts: Parts, caller: Called) -> Response:
     """How many alerts fire, for the navigation."""
     with mongo_errors():
-        users = None if caller.user_id is None else [caller.user_id]
-        count = parts[AlertStore].count_firing(users, _COUNTED)
+        count = parts[AlertStore].count_firing(caller.user_id, _COUNTED, but=hidden(caller))
     return page(request, "alerts/firing.html", count=count, most=_COUNTED)
 
 

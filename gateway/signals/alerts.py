@@ -192,19 +192,24 @@ class AlertStore:
         return self._documents.many(self._alerts.find({"rule_id": rule_id, "$or": there}))
 
     def page(
-        self, user_ids: Collection[str] | None, limit: int, after: str | None, *, firing: bool | None = None
+        self,
+        user_id: str | None,
+        limit: int,
+        after: str | None,
+        *,
+        firing: bool | None = None,
+        but: Collection[AlertMeasure] = (),
     ) -> tuple[list[Alert], str | None]:
-        """Those that have ever fired, the latest first; of all users without `user_ids`. As `documents.page`."""
-        wanted: list[Document] = [{"since": {"$exists": True}}]
-        if user_ids is not None:
-            wanted.append({"user_id": {"$in": list(user_ids)}})
+        """Those that have ever fired, the latest first; of all users without `user_id`. As `documents.page`. `but`:
+        none about these.
+        """
+        wanted: list[Document] = [{"since": {"$exists": True}}, _seen(user_id, but)]
         if firing is not None:
             wanted.append({"firing": firing})
         return page(self._documents, wanted, limit, after, field="since")
 
-    def count_firing(self, user_ids: Collection[str] | None, limit: int) -> int:
-        of = {} if user_ids is None else {"user_id": {"$in": list(user_ids)}}
-        return self._alerts.count_documents({**of, "firing": True}, limit=limit)
+    def count_firing(self, user_id: str | None, limit: int, *, but: Collection[AlertMeasure] = ()) -> int:
+        return self._alerts.count_documents({**_seen(user_id, but), "firing": True}, limit=limit)
 
     def due(self, now: datetime, limit: int) -> list[Alert]:
         """Those that have to be looked at, the longest due first."""
@@ -243,3 +248,8 @@ class AlertStore:
         old = {"firing": False, "updated_at": {"$lt": before}}
         found = [one["_id"] for one in self._alerts.find(old, {"_id": 1}).sort("updated_at", DESCENDING).limit(limit)]
         return Repeating(self._alerts).delete_many({"_id": {"$in": found}, **old}).deleted_count
+
+
+def _seen(user_id: str | None, but: Collection[AlertMeasure]) -> Document:
+    of: Document = {} if user_id is None else {"user_id": user_id}
+    return {**of, "measure": {"$nin": [one.value for one in but]}} if but else of

@@ -94,7 +94,8 @@ class RuleBook:
             owner = _owner(rule, user_id)
             fields = {**fields, "id": own_form_id(owner, rule.id), "user_id": owner}
         changed = AlertRule.model_validate({**rule.model_dump(), **fields})
-        if rule.builtin and changed.when != rule.when and rule.when.measure in OF_PLATFORM:
+        of_platform = {rule.when.measure, changed.when.measure} & OF_PLATFORM
+        if rule.builtin and changed.when != rule.when and of_platform:
             raise InvalidRequestError("when", "of this rule stays; it can be paused, silenced, or told to others")
         self._check(changed)
         with mongo_errors():

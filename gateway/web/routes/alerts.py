@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any
 
 from fastapi import Path, Query, Request
 
 from gateway.access.keys import Caller, Scope
 from gateway.errors import AlertNotFoundError, InvalidRequestError, ScopeMissingError
-from gateway.signals.alert_rules import BUILT_IN, OF_PLATFORM, AlertRule
+from gateway.signals.alert_rules import BUILT_IN, OF_PLATFORM, AlertMeasure, AlertRule
 from gateway.signals.alerts import Alert, AlertStore
 from gateway.signals.endpoints import EndpointFilter
 from gateway.signals.rule_book import RuleBook
@@ -46,16 +47,15 @@ def list_alerts(query: Annotated[AlertsQuery, Query()], parts: Parts, caller: Ca
     """The latest first, also those that are over. Pass `next` as `after` for the page that follows."""
     with mongo_errors():
         found, following = parts[AlertStore].page(
-            _users(caller, query.user_id), query.limit, query.after, firing=query.firing
+            caller.only(query.user_id), query.limit, query.after, firing=query.firing, but=hidden(caller)
         )
     names = parts[RuleBook].names(found)
     return AlertPage(alerts=[AlertView.of(one, names) for one in found], next=following)
 
 
-def _users(caller: Caller, user_id: str | None) -> list[str] | None:
-    """Whose alerts the caller sees; `None` for those of all users and of the platform."""
-    only = caller.only(user_id)
-    return None if only is None else [only]
+def hidden(caller: Caller) -> Collection[AlertMeasure]:
+    """What the caller sees no alerts about: who may read all users' crawls may not know of nodes."""
+    return () if Scope.ADMIN in caller.scopes else OF_PLATFORM
 
 
 @router.get("/rules", summary="List rules", responses=problems(503))
@@ -154,7 +154,7 @@ def _rule(rule_id: str, query: OfUserQuery, parts: GatewayParts, caller: Caller)
 def _alert(alert_id: str, parts: GatewayParts, caller: Caller) -> Alert:
     """Raises `AlertNotFoundError`, also for one of the platform if the caller is no admin."""
     found = parts[RuleBook].alert(alert_id)
-    if not caller.may_see(found.user_id):
+    if not caller.may_see(found.user_id) or found.measure in hidden(caller):
         raise AlertNotFoundError(alert_id)
     return found
 

@@ -331,7 +331,7 @@ KINDS = {
     "alert_rules": Kind(
         lambda db, number: AlertRuleStore(db).save(_rule(number)), lambda db: AlertRuleStore(db).about("ada"), "when"
     ),
-    "alerts": Kind(_alert, lambda db: AlertStore(db).page(["ada"], 2, None)[0], "recent"),
+    "alerts": Kind(_alert, lambda db: AlertStore(db).page("ada", 2, None)[0], "recent"),
     "alerts, due": Kind(_alert, lambda db: AlertStore(db).due(NINE + 9 * HOUR, 3), "rev", ascending=True),
     "deliveries": Kind(_delivery, lambda db: DeliveryStore(db).page([], 2, None)[0], "body"),
     "deliveries, due": Kind(_delivery, lambda db: DeliveryStore(db).due("ada", 3), "url", ascending=True),

@@ -27,7 +27,7 @@ from gateway.files.store import FileRecord
 from gateway.jobs.job import JobStatus, Trigger
 from gateway.requests.store import RequestChunk, RequestStore
 from gateway.settings import Settings
-from gateway.signals.alert_rules import AlertGroup, Grouping
+from gateway.signals.alert_rules import BUILT_IN, AlertGroup, Grouping
 from gateway.signals.alerts import Alert, AlertRuleStore, AlertStore
 from gateway.signals.deliveries import Delivery, DeliveryStore
 from gateway.web.authentication import is_page
@@ -250,6 +250,22 @@ def test_a_secret_of_webhooks_is_its_users_own(door: Door) -> None:
     answer = door.call(route, "bert", params={"user_id": "anne"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, "not_your_user")
     assert door.call(route, "reader").status_code == 403
+
+
+def test_what_rules_say_of_nodes_is_for_admins_alone(door: Door) -> None:
+    now, rule = utc_now(), BUILT_IN["node-down"]
+    alert = Alert.new(rule, "", AlertGroup(Grouping.NODE, "node-seven"), now).fires(now, "it is down", None, None)
+    AlertStore(door.board.database).save(alert, None)
+    for who in ("anne", "colleague", "both", "admin"):
+        for route in ("GET /alerts", "GET /alerts/{alert_id}", "GET /console/alerts"):
+            answer = door.call(route, who, {**door.ids, "alert_id": alert.id})
+            assert ("node-seven" in answer.text) == (who == "admin"), (who, route)
+    for measure in ("node_down", "disk_full"):
+        body = {"when": {"measure": measure}}
+        builtin = {**door.ids, "rule_id": "crawl-failed"}
+        answer = door.call("PATCH /alerts/rules/{rule_id}", "anne", builtin, json=body)
+        assert (answer.status_code, answer.json()["error"]["detail"]["field"]) == (422, "when")
+    AlertStore(door.board.database).delete([alert.id])
 
 
 def test_an_endpoint_for_all_users_crawls_is_for_admins_alone(door: Door) -> None:
