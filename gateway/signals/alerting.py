@@ -8,7 +8,8 @@ by compare-and-set, and its calls have ids that are made from when it began.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -82,13 +83,8 @@ class Alerting:
                     wanted.setdefault(rule.alert_id(noted.owner, group), noted).runs.append(figures)
         known = self._alerts.many(wanted)
         for alert_id, noted in wanted.items():
-            try:
+            with _apart("rule_not_applied", rule=noted.rule.id, alert=alert_id):
                 self._take(noted, known.get(alert_id))
-            except PyMongoError:
-                raise
-            except Exception:
-                # no rule keeps the others, nor the jobs, from being announced
-                log.exception("rule_not_applied", rule=noted.rule.id, alert=alert_id)
 
     def _about(self, user_id: str) -> list[AlertRule]:
         rules = with_built_in(user_id, self._rules.about(user_id), of_platform=False)
@@ -129,16 +125,15 @@ class Alerting:
         if self._monotonic() - self._looked_at >= EVERY_SECONDS:
             self._looked_at = self._monotonic()
             for rule in self._of_present():
-                self._compare(rule, now)
+                with _apart("rule_not_compared", rule=rule.id):
+                    self._compare(rule, now)
         due = self._alerts.due(now, _ALERTS)
         rules = self._rules.many({alert.rule_id for alert in due}) | BUILT_IN
         for alert in due:
-            try:
-                self._attend(alert, rules.get(alert.rule_id), now)
-            except PyMongoError:
-                raise
-            except Exception:
-                log.exception("alert_not_attended", alert=alert.id)
+            is_attended = False
+            with _apart("alert_not_attended", alert=alert.id):
+                is_attended = self._attend(alert, rules, now)
+            if not is_attended:
                 self._alerts.look_later(alert.id, now + _AGAIN)
 
     def _of_present(self) -> Iterator[AlertRule]:
@@ -174,10 +169,18 @@ class Alerting:
 
     # --- what is told
 
-    def _attend(self, alert: Alert, rule: AlertRule | None, now: datetime) -> None:
-        if rule is None:
-            self._alerts.delete([alert.id])
-            return
+    def _attend(self, alert: Alert, rules: Mapping[str, AlertRule | None], now: datetime) -> bool:
+        """Whether that could be done: a rule that cannot be read by this version is to be read by another."""
+        if (rule := rules.get(alert.rule_id)) is not None and not rule.paused:
+            self._tell_what_is_due(alert, rule, now)
+            return True
+        if rule is None and alert.rule_id in rules:
+            return False
+        # one that is paused has none: this one was made by a worker that had read the rule before
+        self._alerts.delete([alert.id])
+        return True
+
+    def _tell_what_is_due(self, alert: Alert, rule: AlertRule, now: datetime) -> None:
         changed = _as_time_passed(rule, alert, now)
         if changed.telling is None and (kind := _next(rule, changed, now)) is not None:
             changed = changed.promises(kind, now)
@@ -198,6 +201,17 @@ class Alerting:
             made = deliveries_of(event, self._endpoints.told_of(alert.user_id), now)
         self._deliveries.add(list(made))
         log.info("alert_told", alert=alert.id, type=kind.value, rule=rule.name, group=alert.group)
+
+
+@contextmanager
+def _apart(event: str, **about: str) -> Iterator[None]:
+    """No rule and no alert keeps the others from being looked at, nor jobs from being announced."""
+    try:
+        yield
+    except PyMongoError:
+        raise
+    except Exception:
+        log.exception(event, **about)
 
 
 def event_of_alert(rule: AlertRule, alert: Alert, kind: EventType, now: datetime, public_url: str) -> SignalEvent:
@@ -238,7 +252,7 @@ def _label(alert: Alert) -> str | None:
 
 def _next(rule: AlertRule, alert: Alert, now: datetime) -> EventType | None:
     """What its receivers are to be told now."""
-    if rule.paused or _quiet_until(rule, alert, now) is not None:
+    if _quiet_until(rule, alert, now) is not None:
         return None
     if alert.firing != alert.told:
         return EventType.ALERT_FIRING if alert.firing else EventType.ALERT_RESOLVED
@@ -257,10 +271,11 @@ def _as_time_passed(rule: AlertRule, alert: Alert, now: datetime) -> Alert:
 def _due(rule: AlertRule, alert: Alert, now: datetime) -> datetime | None:
     if alert.telling is not None:
         return now
-    if alert.firing != alert.told:
-        return _quiet_until(rule, alert, now) or now
-    times = [moment for moment in (_remind_at(rule, alert), _idle_at(rule, alert)) if moment is not None]
-    return min(times, default=None)
+    told = now if alert.firing != alert.told else _remind_at(rule, alert)
+    if told is not None:
+        # not before the end of a silence: what is due and cannot be told would keep others from being looked at
+        told = max(told, _quiet_until(rule, alert, now) or told)
+    return min((moment for moment in (told, _idle_at(rule, alert)) if moment is not None), default=None)
 
 
 def _quiet_until(rule: AlertRule, alert: Alert, now: datetime) -> datetime | None:

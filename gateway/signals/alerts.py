@@ -8,7 +8,7 @@ that it is so is told of its end, whatever happens in between. Each change is a 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -143,9 +143,10 @@ class AlertRuleStore:
     def get(self, rule_id: str) -> AlertRule | None:
         return self._documents.find_one({"_id": rule_id})
 
-    def many(self, rule_ids: Collection[str]) -> dict[str, AlertRule]:
-        found = self._documents.many(self._rules.find({"_id": {"$in": list(rule_ids)}})) if rule_ids else []
-        return {rule.id: rule for rule in found}
+    def many(self, rule_ids: Collection[str]) -> dict[str, AlertRule | None]:
+        """Of these, the rules that are there; `None` for one that cannot be read, such as one of a newer version."""
+        found: Iterable[Document] = self._rules.find({"_id": {"$in": list(rule_ids)}}) if rule_ids else []
+        return {document["_id"]: rule for document, rule in self._documents.each(found)}
 
     def of_user(self, user_id: str, limit: int) -> list[AlertRule]:
         return self._documents.find({"user_id": user_id}, limit, [("created_at", ASCENDING), ("_id", ASCENDING)])

@@ -176,7 +176,7 @@ class RuleBook:
         """The names of their rules, by id."""
         with mongo_errors():
             found = {**BUILT_IN, **self._rules.many({alert.rule_id for alert in alerts})}
-        return {rule_id: rule.name for rule_id, rule in found.items()}
+        return {rule_id: rule.name for rule_id, rule in found.items() if rule is not None}
 
 
 def _differ(one: AlertRule, other: AlertRule, field: str) -> bool:

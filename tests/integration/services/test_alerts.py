@@ -181,6 +181,61 @@ def test_who_was_told_of_an_incident_is_told_of_its_end_whatever_comes_between(
     assert [kind for kind, _ in watched.told()] == ["firing", "resolved"]
 
 
+def test_an_alert_that_cannot_be_read_keeps_no_other_from_being_told(watched: Alerted) -> None:
+    watched.only(when={"measure": "queue", "above": 1})
+    watched.rule(when={"measure": "failed"})
+    for _ in range(2):
+        watched.platform.jobs.insert(make_job(user_id="ada"))
+    watched.look()
+    watched.platform.database["alerts"].update_one({"measure": "queue"}, {"$set": {"past": "unreadable"}})
+    watched.look(MINUTE)
+    watched.ends(BROKEN)
+    assert [message for _, message in watched.told()] == ["2 jobs wait, more than 1", "failed: it crashed"]
+
+
+def test_the_alerts_of_a_rule_that_only_a_newer_version_reads_stay_for_it(watched: Alerted) -> None:
+    rule = watched.only(when={"measure": "failed"})
+    watched.ends(BROKEN, look=False)
+    watched.platform.announcing().look()
+    rules = watched.platform.database["alert_rules"]
+    rules.update_one({"_id": rule.id}, {"$set": {"when.measure": "luck"}})
+    watched.look()
+    assert watched.told() == []
+    rules.update_one({"_id": rule.id}, {"$set": {"when.measure": "failed"}})
+    watched.look(2 * MINUTE)
+    assert watched.told() == [("firing", "failed: it crashed")]
+
+
+def test_alerts_that_are_silenced_keep_no_others_from_being_told(
+    watched: Alerted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.signals.alerting._ALERTS", 1)
+    rule = watched.only(when={"measure": "failed"}, remind_seconds=300)
+    watched.ends(BROKEN)
+    silenced = rule.model_copy(update={"silenced_until": watched.platform.clock() + 9 * HOUR})
+    AlertRuleStore(watched.platform.database).save(silenced)
+    for _ in range(2):
+        watched.look(HOUR)
+    watched.ends(BROKEN, user_id="bob")
+    watched.rule("bob", when={"measure": "failed"})
+    bob = watched.listen("alert.firing", user_id="bob")
+    watched.ends(BROKEN, user_id="bob", spider="other")
+    for _ in range(4):
+        watched.look()
+    assert watched.told(bob)
+    watched.look(8 * HOUR)
+    assert [kind for kind, _ in watched.told()] == ["firing", "still_firing"]
+
+
+def test_a_rule_that_was_paused_while_a_run_was_noted_has_no_alert(watched: Alerted) -> None:
+    rule = watched.only(when={"measure": "failed"})
+    watched.ends(BROKEN, look=False)
+    watched.platform.announcing().look()
+    AlertRuleStore(watched.platform.database).save(rule.model_copy(update={"paused": True}))
+    watched.look()
+    assert watched.platform.database["alerts"].count_documents({}) == 0
+
+
 def test_some_runs_in_a_row_are_one_alert_that_a_single_good_one_ends(watched: Alerted) -> None:
     watched.only(when={"measure": "failed", "runs": 3}, group_by="schedule")
     schedule = "5" * 32
