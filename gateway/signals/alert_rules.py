@@ -218,6 +218,11 @@ class AlertRule(BaseModel, extra="ignore", populate_by_name=True):
     created_at: datetime
 
     @property
+    def known_as(self) -> str:
+        """What its alerts call it: one that everybody has stays the same rule, in whatever form."""
+        return self.builtin or self.id
+
+    @property
     def grouping(self) -> Grouping:
         return _BROUGHT.get(self.when.measure, self.group_by)
 
@@ -250,7 +255,9 @@ class AlertRule(BaseModel, extra="ignore", populate_by_name=True):
         return self.user_id or subject.user_id
 
     def alert_id(self, owner: str, group: AlertGroup) -> str:
-        return event_id("alert", self.id, owner, *group)
+        # one alert in all stays the same when the rule gets another name
+        name = "" if group.kind is Grouping.RULE else group.name
+        return event_id("alert", self.known_as, owner, group.kind, name)
 
 
 _FIRST = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
@@ -280,6 +287,22 @@ BUILT_IN: dict[str, AlertRule] = {
 def own_form_id(user_id: str, builtin: str) -> str:
     """The id of the user's own form of a rule that everybody has."""
     return event_id("rule", user_id, builtin)
+
+
+def forms(rule_id: str, user_id: str) -> list[str]:
+    """Under which ids there may be the rule that applies for this user; the first that is there does: of one that all
+    have the user's own form, the operator's, and the rule as it is.
+    """
+    if rule_id not in BUILT_IN:
+        return [rule_id]
+    return [*dict.fromkeys((own_form_id(user_id, rule_id), own_form_id("", rule_id))), rule_id]
+
+
+def form_of(rule: AlertRule, user_id: str) -> str:
+    """The id of the form of this rule that the user may change: what is of the platform has one for all."""
+    if rule.builtin is None:
+        return rule.id
+    return own_form_id("" if BUILT_IN[rule.builtin].when.measure in OF_PLATFORM else user_id, rule.builtin)
 
 
 def with_built_in(user_id: str, stored: Sequence[AlertRule], *, of_platform: bool) -> list[AlertRule]:

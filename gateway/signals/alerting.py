@@ -26,6 +26,7 @@ from gateway.signals.alert_rules import (
     AlertMeasure,
     AlertRule,
     Grouping,
+    forms,
     with_built_in,
 )
 from gateway.signals.alerts import Alert, AlertRuleStore, AlertStore
@@ -112,7 +113,7 @@ class Alerting:
             if known is None and not rule.needs_good_runs and not _is_beyond(rule, runs[-1]):
                 return None
             alert = alert.ends(runs[-1].at)
-        alert = alert.model_copy(update={"recent": runs, "updated_at": now})
+        alert = alert.model_copy(update={"recent": runs, "updated_at": now, "group": noted.group.name})
         return alert.model_copy(update={"due_at": _due(rule, alert, now)})
 
     # --- the present
@@ -128,7 +129,7 @@ class Alerting:
                 with _apart("rule_not_compared", rule=rule.id):
                     self._compare(rule, now)
         due = self._alerts.due(now, _ALERTS)
-        rules = self._rules.many({alert.rule_id for alert in due}) | BUILT_IN
+        rules = BUILT_IN | self._rules.many({one for alert in due for one in forms(alert.rule_id, alert.user_id)})
         for alert in due:
             is_attended = False
             with _apart("alert_not_attended", alert=alert.id):
@@ -148,13 +149,13 @@ class Alerting:
     def _compare(self, rule: AlertRule, now: datetime) -> None:
         """Raise the alerts of what is beyond the rule's bound now, and end the others."""
         found = self._figures.beyond(rule, now)
-        known = {alert.id: alert for alert in self._alerts.of_rule(rule.id)}
+        known = {alert.id: alert for alert in self._alerts.of_rule(rule.known_as, rule.user_id)}
         for group, present in found.items():
             alert_id = rule.alert_id(rule.user_id, group)
             read = known.pop(alert_id, None) or self._alerts.get(alert_id)
             alert = read or Alert.new(rule, rule.user_id, group, now, present.subject)
             since = alert.holds_since or present.since or now
-            changed = alert.model_copy(update={"holds_since": since})
+            changed = alert.model_copy(update={"holds_since": since, "group": group.name})
             if now - since >= timedelta(seconds=rule.when.for_seconds):
                 changed = changed.fires(since, present.message, present.job_id, None)
             self._store(rule, changed, read, now)
@@ -171,11 +172,12 @@ class Alerting:
 
     def _attend(self, alert: Alert, rules: Mapping[str, AlertRule | None], now: datetime) -> bool:
         """Whether that could be done: a rule that cannot be read by this version is to be read by another."""
-        if (rule := rules.get(alert.rule_id)) is not None and not rule.paused:
+        there = [rules[one] for one in forms(alert.rule_id, alert.user_id) if one in rules]
+        if there and there[0] is None:
+            return False
+        if there and (rule := there[0]) is not None and not rule.paused:
             self._tell_what_is_due(alert, rule, now)
             return True
-        if rule is None and alert.rule_id in rules:
-            return False
         # one that is paused has none: this one was made by a worker that had read the rule before
         self._alerts.delete([alert.id])
         return True
@@ -220,11 +222,11 @@ def event_of_alert(rule: AlertRule, alert: Alert, kind: EventType, now: datetime
     page = f"/console/jobs/{alert.job_id}" if alert.job_id else "/console/alerts"
     known = {
         "alert_id": alert.id,
-        "rule_id": rule.id,
+        "rule_id": rule.known_as,
         "rule": rule.name,
         "user_id": alert.user_id or None,
         "group_by": alert.group_by.value,
-        "group": alert.group,
+        "group": rule.name if alert.group_by is Grouping.RULE else alert.group,
         "name": _label(alert),
         **alert.subject.model_dump(exclude_defaults=True, mode="json"),
         "job_id": alert.job_id,

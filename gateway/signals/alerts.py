@@ -51,6 +51,7 @@ class AlertSubject(BaseModel, extra="ignore", frozen=True):
 
 class Alert(BaseModel, extra="ignore", populate_by_name=True):
     id: str = Field(alias="_id")
+    #: Of one that everybody has its name, in whatever form it applies.
     rule_id: str
     #: Whose it is; empty for what is of the platform.
     user_id: str
@@ -92,7 +93,7 @@ class Alert(BaseModel, extra="ignore", populate_by_name=True):
     ) -> Alert:
         return cls(
             id=rule.alert_id(owner, group),
-            rule_id=rule.id,
+            rule_id=rule.known_as,
             user_id=owner,
             measure=rule.when.measure,
             group_by=group.kind,
@@ -161,6 +162,10 @@ class AlertRuleStore:
         query = {"_id": {"$gt": after}, "when.measure": {"$in": [one.value for one in measures]}}
         return self._documents.find(query, limit, [("_id", ASCENDING)])
 
+    def with_form(self, builtin: str) -> list[str]:
+        """The users that have a form of their own of a rule that everybody has."""
+        return self._rules.distinct("user_id", {"builtin": builtin, "user_id": {"$ne": ""}})
+
     def count(self, user_id: str) -> int:
         return self._rules.count_documents({"user_id": user_id})
 
@@ -187,10 +192,10 @@ class AlertStore:
         found = self._documents.many(self._alerts.find({"_id": {"$in": list(alert_ids)}})) if alert_ids else []
         return {alert.id: alert for alert in found}
 
-    def of_rule(self, rule_id: str) -> list[Alert]:
-        """Those that fire, or whose condition holds."""
+    def of_rule(self, rule_id: str, user_id: str) -> list[Alert]:
+        """The user's that fire, or whose condition holds."""
         there = [{"firing": True}, {"holds_since": {"$exists": True}}]
-        return self._documents.many(self._alerts.find({"rule_id": rule_id, "$or": there}))
+        return self._documents.many(self._alerts.find({"rule_id": rule_id, "user_id": user_id, "$or": there}))
 
     def page(
         self,
@@ -239,9 +244,10 @@ class AlertStore:
         Repeating(self._alerts).delete_many({"_id": {"$in": list(alert_ids)}})
 
     @state_change("alerts.delete_of_rule")
-    def delete_of_rule(self, rule_id: str, user_id: str) -> None:
-        """The user's alerts of this rule."""
-        Repeating(self._alerts).delete_many({"rule_id": rule_id, "user_id": user_id})
+    def delete_of_rule(self, rule_id: str, user_id: str | None, but: Collection[str] = ()) -> None:
+        """The user's alerts of this rule; without one those of all but some users."""
+        whose = {"$nin": list(but)} if user_id is None else user_id
+        Repeating(self._alerts).delete_many({"rule_id": rule_id, "user_id": whose})
 
     @state_change("alerts.forget")
     def forget(self, before: datetime, limit: int) -> int:

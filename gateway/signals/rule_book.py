@@ -20,7 +20,8 @@ from gateway.signals.alert_rules import (
     AlertGroup,
     AlertMeasure,
     AlertRule,
-    own_form_id,
+    form_of,
+    forms,
     with_built_in,
 )
 from gateway.signals.alerts import Alert, AlertRuleStore, AlertStore
@@ -60,19 +61,17 @@ class RuleBook:
     def of_user(self, user_id: str, *, of_platform: bool) -> list[AlertRule]:
         """The user's rules, and those that everybody has, unless the user has a form of its own of them."""
         with mongo_errors():
-            own = self._rules.of_user(user_id, MOST_RULES)
-            own += self._rules.of_user("", MOST_RULES) if of_platform and user_id else []
+            own = self._rules.of_user(user_id, MOST_RULES + len(BUILT_IN))
+            own += self._rules.of_user("", MOST_RULES) if user_id else []
         return with_built_in(user_id, own, of_platform=of_platform)
 
     def get(self, rule_id: str, user_id: str | None) -> AlertRule:
         """One that everybody has in the form that it has for this user. Raises `AlertRuleNotFoundError`."""
         with mongo_errors():
-            if (builtin := BUILT_IN.get(rule_id)) is not None:
-                return self._rules.get(own_form_id(_owner(builtin, user_id), rule_id)) or builtin
-            found = self._rules.get(rule_id)
-        if found is None:
-            raise AlertRuleNotFoundError(rule_id)
-        return found
+            for one in forms(rule_id, user_id or ""):
+                if (found := self._rules.get(one) or BUILT_IN.get(one)) is not None:
+                    return found
+        raise AlertRuleNotFoundError(rule_id)
 
     def make(self, user_id: str, **fields: Any) -> AlertRule:
         """Raises `ConflictError` if the user has too many, `InvalidRequestError` for an endpoint that is none of its
@@ -90,9 +89,9 @@ class RuleBook:
         """The fields replace the old ones. One that everybody has gets a form of its own for this user. Raises as
         `make` does.
         """
-        if rule.id in BUILT_IN:
-            owner = _owner(rule, user_id)
-            fields = {**fields, "id": own_form_id(owner, rule.id), "user_id": owner}
+        if rule.builtin and rule.id != (form := form_of(rule, user_id)):
+            owner = "" if form == form_of(rule, "") else user_id
+            fields = {**fields, "id": form, "user_id": owner}
         changed = AlertRule.model_validate({**rule.model_dump(), **fields})
         of_platform = {rule.when.measure, changed.when.measure} & OF_PLATFORM
         if rule.builtin and changed.when != rule.when and of_platform:
@@ -100,17 +99,24 @@ class RuleBook:
         self._check(changed)
         with mongo_errors():
             self._rules.save(changed)
-            if changed.id != rule.id or changed.paused or any(_differ(changed, rule, name) for name in _JUDGED_BY):
-                self._alerts.delete_of_rule(rule.id, changed.user_id)
+            if changed.paused or any(_differ(changed, rule, name) for name in _JUDGED_BY):
+                self._forget_alerts(changed)
         return changed
 
-    def delete(self, rule: AlertRule) -> None:
+    def delete(self, rule: AlertRule, user_id: str) -> None:
         """With its alerts. One that everybody has cannot be deleted, but its own form is. Raises `ConflictError`."""
-        if rule.id in BUILT_IN:
+        if rule.id != form_of(rule, user_id):
             raise ConflictError("everybody has this rule: pause it, if it is not wanted")
         with mongo_errors():
             self._rules.delete(rule.id)
-            self._alerts.delete_of_rule(rule.id, rule.user_id)
+            self._forget_alerts(rule)
+
+    def _forget_alerts(self, rule: AlertRule) -> None:
+        if rule.builtin and not rule.user_id and rule.when.measure not in OF_PLATFORM:
+            # the operator's form applies for all who have none of their own
+            self._alerts.delete_of_rule(rule.builtin, None, self._rules.with_form(rule.builtin))
+        else:
+            self._alerts.delete_of_rule(rule.known_as, rule.user_id)
 
     def _check(self, rule: AlertRule) -> None:
         if rule.when.measure in OF_PLATFORM and not (rule.of_all_users or rule.builtin):
@@ -173,16 +179,13 @@ class RuleBook:
             self._alerts.delete([alert.id])
 
     def names(self, alerts: Sequence[Alert]) -> dict[str, str]:
-        """The names of their rules, by id."""
+        """The names of their rules, by the alerts' ids."""
+        ids = {alert.id: forms(alert.rule_id, alert.user_id) for alert in alerts}
         with mongo_errors():
-            found = {**BUILT_IN, **self._rules.many({alert.rule_id for alert in alerts})}
-        return {rule_id: rule.name for rule_id, rule in found.items() if rule is not None}
+            found = {**BUILT_IN, **self._rules.many({one for some in ids.values() for one in some})}
+        rules = {alert_id: next((found[one] for one in some if one in found), None) for alert_id, some in ids.items()}
+        return {alert_id: rule.name for alert_id, rule in rules.items() if rule is not None}
 
 
 def _differ(one: AlertRule, other: AlertRule, field: str) -> bool:
     return bool(getattr(one, field) != getattr(other, field))
-
-
-def _owner(builtin: AlertRule, user_id: str | None) -> str:
-    """Whose form of it is its own: what is of the platform has one for all."""
-    return "" if builtin.when.measure in OF_PLATFORM else user_id or ""

@@ -140,7 +140,7 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("since", then={"since": DESCENDING, "_id": DESCENDING}, where=_there("since")),
         # those that fire, of a user and of all
         _index("firing_user", "firing", "user_id", where={"firing": True}),
-        _index("rule", "rule_id", "firing"),
+        _index("rule_user", "rule_id", "user_id"),
         _index("due_at", "due_at", sparse=True),
         _index("updated_at", "updated_at"),
     ],

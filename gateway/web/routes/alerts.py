@@ -63,7 +63,7 @@ def hidden(caller: Caller) -> Collection[AlertMeasure]:
 def list_rules(query: AsUser, parts: Parts, caller: Called) -> RuleList:
     """The caller's, and those that everybody has; admins' also those about nodes."""
     found = parts[RuleBook].of_user(_as(caller, query), of_platform=Scope.ADMIN in caller.scopes)
-    return RuleList(rules=list(map(RuleView.of, found)))
+    return RuleList(rules=[RuleView.of(rule, _as(caller, query)) for rule in found])
 
 
 @router.post("/rules", status_code=201, summary="Make a rule", responses=problems(409, 413, 503))
@@ -89,7 +89,7 @@ def preview_rule(
 @router.get("/rules/{rule_id}", summary="A rule", responses=problems(404, 503))
 @needs(Scope.READ)
 def get_rule(rule_id: RuleId, query: AsUser, parts: Parts, caller: Called) -> RuleView:
-    return RuleView.of(_rule(rule_id, query, parts, caller))
+    return RuleView.of(_rule(rule_id, query, parts, caller), _as(caller, query))
 
 
 @router.patch("/rules/{rule_id}", summary="Change a rule", responses=problems(404, 409, 413, 503))
@@ -104,7 +104,8 @@ def change_rule(  # noqa: PLR0917 - what a route is given
         "quiet", "silenced_until", "remind_seconds"
     }:  # fmt: skip
         raise InvalidRequestError(min(refused), "must not be null")
-    before, after = RuleView.of(rule), RuleView.of(parts[RuleBook].change(rule, _as(caller, query), given))
+    changed = parts[RuleBook].change(rule, _as(caller, query), given)
+    before, after = (RuleView.of(one, _as(caller, query)) for one in (rule, changed))
     note_changes(request, before, after)
     return after
 
@@ -115,7 +116,7 @@ def delete_rule(rule_id: RuleId, query: AsUser, parts: Parts, caller: Called) ->
     """With its alerts, of whose end nobody is told. One that everybody has can only be paused; of a form of one's own
     of it the changes are deleted.
     """
-    parts[RuleBook].delete(_rule(rule_id, query, parts, caller))
+    parts[RuleBook].delete(_rule(rule_id, query, parts, caller), _as(caller, query))
 
 
 @router.get("/{alert_id}", summary="An alert", responses=problems(404, 503))

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, Field
 from pydantic.config import JsonDict
 
-from gateway.signals.alert_rules import AlertCondition, AlertRule, Grouping, QuietHours
+from gateway.signals.alert_rules import AlertCondition, AlertRule, Grouping, QuietHours, form_of
 from gateway.signals.alerts import Alert
 from gateway.signals.rule_book import RulePreview
 from gateway.web.schemas.endpoint import FilterBody
@@ -127,10 +127,11 @@ class RuleView(BaseModel, json_schema_extra={"examples": [_RULE]}):
     created_at: Timestamp
 
     @classmethod
-    def of(cls, rule: AlertRule) -> Self:
+    def of(cls, rule: AlertRule, user_id: str = "") -> Self:
+        """As this user sees it."""
         shown = rule.model_dump(include=set(cls.model_fields))
         also = {"rule_id": rule.builtin or rule.id, "all_users": bool(rule.of_all_users), "group_by": rule.grouping}
-        also["is_changed"] = rule.builtin is not None and rule.id != rule.builtin
+        also["is_changed"] = rule.builtin is not None and rule.id == form_of(rule, user_id)
         return cls.model_validate(shown | also)
 
 
@@ -193,8 +194,10 @@ class AlertView(BaseModel, json_schema_extra={"examples": [_ALERT]}):
 
     @classmethod
     def of(cls, alert: Alert, names: Mapping[str, str]) -> Self:
-        shown = alert.model_dump(include=set(cls.model_fields))
-        return cls.model_validate(shown | {"alert_id": alert.id, "rule": names.get(alert.rule_id, "")})
+        shown, name = alert.model_dump(include=set(cls.model_fields)), names.get(alert.id, "")
+        if alert.group_by is Grouping.RULE and name:
+            shown["group"] = name
+        return cls.model_validate(shown | {"alert_id": alert.id, "rule": name})
 
 
 class AlertPage(BaseModel):

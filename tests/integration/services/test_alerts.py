@@ -236,6 +236,18 @@ def test_a_rule_that_was_paused_while_a_run_was_noted_has_no_alert(watched: Aler
     assert watched.platform.database["alerts"].count_documents({}) == 0
 
 
+def test_another_name_of_a_rule_is_no_other_alert(watched: Alerted) -> None:
+    rule = watched.only(when={"measure": "failed"}, group_by="rule", name="before")
+    watched.ends(BROKEN)
+    AlertRuleStore(watched.platform.database).save(rule.model_copy(update={"name": "after"}))
+    watched.ends(BROKEN)
+    watched.ends(DONE)
+    assert [(kind, data["group"]) for kind, data in watched.calls()] == [
+        ("alert.firing", "before"),
+        ("alert.resolved", "after"),
+    ]
+
+
 def test_some_runs_in_a_row_are_one_alert_that_a_single_good_one_ends(watched: Alerted) -> None:
     watched.only(when={"measure": "failed", "runs": 3}, group_by="schedule")
     schedule = "5" * 32

@@ -146,6 +146,32 @@ def test_alerts_are_listed_silenced_and_forgotten(rules: Rules, database: Any) -
     assert rules.refusal("GET", f"/{alert_id}")[0] == 404
 
 
+def test_what_fires_goes_on_when_the_rule_that_everybody_has_is_silenced(rules: Rules, database: Any) -> None:
+    alert_id = fired(database, rules.user)
+    until = (utc_now() + HOUR).isoformat()
+    rules.call("PATCH", "/rules/crawl-failed", json={"silenced_until": until, "name": "mine"})
+    alert = rules.call("GET", f"/{alert_id}").json()
+    assert (alert["firing"], alert["rule_id"], alert["rule"]) == (True, "crawl-failed", "mine")
+
+
+def test_the_operators_form_of_a_rule_is_everybodys_who_has_none(rules: Rules, database: Any) -> None:
+    path, other = "/alerts/rules/crawl-failed", {"user_id": "has-its-own"}
+    theirs, alerts = rules.client, {user: fired(database, user) for user in (rules.user, "has-its-own")}
+    theirs.patch(path, params=other, json={"name": "its own"})
+    assert theirs.patch(path, json={"when": {"measure": "failed", "runs": 2}}).is_success
+    seen = rules.call("GET", "/rules/crawl-failed").json()
+    assert (seen["when"]["runs"], seen["is_changed"]) == (2, False)
+    assert theirs.get(path, params=other).json()["when"]["runs"] == 1
+    # what it was judged by is no more, and nothing would ever end it
+    assert rules.refusal("GET", f"/{alerts[rules.user]}")[0] == 404
+    assert theirs.get(f"/alerts/{alerts['has-its-own']}").json()["firing"]
+    assert rules.call("DELETE", "/rules/crawl-failed").status_code == 409
+    assert rules.call("PATCH", "/rules/crawl-failed", json={"paused": True}).json()["user_id"] == rules.user
+    assert not theirs.get(path).json()["paused"]
+    for params in ({}, other):
+        assert theirs.delete(path, params=params).status_code == 204
+
+
 def test_a_rule_with_another_condition_begins_anew(rules: Rules, database: Any) -> None:
     alert_id = fired(database, rules.user)
     rules.call("PATCH", "/rules/crawl-failed", json={"when": {"measure": "failed", "runs": 2}})
