@@ -8,7 +8,7 @@ by compare-and-set, and its calls have ids that are made from when it began.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -103,15 +103,15 @@ class Alerting:
     def _judged(self, noted: _Noted, known: Alert | None) -> Alert | None:
         """The alert after these runs; `None` if nothing has to be kept."""
         rule, now = noted.rule, self._clock()
+        if known is None and not rule.needs_good_runs and not any(_is_beyond(rule, run) for run in noted.runs):
+            return None
         alert = known or Alert.new(rule, noted.owner, noted.group, now, noted.subject)
         runs = merged(alert.recent, noted.runs)
         if rule.when.measure is AlertMeasure.IDLE:
-            alert = _after_good(alert, runs)
+            alert, runs = _after_runs(alert, runs), runs[-1:]
         elif found := check(rule.when, runs, alert.usual if alert.firing else None):
             alert = alert.fires(found.at, found.message, found.job_id, found.usual)
         elif runs[-1].value(rule.when.measure) is not None:
-            if known is None and not rule.needs_good_runs and not _is_beyond(rule, runs[-1]):
-                return None
             alert = alert.ends(runs[-1].at)
         alert = alert.model_copy(update={"recent": runs, "updated_at": now, "group": noted.group.name})
         return alert.model_copy(update={"due_at": _due(rule, alert, now)})
@@ -219,7 +219,6 @@ def _apart(event: str, **about: str) -> Iterator[None]:
 def event_of_alert(rule: AlertRule, alert: Alert, kind: EventType, now: datetime, public_url: str) -> SignalEvent:
     since = alert.since or now
     over = alert.until if kind is EventType.ALERT_RESOLVED and alert.until else now
-    page = f"/console/jobs/{alert.job_id}" if alert.job_id else "/console/alerts"
     known = {
         "alert_id": alert.id,
         "rule_id": rule.known_as,
@@ -234,12 +233,19 @@ def event_of_alert(rule: AlertRule, alert: Alert, kind: EventType, now: datetime
         "until": to_iso(over) if kind is EventType.ALERT_RESOLVED else None,
         "duration_seconds": max(0.0, round((over - since).total_seconds(), 3)),
         "message": alert.message,
-        "page_url": public_url + page,
+        "page_url": public_url + _page(alert),
     }
     data = {name: value for name, value in known.items() if value is not None}
     return SignalEvent(
         event_id(alert.id, to_iso(since), kind, alert.reminded), kind, now, alert.user_id, data, alert.about
     )
+
+
+def _page(alert: Alert) -> str:
+    """Where the console shows it: an occurrence that was no run has no page of its own."""
+    if alert.job_id:
+        return f"/console/jobs/{alert.job_id}"
+    return f"/console/schedules/{alert.group}" if alert.group_by is Grouping.SCHEDULE else "/console/alerts"
 
 
 def _label(alert: Alert) -> str | None:
@@ -294,21 +300,18 @@ def _remind_at(rule: AlertRule, alert: Alert) -> datetime | None:
 
 def _idle_at(rule: AlertRule, alert: Alert) -> datetime | None:
     """When it will have been idle for too long."""
-    if rule.when.measure is not AlertMeasure.IDLE or alert.firing or (last := _last_good(alert.recent)) is None:
+    if rule.when.measure is not AlertMeasure.IDLE or alert.firing or alert.idle_since is None:
         return None
-    return last + timedelta(seconds=rule.when.above or 0.0)
+    return alert.idle_since + timedelta(seconds=rule.when.above or 0.0)
 
 
-def _last_good(runs: Sequence[ComparedRun]) -> datetime | None:
-    return max((run.at for run in runs if run.is_good), default=None)
-
-
-def _after_good(alert: Alert, runs: Collection[ComparedRun]) -> Alert:
-    """The alert of an idle group after further runs: one that has ended well since it began ends it."""
-    last = _last_good(list(runs))
-    if alert.firing and alert.since is not None and last is not None and last >= alert.since:
-        return alert.ends(last)
-    return alert
+def _after_runs(alert: Alert, runs: Sequence[ComparedRun]) -> Alert:
+    """The alert of an idle group after further runs: one that has ended well since it began ends it. Of the runs
+    themselves nothing has to be kept: there may be any number of bad ones after the last good one.
+    """
+    since = max([run.at for run in runs if run.is_good], default=alert.idle_since or runs[0].at)
+    alert = alert.model_copy(update={"idle_since": max(since, alert.idle_since or since)})
+    return alert.ends(since) if alert.since is not None and since >= alert.since else alert
 
 
 def _is_beyond(rule: AlertRule, run: ComparedRun) -> bool:

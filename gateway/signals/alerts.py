@@ -18,7 +18,7 @@ from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
 from gateway.crash_points import state_change
-from gateway.signals.alert_rules import AlertGroup, AlertMeasure, AlertRule, Grouping
+from gateway.signals.alert_rules import OF_RUNS, AlertGroup, AlertMeasure, AlertRule, Grouping
 from gateway.signals.events import EventType, Subject
 from gateway.signals.run_figures import ComparedRun
 from gateway.stores.documents import Documents, page, reader
@@ -61,6 +61,8 @@ class Alert(BaseModel, extra="ignore", populate_by_name=True):
     subject: AlertSubject = AlertSubject()
     #: The newest runs, the oldest first.
     recent: list[ComparedRun] = Field(default_factory=list)
+    #: When a run last ended well, or the first run ended if none has: of rules for groups that are idle.
+    idle_since: datetime | None = None
     #: Since when the condition has held, of what must be so for a while before it is an alert.
     holds_since: datetime | None = None
     firing: bool = False
@@ -251,8 +253,12 @@ class AlertStore:
 
     @state_change("alerts.forget")
     def forget(self, before: datetime, limit: int) -> int:
-        """Delete those that do not fire and of which nothing was heard since then. Returns how many."""
-        old = {"firing": False, "updated_at": {"$lt": before}}
+        """Delete those of which nothing was heard since then, unless time or the present changes them: what no
+        further run ends would fire for ever. Returns how many.
+        """
+        over: Document = {"firing": False, "due_at": {"$exists": False}}
+        of_runs = {"measure": {"$in": [one.value for one in OF_RUNS]}}
+        old: Document = {"updated_at": {"$lt": before}, "$or": [over, of_runs]}
         found = [one["_id"] for one in self._alerts.find(old, {"_id": 1}).sort("updated_at", DESCENDING).limit(limit)]
         return Repeating(self._alerts).delete_many({"_id": {"$in": found}, **old}).deleted_count
 

@@ -103,7 +103,7 @@ class RunVerdict(NamedTuple):
     #: When the run ended with which it did.
     at: datetime
     message: str
-    #: The run.
+    #: The run; `None` for an occurrence that was none.
     job_id: str | None = None
     #: What its figure was compared with, unless that is a fixed bound.
     usual: float | None = None
@@ -122,7 +122,8 @@ def check(when: AlertCondition, runs: Sequence[ComparedRun], usual: float | None
     if not all(when.is_beyond(value, usual) for _, value in last):
         return None
     newest, value = last[-1]
-    return RunVerdict(newest.at, said(when, value, usual, newest.message), newest.job_id, usual)
+    job_id = None if newest.status is None else newest.job_id
+    return RunVerdict(newest.at, said(when, value, usual, newest.message), job_id, usual)
 
 
 def _median(earlier: Sequence[tuple[ComparedRun, float]]) -> float | None:

@@ -28,7 +28,9 @@ from gateway.signals.alerting import Alerting
 from gateway.signals.alerts import Alert, AlertRuleStore, AlertStore
 from gateway.signals.deliveries import Delivery, DeliveryStore
 from gateway.signals.endpoints import Endpoint, EndpointFilter
+from gateway.signals.events import Subject
 from gateway.signals.node_states import DownNode, NodeStateStore
+from gateway.signals.run_figures import ComparedRun
 from gateway.web.schemas.event import BODIES
 
 DONE = Outcome(JobStatus.FINISHED, Reason.COMPLETED, "3 pages")
@@ -322,6 +324,37 @@ def test_where_nothing_has_ended_well_for_too_long(watched: Alerted) -> None:
     assert [kind for kind, _ in watched.told()] == ["firing", "resolved", "firing"]
 
 
+def test_however_many_runs_have_failed_since_the_last_good_one(watched: Alerted) -> None:
+    watched.only(when={"measure": "idle", "above": 3600})
+    watched.ends(DONE)
+    for _ in range(55):
+        watched.look(MINUTE)
+        watched.ends(BROKEN, look=False)
+    watched.look()
+    assert watched.told() == []
+    watched.look(6 * MINUTE)
+    assert watched.told() == [("firing", "nothing has ended well for 1 h 1 min")]
+
+
+def test_where_not_even_the_first_run_has_ended_well(watched: Alerted) -> None:
+    watched.only(when={"measure": "idle", "above": 3600})
+    watched.ends(BROKEN)
+    watched.look(HOUR + MINUTE)
+    assert watched.told() == [("firing", "nothing has ended well for 1 h 1 min")]
+
+
+def test_a_good_run_that_was_noted_before_the_bad_one_ends_it_too(watched: Alerted) -> None:
+    """As of two workers of which the first reads the bad run alone, and is the slower one."""
+    subject = Subject("ada", "shop", "prices")
+    now = watched.platform.clock()
+    bad = (subject, ComparedRun(job_id="0" * 32, at=now, status="error"))
+    good = (subject, ComparedRun(job_id="1" * 32, at=now + MINUTE, status="finished"))
+    watched.alerting.noted("ada", [bad, good])
+    watched.alerting.noted("ada", [bad])
+    watched.look(MINUTE)
+    assert watched.told() == []
+
+
 def test_jobs_that_wait_for_too_long_and_too_many_of_them(watched: Alerted) -> None:
     watched.only(when={"measure": "waiting", "above": 600}, filter=EndpointFilter(projects=("shop",)))
     watched.rule(when={"measure": "queue", "above": 2, "for_seconds": 60})
@@ -386,6 +419,7 @@ def test_occurrences_that_did_not_run_are_counted_beside_runs(watched: Alerted) 
         watched.look(HOUR)
     watched.ends(schedule_id=schedule.id)
     said = "did not run 2 times in a row: no beat"
+    assert watched.calls()[0][1]["page_url"].endswith(f"/console/schedules/{schedule.id}")
     assert watched.told() == [("firing", said), ("resolved", said)]
 
 

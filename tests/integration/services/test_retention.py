@@ -35,7 +35,7 @@ from gateway.retention.retention import Deletion, Expiry, Keep, Retention, Unrea
 from gateway.retention.windows import Windows
 from gateway.schedules.schedule import LedgerEntry, LedgerKind
 from gateway.schedules.store import LedgerStore
-from gateway.signals.alert_rules import BUILT_IN, AlertGroup, Grouping
+from gateway.signals.alert_rules import BUILT_IN, AlertGroup, AlertMeasure, Grouping
 from gateway.signals.alerts import Alert, AlertStore
 from gateway.signals.deliveries import Delivery, DeliveryStore
 from gateway.stores.mongo import connect as connect_mongo
@@ -460,13 +460,22 @@ def test_deliveries_go_by_their_own_time_and_with_their_job(platform: Platform, 
 
 def test_alerts_that_are_over_go_when_what_was_told_of_them_goes(platform: Platform, retain: Retain) -> None:
     alerts = AlertStore(platform.database)
-    for days, firing in ((29, False), (31, False), (400, True)):
-        at = platform.clock() - timedelta(days=days)
-        group = AlertGroup(Grouping.SPIDER, f"shop/{days}")
-        made = Alert.new(BUILT_IN["crawl-failed"], "ada", group, at)
-        alerts.save(made.model_copy(update={"firing": firing, "since": at}), None)
+    now = platform.clock()
+    for days, more in (
+        (29, {}),
+        (31, {}),
+        (32, {"firing": True}),
+        (33, {"due_at": now}),
+        (34, {"firing": True, "measure": AlertMeasure.NODE_DOWN}),
+    ):
+        at = now - timedelta(days=days)
+        made = Alert.new(BUILT_IN["crawl-failed"], "ada", AlertGroup(Grouping.SPIDER, f"shop/{days}"), at)
+        alerts.save(made.model_copy(update={"measure": AlertMeasure.IDLE, "since": at, **more}), None)
+    failed = Alert.new(BUILT_IN["crawl-failed"], "ada", AlertGroup(Grouping.SPIDER, "of-runs"), at)
+    alerts.save(failed.model_copy(update={"firing": True, "since": at}), None)
     retain(KEEP._replace(deliveries=timedelta(days=30))).run()
-    assert [one.group for one in alerts.page(None, 9, None)[0]] == ["shop/29", "shop/400"]
+    kept = [one.group for one in alerts.page(None, 9, None)[0]]
+    assert kept == ["shop/29", "shop/32", "shop/33", "shop/34"]
 
 
 def test_what_a_node_has_published_stays_though_the_node_cannot_be_read(platform: Platform, retain: Retain) -> None:
