@@ -81,6 +81,10 @@ class DatasetStore:
         wanted = {"_id": {"$in": list(dataset_ids)}, **_LIVE, **mine}
         return list(self._documents.many(self._datasets.find(wanted)))
 
+    def ids_of(self, user_id: str) -> list[str]:
+        """All of the user's."""
+        return [one["_id"] for one in self._datasets.find({"user_id": user_id, **_LIVE}, {"_id": 1})]
+
     def heads(self, dataset_ids: Sequence[str]) -> dict[str, int]:
         """The number of the last visible change of each of these datasets that exist."""
         found = self._datasets.find({"_id": {"$in": list(dataset_ids)}}, {"head_seq": 1})
@@ -478,9 +482,10 @@ class RunStore:
         found = self._runs.find({"state": RunState.HELD}, {"dataset": 1}).sort("started_at", DESCENDING).limit(limit)
         return list(dict.fromkeys(one["dataset"] for one in found))
 
-    def held(self, dataset_ids: Sequence[str]) -> dict[str, int]:
-        """How many held runs these datasets have, those that have one."""
-        found = self._runs.find({"dataset": {"$in": list(dataset_ids)}, "state": RunState.HELD}, {"dataset": 1})
+    def held(self, dataset_ids: Sequence[str] | None) -> dict[str, int]:
+        """How many held runs these datasets have, those that have one; all datasets, if it is `None`."""
+        of: Document = {} if dataset_ids is None else {"dataset": {"$in": list(dataset_ids)}}
+        found = self._runs.find({**of, "state": RunState.HELD}, {"dataset": 1})
         counts: dict[str, int] = {}
         for one in found:
             counts[one["dataset"]] = counts.get(one["dataset"], 0) + 1

@@ -192,7 +192,8 @@ class QuietHours(BaseModel, extra="forbid", frozen=True):
 
 class AlertGroup(NamedTuple):
     kind: Grouping
-    #: A project's spider is `project/spider`.
+    #: A spider of a project is `project/spider`. A dataset is `user/name` where a rule is about all crawls: each user
+    #: may have one of this name.
     name: str
 
 

@@ -25,8 +25,8 @@ _READ = (
     *("user_id", "status", "started_at", "finished_at", "progress", "message", "tags", "schedule_id"),
     *("spec.project", "spec.spider", "spec.site", "spec.dataset.name"),
 )
-#: Most jobs that are counted, and most datasets with held runs that are looked at.
-_COUNTED, _DATASETS = 100_000, 1000
+#: Most jobs that are counted.
+_COUNTED = 100_000
 
 
 class PresentFigure(NamedTuple):
@@ -102,15 +102,17 @@ class PresentFigures:
         }
 
     def _held(self, rule: AlertRule, _: datetime) -> dict[AlertGroup, PresentFigure]:
-        ids = self._runs.datasets_with_held(_DATASETS)
-        counts = self._runs.held(ids)
+        user = None if rule.of_all_users else rule.user_id
+        # the user's alone: however many those of others are, they take no place
+        counts = self._runs.held(None if user is None else self._datasets.ids_of(user))
         found = {}
-        for one in self._datasets.many(ids, None if rule.of_all_users else rule.user_id):
+        for one in self._datasets.many(list(counts), user):
             subject = Subject(user_id=one.user_id, dataset=one.name)
             if rule.admits(subject):
-                count = counts.get(one.id, 0)
+                count = counts[one.id]
+                name = one.name if user else f"{one.user_id}/{one.name}"
                 message = "a run is held" if count == 1 else f"{count} runs are held"
-                found[AlertGroup(rule.grouping, one.name)] = PresentFigure(message, subject=subject)
+                found[AlertGroup(rule.grouping, name)] = PresentFigure(message, subject=subject)
         return found
 
 

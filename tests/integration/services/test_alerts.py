@@ -404,6 +404,24 @@ def test_a_held_run_is_told_until_somebody_decides(watched: Alerted) -> None:
     assert watched.calls()[0][1]["dataset"] == "prices"
 
 
+def test_held_runs_of_two_users_are_two_alerts_and_those_of_one_hide_none(watched: Alerted) -> None:
+    watched.only(when={"measure": "held"})
+    watched.rule("root", when={"measure": "held"}, of_all_users=True)
+    operator = watched.listen("alert.firing", user_id="root")
+    platform, now = watched.platform, watched.platform.clock()
+    datasets, runs = (kind(platform.database, platform.clock) for kind in (DatasetStore, RunStore))
+    for user, count in (("ada", 1), ("bob", 1100)):
+        dataset = datasets.ensure(user, "prices", {})
+        facts = {"dataset": dataset.id, "scope": "s", "ended_at": now, "at": now}
+        for number in range(count):
+            at = now + number * timedelta(seconds=1)
+            runs.save(DatasetRun(job_id=f"{count:016x}{number:016x}", state=RunState.HELD, started_at=at, **facts))
+    watched.look()
+    assert watched.told() == [("firing", "a run is held")]
+    said = {data["group"]: data["message"] for _, data in watched.calls(operator)}
+    assert said == {"ada/prices": "a run is held", "bob/prices": "1100 runs are held"}
+
+
 def test_occurrences_that_did_not_run_are_counted_beside_runs(watched: Alerted) -> None:
     watched.only(when={"measure": "not_started", "runs": 2})
     platform = watched.platform
