@@ -175,13 +175,17 @@ class QuietHours(BaseModel, extra="forbid", frozen=True):
             raise ValueError(str(error)) from None
         return given
 
+    @model_validator(mode="after")
+    def _differ(self) -> Self:
+        if self.since == self.until:
+            raise ValueError("must end at another time than they begin: pause the rule if nobody is to be told")
+        return self
+
     def end(self, now: datetime) -> datetime | None:
         """When they end, if `now` is within them."""
         zone = parse_time_zone(self.timezone)
         local = now.astimezone(zone)
         since, until = time.fromisoformat(self.since), time.fromisoformat(self.until)
-        if since == until:
-            return None
         for day in (local.date() - timedelta(days=1), local.date()):
             begin = datetime.combine(day, since, zone)
             end = datetime.combine(day if until > since else day + timedelta(days=1), until, zone)

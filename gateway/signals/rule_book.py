@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -78,7 +78,7 @@ class RuleBook:
         own.
         """
         rule = AlertRule(id=secrets.token_hex(16), user_id=user_id, created_at=self._clock(), **fields)
-        self._check(rule)
+        self._check(rule, rule.to)
         with mongo_errors():
             if self._rules.count(user_id) >= MOST_RULES:
                 raise ConflictError(f"a user has at most {MOST_RULES} rules: delete one that is not needed")
@@ -96,7 +96,8 @@ class RuleBook:
         of_platform = {rule.when.measure, changed.when.measure} & OF_PLATFORM
         if rule.builtin and changed.when != rule.when and of_platform:
             raise InvalidRequestError("when", "of this rule stays; it can be paused, silenced, or told to others")
-        self._check(changed)
+        # an endpoint that was deleted since keeps nobody from pausing the rule
+        self._check(changed, set(changed.to) - set(rule.to))
         with mongo_errors():
             self._rules.save(changed)
             if changed.paused or any(_differ(changed, rule, name) for name in _JUDGED_BY):
@@ -118,12 +119,12 @@ class RuleBook:
         else:
             self._alerts.delete_of_rule(rule.known_as, rule.user_id)
 
-    def _check(self, rule: AlertRule) -> None:
+    def _check(self, rule: AlertRule, named: Collection[str]) -> None:
         if rule.when.measure in OF_PLATFORM and not (rule.of_all_users or rule.builtin):
             raise InvalidRequestError("when", f"`{rule.when.measure}` is of the platform: it needs all_users")
         with mongo_errors():
-            found = {one.id: one for one in self._endpoints.many(rule.to)}
-        for endpoint_id in rule.to:
+            found = {one.id: one for one in self._endpoints.many(list(named))}
+        for endpoint_id in named:
             endpoint = found.get(endpoint_id)
             if endpoint is None or (rule.user_id and endpoint.user_id != rule.user_id):
                 raise InvalidRequestError("to", f"has no endpoint {endpoint_id} of this user")

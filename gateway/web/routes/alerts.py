@@ -50,7 +50,7 @@ def list_alerts(query: Annotated[AlertsQuery, Query()], parts: Parts, caller: Ca
             caller.only(query.user_id), query.limit, query.after, firing=query.firing, but=hidden(caller)
         )
     names = parts[RuleBook].names(found)
-    return AlertPage(alerts=[AlertView.of(one, names) for one in found], next=following)
+    return AlertPage(alerts=[AlertView.of(one, names, parts.clock()) for one in found], next=following)
 
 
 def hidden(caller: Caller) -> Collection[AlertMeasure]:
@@ -63,7 +63,7 @@ def hidden(caller: Caller) -> Collection[AlertMeasure]:
 def list_rules(query: AsUser, parts: Parts, caller: Called) -> RuleList:
     """The caller's, and those that everybody has; admins' also those about nodes."""
     found = parts[RuleBook].of_user(_as(caller, query), of_platform=Scope.ADMIN in caller.scopes)
-    return RuleList(rules=[RuleView.of(rule, _as(caller, query)) for rule in found])
+    return RuleList(rules=[RuleView.of(rule, _as(caller, query), parts.clock()) for rule in found])
 
 
 @router.post("/rules", status_code=201, summary="Make a rule", responses=problems(409, 413, 503))
@@ -72,7 +72,8 @@ def make_rule(body: RuleRequest, parts: Parts, caller: Called) -> RuleView:
     """It applies from the next run on, or at once if it is about what is so now. `POST /alerts/rules/preview` says
     before what it would have said.
     """
-    return RuleView.of(parts[RuleBook].make(caller.asking(body.user_id), **_fields(body, caller)))
+    user_id = caller.asking(body.user_id)
+    return RuleView.of(parts[RuleBook].make(user_id, **_fields(body, caller)), user_id, parts.clock())
 
 
 @router.post("/rules/preview", summary="What a rule would have said", responses=problems(413, 503))
@@ -89,7 +90,7 @@ def preview_rule(
 @router.get("/rules/{rule_id}", summary="A rule", responses=problems(404, 503))
 @needs(Scope.READ)
 def get_rule(rule_id: RuleId, query: AsUser, parts: Parts, caller: Called) -> RuleView:
-    return RuleView.of(_rule(rule_id, query, parts, caller), _as(caller, query))
+    return RuleView.of(_rule(rule_id, query, parts, caller), _as(caller, query), parts.clock())
 
 
 @router.patch("/rules/{rule_id}", summary="Change a rule", responses=problems(404, 409, 413, 503))
@@ -105,7 +106,7 @@ def change_rule(  # noqa: PLR0917 - what a route is given
     }:  # fmt: skip
         raise InvalidRequestError(min(refused), "must not be null")
     changed = parts[RuleBook].change(rule, _as(caller, query), given)
-    before, after = (RuleView.of(one, _as(caller, query)) for one in (rule, changed))
+    before, after = (RuleView.of(one, _as(caller, query), parts.clock()) for one in (rule, changed))
     note_changes(request, before, after)
     return after
 
@@ -161,7 +162,7 @@ def _alert(alert_id: str, parts: GatewayParts, caller: Caller) -> Alert:
 
 
 def _view(alert: Alert, parts: GatewayParts) -> AlertView:
-    return AlertView.of(alert, parts[RuleBook].names([alert]))
+    return AlertView.of(alert, parts[RuleBook].names([alert]), parts.clock())
 
 
 def _fields(body: RuleRequest, caller: Caller) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, Field
@@ -116,7 +117,7 @@ class RuleView(BaseModel, json_schema_extra={"examples": [_RULE]}):
     group_by: Grouping
     to: list[str]
     quiet: QuietHours | None
-    silenced_until: Timestamp | None
+    silenced_until: Timestamp | None = Field(description="`null` unless it is silenced now.")
     remind_seconds: float | None
     paused: bool
     all_users: bool
@@ -127,10 +128,11 @@ class RuleView(BaseModel, json_schema_extra={"examples": [_RULE]}):
     created_at: Timestamp
 
     @classmethod
-    def of(cls, rule: AlertRule, user_id: str = "") -> Self:
-        """As this user sees it."""
+    def of(cls, rule: AlertRule, user_id: str, now: datetime) -> Self:
+        """As this user sees it now."""
         shown = rule.model_dump(include=set(cls.model_fields))
         also = {"rule_id": rule.builtin or rule.id, "all_users": bool(rule.of_all_users), "group_by": rule.grouping}
+        also["silenced_until"] = _lasting(rule.silenced_until, now)
         also["is_changed"] = rule.builtin is not None and rule.id == form_of(rule, user_id)
         return cls.model_validate(shown | also)
 
@@ -189,15 +191,21 @@ class AlertView(BaseModel, json_schema_extra={"examples": [_ALERT]}):
     message: str
     job_id: str | None = Field(description="The last run that it is about.")
     told: bool = Field(description="Whether its receivers were told that it is so, and of no end since.")
-    silenced_until: Timestamp | None
+    silenced_until: Timestamp | None = Field(description="`null` unless it is silenced now.")
     past: list[PastView] = Field(description="What it was before: the last 20, the oldest first.")
 
     @classmethod
-    def of(cls, alert: Alert, names: Mapping[str, str]) -> Self:
+    def of(cls, alert: Alert, names: Mapping[str, str], now: datetime) -> Self:
         shown, name = alert.model_dump(include=set(cls.model_fields)), names.get(alert.id, "")
+        shown["silenced_until"] = _lasting(alert.silenced_until, now)
         if alert.group_by is Grouping.RULE and name:
             shown["group"] = name
         return cls.model_validate(shown | {"alert_id": alert.id, "rule": name})
+
+
+def _lasting(silenced_until: datetime | None, now: datetime) -> datetime | None:
+    """A silence that is over is none."""
+    return silenced_until if silenced_until is not None and silenced_until > now else None
 
 
 class AlertPage(BaseModel):

@@ -93,6 +93,7 @@ def test_what_everybody_has_is_changed_for_oneself_and_back(rules: Rules) -> Non
         ({"when": {"measure": "node_down"}}, "when"),
         ({"quiet": {"since": "25:00", "until": "07:00"}}, "quiet.since"),
         ({"quiet": {"since": "22:00", "until": "07:00", "timezone": "Mars/Olympus"}}, "quiet.timezone"),
+        ({"quiet": {"since": "22:00", "until": "22:00"}}, "quiet"),
         ({"to": ["0" * 32]}, "to"),
         ({"group_by": "node"}, "group_by"),
         ({"remind_seconds": 1}, "remind_seconds"),
@@ -102,6 +103,25 @@ def test_what_everybody_has_is_changed_for_oneself_and_back(rules: Rules) -> Non
 def test_a_rule_that_cannot_be_is_refused_and_the_field_named(rules: Rules, fields: Any, field: str) -> None:
     body = {"name": "a rule", "user_id": rules.user, "when": {"measure": "failed"}, **fields}
     assert rules.refusal("POST", "/rules", json=body) == (422, field)
+
+
+def test_a_rule_whose_endpoint_is_gone_can_still_be_paused(rules: Rules) -> None:
+    body = {"url": "https://example.com/", "user_id": rules.user}
+    endpoint = rules.client.post("/endpoints", json=body).json()["endpoint_id"]
+    path = f"/rules/{rules.make(to=[endpoint])['rule_id']}"
+    rules.client.delete(f"/endpoints/{endpoint}")
+    assert rules.call("PATCH", path, json={"paused": True}).json()["paused"]
+    assert rules.refusal("PATCH", path, json={"to": [endpoint, "0" * 32]}) == (422, "to")
+
+
+def test_a_silence_that_is_over_is_none(rules: Rules, database: Any) -> None:
+    over, lasting = ((utc_now() + hours * HOUR).isoformat() for hours in (-1, 1))
+    path, alert = f"/rules/{rules.make(silenced_until=lasting)['rule_id']}", f"/{fired(database, rules.user)}"
+    for until, is_silenced in ((lasting, True), (over, False)):
+        seen = rules.call("PATCH", path, json={"silenced_until": until}).json()
+        assert (seen["silenced_until"] is not None) == is_silenced
+        seen = rules.call("POST", f"{alert}/silence", json={"until": until}).json()
+        assert (seen["silenced_until"] is not None) == is_silenced
 
 
 def test_nobody_has_too_many(rules: Rules, monkeypatch: pytest.MonkeyPatch) -> None:
