@@ -57,8 +57,11 @@ async def test_a_rule_is_tried_added_changed_and_deleted(open_tab: OpenTab, cons
         await tab.page.get_by_label("Quiet from").fill("22:00")
         await tab.page.get_by_label("until").fill("07:00")
         await tab.page.get_by_role("button", name="Save").click()
+        # said by the page that follows
+        await expect(tab.page.get_by_text("Rule saved")).to_be_visible()
         await expect(tab.page.get_by_label("Quiet from")).to_have_value("22:00")
         await axe(tab)
+        await expect(tab.page.get_by_text("Rule saved")).to_be_hidden()
         await tab.page.get_by_label("Quiet from").fill("")
         await tab.page.get_by_role("button", name="Save").click()
         await expect(tab.page.get_by_text("Rule saved")).to_be_visible()
