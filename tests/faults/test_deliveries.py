@@ -37,6 +37,9 @@ JOBS = full_or_short(2000, 40)
 KILLS, PAUSE = full_or_short(20, 1), 3.0
 #: How often others' crawls begin, before and meanwhile.
 OTHERS = full_or_short(9, 3)
+#: Seconds by which they may begin later meanwhile. In the short form other tests keep the machine busy; it is less
+#: than a call to a receiver that drips takes.
+LATER = full_or_short(1.0, 8.0)
 USER = "anne"
 #: What each receiver does until it is mended.
 FAULTS: dict[str, Behaviour] = {
@@ -91,7 +94,7 @@ def test_each_receiver_is_told_of_everything_whoever_fails(
     assert not any(one.taken - ids for one, ids in made.items()), "an id that no delivery has"
     assert lost == 0
     assert states(database) == {"delivered": JOBS * len(told)}
-    assert statistics.median(beside) <= max(2 * alone, alone + 1.0), (alone, beside)
+    assert statistics.median(beside) <= max(2 * alone, alone + LATER), (alone, beside)
     injected = f"{JOBS * len(told)} to five endpoints of which four fail, {KILLS} × SIGKILL of the worker"
     record("Deliveries to endpoints", injected, lost=lost, doubled=0, recovered=recovered)
 
