@@ -26,6 +26,7 @@ from gateway.signals.alert_rules import (
     AlertMeasure,
     AlertRule,
     Grouping,
+    form_of,
     forms,
     with_built_in,
 )
@@ -40,6 +41,8 @@ log = structlog.get_logger()
 
 #: Seconds between two looks at what is so now.
 EVERY_SECONDS = 5.0
+#: Seconds after which a look compares no further rule.
+_SECONDS = 1.0
 #: Alerts that one look tells of, and rules that it reads at once.
 _ALERTS, _RULES = 200, 200
 #: How often an alert is changed anew because another worker was first.
@@ -67,6 +70,8 @@ class Alerting:
     _clock: Clock = utc_now
     _monotonic: Callable[[], float] = time.monotonic
     _looked_at: float = field(init=False, default=float("-inf"))
+    #: The rules that are still to be compared with the present.
+    _round: Iterator[AlertRule] | None = field(init=False, default=None)
 
     # --- runs
 
@@ -123,11 +128,7 @@ class Alerting:
         Raises PyMongo's errors.
         """
         now = self._clock()
-        if self._monotonic() - self._looked_at >= EVERY_SECONDS:
-            self._looked_at = self._monotonic()
-            for rule in self._of_present():
-                with _apart("rule_not_compared", rule=rule.id):
-                    self._compare(rule, now)
+        self._compare_some(now)
         due = self._alerts.due(now, _ALERTS)
         rules = BUILT_IN | self._rules.many({one for alert in due for one in forms(alert.rule_id, alert.user_id)})
         for alert in due:
@@ -137,14 +138,30 @@ class Alerting:
             if not is_attended:
                 self._alerts.look_later(alert.id, now + _AGAIN)
 
+    def _compare_some(self, now: datetime) -> None:
+        """Compare rules with the present, from where the last look ended: calls that are due wait for no more than a
+        second, however many rules there are.
+        """
+        began = self._monotonic()
+        if self._round is None:
+            if began - self._looked_at < EVERY_SECONDS:
+                return
+            self._looked_at, self._round = began, self._of_present()
+        for rule in self._round:
+            with _apart("rule_not_compared", rule=rule.id):
+                self._compare(rule, now)
+            if self._monotonic() - began >= _SECONDS:
+                return
+        self._round = None
+
     def _of_present(self) -> Iterator[AlertRule]:
-        measures = set(AlertMeasure) - OF_RUNS - {AlertMeasure.IDLE}
-        after, replaced = "", set[str | None]()
+        built_in = {form_of(rule, ""): rule for rule in BUILT_IN.values() if rule.when.measure in OF_PLATFORM}
+        replaced = self._rules.many(built_in)
+        yield from (rule for form, rule in built_in.items() if form not in replaced)
+        after, measures = "", set(AlertMeasure) - OF_RUNS - {AlertMeasure.IDLE}
         while found := self._rules.of_measures(measures, after, _RULES):
             after = found[-1].id
-            replaced |= {rule.builtin for rule in found if rule.when.measure in OF_PLATFORM}
             yield from (rule for rule in found if not rule.paused)
-        yield from (rule for rule in BUILT_IN.values() if rule.when.measure in measures and rule.id not in replaced)
 
     def _compare(self, rule: AlertRule, now: datetime) -> None:
         """Raise the alerts of what is beyond the rule's bound now, and end the others."""

@@ -7,7 +7,8 @@ any number of workers may announce the same, and may die in between. What a sum 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 import orjson
@@ -30,6 +31,9 @@ log = structlog.get_logger()
 
 #: Most users that one look visits, and most jobs of each.
 USERS, JOBS = 50, 200
+#: Jobs that are announced at once, and seconds after which the next user has its turn: a job may be part of as many
+#: alerts as there are rules about it.
+_AT_ONCE, _TURN = 25, 1.0
 #: Seconds after which a job is looked at again whose deliveries could not be made.
 AGAIN_SECONDS = 60.0
 #: The type of the calls of webhooks that were named with a crawl.
@@ -47,6 +51,7 @@ class Announcing:
     _days: RunDays
     _public_url: str = ""
     _clock: Clock = utc_now
+    _monotonic: Callable[[], float] = time.monotonic
     #: The user after whom the next look goes on.
     _seen: str = field(init=False, default="")
     #: Whether a user before that has more than its looks took.
@@ -69,6 +74,14 @@ class Announcing:
         """Whether the user may have more jobs than one look takes."""
         jobs = self._jobs.to_announce(user_id, JOBS)
         endpoints = self._endpoints.told_of(user_id) if jobs else []
+        began = self._monotonic()
+        for first in range(0, len(jobs), _AT_ONCE):
+            self._announce_some(user_id, jobs[first : first + _AT_ONCE], endpoints)
+            if self._monotonic() - began >= _TURN:
+                return True
+        return len(jobs) == JOBS
+
+    def _announce_some(self, user_id: str, jobs: Sequence[Job], endpoints: Sequence[Endpoint]) -> None:
         made: list[Delivery] = []
         done: list[Job] = []
         for job in jobs:
@@ -88,7 +101,6 @@ class Announcing:
         for job_id in (left := self._days.add(done)):
             self._jobs.announce_later(job_id, AGAIN_SECONDS)
         self._jobs.announced([job for job in done if job.id not in left])
-        return len(jobs) == JOBS
 
     def _announce_occurrences(self) -> bool:
         """Announce occurrences of schedules that did not run. Returns whether there may be more."""

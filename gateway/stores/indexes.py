@@ -12,6 +12,7 @@ from gateway.crash_points import state_change
 from gateway.stores.mongo import Document, within
 
 _NEWEST = {"created_at": DESCENDING, "_id": DESCENDING}
+_SINCE = {"since": DESCENDING, "_id": DESCENDING}
 _AUDITED = {"at": DESCENDING, "_id": DESCENDING}
 _PENDING = {"status": "pending"}
 
@@ -136,10 +137,10 @@ INDEXES: dict[str, list[IndexModel]] = {
     ],
     "alerts": [
         # the latest, of a user and of all
-        _index("user_since", "user_id", then={"since": DESCENDING, "_id": DESCENDING}, where=_there("since")),
-        _index("since", then={"since": DESCENDING, "_id": DESCENDING}, where=_there("since")),
+        _index("user_since", "user_id", then=_SINCE, where=_there("since")),
+        _index("since", then=_SINCE, where=_there("since")),
         # those that fire, of a user and of all
-        _index("firing_user", "firing", "user_id", where={"firing": True}),
+        _index("firing_user", "firing", "user_id", then=_SINCE, where={"firing": True}),
         _index("rule_user", "rule_id", "user_id"),
         _index("due_at", "due_at", sparse=True),
         _index("updated_at", "updated_at"),

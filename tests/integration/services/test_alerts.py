@@ -387,6 +387,31 @@ def test_nodes_that_are_down_are_told_to_whoever_is_told_of_all_users(watched: A
     assert watched.told() == []
 
 
+def test_many_rules_about_the_present_let_others_have_their_turn(
+    watched: Alerted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.signals.alerting._SECONDS", 0)
+    watched.only(when={"measure": "queue", "above": 1}, name="first")
+    for _ in range(3):
+        watched.rule(when={"measure": "queue", "above": 1})
+    for _ in range(2):
+        watched.platform.jobs.insert(make_job(user_id="ada"))
+    alerting, seen = watched.alerting, []
+    for _ in range(8):
+        alerting.look()
+        seen.append(len(watched.told()))
+    assert (seen[-1], len(set(seen))) == (4, 5)
+
+
+def test_one_users_many_rules_let_others_be_announced(watched: Alerted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.signals.announcing._TURN", 0)
+    for user in ("ada", "bob"):
+        for _ in range(60):
+            watched.ends(BROKEN, look=False, user_id=user)
+    assert watched.platform.announcing().look()
+    assert [len(watched.platform.jobs.to_announce(user, 99)) for user in ("ada", "bob")] == [35, 35]
+
+
 def test_a_held_run_is_told_until_somebody_decides(watched: Alerted) -> None:
     watched.only(when={"measure": "held"})
     platform = watched.platform

@@ -124,6 +124,17 @@ def test_a_silence_that_is_over_is_none(rules: Rules, database: Any) -> None:
         assert (seen["silenced_until"] is not None) == is_silenced
 
 
+def test_the_console_says_whether_anybody_is_told(rules: Rules) -> None:
+    """Without keys, whoever it is: the command line's user is another one than that of the console's forms."""
+    words = "Nobody is told yet"
+    assert words in rules.client.get("/console/alerts").text
+    body = {"url": "https://example.com/", "user_id": rules.user, "events": ["alert.firing"]}
+    path = f"/endpoints/{rules.client.post('/endpoints', json=body).json()['endpoint_id']}"
+    assert words not in rules.client.get("/console/alerts").text
+    rules.client.patch(path, json={"paused": True})
+    assert words in rules.client.get("/console/alerts").text
+
+
 def test_nobody_has_too_many(rules: Rules, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.signals.rule_book.MOST_RULES", 1)
     rules.make()
