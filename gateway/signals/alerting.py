@@ -30,7 +30,7 @@ from gateway.signals.alert_rules import (
     forms,
     with_built_in,
 )
-from gateway.signals.alerts import Alert, AlertRuleStore, AlertStore
+from gateway.signals.alerts import Alert, AlertRuleStore, AlertStore, AlertSubject
 from gateway.signals.deliveries import DeliveryStore
 from gateway.signals.endpoints import EndpointStore, deliveries_of, deliveries_to
 from gateway.signals.events import EventType, SignalEvent, Subject, event_id
@@ -55,8 +55,13 @@ class _Noted(NamedTuple):
     rule: AlertRule
     owner: str
     group: AlertGroup
-    subject: Subject
     runs: list[ComparedRun]
+    #: What each run is about.
+    subjects: list[Subject]
+
+    @property
+    def newest(self) -> Subject:
+        return self.subjects[max(range(len(self.runs)), key=lambda place: self.runs[place].at)]
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
@@ -85,8 +90,10 @@ class Alerting:
         for rule in self._about(user_id):
             for subject, figures in ended:
                 if group := rule.group_of(subject):
-                    noted = _Noted(rule, rule.owner(subject), group, subject, [])
-                    wanted.setdefault(rule.alert_id(noted.owner, group), noted).runs.append(figures)
+                    noted = _Noted(rule, rule.owner(subject), group, [], [])
+                    noted = wanted.setdefault(rule.alert_id(noted.owner, group), noted)
+                    noted.runs.append(figures)
+                    noted.subjects.append(subject)
         known = self._alerts.many(wanted)
         for alert_id, noted in wanted.items():
             with _apart("rule_not_applied", rule=noted.rule.id, alert=alert_id):
@@ -110,12 +117,14 @@ class Alerting:
         rule, now = noted.rule, self._clock()
         if known is None and not rule.needs_good_runs and not any(_is_beyond(rule, run) for run in noted.runs):
             return None
-        alert = known or Alert.new(rule, noted.owner, noted.group, now, noted.subject)
+        alert = known or Alert.new(rule, noted.owner, noted.group, now, noted.newest)
         runs = merged(alert.recent, noted.runs)
         if rule.when.measure is AlertMeasure.IDLE:
             alert, runs = _after_runs(alert, runs), runs[-1:]
         elif found := check(rule.when, runs, alert.usual if alert.firing else None):
+            about = alert.subject if alert.firing else AlertSubject.of(noted.newest)
             alert = alert.fires(found.at, found.message, found.job_id, found.usual)
+            alert = alert.model_copy(update={"subject": about})
         elif runs[-1].value(rule.when.measure) is not None:
             alert = alert.ends(runs[-1].at)
         alert = alert.model_copy(update={"recent": runs, "updated_at": now, "group": noted.group.name})

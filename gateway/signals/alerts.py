@@ -35,8 +35,12 @@ class PastIncident(BaseModel, extra="ignore", frozen=True):
 
 
 class AlertSubject(BaseModel, extra="ignore", frozen=True):
-    """What an alert is about, for endpoints that choose by it: as it was when the alert last changed."""
+    """What an alert is about, for endpoints that choose by it: as it was when the incident began, so
+    that who was told of it is told of its end.
+    """
 
+    #: Whose crawl it was; empty for what is of the platform.
+    user_id: str = ""
     project: str | None = None
     spider: str | None = None
     site: str | None = None
@@ -109,9 +113,11 @@ class Alert(BaseModel, extra="ignore", populate_by_name=True):
     def about(self) -> Subject | None:
         """`None`: all that want alerts of its user are told."""
         facts = self.subject.model_dump(exclude_defaults=True)
-        return Subject(user_id=self.user_id, job_id=self.job_id, **facts) if facts else None
+        return Subject(**{"user_id": self.user_id, **facts, "job_id": self.job_id}) if facts else None
 
     def fires(self, since: datetime, message: str, job_id: str | None, usual: float | None) -> Alert:
+        # what waits may have waited for longer than since the last incident ended, and is another one all the same
+        since = max(since, self.until or since)
         began: dict[str, Any] = {} if self.firing else {"since": since, "until": None, "usual": usual}
         return self.model_copy(update={**began, "firing": True, "message": message, "job_id": job_id})
 

@@ -484,6 +484,37 @@ def test_no_rule_sees_the_crawls_of_others_unless_it_is_of_all_users(watched: Al
     assert [data["rule"] for _, data in watched.calls(operator)] == ["all"]
 
 
+def test_an_incident_is_about_the_crawl_with_which_it_began(watched: Alerted) -> None:
+    watched.only(when={"measure": "failed"})
+    watched.rule("root", when={"measure": "failed"}, of_all_users=True, name="all")
+    nightly = watched.listen("alert.firing", "alert.resolved", filter=EndpointFilter(tags=("nightly",)))
+    of_ada, of_bob = (
+        watched.listen("alert.firing", user_id="root", filter=EndpointFilter(users=(user,)))
+        for user in ("ada", "bob")
+    )
+    for tag, outcome in (("hourly", BROKEN), ("hourly", DONE), ("nightly", BROKEN), ("hourly", DONE)):
+        watched.ends(outcome, tags=(tag,))
+    assert [(kind, data["tags"]) for kind, data in watched.calls(nightly)] == [
+        ("alert.firing", ["nightly"]),
+        ("alert.resolved", ["nightly"]),
+    ]
+    assert watched.calls(of_bob) == []
+    assert [data["user_id"] for _, data in watched.calls(of_ada) if data["rule"] == "all"] == ["ada"] * 2
+
+
+def test_what_waits_again_is_another_incident(watched: Alerted) -> None:
+    watched.only(when={"measure": "waiting", "above": 600})
+    job = make_job(user_id="ada", created_at=watched.platform.clock())
+    watched.platform.jobs.insert(job)
+    jobs = watched.platform.database["jobs"]
+    for passed in (11 * MINUTE, HOUR):
+        watched.look(passed)
+        jobs.update_one({"_id": job.id}, {"$set": {"blocked": True}})
+        watched.look(MINUTE)
+        jobs.update_one({"_id": job.id}, {"$unset": {"blocked": ""}})
+    assert [kind for kind, _ in watched.told()] == ["firing", "resolved"] * 2
+
+
 def test_sixty_days_with_incidents_are_as_many_alerts_and_ends(watched: Alerted) -> None:
     """Three schedules, six runs a day; a single failure is no incident. In the first thirty days there is none."""
     watched.only(when={"measure": "failed", "runs": 3}, group_by="schedule")
