@@ -140,7 +140,7 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("user_since", "user_id", then=_SINCE, where=_there("since")),
         _index("since", then=_SINCE, where=_there("since")),
         # those that fire, of a user and of all
-        _index("firing_user", "firing", "user_id", then=_SINCE, where={"firing": True}),
+        _index("firing_user_since", "firing", "user_id", then=_SINCE, where={"firing": True}),
         _index("rule_user", "rule_id", "user_id"),
         _index("due_at", "due_at", sparse=True),
         _index("updated_at", "updated_at"),
