@@ -89,6 +89,8 @@ class RuleBook:
         """The fields replace the old ones. One that everybody has gets a form of its own for this user. Raises as
         `make` does.
         """
+        if not fields:
+            return rule
         if rule.builtin and rule.id != (form := form_of(rule, user_id)):
             owner = "" if form == form_of(rule, "") else user_id
             fields = {**fields, "id": form, "user_id": owner}

@@ -73,7 +73,7 @@ _INCIDENT: JsonDict = {
 
 _ID = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 #: The others are what some measures bring with them.
-GroupBy = Literal[Grouping.SPIDER, Grouping.SCHEDULE, Grouping.SITE, Grouping.PROJECT, Grouping.RULE]
+GroupBy = Literal["spider", "schedule", "site", "project", "rule"]
 Reminder = Annotated[float, Field(ge=300, le=30 * 86400)]
 Receivers = Annotated[list[_ID], Field(max_length=20)]
 
@@ -83,7 +83,7 @@ class RuleRequest(Body, json_schema_extra={"examples": [_WISH]}):
     when: AlertCondition
     user_id: UserId | None = Field(default=None, description="Whose rule; by default the caller's.")
     filter: FilterBody = Field(default=FilterBody(), description="About which crawls; by default all.")
-    group_by: GroupBy = Field(default=Grouping.SPIDER, description="What has an alert of its own.")
+    group_by: GroupBy = Field(default="spider", description="What has an alert of its own.")
     to: Receivers = Field(
         default=[], description="The endpoints that are told; by default those whose `events` name alerts."
     )

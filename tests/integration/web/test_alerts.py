@@ -105,6 +105,16 @@ def test_a_rule_that_cannot_be_is_refused_and_the_field_named(rules: Rules, fiel
     assert rules.refusal("POST", "/rules", json=body) == (422, field)
 
 
+def test_what_may_stand_in_a_field_is_said_in_words(rules: Rules) -> None:
+    body = {"name": "a rule", "user_id": rules.user, "when": {"measure": "failed"}, "group_by": "node"}
+    said = rules.call("POST", "/rules", json=body).json()["error"]["message"]
+    assert said == "group_by: Input should be 'spider', 'schedule', 'site', 'project' or 'rule'"
+
+
+def test_a_change_of_nothing_makes_no_form_of_ones_own(rules: Rules) -> None:
+    assert not rules.call("PATCH", "/rules/crawl-failed", json={}).json()["is_changed"]
+
+
 def test_a_rule_whose_endpoint_is_gone_can_still_be_paused(rules: Rules) -> None:
     body = {"url": "https://example.com/", "user_id": rules.user}
     endpoint = rules.client.post("/endpoints", json=body).json()["endpoint_id"]
