@@ -160,6 +160,11 @@ class AlertRuleStore:
     def of_user(self, user_id: str, limit: int) -> list[AlertRule]:
         return self._documents.find({"user_id": user_id}, limit, [("created_at", ASCENDING), ("_id", ASCENDING)])
 
+    def of_operator(self, limit: int) -> list[AlertRule]:
+        """What an operator without a key sees: the rules of all users, but for their forms of what everybody has."""
+        wanted: Document = {"$or": [{"user_id": ""}, {"builtin": {"$exists": False}}]}
+        return self._documents.find(wanted, limit, [("created_at", ASCENDING), ("_id", ASCENDING)])
+
     def about(self, user_id: str) -> list[AlertRule]:
         """All rules about crawls of this user, those of others included that are about all users' crawls."""
         found = self._rules.find({"$or": [{"user_id": {"$in": [user_id, ""]}}, {"of_all_users": True}]})

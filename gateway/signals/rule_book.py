@@ -30,6 +30,8 @@ from gateway.signals.present_figures import PresentFigures
 from gateway.signals.run_figures import ComparedRun, Incident, incidents
 from gateway.stores.mongo import mongo_errors
 
+#: Most rules of all users that are listed.
+_LISTED = 1000
 #: Fields of a rule that say what its alerts are: with another value they begin anew.
 _JUDGED_BY = ("when", "filter", "group_by")
 
@@ -59,10 +61,12 @@ class RuleBook:
     _clock: Clock = utc_now
 
     def of_user(self, user_id: str, *, of_platform: bool) -> list[AlertRule]:
-        """The user's rules, and those that everybody has, unless the user has a form of its own of them."""
+        """The user's rules, and those that everybody has, unless the user has a form of its own of them. Of the
+        operator (`""`) those of all users.
+        """
         with mongo_errors():
-            own = self._rules.of_user(user_id, MOST_RULES + len(BUILT_IN))
-            own += self._rules.of_user("", MOST_RULES) if user_id else []
+            own = self._rules.of_user(user_id, MOST_RULES + len(BUILT_IN)) if user_id else []
+            own += self._rules.of_user("", MOST_RULES) if user_id else self._rules.of_operator(_LISTED)
         return with_built_in(user_id, own, of_platform=of_platform)
 
     def get(self, rule_id: str, user_id: str | None) -> AlertRule:

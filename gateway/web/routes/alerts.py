@@ -61,7 +61,7 @@ def hidden(caller: Caller) -> Collection[AlertMeasure]:
 @router.get("/rules", summary="List rules", responses=problems(503))
 @needs(Scope.READ)
 def list_rules(query: AsUser, parts: Parts, caller: Called) -> RuleList:
-    """The caller's, and those that everybody has; admins' also those about nodes."""
+    """The caller's, and those that everybody has; admins' also those about nodes. Without keys those of all users."""
     found = parts[RuleBook].of_user(_as(caller, query), of_platform=Scope.ADMIN in caller.scopes)
     return RuleList(rules=[RuleView.of(rule, _as(caller, query), parts.clock()) for rule in found])
 

@@ -134,6 +134,15 @@ def test_a_silence_that_is_over_is_none(rules: Rules, database: Any) -> None:
         assert (seen["silenced_until"] is not None) == is_silenced
 
 
+def test_without_keys_the_rules_of_all_users_are_listed(rules: Rules) -> None:
+    made = rules.make(name="made in the console")
+    rules.call("PATCH", "/rules/crawl-failed", json={"paused": True})
+    listed = rules.client.get("/alerts/rules").json()["rules"]
+    assert made["rule_id"] in [one["rule_id"] for one in listed]
+    assert [one["paused"] for one in listed if one["rule_id"] == "crawl-failed"] == [False]
+    assert "made in the console" in rules.client.get("/console/alerts").text
+
+
 def test_the_console_says_whether_anybody_is_told(rules: Rules) -> None:
     """Without keys, whoever it is: the command line's user is another one than that of the console's forms."""
     words = "Nobody is told yet"
