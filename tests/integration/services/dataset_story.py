@@ -74,6 +74,9 @@ def main() -> None:
 
 def tell(uri: str) -> None:
     parts = parts_of(uri)
+    if due := parts[FoldQueue].next_due():
+        # as after a fold that has failed, for a moment
+        parts[FoldQueue].wait(due, due.due + timedelta(milliseconds=1))
     _fold(parts)
     service, store = parts[Datasets], parts[DatasetStore]
     dataset = service.find("prices", USER)

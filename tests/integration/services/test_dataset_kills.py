@@ -18,7 +18,7 @@ POINTS = (
     *("dataset_runs.save", "dataset_runs.change", "dataset_runs.supersede", "dataset_runs.delete"),
     *("dataset_changes.write", "dataset_changes.delete_others", "dataset_changes.delete"),
     *("dataset_records.apply", "dataset_records.rehash", "dataset_records.delete"),
-    *("folds.done", "folds.again", "folds.release", "folds.forget"),
+    *("folds.done", "folds.again", "folds.wait", "folds.release", "folds.forget"),
 )
 
 
