@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from inspect import Parameter
 
 from rich.console import Group, RenderableType
@@ -10,7 +11,7 @@ from rich.text import Text
 from gateway.cli.api import ApiError
 from gateway.cli.commands import ApiCommand, Resource
 from gateway.cli.endpoints import ALL_CRAWLS, as_oneself, chosen, filters
-from gateway.cli.options import AFTER, LIMIT, USER, argument, flag, moment, one_of, option, under
+from gateway.cli.options import AFTER, LIMIT, USER, argument, flag, one_of, option, under
 from gateway.cli.terminal import Record, given, new_table
 
 #: As the API's description has them, which says what they mean; a newer gateway may know more.
@@ -19,6 +20,7 @@ _MEASURES = (
     *("idle", "waiting", "queue", "held", "node_down", "disk_full"),
 )
 _GROUPS = ("spider", "schedule", "site", "project", "rule")
+_HOURS = option("hours", "For how many hours.", kind=float, default=1.0, min=0.01, max=8760, metavar="N")
 _WHOSE = option("user_id", "Whose rule. Default: yours.", "--user", metavar="USER")
 
 
@@ -72,6 +74,10 @@ def _quiet(times: object, zone: object) -> Record | None:
     if not dash:
         raise ApiError("--quiet: give two times of day, such as 22:00-07:00")
     return given(since=since.strip(), until=until.strip(), timezone=zone)
+
+
+def _after(hours: float) -> str:
+    return (datetime.now(UTC) + timedelta(hours=hours)).isoformat(timespec="seconds")
 
 
 def _condition(rule: Record) -> str:
@@ -131,10 +137,17 @@ ALERTS = Resource(
         ApiCommand(
             "silence",
             "POST /alerts/{id}/silence",
-            "Tell nobody of it until then; without --until a silence ends.",
-            lambda answer, _: f"{answer['alert_id']}: silenced until {answer['silenced_until'] or 'now'}",
-            (moment("until", "Until when, such as 2027-06-01T12:00:00Z."),),
-            lambda until: {"until": until},
+            "Tell nobody of it for some hours. What is still so then is told.",
+            lambda answer, _: f"{answer['alert_id']}: silenced until {answer['silenced_until']}",
+            (_HOURS,),
+            lambda hours: {"until": _after(hours)},
+        ),
+        ApiCommand(
+            "unsilence",
+            "POST /alerts/{id}/silence",
+            "End a silence.",
+            lambda answer, _: f"{answer['alert_id']}: not silenced",
+            body=lambda: {"until": None},
         ),
         ApiCommand(
             "forget",
@@ -197,10 +210,17 @@ RULES = Resource(
         ApiCommand(
             "silence",
             "PATCH /alerts/rules/{id}",
-            "Tell nobody until then; without --until a silence ends.",
+            "Tell nobody of its alerts for some hours. What is still so then is told.",
             _changed,
-            (moment("until", "Until when, such as 2027-06-01T12:00:00Z."),),
-            lambda until: {"silenced_until": until},
+            (_HOURS,),
+            lambda hours: {"silenced_until": _after(hours)},
+        ),
+        ApiCommand(
+            "unsilence",
+            "PATCH /alerts/rules/{id}",
+            "End a silence.",
+            _changed,
+            body=lambda: {"silenced_until": None},
         ),
         ApiCommand(
             "delete",

@@ -28,7 +28,7 @@ RANDOM_KILLS = full_or_short(20, 2)
 #: Writes at which somebody dies, in short; in full at each.
 WRITES = 10
 #: What comes after a death alone, by the crash point that leads to it.
-LED_TO_BY = {"jobs.take_over": "jobs.assign.after"}
+LED_TO_BY = {"jobs.take_over": "jobs.assign.after", "node.catalog": "node.queue.after"}
 VICTIMS = ("gateway", "worker", "tailer", "beat", "scrapyd")
 
 #: Crash points that this load cannot reach, and where they are tried instead: in these files of `tests/integration`,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from unit.gateway.cli.conftest import Answer, Run, StandIn
@@ -35,8 +36,11 @@ def test_alerts_are_listed_and_silenced(gateway: StandIn, run: Run) -> None:
     assert gateway.asked("/alerts")[0].query == "firing=true&limit=20"
     place = f"/alerts/{ALERT['alert_id']}/silence"
     gateway.says(f"POST {place}", Answer(200, ALERT))
-    assert run("alerts", "silence", "3e0c").returncode == 0
-    assert gateway.asked(place)[0].body == {"until": None}
+    assert run("alerts", "silence", "3e0c", "--hours", "8").returncode == 0
+    assert run("alerts", "unsilence", "3e0c").returncode == 0
+    silenced, ended = (call.body["until"] for call in gateway.asked(place))
+    assert timedelta(hours=7.9) < datetime.fromisoformat(silenced) - datetime.now(UTC) < timedelta(hours=8.1)
+    assert ended is None
 
 
 def test_without_any_it_is_said_where_rules_are(gateway: StandIn, run: Run) -> None:
