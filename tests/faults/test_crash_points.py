@@ -27,6 +27,9 @@ CRAWLS = full_or_short(50, 6)
 RANDOM_KILLS = full_or_short(20, 2)
 #: Writes at which somebody dies, in short; in full at each.
 WRITES = 10
+#: How many of these points may never be reached, and for how many seconds they are waited for once all crawls have
+#: ended: some come after a certain death alone, such as that of a node that was just asked, and in short few die.
+LEFT, PATIENCE = full_or_short((0, 300), (4, 30))
 #: What comes after a death alone, by the crash point that leads to it.
 LED_TO_BY = {"jobs.take_over": "jobs.assign.after", "node.catalog": "node.queue.after"}
 VICTIMS = ("gateway", "worker", "tailer", "beat", "scrapyd")
@@ -390,16 +393,18 @@ def test_crawls_each_run_once_to_their_end_whoever_is_killed(stack: Stack, plan:
         redis.Redis.from_url(stack.ready["redis_url"]).flushall()
         ends = {number: client.wait_final(job) for number, job in jobs.items()}
         recovered = time.monotonic() - last_kill
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + PATIENCE
         while (left := sorted(path.name for path in plan.iterdir())) and time.monotonic() < deadline:
             time.sleep(0.5)
         bystander.enough.set()
         bystander.join(120)
         assert bystander.failure is None
-        assert not left, f"crash points that were never reached: {left}"
+        assert len(left) <= LEFT, f"crash points that were never reached: {left}"
         assert len(killed) == RANDOM_KILLS
         assert len(set(jobs.values())) == CRAWLS
-        injected = f"SIGKILL at {len(points)} sides of writes, × {RANDOM_KILLS} at random; {CRAWLS} crawls"
+        injected = (
+            f"SIGKILL at {len(points) - len(left)} sides of writes, × {RANDOM_KILLS} at random; {CRAWLS} crawls"
+        )
         lost = sum(end["status"] != "finished" for end in ends.values())
         doubled = sum(is_doubled(client, site, number, job) for number, job in jobs.items())
         record("Every process killed at every write", injected, lost=lost, doubled=doubled, recovered=recovered)
