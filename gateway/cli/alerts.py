@@ -106,7 +106,7 @@ def _changed(answer: Record, _: Record) -> str:
 
 def _previewed(answer: Record, _: Record) -> RenderableType:
     found = answer["incidents"]
-    times = "once" if len(found) == 1 else f"{len(found)} times"
+    times = "once" if answer["count"] == 1 else f"{answer['count']} times"
     often = f"have fired {times}" if found else "not have fired"
     said = Text(f"it would {often} in {answer['runs']} runs since {answer['since'][:16].replace('T', ' ')}")
     if not found:

@@ -223,8 +223,9 @@ class Alerting:
 
     def _tell(self, rule: AlertRule, alert: Alert, kind: EventType, now: datetime) -> None:
         event = event_of_alert(rule, alert, kind, now, self._public_url)
-        if rule.to:
-            made = deliveries_to(self._endpoints.many(rule.to), event, now)
+        # if all that it names were deleted since, it is better to tell others than nobody
+        if named := self._endpoints.many(rule.to) if rule.to else []:
+            made = deliveries_to(named, event, now)
         else:
             made = deliveries_of(event, self._endpoints.told_of(alert.user_id), now)
         self._deliveries.add(list(made))

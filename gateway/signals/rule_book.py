@@ -32,6 +32,8 @@ from gateway.stores.mongo import mongo_errors
 
 #: Most rules of all users that are listed.
 _LISTED = 1000
+#: Most incidents that a preview has.
+_INCIDENTS = 200
 #: Fields of a rule that say what its alerts are: with another value they begin anew.
 _JUDGED_BY = ("when", "filter", "group_by")
 
@@ -48,7 +50,9 @@ class RulePreview(NamedTuple):
     since: datetime
     #: How many runs were looked at.
     runs: int
-    #: The latest first.
+    #: How often it would have fired.
+    times: int
+    #: The latest of them, the newest first.
     incidents: list[GroupIncident]
 
 
@@ -157,7 +161,8 @@ class RuleBook:
             for incident in incidents(when, runs[::-1])
         ]
         found.sort(key=lambda one: one.incident.since, reverse=True)
-        return RulePreview(since if is_whole or not past else past[-1][1].at, len(past), found)
+        oldest = since if is_whole or not past else past[-1][1].at
+        return RulePreview(oldest, len(past), len(found), found[:_INCIDENTS])
 
     # --- alerts
 

@@ -95,6 +95,7 @@ interface Preview {
 interface RulePreview {
   since: Time;
   runs: number;
+  count: number;
   incidents: { group: string; since: Time; until: Time | null; message: string }[];
 }
 

@@ -158,10 +158,11 @@ class IncidentView(BaseModel, json_schema_extra={"examples": [_INCIDENT]}):
 
 
 class RulePreviewView(BaseModel, json_schema_extra={"examples": [{
-    "since": "2027-05-25T09:00:00.000Z", "runs": 168, "incidents": [_INCIDENT]}]}):  # fmt: skip
+    "since": "2027-05-25T09:00:00.000Z", "runs": 168, "count": 1, "incidents": [_INCIDENT]}]}):  # fmt: skip
     since: Timestamp = Field(description="From when on runs were looked at: later than asked for if there are many.")
     runs: int
-    incidents: list[IncidentView] = Field(description="The latest first: each would have been one alert.")
+    count: int = Field(description="How often it would have fired.")
+    incidents: list[IncidentView] = Field(description="The latest 200, the newest first.")
 
     @classmethod
     def of(cls, found: RulePreview) -> Self:
@@ -169,7 +170,7 @@ class RulePreviewView(BaseModel, json_schema_extra={"examples": [{
             IncidentView(group_by=one.group.kind, group=one.group.name, **one.incident._asdict())
             for one in found.incidents
         ]
-        return cls(since=found.since, runs=found.runs, incidents=told)
+        return cls(since=found.since, runs=found.runs, count=found.times, incidents=told)
 
 
 class PastView(BaseModel):

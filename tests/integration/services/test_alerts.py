@@ -475,6 +475,12 @@ def test_a_rule_may_name_who_is_told_and_others_are_told_only_if_they_ask_for_al
     assert watched.told() == []
 
 
+def test_a_rule_whose_receivers_were_all_deleted_tells_those_that_want_alerts(watched: Alerted) -> None:
+    watched.only(when={"measure": "failed"}, to=("0" * 32,))
+    watched.ends(BROKEN)
+    assert watched.told() == [("firing", "failed: it crashed")]
+
+
 def test_no_rule_sees_the_crawls_of_others_unless_it_is_of_all_users(watched: Alerted) -> None:
     watched.only(when={"measure": "failed"})
     watched.rule("root", when={"measure": "failed"}, of_all_users=True, name="all")

@@ -171,7 +171,7 @@ def test_a_preview_says_what_would_have_been_told(rules: Rules, keep: Callable[[
         keep(make_job(user_id=rules.user, project="shop", spider="p", progress=Progress(items_count=items), **facts))
     few = {"measure": "items", "below": 0.5, "of_usual": 3}
     told = rules.make("/rules/preview", when=few)
-    assert told["runs"] == 8
+    assert (told["runs"], told["count"]) == (8, 1)
     assert [(one["group"], one["message"]) for one in told["incidents"]] == [("shop/p", "30 items, usually 200")]
     assert told["incidents"][0]["until"] is not None
     failed = rules.make("/rules/preview")

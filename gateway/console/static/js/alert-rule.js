@@ -55,8 +55,8 @@ async function preview() {
 }
 
 /** @type {(seen: RulePreview) => HTMLElement[]} */
-function said({ runs, since, incidents }) {
-  const often = incidents.length === 1 ? "once" : `${incidents.length} times`;
+function said({ runs, since, count, incidents }) {
+  const often = count === 1 ? "once" : `${count} times`;
   const verdict = incidents.length ? `Would have fired ${often}` : "Would not have fired";
   const line = h("p", { class: "verdict" }, h("span", {}, `${verdict} in ${runs} runs since `, time(since)));
   const rows = incidents

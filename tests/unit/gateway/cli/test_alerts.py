@@ -67,8 +67,8 @@ def test_a_rule_is_made_of_its_options(gateway: StandIn, run: Run) -> None:
 
 def test_a_preview_says_when_it_would_have_fired(gateway: StandIn, run: Run) -> None:
     incident = {"group": "shop/prices", "since": ALERT["since"], "until": None, "message": ALERT["message"]}
-    said = {"since": "2027-05-25T09:00:00.000Z", "runs": 168, "incidents": [incident]}
-    gateway.says("POST /alerts/rules/preview", Answer(200, said), Answer(200, {**said, "incidents": []}))
+    said = {"since": "2027-05-25T09:00:00.000Z", "runs": 168, "count": 1, "incidents": [incident]}
+    gateway.says("POST /alerts/rules/preview", Answer(200, said), Answer(200, {**said, "count": 0, "incidents": []}))
     first, second = (run("alert-rules", "preview", "x", "--measure", "failed", "--user", "ada") for _ in range(2))
     assert "it would have fired once in 168 runs since 2027-05-25 09:00" in first.stdout
     assert "40 items, usually 200" in first.stdout
