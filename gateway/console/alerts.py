@@ -9,7 +9,7 @@ from fastapi import Query, Request, Response
 
 from gateway.access.keys import Caller, Scope
 from gateway.clock import to_iso
-from gateway.console.endpoints import FILTERS
+from gateway.console.endpoints import filter_form
 from gateway.console.pages import Pages, page
 from gateway.signals.alert_rules import OF_PLATFORM, OF_RUNS, YES_OR_NO, AlertMeasure, Grouping
 from gateway.signals.alerts import AlertStore
@@ -96,18 +96,15 @@ def _form(rule: RuleView | None, caller: Caller) -> dict[str, Any]:
     """What the form has to know: for a new rule, or to change one."""
     of_nodes = rule is not None and rule.when.measure in OF_PLATFORM
     offered = {one: words for one, words in _MEASURES.items() if of_nodes or one not in OF_PLATFORM}
-    given = rule.filter if rule else FilterBody()
     return {
         "measures": offered,
         "words": _MEASURES,
         "groups": _GROUPS,
-        "filters": FILTERS,
-        "given": given,
-        "filtered": any(getattr(given, name) for name in FILTERS),
         "yes_or_no": [one.value for one in YES_OR_NO],
         "of_runs": [one.value for one in OF_RUNS],
         "editing": rule,
         "may_change": Scope.CRAWL in caller.scopes,
+        **filter_form(rule.filter if rule else FilterBody()),
     }
 
 

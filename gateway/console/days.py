@@ -122,11 +122,15 @@ def _picture(
     bars = []
     for place, (day, value) in enumerate(zip(history.days, values, strict=True)):
         if value is not None:
-            # also the smallest can be seen, and pointed at
-            tall = max(2.0, round(_HEIGHT * value / (highest or 1), 1))
+            tall = bar_height(value, highest, _HEIGHT)
             part = BarPart(status_of(value), round(_HEIGHT - tall, 1), tall)
             bars.append(DayBar(place * _STEP, f"{_date(day)}: {written(value)}", [part]))
     return DayPicture(words, written(highest) if bars else "", len(values) * _STEP, _HEIGHT, _STEP - 1, bars)
+
+
+def bar_height(value: float, most: float | None, height: int) -> float:
+    """Also the smallest can be seen, and pointed at."""
+    return max(2.0, round(height * value / (most or 1), 1))
 
 
 def _status_of(share_of_good: float) -> str:

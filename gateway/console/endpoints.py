@@ -46,7 +46,7 @@ _EVENTS = {
     EventType.ENDPOINT_DISABLED: "another endpoint was disabled",
 }
 #: The words of the form for each field of the filter.
-FILTERS = {
+_FILTERS = {
     "projects": "Projects",
     "spiders": "Spiders",
     "sites": "Sites",
@@ -85,8 +85,12 @@ def endpoint_page(
 
 def _form(given: EndpointFilter | FilterBody, endpoint: EndpointView | None = None) -> dict[str, Any]:
     """What the form has to know: for a new endpoint, or to change one."""
-    filtered = any(getattr(given, name) for name in FILTERS)
-    return {"events": _EVENTS, "filters": FILTERS, "given": given, "filtered": filtered, "endpoint": endpoint}
+    return {"events": _EVENTS, "endpoint": endpoint, **filter_form(given)}
+
+
+def filter_form(given: EndpointFilter | FilterBody) -> dict[str, Any]:
+    """What `endpoints/filter.html` has to know."""
+    return {"filters": _FILTERS, "given": given, "filtered": any(getattr(given, name) for name in _FILTERS)}
 
 
 def _secret(endpoint_id: str, parts: GatewayParts, caller: Caller) -> str | None:

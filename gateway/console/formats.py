@@ -15,6 +15,7 @@ from gateway.errors import InvalidRequestError
 from gateway.items.formats import as_json
 from gateway.jobs.job import LIMITS
 from gateway.schedules.next_run import Every, parse_interval
+from gateway.signals.sentences import UNITS, lasting
 
 #: Controls, and characters that change the direction or the place of the text around them; half surrogate pairs.
 _INVISIBLE = re.compile(
@@ -22,7 +23,6 @@ _INVISIBLE = re.compile(
 )
 #: Characters of a text that are shown unless a template says otherwise.
 SHOWN = 200
-_UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -71,14 +71,7 @@ def duration(value: float | timedelta | None) -> str:
     seconds = max(0.0, value.total_seconds() if isinstance(value, timedelta) else value)
     if seconds < 10:  # noqa: PLR2004 - there a tenth matters
         return f"{seconds:.1f} s" if seconds % 1 >= 0.05 else f"{seconds:.0f} s"  # noqa: PLR2004 - would round to 0
-    left, parts = round(seconds), list[str]()
-    for size, unit in _UNITS:
-        count, left = divmod(left, size)
-        if count or parts:
-            parts.append(f"{count} {unit}" if count else "")
-        if len(parts) == 2:  # noqa: PLR2004 - the two largest
-            break
-    return " ".join(part for part in parts if part)
+    return lasting(seconds)
 
 
 def size(count: float | None) -> str:
@@ -117,7 +110,7 @@ def ago(moment: datetime, now: datetime | None = None) -> str:
     distance = abs(seconds)
     if distance < 10:  # noqa: PLR2004 - clocks differ
         return "now"
-    name, whole = next((unit, int(distance // size)) for size, unit in _UNITS if distance >= size)
+    name, whole = next((unit, int(distance // size)) for size, unit in UNITS if distance >= size)
     return f"{whole} {name} ago" if seconds > 0 else f"in {whole} {name}"
 
 
@@ -167,7 +160,7 @@ def every_words(interval: str) -> str:
         return ""
     seconds = round(found.gap.total_seconds())
     # `duration` writes the two largest units
-    last = next((following for (size, _), (following, _) in pairwise(_UNITS) if seconds >= size), 1)
+    last = next((following for (size, _), (following, _) in pairwise(UNITS) if seconds >= size), 1)
     return "" if seconds % last else f"every {duration(seconds)}"
 
 

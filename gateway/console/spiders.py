@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NamedTuple
 from fastapi import Query, Request, Response
 
 from gateway.access.keys import Scope
-from gateway.console.days import histories_of, pictures
+from gateway.console.days import bar_height, histories_of, pictures
 from gateway.console.job_view import RunRow, Runs, runs
 from gateway.console.pages import Pages, page
 from gateway.jobs.queries import JobFilter, JobQueries
@@ -89,13 +89,8 @@ def _bars(beside: Runs) -> list[Bar]:
         Bar(
             run,
             (first + place) * _STEP,
-            duration=_share(run.seconds or 0.0, beside.most.seconds),
-            items=_share(run.items, beside.most.items),
+            duration=bar_height(run.seconds or 0.0, beside.most.seconds, _HEIGHT),
+            items=bar_height(run.items, beside.most.items, _HEIGHT),
         )
         for place, run in enumerate(reversed(beside.rows))
     ]
-
-
-def _share(value: float, most: float | None) -> float:
-    """The height of a bar: also the smallest can be seen, and pointed at."""
-    return max(2.0, round(_HEIGHT * value / (most or 1), 1))

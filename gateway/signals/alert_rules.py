@@ -13,6 +13,7 @@ from typing import Annotated, NamedTuple, Self
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from gateway.errors import InvalidRequestError
+from gateway.jobs.run_days import spider_subject
 from gateway.schedules.next_run import parse_time_zone
 from gateway.signals.endpoints import EndpointFilter
 from gateway.signals.events import Subject, event_id
@@ -70,24 +71,14 @@ YES_OR_NO = frozenset(
         AlertMeasure.NODE_DOWN,
     }
 )
-#: What is known of single runs.
-OF_RUNS = frozenset(
-    {
-        *(
-            AlertMeasure.FAILED,
-            AlertMeasure.INCOMPLETE,
-            AlertMeasure.NOT_STARTED,
-            AlertMeasure.ITEMS,
-            AlertMeasure.PAGES,
-            AlertMeasure.ERRORS,
-        ),
-        *(AlertMeasure.ERROR_SHARE, AlertMeasure.DURATION),
-    }
-)
 #: What differs from run to run, so that it can be compared with what is usual.
 COMPARABLE = frozenset(
     {AlertMeasure.ITEMS, AlertMeasure.PAGES, AlertMeasure.ERRORS, AlertMeasure.ERROR_SHARE, AlertMeasure.DURATION}
 )
+#: What is known of single runs.
+OF_RUNS = COMPARABLE | {AlertMeasure.FAILED, AlertMeasure.INCOMPLETE, AlertMeasure.NOT_STARTED}
+#: What is looked at when runs end; all else is of what is so now.
+NOTED = OF_RUNS | {AlertMeasure.IDLE}
 #: What is of the platform, and not of a user.
 OF_PLATFORM = frozenset({AlertMeasure.NODE_DOWN, AlertMeasure.DISK_FULL})
 
@@ -138,7 +129,7 @@ class AlertCondition(BaseModel, extra="forbid", frozen=True):
             raise ValueError(f"`{self.measure}` is not compared with what is usual")
         if self.runs > 1 and self.measure not in OF_RUNS:
             raise ValueError(f"`runs` is of runs, and `{self.measure}` of what is so now: use `for_seconds`")
-        if self.for_seconds and self.measure in OF_RUNS | {AlertMeasure.IDLE}:
+        if self.for_seconds and self.measure in NOTED:
             raise ValueError(f"`for_seconds` is of what is so now: use `runs` with `{self.measure}`")
         return self
 
@@ -245,7 +236,7 @@ class AlertRule(BaseModel, extra="ignore", populate_by_name=True):
         if not self.admits(subject):
             return None
         names = {
-            Grouping.SPIDER: f"{subject.project}/{subject.spider}" if subject.spider else None,
+            Grouping.SPIDER: spider_subject(subject.project or "", subject.spider) if subject.spider else None,
             Grouping.SCHEDULE: subject.schedule_id,
             Grouping.SITE: subject.site,
             Grouping.PROJECT: subject.project,

@@ -20,8 +20,8 @@ from pymongo.errors import PyMongoError
 from gateway.clock import Clock, to_iso, utc_now
 from gateway.signals.alert_rules import (
     BUILT_IN,
+    NOTED,
     OF_PLATFORM,
-    OF_RUNS,
     AlertGroup,
     AlertMeasure,
     AlertRule,
@@ -101,8 +101,7 @@ class Alerting:
 
     def _about(self, user_id: str) -> list[AlertRule]:
         rules = with_built_in(user_id, self._rules.about(user_id), of_platform=False)
-        of_runs = OF_RUNS | {AlertMeasure.IDLE}
-        return [rule for rule in rules if not rule.paused and rule.when.measure in of_runs]
+        return [rule for rule in rules if not rule.paused and rule.when.measure in NOTED]
 
     def _take(self, noted: _Noted, known: Alert | None) -> None:
         for _ in range(_TRIES):
@@ -167,7 +166,7 @@ class Alerting:
         built_in = {form_of(rule, ""): rule for rule in BUILT_IN.values() if rule.when.measure in OF_PLATFORM}
         replaced = self._rules.many(built_in)
         yield from (rule for form, rule in built_in.items() if form not in replaced)
-        after, measures = "", set(AlertMeasure) - OF_RUNS - {AlertMeasure.IDLE}
+        after, measures = "", set(AlertMeasure) - NOTED
         while found := self._rules.of_measures(measures, after, _RULES):
             after = found[-1].id
             yield from (rule for rule in found if not rule.paused)
@@ -183,7 +182,7 @@ class Alerting:
             since = alert.holds_since or present.since or now
             changed = alert.model_copy(update={"holds_since": since, "group": group.name})
             if now - since >= timedelta(seconds=rule.when.for_seconds):
-                changed = changed.fires(since, present.message, present.job_id, None)
+                changed = changed.fires(since, present.message, None, None)
             self._store(rule, changed, read, now)
         for alert in known.values():
             self._store(rule, alert.ends(now), alert, now)

@@ -57,6 +57,19 @@ class EndpointFilter(BaseModel, extra="ignore", frozen=True):
         }
         return all(not (wanted := getattr(self, name)) or found & set(wanted) for name, found in facts.items())
 
+    def query(self) -> Document:
+        """The same as a query for jobs."""
+        paths = {
+            "projects": "spec.project",
+            "spiders": "spec.spider",
+            "sites": "spec.site",
+            "datasets": "spec.dataset.name",
+            "schedules": "schedule_id",
+            "tags": "tags",
+            "users": "user_id",
+        }
+        return {path: {"$in": list(wanted)} for name, path in paths.items() if (wanted := getattr(self, name))}
+
 
 class EndpointFormat(StrEnum):
     """What its body is."""

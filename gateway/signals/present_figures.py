@@ -36,7 +36,6 @@ class PresentFigure(NamedTuple):
     #: Since when it has been so, if that is known.
     since: datetime | None = None
     subject: Subject | None = None
-    job_id: str | None = None
 
 
 @define(eq=False, repr=False, slots=False, kw_only=True)
@@ -118,15 +117,5 @@ class PresentFigures:
 
 def _admitted(rule: AlertRule) -> Document:
     """The jobs that the rule admits, as a query."""
-    fields = {
-        "projects": "spec.project",
-        "spiders": "spec.spider",
-        "sites": "spec.site",
-        "datasets": "spec.dataset.name",
-        "schedules": "schedule_id",
-        "tags": "tags",
-        "users": "user_id",
-    }
-    chosen = rule.filter.model_dump()
-    query: Document = {path: {"$in": chosen[name]} for name, path in fields.items() if chosen[name]}
+    query = rule.filter.query()
     return query if rule.of_all_users or not rule.user_id else {**query, "user_id": rule.user_id}

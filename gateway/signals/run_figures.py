@@ -179,12 +179,10 @@ def said(when: AlertCondition, value: float, usual: float | None = None, message
     told = _WORDS[when.measure].format(value=_shown(when.measure, value))
     if usual is not None:
         return f"{told}, usually {_shown(when.measure, usual)}"
+    if when.measure in {AlertMeasure.IDLE, AlertMeasure.WAITING}:
+        return told
     bound, word = (when.above, "more") if when.above is not None else (when.below, "less")
-    return (
-        told
-        if when.measure in {AlertMeasure.IDLE, AlertMeasure.WAITING}
-        else (f"{told}, {word} than {_shown(when.measure, bound or 0.0)}")
-    )
+    return f"{told}, {word} than {_shown(when.measure, bound or 0.0)}"
 
 
 def _shown(measure: AlertMeasure, value: float) -> str:

@@ -98,13 +98,13 @@ def _counts(data: dict[str, Any]) -> dict[str, str]:
 
 
 #: The units of a time, the largest first, in seconds.
-_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def lasting(seconds: float) -> str:
     """`3 min 40 s`: the two largest units, as far as they are not zero."""
     left, parts = round(seconds), list[str]()
-    for size, unit in _UNITS:
+    for size, unit in UNITS:
         count, left = divmod(left, size)
         parts += [f"{count} {unit}"] if count or parts else []
     return " ".join(part for part in parts[:2] if not part.startswith("0 ")) or "0 s"
