@@ -82,3 +82,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 def pytest_make_parametrize_id(val: Any, argname: str) -> str | None:
     """Long bytes do not name a test: an egg holds the time it was packed, and all workers must collect the same."""
     return argname if isinstance(val, bytes) and len(val) > 100 else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With a test that failed comes what the platforms that it used wrote last."""
+    report = yield
+    if report.failed and (support := sys.modules.get("stack")):
+        for name, value in getattr(item, "funcargs", {}).items():
+            if isinstance(stack := getattr(value, "stack", value), support.Stack):
+                report.sections.append((f"the last words of {name}", stack.last_words()))
+    return report

@@ -110,7 +110,8 @@ class Talk:
 @pytest.fixture
 def talk(platform: Platform, site: Site, tmp_path: Path, project: str) -> Iterator[Talk]:
     talk = Talk(platform.stack, site, tmp_path / "gate", project)
-    wait_until(lambda: all(platform.stack.status(job)["started_at"] for job in talk.jobs), timeout=90, what="crawls")
+    for job in talk.jobs:
+        platform.stack.wait_begun(job, timeout=90)
     yield talk
     talk.end()
 

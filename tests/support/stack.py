@@ -105,6 +105,13 @@ class Stack:
 
         return wait_until(final, timeout=timeout, what=f"the end of job {job_id}")
 
+    def wait_begun(self, job_id: str, *, timeout: float = 60.0) -> None:
+        """Until its first attempt has begun. If it has not, what the platform says of the job is what is raised."""
+        try:
+            wait_until(lambda: self.status(job_id)["started_at"], timeout=timeout, what="the beginning")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; the job: {self.job(job_id)}; of nodes: {self.check('nodes')}") from error
+
     def check(self, name: str) -> dict[str, str]:
         """One of those of `GET /health`."""
         found: dict[str, str] = self.http.get(f"{self.url}/health").json()["checks"][name]
@@ -117,6 +124,10 @@ class Stack:
     def log(self, job_id: str) -> bytes:
         answer = self.http.get(f"{self.url}/jobs/{job_id}/logs", headers={"Accept": "text/plain"})
         return answer.raise_for_status().content
+
+    def last_words(self, lines: int = 40) -> str:
+        """What the platform's processes wrote last."""
+        return "\n".join(self.output.read_text(errors="replace").splitlines()[-lines:])
 
     def log_on_node(self, job_id: str, attempt: int = 1) -> bytes:
         return (self.home / "node" / "outbox" / f"{job_id}-{attempt}" / "crawl.log").read_bytes()
