@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from gateway.access.invitation import NodeVariables
     from gateway.clock import Clock
+    from gateway.dispatch.egg_delivery import DeployFailures
     from gateway.dispatch.fair_queue import FairQueue
     from gateway.exports.export import ExportPlaces
     from gateway.files.store import FilesPlace
@@ -266,6 +267,12 @@ class Container(Builder):
         from gateway.jobs.messages import CeleryWaker
 
         return self.opened(CeleryWaker(self.celery))
+
+    @part
+    def deploy_failures(self) -> DeployFailures:
+        from gateway.signals.deployments import DeploySignals
+
+        return self[DeploySignals]
 
     @part
     def publisher(self) -> EventPublisher:

@@ -17,7 +17,7 @@ from gateway.contract.crawl import DEFAULT_PROJECT, Egg
 from gateway.contract.reasons import Reason
 from gateway.contract.records import SpiderInfo
 from gateway.dispatch.dependencies import not_an_egg
-from gateway.dispatch.egg_delivery import EggNeeds
+from gateway.dispatch.egg_delivery import DeployFailures, EggNeeds, EggRefusal
 from gateway.errors import (
     ConflictError,
     InvalidRequestError,
@@ -79,6 +79,7 @@ class Deployment:
     _copies: EggCopies
     _releases: Releases
     _scrapyd: ScrapydClient
+    _failures: DeployFailures
     _dead_after: timedelta
     _clock: Clock = utc_now
 
@@ -124,6 +125,9 @@ class Deployment:
                 if answer.accepted:
                     self._copies.agree(answer.node, egg, content.sha256)
                     self._nodes.took_egg(answer.node, egg)
+                elif answer.refused:
+                    said = answer.message or "no reason given"
+                    self._failures.refused(EggRefusal(egg, content.sha256, answer.node, said, answer.reason))
             return answers
         finally:
             if not counts:

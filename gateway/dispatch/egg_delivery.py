@@ -11,7 +11,7 @@ from datetime import timedelta
 from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import structlog
 from attrs import define, field
@@ -207,6 +207,21 @@ PLACES, OF_ONE = 4, 2
 INSTALL_SECONDS = 1.0
 
 
+class EggRefusal(NamedTuple):
+    """A node has read an egg, and does not take it."""
+
+    egg: Egg
+    sha256: str
+    node: str
+    message: str
+    reason: Reason | None
+
+
+class DeployFailures(Protocol):
+    def refused(self, refusal: EggRefusal) -> None:
+        """Never raises. May be called any number of times for the same."""
+
+
 @define(eq=False, repr=False, slots=False, kw_only=True)
 class EggDelivery:
     _eggs: EggStore
@@ -215,6 +230,7 @@ class EggDelivery:
     _nodes: NodeStore
     _scrapyd: ScrapydClient
     _publisher: EventPublisher
+    _failures: DeployFailures
     _clock: Clock = utc_now
     #: Apart from the tasks of crawls, because a delivery takes minutes and no crawl may wait behind it.
     tasks: NodeTasks = field(init=False)
@@ -311,6 +327,9 @@ class EggDelivery:
         facts = {"node": copy.node, "project": copy.project, "version": copy.version}
         log.warning("egg_not_taken", **facts, refused=refused, error=error.message, again_in=pause.total_seconds())
         if sha256 is not None:
+            if refused:
+                why = why_not_taken(error)
+                self._failures.refused(EggRefusal(copy.egg, sha256, copy.node, error.message, why))
             what = "installs what the egg depends on" if goes_on else f"did not take the egg: {error.message}"
             self._tell(copy.egg, f"node {copy.node} {what}", why_not_taken(error))
 

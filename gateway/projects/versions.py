@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from attrs import define
 from packaging.version import InvalidVersion, Version
+from pymongo import ASCENDING
 from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
@@ -36,6 +38,9 @@ class ProjectVersions(NamedTuple):
     #: Versions that were deployed again with another content, and how often.
     replaced: tuple[tuple[str, int], ...] = ()
     rev: int = 0
+    changed_at: datetime | None = None
+    #: Nobody was told yet that its latest version is another one, or has another content.
+    untold: bool = False
 
     def order(self, versions: Iterable[str]) -> list[str]:
         """The versions in the order of their deployment. Those that were deployed before this was recorded come
@@ -79,6 +84,11 @@ class ProjectVersions(NamedTuple):
 
     def without(self, version: str) -> ProjectVersions:
         return self._replace(deployed=_other(version, self.deployed), history=_other(version, self.history))
+
+    @property
+    def live(self) -> tuple[str, int] | None:
+        """The latest version, and how often its content was replaced."""
+        return next(((version, self.replaced_times(version) or 0) for version in self.history[-1:]), None)
 
 
 def _other(version: str, versions: Iterable[str]) -> tuple[str, ...]:
@@ -141,6 +151,9 @@ class VersionStore:
             "rev": changed.rev + 1,
             "changed_at": self._clock(),
         }
+        before = known or ProjectVersions(changed.project)
+        if changed.live and (before.untold or changed.live != before.live):
+            document["untold"] = True
         # an upsert that meets another revision under this id is refused
         query = {"_id": changed.project, "rev": known.rev if known else 0}
         try:
@@ -148,6 +161,15 @@ class VersionStore:
         except DuplicateKeyError:
             return False
         return bool(result.matched_count or result.upserted_id)
+
+    def untold(self, limit: int) -> list[ProjectVersions]:
+        """Projects whose latest version has changed without anybody being told."""
+        return self._documents.find({"untold": True}, limit, [("_id", ASCENDING)])
+
+    @state_change("versions.told")
+    def told(self, known: ProjectVersions) -> None:
+        """Of this revision; another change may have come since."""
+        self._projects.update_one({"_id": known.project, "rev": known.rev}, {"$unset": {"untold": ""}})
 
     def _of_before(self, project: str) -> ProjectVersions:
         """The versions of a project deployed before deployments were recorded: the highest name is the latest."""
@@ -160,7 +182,8 @@ class VersionStore:
 def _read(document: Document) -> ProjectVersions:
     deployed, history = tuple(document["deployed"]), tuple(document["history"])
     replaced = tuple((version, times) for version, times in document["replaced"])
-    return ProjectVersions(document["_id"], deployed, history, replaced, document["rev"])
+    changed_at, untold = document.get("changed_at"), bool(document.get("untold"))
+    return ProjectVersions(document["_id"], deployed, history, replaced, document["rev"], changed_at, untold)
 
 
 # --- releases: what every deployment changes: the stored egg, the nodes that lack it, and the latest version

@@ -35,7 +35,7 @@ from gateway.schedules.orders import (
     orders_of,
     refreshed,
 )
-from gateway.schedules.schedule import LedgerEntry, LedgerKind, Overlap, Schedule
+from gateway.schedules.schedule import GRACE_SECONDS, LedgerEntry, LedgerKind, Overlap, Schedule
 from gateway.schedules.store import Advance, LedgerStore, ScheduleStore
 
 # --- promotes or removes the held jobs of occurrences, even if the process that inserted them has died.
@@ -231,14 +231,14 @@ class Promotion:
             (settled.skipped if one.fate is Decision.SKIP else settled.missed).append(one.job.id)
 
     def _entry(self, job_id: str, schedule_id: str | None, occurrence: Occurrence, fate: Decision) -> LedgerEntry:
-        now = self._clock()
+        now, late_by = self._clock(), max(0.0, (occurrence.fired_at - occurrence.due).total_seconds())
         return LedgerEntry(
             job_id=job_id,
             schedule_id=schedule_id or "",
             kind=_KINDS[fate],
             recorded_at=now,
-            announce_due=None if fate is Decision.RUN else now,
-            late_by_seconds=max(0.0, (occurrence.fired_at - occurrence.due).total_seconds()),
+            announce_due=None if fate is Decision.RUN and late_by <= GRACE_SECONDS else now,
+            late_by_seconds=late_by,
             **occurrence.model_dump(include={"at", "due", "missed", "reason", "rev"}),
         )
 

@@ -130,7 +130,7 @@ class LedgerEntry(BaseModel, extra="forbid", populate_by_name=True):
     missed: int = 0
     reason: str | None = None
     rev: int
-    #: Since when a skipped or missed occurrence is to be announced; absent once it is.
+    #: Since when an occurrence that did not run, or ran late, is to be announced; absent once it is.
     announce_due: datetime | None = None
 
     @property

@@ -20,6 +20,7 @@ from gateway.jobs.job import Job, Turn
 from gateway.jobs.messages import about
 from gateway.jobs.run_days import RunDays
 from gateway.jobs.store import JobStore
+from gateway.schedules.schedule import LedgerKind
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.signals.alerting import Alerting
 from gateway.signals.deliveries import Delivery, DeliveryStore
@@ -103,7 +104,7 @@ class Announcing:
         self._jobs.announced([job for job in done if job.id not in left])
 
     def _announce_occurrences(self) -> bool:
-        """Announce occurrences of schedules that did not run. Returns whether there may be more."""
+        """Announce occurrences of schedules that did not run, or ran late. Returns whether there may be more."""
         now = self._clock()
         entries = self._ledger.to_announce(now, JOBS)
         found = self._schedules.read({entry.schedule_id for entry in entries}).schedules if entries else []
@@ -120,7 +121,9 @@ class Announcing:
                 listening[user] = self._endpoints.told_of(user)
             event = event_of_occurrence(entry, schedule, self._public_url)
             made += deliveries_of(event, listening[user], now)
-            noted.setdefault(user, []).append((subject_of_schedule(schedule), ComparedRun.of_occurrence(entry)))
+            # one that ran is noted when its job ends
+            if entry.kind is not LedgerKind.FIRED:
+                noted.setdefault(user, []).append((subject_of_schedule(schedule), ComparedRun.of_occurrence(entry)))
         self._deliveries.add(made)
         for user, occurrences in noted.items():
             self._alerting.noted(user, occurrences)

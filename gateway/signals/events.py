@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import orjson
 
-from gateway.clock import to_iso
+from gateway.clock import to_iso, utc_now
+from gateway.contract.crawl import Egg
+from gateway.dispatch.egg_delivery import EggRefusal
 from gateway.jobs.job import Job, JobSignal, JobStatus, Turn
+from gateway.projects.versions import ProjectVersions
 from gateway.schedules.schedule import LedgerEntry, LedgerKind, Schedule
 from gateway.stores.mongo import Document
 
@@ -40,9 +43,15 @@ class EventType(StrEnum):
     SCHEDULE_SKIPPED = "schedule.skipped"
     #: No beat fired it in time.
     SCHEDULE_MISSED = "schedule.missed"
+    #: No beat fired it in time, but it has been made up for.
+    SCHEDULE_LATE = "schedule.late"
     #: A node has given no sign of life for `NODE_DEAD_AFTER`, and does again.
     NODE_DOWN = "node.down"
     NODE_UP = "node.up"
+    #: A version has become the latest of its project: deployed, or gone back to.
+    DEPLOY_LIVE = "deploy.live"
+    #: A node has read a version and does not take it.
+    DEPLOY_FAILED = "deploy.failed"
     #: A rule says that somebody should look; it still does; and it does no more.
     ALERT_FIRING = "alert.firing"
     ALERT_STILL_FIRING = "alert.still_firing"
@@ -68,6 +77,13 @@ _ENDS = {
     JobStatus.PARTIAL: EventType.JOB_PARTIAL,
     JobStatus.ERROR: EventType.JOB_FAILED,
     JobStatus.CANCELLED: EventType.JOB_CANCELLED,
+}
+
+
+_OF_OCCURRENCES = {
+    LedgerKind.FIRED: EventType.SCHEDULE_LATE,
+    LedgerKind.SKIPPED: EventType.SCHEDULE_SKIPPED,
+    LedgerKind.MISSED: EventType.SCHEDULE_MISSED,
 }
 
 
@@ -166,8 +182,8 @@ def subject_of_schedule(schedule: Schedule) -> Subject:
 
 
 def event_of_occurrence(entry: LedgerEntry, schedule: Schedule, public_url: str) -> SignalEvent:
-    """Of an occurrence that did not run."""
-    kind = EventType.SCHEDULE_MISSED if entry.kind is LedgerKind.MISSED else EventType.SCHEDULE_SKIPPED
+    """Of an occurrence that did not run, or ran late."""
+    kind, ran = _OF_OCCURRENCES[entry.kind], entry.kind is LedgerKind.FIRED
     subject = subject_of_schedule(schedule)
     known = {
         "schedule_id": schedule.id,
@@ -178,6 +194,8 @@ def event_of_occurrence(entry: LedgerEntry, schedule: Schedule, public_url: str)
         "site": schedule.site,
         "due": to_iso(entry.due),
         "more": entry.missed or None,
+        "late_by_seconds": round(entry.late_by_seconds, 3) if ran else None,
+        "job_id": entry.job_id if ran else None,
         "message": entry.reason,
         "page_url": f"{public_url}/console/schedules/{schedule.id}",
     }
@@ -192,6 +210,27 @@ def event_of_node(node: str, since: datetime, at: datetime, public_url: str, *, 
     message = f"it was down since {gone}, and is up again" if is_up else f"it has given no sign of life since {gone}"
     data = {"node": node, "since": to_iso(since), "message": message, "page_url": f"{public_url}/console/nodes"}
     return SignalEvent(event_id("node", node, kind, to_iso(since)), kind, at, "", data)
+
+
+def event_of_live(versions: ProjectVersions, public_url: str) -> SignalEvent:
+    """Of a project that has a latest version, at its last change."""
+    egg = Egg(versions.project, versions.history[-1])
+    facts = (EventType.DEPLOY_LIVE, *egg, versions.rev)
+    return _event_of_project(facts, egg, versions.changed_at or utc_now(), public_url, {})
+
+
+def event_of_refusal(refusal: EggRefusal, at: datetime, public_url: str) -> SignalEvent:
+    data = {"node": refusal.node, "reason": refusal.reason, "message": refusal.message}
+    facts = (EventType.DEPLOY_FAILED, *refusal.egg, refusal.sha256, refusal.reason)
+    return _event_of_project(facts, refusal.egg, at, public_url, data)
+
+
+def _event_of_project(
+    facts: tuple[EventType, *tuple[object, ...]], egg: Egg, at: datetime, public_url: str, data: dict[str, Any]
+) -> SignalEvent:
+    known = {"project": egg.project, "version": egg.version, **{name: one for name, one in data.items() if one}}
+    known["page_url"] = f"{public_url}/console/projects/{quote(egg.project)}"
+    return SignalEvent(event_id(*facts), facts[0], at, "", known, Subject("", egg.project))
 
 
 def _job_data(job: Job, signal: JobSignal, seq: int) -> dict[str, Any]:

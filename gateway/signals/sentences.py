@@ -14,11 +14,12 @@ MAX_MESSAGE = 300
 MAX_TITLE = 120
 _BAD = frozenset(
     {
-        *(EventType.JOB_FAILED, EventType.RUN_HELD, EventType.SCHEDULE_MISSED, EventType.NODE_DOWN),
+        *(EventType.JOB_FAILED, EventType.RUN_HELD, EventType.SCHEDULE_MISSED),
+        *(EventType.NODE_DOWN, EventType.DEPLOY_FAILED),
         *(EventType.ALERT_FIRING, EventType.ALERT_STILL_FIRING, EventType.ENDPOINT_DISABLED),
     }
 )
-_GOOD = frozenset({EventType.JOB_FINISHED, EventType.NODE_UP, EventType.ALERT_RESOLVED})
+_GOOD = frozenset({EventType.JOB_FINISHED, EventType.NODE_UP, EventType.DEPLOY_LIVE, EventType.ALERT_RESOLVED})
 #: What is said of each event. Besides its fields: `because` is its message, `again` the number of an attempt that is
 #: not the first, `found` and `took` are its counts and its duration in words.
 _TEMPLATES = {
@@ -33,8 +34,11 @@ _TEMPLATES = {
     EventType.RUN_HELD: "has a run of {dataset} that is held{because}",
     EventType.SCHEDULE_SKIPPED: "was skipped at {due}{because}",
     EventType.SCHEDULE_MISSED: "was missed at {due}{because}",
+    EventType.SCHEDULE_LATE: "ran {late} late: it was due at {due}",
     EventType.NODE_DOWN: "is down{because}",
     EventType.NODE_UP: "is up{because}",
+    EventType.DEPLOY_LIVE: "{version} is live",
+    EventType.DEPLOY_FAILED: "{version} could not be deployed{because}",
     EventType.ALERT_FIRING: "{message}",
     EventType.ALERT_STILL_FIRING: "{message} (for {took} now)",
     EventType.ALERT_RESOLVED: "is as it should be again, after {took}",
@@ -64,14 +68,16 @@ def _short(text: str) -> str:
 
 
 def _name(data: dict[str, Any]) -> str:
-    """What it is about: `shop/prices`, the name of a schedule, or a node."""
+    """What it is about: `shop/prices`, the name of a schedule, a project, or a node."""
     if group := data.get("group"):
         return f"Node {group}" if data["group_by"] == "node" else str(data.get("name") or group)
-    if "node" in data:
-        return f"Node {data['node']}"
     if name := data.get("name"):
         return str(name)
-    return f"{data['project']}/{data['spider']}" if "spider" in data else str(data.get("site", ""))
+    if "spider" in data:
+        return f"{data['project']}/{data['spider']}"
+    if about := data.get("site") or data.get("project"):
+        return str(about)
+    return f"Node {data['node']}" if "node" in data else ""
 
 
 def _said(event: SignalEvent) -> str:
@@ -91,10 +97,11 @@ def _because(data: dict[str, Any]) -> str:
 
 
 def _counts(data: dict[str, Any]) -> dict[str, str]:
-    """`found`: `270 items on 280 pages`; `took`: `3 min 40 s`."""
+    """`found`: `270 items on 280 pages`; `took`, `late`: `3 min 40 s`."""
     items, pages = data.get("items_count", 0), data.get("completed_pages", 0)
     took = lasting(data.get("duration_seconds", 0))
-    return {"found": f"{_counted(items, 'item')} on {_counted(pages, 'page')}", "took": took}
+    late = lasting(data.get("late_by_seconds", 0))
+    return {"found": f"{_counted(items, 'item')} on {_counted(pages, 'page')}", "took": took, "late": late}
 
 
 #: The units of a time, the largest first, in seconds.

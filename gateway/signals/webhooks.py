@@ -30,6 +30,7 @@ from gateway.signals.alerting import Alerting
 from gateway.signals.announcing import Announcing
 from gateway.signals.apprise_caller import AppriseCaller
 from gateway.signals.deliveries import Delivery, DeliveryState, DeliveryStore, DeliveryTry, DueCall, host_of
+from gateway.signals.deployments import DeploySignals
 from gateway.signals.endpoints import Endpoint, EndpointFormat, Endpoints, secret_name
 from gateway.signals.node_states import NodeAnnouncing
 from gateway.signals.signatures import WebhookSecrets, signed_headers
@@ -108,6 +109,7 @@ class Webhooks:
     _deliveries: DeliveryStore
     _announcing: Announcing
     _node_states: NodeAnnouncing
+    _deployments: DeploySignals
     _alerting: Alerting
     _endpoints: Endpoints
     _jobs: JobStore
@@ -167,7 +169,7 @@ class Webhooks:
     async def _serve(self) -> None:
         while await self._hint.wait() and not self._closed:
             self._hint.clear()
-            for step in (self._announce, self._watch_nodes, self._alert, self._look):
+            for step in (self._announce, self._watch_nodes, self._watch_projects, self._alert, self._look):
                 try:
                     await step()
                 except Exception as error:  # noqa: BLE001 - whatever it was, the worker asks again
@@ -180,6 +182,9 @@ class Webhooks:
 
     async def _watch_nodes(self) -> None:
         await self._ask(self._node_states.look)
+
+    async def _watch_projects(self) -> None:
+        await self._ask(self._deployments.look)
 
     async def _alert(self) -> None:
         await self._ask(self._alerting.look)

@@ -158,7 +158,7 @@ INDEXES: dict[str, list[IndexModel]] = {
     # one document per project that has variables or settings
     "projects": [],
     # one document per project, and one that counts their changes
-    "project_versions": [],
+    "project_versions": [_index("untold", "untold", "_id", where={"untold": True})],
     # one document per version
     "eggs": [],
     # keyed by prefixes of `_id`

@@ -160,6 +160,7 @@ ELSEWHERE = {
     **dict.fromkeys(
         ("node_states.put", "node_states.remove"), "needs a node that is down: services/test_endpoints.py"
     ),
+    "versions.told": "needs another version of a project: services/test_endpoints.py",
     "schedule_ledger.announced": "needs an occurrence that did not run: services/test_endpoints.py",
     "alerts.look_later": "one write after an alert that cannot be told of: services/store_story.py",
     "alerts.forget": "comes weeks later: services/test_retention.py",

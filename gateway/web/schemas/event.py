@@ -50,6 +50,14 @@ _NODE: JsonDict = {
     "message": "it has given no sign of life since 2027-06-01 09:00:00 UTC",
     "page_url": "https://crawls.example.com/console/nodes",
 }
+_DEPLOY: JsonDict = {
+    "project": "shop",
+    "version": "1.5",
+    "node": "n1",
+    "reason": "requirements_unmet",
+    "message": "the requirements cannot be met: the node's index has no itemloader",
+    "page_url": "https://crawls.example.com/console/projects/shop",
+}
 _ALERT: JsonDict = {
     "alert_id": "3e0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a",
     "rule_id": "crawl-failed",
@@ -114,7 +122,7 @@ class RunEventData(JobEventData, json_schema_extra={"examples": [{**_JOB, **_RUN
 
 
 class ScheduleEventData(BaseModel, json_schema_extra={"examples": [_SCHEDULE]}):
-    """An occurrence of a schedule that did not run."""
+    """An occurrence of a schedule that did not run, or ran late."""
 
     schedule_id: str
     user_id: str
@@ -124,6 +132,8 @@ class ScheduleEventData(BaseModel, json_schema_extra={"examples": [_SCHEDULE]}):
     site: str | None = None
     due: Timestamp
     more: int | None = Field(default=None, description="How many later ones did not run together with it.")
+    late_by_seconds: float | None = Field(default=None, description="How late it ran.")
+    job_id: str | None = Field(default=None, description="The job of the run that was late.")
     message: str | None = None
     page_url: str = Field(description="The schedule in the console.")
 
@@ -133,6 +143,17 @@ class NodeEventData(BaseModel, json_schema_extra={"examples": [_NODE]}):
     since: Timestamp = Field(description="Its last sign of life before it was down.")
     message: str
     page_url: str = Field(description="The nodes in the console.")
+
+
+class DeployEventData(BaseModel, json_schema_extra={"examples": [_DEPLOY]}):
+    """A version that has become the latest of its project, or that a node does not take."""
+
+    project: str
+    version: str
+    node: str | None = Field(default=None, description="The node that does not take it.")
+    reason: Reason | None = None
+    message: str | None = None
+    page_url: str = Field(description="The project in the console.")
 
 
 class EndpointEventData(BaseModel, json_schema_extra={"examples": [_ENDPOINT]}):
@@ -186,6 +207,10 @@ class NodeEventBody(EventBody):
     data: NodeEventData
 
 
+class DeployEventBody(EventBody):
+    data: DeployEventData
+
+
 class AlertEventBody(EventBody):
     data: AlertEventData
 
@@ -198,8 +223,11 @@ class EndpointEventBody(EventBody):
 BODIES: dict[EventType, type[EventBody]] = {
     **dict.fromkeys(EventType, JobEventBody),
     **dict.fromkeys((EventType.DATASET_CHANGED, EventType.RUN_HELD), RunEventBody),
-    **dict.fromkeys((EventType.SCHEDULE_SKIPPED, EventType.SCHEDULE_MISSED), ScheduleEventBody),
+    **dict.fromkeys(
+        (EventType.SCHEDULE_SKIPPED, EventType.SCHEDULE_MISSED, EventType.SCHEDULE_LATE), ScheduleEventBody
+    ),
     **dict.fromkeys((EventType.NODE_DOWN, EventType.NODE_UP), NodeEventBody),
+    **dict.fromkeys((EventType.DEPLOY_LIVE, EventType.DEPLOY_FAILED), DeployEventBody),
     **dict.fromkeys(ALERTS, AlertEventBody),
     **dict.fromkeys((EventType.ENDPOINT_DISABLED, EventType.TEST), EndpointEventBody),
 }

@@ -36,12 +36,14 @@ from gateway.nodes.scrapyd import ScrapydClient
 from gateway.nodes.store import Node, NodeStore
 from gateway.projects.eggs import EggCopies
 from gateway.projects.environment import ProjectEnvironment, ProjectStore, SecretBox
+from gateway.projects.versions import VersionStore
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.signals.alerting import Alerting
 from gateway.signals.alerts import AlertRuleStore, AlertStore
 from gateway.signals.announcing import Announcing
 from gateway.signals.apprise_caller import AppriseCaller
 from gateway.signals.deliveries import DeliveryStore
+from gateway.signals.deployments import DeploySignals
 from gateway.signals.endpoints import Endpoints, EndpointStore
 from gateway.signals.node_states import NodeAnnouncing, NodeStateStore
 from gateway.signals.present_figures import PresentFigures
@@ -183,11 +185,18 @@ class Platform:
             endpoints=self.endpoint_store, dead_after=DEAD_AFTER, clock=self.clock, monotonic=self.monotonic,
         )  # fmt: skip
 
+    def deployments(self) -> DeploySignals:
+        return DeploySignals(
+            versions=VersionStore(self.database, self.clock), deliveries=self.deliveries,
+            endpoints=self.endpoint_store, public_url="https://crawls.example.com", clock=self.clock,
+            monotonic=self.monotonic,
+        )  # fmt: skip
+
     def webhooks(self, caller: OutgoingCaller) -> Webhooks:
         return Webhooks(
             deliveries=self.deliveries, announcing=self.announcing(), endpoints=self.endpoints, jobs=self.jobs,
             caller=caller, secrets=self.webhook_secrets, node_states=self.node_states(), alerting=self.alerting(),
-            apprise=AppriseCaller(parse_networks(["127.0.0.0/8"])), clock=self.clock,
+            deployments=self.deployments(), apprise=AppriseCaller(parse_networks(["127.0.0.0/8"])), clock=self.clock,
         )  # fmt: skip
 
     def node_client(self) -> ScrapydClient:

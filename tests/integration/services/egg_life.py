@@ -14,7 +14,7 @@ from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec, Egg
 from gateway.contract.records import SpiderInfo
 from gateway.dispatch.deployment import Deployment, Undeployment
-from gateway.dispatch.egg_delivery import EggDelivery, EggNeeds
+from gateway.dispatch.egg_delivery import EggDelivery, EggNeeds, EggRefusal
 from gateway.jobs.messages import EventPublisher
 from gateway.jobs.store import JobStore
 from gateway.nodes.scrapyd import ScrapydClient
@@ -32,6 +32,10 @@ ALIVE = timedelta(hours=1)
 SCRAPYD = ScrapydClient("discoverybot", "secret")
 
 
+class ToldToNobody:
+    def refused(self, refusal: EggRefusal) -> None: ...
+
+
 class Life:
     def __init__(self, uri: str, redis_url: str, folder: Path) -> None:
         self.folder, self.database = folder, connect(uri)
@@ -41,8 +45,9 @@ class Life:
         publisher = EventPublisher(connect_redis(redis_url))
         releases = Releases(self.eggs, self.copies, VersionStore(self.database))
         self.deployment = Deployment(
-            nodes=nodes, eggs=self.eggs, copies=self.copies, releases=releases, scrapyd=SCRAPYD, dead_after=ALIVE
-        )
+            nodes=nodes, eggs=self.eggs, copies=self.copies, releases=releases, scrapyd=SCRAPYD, dead_after=ALIVE,
+            failures=ToldToNobody(),
+        )  # fmt: skip
         self.undeployment = Undeployment(
             nodes=nodes,
             eggs=self.eggs,
@@ -53,8 +58,9 @@ class Life:
             dead_after=ALIVE,
         )
         self.delivery = EggDelivery(
-            eggs=self.eggs, copies=self.copies, needs=needs, nodes=nodes, scrapyd=SCRAPYD, publisher=publisher
-        )
+            eggs=self.eggs, copies=self.copies, needs=needs, nodes=nodes, scrapyd=SCRAPYD, publisher=publisher,
+            failures=ToldToNobody(),
+        )  # fmt: skip
         self.shipper = EggShipper(
             self.eggs, self.copies, releases, nodes, node="n1", folder=folder / "node/eggs",
             spiders=lambda: [SpiderInfo(project="shop", version="1.0", name="teller")] if self.file.exists() else [],

@@ -34,6 +34,7 @@ from gateway.nodes.health import HeartbeatStore
 from gateway.nodes.holds import HoldStore
 from gateway.nodes.store import Failure, NodeStore
 from gateway.projects.eggs import EggCopies, EggStore, SpiderStore
+from gateway.projects.versions import VersionStore
 from gateway.requests.store import RequestChunk, RequestStore
 from gateway.retention.retention import UnreadableStore
 from gateway.schedules.store import LedgerStore, ScheduleStore, StaticEntryStore
@@ -286,6 +287,10 @@ def looks_after_endpoints(database: Database[Document]) -> None:
     until_answered(lambda: endpoints.note_call(changed.id, now, failed=False))
     until_answered(lambda: endpoints.delete(endpoint.id))
     until_answered(lambda: LedgerStore(database).announced(["5f" * 16]))
+    versions = VersionStore(database)
+    live = until_answered(lambda: versions.change("told", lambda known: known.with_deployed("1.0")))
+    assert [one.project for one in versions.untold(9) if one.project == "told"]
+    until_answered(lambda: versions.told(versions.get(live.project)))
     states, down = NodeStateStore(database), DownNode("n9", now)
     until_answered(lambda: states.put(down))
     assert states.down() == {"n9": now}

@@ -39,7 +39,12 @@ class Eggs:
             "eggs": self.eggs, "copies": self.copies, "needs": EggNeeds(database, clock), "nodes": platform.nodes,
             "clock": clock,
         }  # fmt: skip
-        self.delivery = EggDelivery(**stores, scrapyd=platform.scrapyd, publisher=EventPublisher(platform.redis))
+        self.delivery = EggDelivery(
+            **stores,
+            scrapyd=platform.scrapyd,
+            publisher=EventPublisher(platform.redis),
+            failures=platform.deployments(),
+        )
         self.watch = EggWatch(
             **stores, projects=platform.projects, dead_after=DEAD_AFTER, monotonic=platform.monotonic
         )
@@ -160,6 +165,7 @@ def test_a_node_that_refuses_is_left_alone_for_longer_each_time_and_another_is_t
     eggs.node("small", slots=1)
     eggs.node("large", slots=3)
     job = eggs.job()
+    eggs.platform.endpoints.make("root", "http://a.example/", of_all_users=True)
     eggs.platform.double.mode = "refuse"
     eggs.delivery.bring("large", EGG)
     waiting = eggs.platform.jobs.get(job.id)
@@ -176,6 +182,8 @@ def test_a_node_that_refuses_is_left_alone_for_longer_each_time_and_another_is_t
     assert len(eggs.sent()) == 2
     again = eggs.copies.of_egg(EGG)["large"]
     assert again.failures == 2
+    made, _ = eggs.platform.deliveries.page([], 9, None)
+    assert [one.type for one in made] == ["deploy.failed"]
     assert again.not_before is not None
     assert again.not_before > eggs.platform.clock() + timedelta(seconds=100)
 

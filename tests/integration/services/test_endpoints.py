@@ -15,16 +15,18 @@ from scheduled import make_schedule
 from stack import wait_until
 from standardwebhooks import Webhook
 
-from gateway.contract.crawl import CrawlSpec, DatasetOrder
+from gateway.contract.crawl import CrawlSpec, DatasetOrder, Egg
 from gateway.contract.public_address import parse_networks
 from gateway.contract.reasons import Reason
 from gateway.datasets.dataset import DatasetRun, RunCounts, RunState
 from gateway.datasets.folding import signal_of
 from gateway.datasets.queue import FoldQueue
+from gateway.dispatch.egg_delivery import EggRefusal
 from gateway.errors import ConflictError, EndpointNotFoundError, ForbiddenAddressError
 from gateway.jobs.job import Attempt, Job, JobStatus
 from gateway.jobs.outcome import Outcome
 from gateway.jobs.run_days import RunDays, RunSubject, RunTotals
+from gateway.projects.versions import VersionStore
 from gateway.schedules.schedule import LedgerEntry, LedgerKind
 from gateway.schedules.store import LedgerStore, ScheduleStore
 from gateway.signals import announcing, deliveries, endpoints
@@ -33,7 +35,7 @@ from gateway.signals.endpoints import DISABLED_AFTER, Endpoint, EndpointFilter, 
 from gateway.signals.signatures import signed_headers
 from gateway.signals.webhook_caller import WebhookCaller
 from gateway.signals.webhooks import DELAYS, Webhooks
-from gateway.web.schemas.event import BODIES, NodeEventBody, RunEventBody, ScheduleEventBody
+from gateway.web.schemas.event import BODIES, DeployEventBody, NodeEventBody, RunEventBody, ScheduleEventBody
 
 LOOPBACK = parse_networks(["127.0.0.0/8"])
 DONE = Outcome(JobStatus.FINISHED, Reason.COMPLETED, "3 pages")
@@ -229,22 +231,31 @@ def test_a_channel_of_slack_is_told_in_a_sentence_with_a_link(platform: Platform
 
 
 def test_it_is_told_of_occurrences_that_did_not_run(platform: Platform) -> None:
-    endpoint = make(platform, "http://a.example/", events=("schedule.skipped", "schedule.missed"))
+    endpoint = make(platform, "http://a.example/", events=("schedule.skipped", "schedule.missed", "schedule.late"))
     ledger, now = LedgerStore(platform.database), platform.clock()
     schedule = make_schedule(user_id="ada", name="each morning")
     ScheduleStore(platform.database).insert(schedule)
-    facts = {"at": now, "due": now, "recorded_at": now, "late_by_seconds": 0, "rev": 1, "announce_due": now}
+    facts = {"at": now, "due": now, "recorded_at": now, "late_by_seconds": 90, "rev": 1, "announce_due": now}
     entries = [
         LedgerEntry(job_id=f"{number:032x}", schedule_id=of, kind=kind, reason="it is not over", **facts)
         for number, (of, kind) in enumerate(
-            [(schedule.id, LedgerKind.SKIPPED), (schedule.id, LedgerKind.MISSED), ("0" * 32, LedgerKind.MISSED)]
+            [
+                (schedule.id, LedgerKind.SKIPPED),
+                (schedule.id, LedgerKind.MISSED),
+                ("0" * 32, LedgerKind.MISSED),
+                (schedule.id, LedgerKind.FIRED),
+            ]
         )
     ]
     for _ in range(2):  # by a beat that got no answer
         ledger.record(entries)
-        assert types(platform, endpoint) == ["schedule.missed", "schedule.skipped"]
-    body = json.loads(told(platform, endpoint)[0].body)
-    ScheduleEventBody.model_validate(body, extra="forbid")
+        assert types(platform, endpoint) == ["schedule.late", "schedule.missed", "schedule.skipped"]
+    bodies = [json.loads(one.body) for one in told(platform, endpoint)]
+    for body in bodies:
+        ScheduleEventBody.model_validate(body, extra="forbid")
+        is_late = body["type"] == "schedule.late"
+        assert is_late == ("job_id" in body["data"]) == (body["data"].get("late_by_seconds") == 90)
+    body = bodies[0]
     assert (body["data"]["name"], body["data"]["message"]) == ("each morning", "it is not over")
     assert not ledger.to_announce(platform.clock(), 9)
 
@@ -277,6 +288,57 @@ def test_admins_are_told_once_of_a_node_that_is_down_and_up_again(platform: Plat
         body = json.loads(one.body)
         NodeEventBody.model_validate(body, extra="forbid")
         assert body["data"]["node"] == "n2"
+    assert types(platform, user) == []
+
+
+def test_admins_are_told_once_of_each_version_that_is_live(platform: Platform) -> None:
+    admin = make(platform, "http://a.example/", user_id="root", of_all_users=True)
+    other = make(
+        platform, "http://b.example/", user_id="root", of_all_users=True, filter=EndpointFilter(projects=("news",))
+    )
+    workers, versions = [platform.deployments(), platform.deployments()], VersionStore(platform.database)
+
+    def live() -> list[str]:
+        for _ in range(2):
+            platform.ahead += timedelta(seconds=9)
+            for worker in workers:
+                worker.look()
+        made = [json.loads(one.body) for one in told(platform, admin)]
+        for body in made:
+            DeployEventBody.model_validate(body, extra="forbid")
+            assert (body["type"], body["data"]["project"]) == ("deploy.live", "shop")
+        return [body["data"]["version"] for body in made]
+
+    versions.change("shop", lambda known: known.with_deployed("1.0"))
+    assert live() == ["1.0"]
+    # the same content is deployed again, by somebody who got no answer
+    versions.change("shop", lambda known: known.with_deployed("1.0"))
+    assert live() == ["1.0"]
+    versions.change("shop", lambda known: known.with_deployed("1.0", other_content=True))
+    assert live() == ["1.0"] * 2
+    # nobody has looked in between
+    versions.change("shop", lambda known: known.with_deployed("2.0"))
+    versions.change("shop", lambda known: known.with_deployed("2.0"))
+    assert sorted(live()) == ["1.0", "1.0", "2.0"]
+    versions.change("shop", lambda known: known.with_latest("1.0"))
+    assert sorted(live()) == ["1.0", "1.0", "1.0", "2.0"]
+    versions.change("shop", lambda known: known.without("2.0").without("1.0"))
+    assert len(live()) == 4
+    assert types(platform, other) == []
+
+
+def test_admins_are_told_once_of_a_version_that_nodes_refuse(platform: Platform) -> None:
+    admin = make(platform, "http://a.example/", user_id="root", of_all_users=True)
+    user = make(platform, "http://b.example/")
+    deployments, egg = platform.deployments(), Egg("shop", "1.5")
+    for node in ("n1", "n2"):
+        deployments.refused(EggRefusal(egg, "5f" * 32, node, "it has no module shop", Reason.EGG_UNREADABLE))
+    deployments.refused(EggRefusal(egg, "7d" * 32, "n1", "it has no module shop", Reason.EGG_UNREADABLE))
+    bodies = [json.loads(one.body) for one in told(platform, admin)]
+    assert [body["type"] for body in bodies] == ["deploy.failed"] * 2
+    for body in bodies:
+        DeployEventBody.model_validate(body, extra="forbid")
+    assert {"version": "1.5", "node": "n1", "message": "it has no module shop"}.items() <= bodies[0]["data"].items()
     assert types(platform, user) == []
 
 

@@ -47,9 +47,24 @@ def test_each_event_is_one_sentence(kind: EventType, data: dict[str, Any], said:
     assert sentence(event(kind, **{**JOB, **data})) == said
 
 
+@pytest.mark.parametrize(
+    ("kind", "data", "said"),
+    [
+        (EventType.NODE_DOWN, {"node": "n1", "message": "no sign of life"}, "Node n1 is down: no sign of life"),
+        (EventType.DEPLOY_LIVE, {"project": "shop", "version": "1.5"}, "shop 1.5 is live"),
+        (EventType.DEPLOY_FAILED, {"project": "shop", "version": "1.5", "node": "n1", "message": "no module"},
+         "shop 1.5 could not be deployed: no module"),
+        (EventType.SCHEDULE_LATE, {"name": "each morning", "project": "shop", "late_by_seconds": 720.4, "due": "…"},
+         "each morning ran 12 min late: it was due at …"),
+    ],
+)  # fmt: skip
+def test_what_is_not_of_a_job_is_named_by_what_it_is_of(kind: EventType, data: dict[str, Any], said: str) -> None:
+    assert sentence(event(kind, **data)) == said
+
+
 @pytest.mark.parametrize("kind", EventType)
 def test_every_event_has_a_sentence(kind: EventType) -> None:
-    made = event(kind, **JOB, **CHANGED, message="x", due="2027-06-01T09:00:00.000Z", node="n1")
+    made = event(kind, **JOB, **CHANGED, message="x", due="2027-06-01T09:00:00.000Z", node="n1", version="1")
     assert sentence(made)
     assert json.loads(slack_body(made)).keys() == {"text"}
 

@@ -1,0 +1,56 @@
+"""Tells of versions that have become the latest of their project, and of deployments that nodes refuse."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import structlog
+from attrs import define, field
+from pymongo.errors import PyMongoError
+
+from gateway.clock import Clock, utc_now
+from gateway.dispatch.egg_delivery import EggRefusal
+from gateway.projects.versions import VersionStore
+from gateway.signals.deliveries import DeliveryStore
+from gateway.signals.endpoints import EndpointStore, deliveries_of
+from gateway.signals.events import SignalEvent, event_of_live, event_of_refusal
+
+log = structlog.get_logger()
+
+#: Seconds between two looks.
+EVERY_SECONDS = 3.0
+#: Most projects that one look tells of.
+PROJECTS = 100
+
+
+@define(eq=False, repr=False, slots=False, kw_only=True)
+class DeploySignals:
+    _versions: VersionStore
+    _deliveries: DeliveryStore
+    _endpoints: EndpointStore
+    _public_url: str = ""
+    _clock: Clock = utc_now
+    _monotonic: Callable[[], float] = time.monotonic
+    _looked_at: float = field(init=False, default=float("-inf"))
+
+    def look(self) -> None:
+        """Tell of new latest versions; to be called every few seconds. Raises PyMongo's errors."""
+        if self._monotonic() - self._looked_at < EVERY_SECONDS:
+            return
+        self._looked_at = self._monotonic()
+        for project in self._versions.untold(PROJECTS):
+            self._tell(event_of_live(project, self._public_url))
+            self._versions.told(project)
+
+    def refused(self, refusal: EggRefusal) -> None:
+        """Tell of it: once for each content and reason, however often it is tried. Never raises: whoever deploys gets
+        the same as an answer, and what was stored is brought to the node again.
+        """
+        try:
+            self._tell(event_of_refusal(refusal, self._clock(), self._public_url))
+        except PyMongoError as error:
+            log.warning("refusal_not_told", **refusal.egg._asdict(), error=str(error))
+
+    def _tell(self, event: SignalEvent) -> None:
+        self._deliveries.add(list(deliveries_of(event, self._endpoints.told_of(event.user_id), event.at)))
