@@ -21,6 +21,7 @@ from gateway.errors import IdempotencyConflictError, JobExistsError, JobNotFound
 from gateway.jobs.attempts import AttemptStore
 from gateway.jobs.job import (
     ACCEPTED,
+    FINAL_STATUSES,
     LIVE_STATUSES,
     RESUMED,
     RETRIED,
@@ -55,6 +56,7 @@ MAX_FACTS = 192 << 10
 #: How an attempt can have been stopped because it was given up for lost.
 _GIVEN_UP = frozenset({"cancel", "shutdown"})
 _LIVE = sorted(LIVE_STATUSES)
+_FINAL = sorted(FINAL_STATUSES)
 #: The statuses from which a job can return to its attempt.
 _BEFORE_RUNNING = sorted(status for status, following in TRANSITIONS.items() if JobStatus.RUNNING in following)
 _FIRST = datetime.min.replace(tzinfo=UTC)
@@ -215,9 +217,10 @@ class JobStore:
         started = self._documents.find_one_and_update({**query, **runs}, seen)
         if started is None:
             started = self._documents.find_one_and_update({**query, "status": {"$in": _LIVE}}, update)
-        # the figures of a job that has ended do not change: sums have them
+        # the figures of a job that has ended do not change: sums have them. Each query is of other statuses than the
+        # one before, so that a job that comes to be running in between is not taken for one that has ended
         of_attempt = {name: change for name, change in update.items() if name != "$min"}
-        return started or self._documents.find_one_and_update(query, of_attempt)
+        return started or self._documents.find_one_and_update({**query, "status": {"$in": _FINAL}}, of_attempt)
 
     @state_change("jobs.record_progress")
     def record_progress(self, job_id: str, attempt: int, progress: Progress) -> None:

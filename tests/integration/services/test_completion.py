@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from conftest import Platform
-from jobs import make_job
+from jobs import assigned, make_job
 
 from gateway.clock import utc_now
 from gateway.contract.outbox import AttemptId
@@ -65,6 +65,29 @@ def test_a_crashed_attempt_is_tried_again_until_the_job_is_dead(platform: Platfo
     assert (ended.status, ended.dead, ended.attempt, ended.failures) == (JobStatus.ERROR, True, 3, 2)
     whole = platform.jobs.attempts.complete(ended)
     assert [whole.attempts[str(n)].status for n in (1, 2, 3)] == [JobStatus.ERROR] * 3
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_a_start_counts_at_whichever_step_of_it_the_dispatch_is_recorded(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """The node's tailer is often quicker than the worker that gets the node's answer."""
+    job = make_job()
+    platform.jobs.insert(job)
+    assignment = assigned(platform.queue, job)
+    documents, began = platform.jobs._documents, platform.clock()
+    ask, steps = documents.find_one_and_update, iter(range(99))
+
+    def recorded_in_between(*asked: Any) -> Job | None:
+        if next(steps) == step:
+            monkeypatch.setattr(documents, "find_one_and_update", ask)
+            assert platform.jobs.mark_running(job.id, assignment)
+        return ask(*asked)
+
+    monkeypatch.setattr(documents, "find_one_and_update", recorded_in_between)
+    platform.completion.attempt_started(AttemptId(job.id, 1), began)
+    after = platform.jobs.get(job.id)
+    assert (after.status, after.started_at, after.attempts["1"].started_at) == (JobStatus.RUNNING, began, began)
 
 
 SHUT_DOWN = SpiderReport(finish_reason="shutdown", progress=Progress(completed_pages=1), ended_at=utc_now())
