@@ -28,6 +28,7 @@ from gateway.console import keys as keys_page
 from gateway.console import nodes as nodes_page
 from gateway.console import projects as projects_page
 from gateway.console import requests as requests_page
+from gateway.console import saved_views as views_pages
 from gateway.console import schedules as schedules_pages
 from gateway.console import sites as sites_pages
 from gateway.console import spiders as spiders_page
@@ -63,6 +64,7 @@ from gateway.web.routes import (
     reference,
     requests,
     run_days,
+    saved_views,
     schedules,
     scrape,
     sites,
@@ -171,6 +173,7 @@ _TAGS = [
     {"name": "datasets", "description": "What is known across runs, and what each run has changed."},
     {"name": "sites", "description": "Where to search, what for, and how often; and to search it now."},
     {"name": "signals", "description": "Who is told of what happens, and what came of each call."},
+    {"name": "console", "description": "What the console keeps for those who use it."},
     {"name": "platform", "description": "What can be run, where, and whether all is well."},
 ]
 
@@ -188,12 +191,13 @@ _ROUTERS = (
     *(projects.spiders_router, projects.projects_router, environment.router, nodes.router, nodes.scrapyd_router),
     run_days.router,
     *(health.router, metrics.router, access.session_router, access.audit_router, keys.router, webhooks.router),
+    saved_views.router,
     # the console
     requests_page.router,
     help_pages.router,
     *(static_files.router, pages.router, overview.router, job.router, job_lists.router, results.router),
     *(crawl_page.router, schedules_pages.router, datasets_pages.router, sites_pages.router, endpoints_pages.router),
-    *(alerts_pages.router, spiders_page.router, comparison_page.router),
+    *(alerts_pages.router, spiders_page.router, comparison_page.router, views_pages.router),
     *(projects_page.router, nodes_page.router, keys_page.router, audit_page.router),
 )
 

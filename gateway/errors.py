@@ -227,6 +227,10 @@ class EndpointNotFoundError(NoSuchError):
     """The user has no endpoint with this id."""
 
 
+class ViewNotFoundError(NoSuchError):
+    """The user has saved no view with this id, and nobody shares one that has it."""
+
+
 class AlertRuleNotFoundError(NoSuchError):
     """The user has no rule with this id."""
 

@@ -11,9 +11,11 @@ from fastapi import Request, Response
 from pydantic import Field, ValidationError
 
 from gateway.access.keys import Caller, Scope
+from gateway.access.saved_views import ListName
 from gateway.clock import to_iso, utc_now
 from gateway.console.flags import flags_of
 from gateway.console.pages import Pages, page
+from gateway.console.saved_views import own_views
 from gateway.jobs.advice import WAITS_FOR
 from gateway.jobs.job import LIVE_STATUSES, JobStatus, WaitingReason
 from gateway.projects.catalog import SpiderCatalog
@@ -79,6 +81,9 @@ class JobsPageQuery(JobsQuery):
 @router.page("/console/jobs")
 @needs(Scope.READ)
 async def jobs(request: Request, parts: Parts, caller: Called) -> Response:
+    kept = await parts.threads.run(own_views, ListName.JOBS, request, parts, caller)
+    if isinstance(kept, Response):
+        return kept
     asked, problems = _read(JobsPageQuery, request)
     query = asked.resolved()
     found = await list_jobs(query, parts, caller) if not problems else None
@@ -94,6 +99,7 @@ async def jobs(request: Request, parts: Parts, caller: Called) -> Response:
         condition={name: value for name, value in given.items() if name not in {"after", "user_id"}},
         filter=_filter(query),
         views=_VIEWS,
+        kept=kept,
         chips=list(_chips(asked)),
         schedule_name=await _schedule_name(asked, parts, caller),
         flags=await parts.threads.run(flags_of, [job.job_id for job in found.jobs], parts) if found else {},
@@ -131,6 +137,9 @@ async def _schedule_name(asked: JobsPageQuery, parts: GatewayParts, caller: Call
 @router.page("/console/dead-letters")
 @needs(Scope.READ)
 async def dead_letters(request: Request, parts: Parts, caller: Called) -> Response:
+    kept = await parts.threads.run(own_views, ListName.DEAD_LETTERS, request, parts, caller)
+    if isinstance(kept, Response):
+        return kept
     asked, problems = _read(DeadLettersQuery, request)
     found = await list_dead_letters(asked, parts, caller) if not problems else None
     given = asked.model_dump(mode="json", exclude_defaults=True)
@@ -138,6 +147,7 @@ async def dead_letters(request: Request, parts: Parts, caller: Called) -> Respon
     return page(
         request,
         "jobs/dead_letters.html",
+        kept=kept,
         asked=asked,
         found=found,
         problems=problems,
@@ -154,7 +164,7 @@ def _read(kind: type[Query], request: Request) -> tuple[Query, list[str]]:
     given: dict[str, Any] = {}
     for name, value in request.query_params.multi_items():
         if value.strip():
-            given[name] = [*given.get(name, []), value] if name == "status" else value
+            given[name] = [*given.get(name, []), value] if name in {"status", "job_id"} else value
     try:
         return kind.model_validate(given), []
     except ValidationError as error:
@@ -178,6 +188,8 @@ def _chips(asked: JobsPageQuery) -> Iterator[tuple[str, str, Any]]:
     """Each condition besides the status: its name in the query, its words, and its value."""
     values = asked.model_dump(exclude_none=True)
     yield from ((name, words, values[name]) for name, words in _SAID.items() if name in values)
+    if asked.job_id:
+        yield "job_id", "jobs by id:", str(len(asked.job_id))
     if asked.last:
         yield "last", "created in the last", asked.last
     if asked.dead:

@@ -12,6 +12,7 @@ from fastapi import Query, Request, Response
 from pydantic import Field, model_validator
 
 from gateway.access.keys import Scope
+from gateway.access.saved_views import ListName
 from gateway.clock import to_iso
 from gateway.console.crawl import Chosen, offered, spider_of, texts_of
 from gateway.console.datasets import of_schedule
@@ -20,6 +21,7 @@ from gateway.console.flags import flags_of
 from gateway.console.formats import duration
 from gateway.console.pages import Pages, page
 from gateway.console.parameters import parameter_form
+from gateway.console.saved_views import own_views
 from gateway.contract.crawl import DEFAULT_PROJECT
 from gateway.errors import InvalidRequestError
 from gateway.jobs.job import NUMBERS, Job, Trigger
@@ -85,12 +87,22 @@ class WeekQuery(CalendarQuery):
 def schedules(
     query: Annotated[SchedulesPageQuery, Query()], request: Request, parts: Parts, caller: Called
 ) -> Response:
+    kept = own_views(ListName.SCHEDULES, request, parts, caller)
+    if isinstance(kept, Response):
+        return kept
     found = schedules_page(query, parts, caller)
     have_run = {one.schedule_id: have_run_of(one.schedule_id, parts) for one in found.schedules}
     flags = flags_of([runs.last.id for runs in have_run.values() if runs.last], parts)
     days = histories_of(RunSubject.SCHEDULE, list(have_run), parts, caller)
     return page(
-        request, "schedules/list.html", found=found, asked=query, have_run=have_run, flags=flags, **in_list(days)
+        request,
+        "schedules/list.html",
+        kept=kept,
+        found=found,
+        asked=query,
+        have_run=have_run,
+        flags=flags,
+        **in_list(days),
     )
 
 

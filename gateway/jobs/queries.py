@@ -86,6 +86,8 @@ class JobFilter(NamedTuple):
     settled: bool = False
     #: Only jobs whose id begins so: up to `FEW`. With four digits or more there are fewer, because ids are random.
     id_prefix: str | None = None
+    #: Of these jobs only.
+    job_id: tuple[str, ...] = ()
 
 
 class JobsPage(NamedTuple):
@@ -320,10 +322,12 @@ class JobQueries:
         """Alternative conditions to look up in an index, of which a job must meet one; and whether few jobs meet
         them. Those that the fewest jobs meet are chosen.
         """
+        if wanted.job_id:
+            return [_one_of(wanted.job_id)], True
         if wanted.id_prefix is not None:
             # the ids first: sorted by time, a server might read all jobs from the newest on
             ids = self._jobs.find(_begins(wanted.id_prefix), {"_id": 1}, limit=FEW)
-            return [{"_id": {"$in": [one["_id"] for one in ids]}}], True
+            return [_one_of([one["_id"] for one in ids])], True
         equalities = _equalities(wanted)
         if len(equalities) + len(_further(wanted)) <= 1:
             return (equalities or [[{}]])[0], False
@@ -481,7 +485,13 @@ def _equalities(wanted: JobFilter) -> list[list[Document]]:
     }
     one_of = [[{path: value}] for path, value in equal.items() if value is not None]
     one_of += [[{"status": status} for status in wanted.status]] if wanted.status else []
+    if wanted.job_id:
+        one_of.append([_one_of(wanted.job_id)])
     return [*one_of, *([[_begins(wanted.id_prefix)]] if wanted.id_prefix is not None else [])]
+
+
+def _one_of(ids: Sequence[str]) -> Document:
+    return {"_id": {"$in": list(ids)}}
 
 
 def _begins(prefix: str) -> Document:

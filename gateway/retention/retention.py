@@ -18,6 +18,7 @@ from redis import RedisError
 
 from gateway.access.audit import AuditEntry, AuditStore
 from gateway.access.key_store import read_key
+from gateway.access.saved_views import SavedView
 from gateway.clock import Clock, utc_now
 from gateway.crash_points import state_change
 from gateway.datasets.dataset import Dataset, DatasetRun, ItemChange, Record
@@ -72,6 +73,7 @@ READERS: dict[str, Reader[Any]] = {
     "projects": reader(ProjectConfig),
     "keys": read_key,
     "audit": reader(AuditEntry),
+    "saved_views": reader(SavedView),
     "endpoints": reader(Endpoint),
     "deliveries": reader(Delivery),
     "alert_rules": reader(AlertRule),

@@ -124,6 +124,7 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("newest", then=_AUDITED),
         *(_index(f"{name}_newest", name, then=_AUDITED) for name in ("user_id", "key_id", "route")),
     ],
+    "saved_views": [_index("user_created", "user_id", "created_at")],
     "spiders": [_index("node", "node")],
     # one document per user, and per endpoint
     "webhook_secrets": [],

@@ -160,6 +160,10 @@ ELSEWHERE = {
     **dict.fromkeys(
         ("node_states.put", "node_states.remove"), "needs a node that is down: services/test_endpoints.py"
     ),
+    **dict.fromkeys(
+        ("saved_views.put", "saved_views.undefault", "saved_views.delete"),
+        "one write each: storage/test_saved_views.py",
+    ),
     "versions.told": "needs another version of a project: services/test_endpoints.py",
     "schedule_ledger.announced": "needs an occurrence that did not run: services/test_endpoints.py",
     "alerts.look_later": "one write after an alert that cannot be told of: services/store_story.py",

@@ -18,6 +18,16 @@ interface Job {
   errors_count: number;
 }
 
+/** A list of the console under a name. */
+interface View {
+  view_id: string;
+  name: string;
+  query: string;
+  shared: boolean;
+  default: boolean;
+  page_url: string;
+}
+
 /** What an event says of a job: those fields that it is about. */
 type JobNews = Pick<Job, "job_id"> &
   Partial<Job> &

@@ -185,9 +185,14 @@ class JobsFilter(QueryModel):
         default=None, description="Only jobs whose id begins so; at least four digits of it."
     )
 
+    job_id: list[Annotated[str, Field(pattern="^[0-9a-f]{32}$")]] = Field(
+        default_factory=list, max_length=200, description="Only these jobs; may be repeated."
+    )
+
     def to_filter(self) -> JobFilter:
         fields = self.model_dump(include=set(JobsFilter.model_fields))
-        return JobFilter(**{**fields, "status": tuple(dict.fromkeys(self.status))})
+        several = {name: tuple(dict.fromkeys(fields[name])) for name in ("status", "job_id")}
+        return JobFilter(**fields | several)
 
 
 class JobsQuery(JobsFilter):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from datetime import timedelta
 
@@ -53,6 +54,58 @@ async def test_filters_views_and_hostile_text(tab: Tab, console: Console, axe: A
     await expect(rows(page)).to_have_count(1)
     await page.get_by_role("button", name="Delete view").press("Enter")
     await expect(page.get_by_role("link", name="Mine")).to_have_count(0)
+
+
+async def test_a_view_is_shared_by_a_link_and_is_there_in_every_browser(open_tab: OpenTab, locked: Console) -> None:
+    async with open_tab(locked.url) as tab:
+        page = tab.page
+        await tab.sign_in(locked.key("anne").token)
+        # what a browser kept for an earlier release is taken over
+        earlier = {"views": [{"name": "Slow", "query": "tag=slow"}], "first": None}
+        await page.evaluate(f"localStorage.setItem('job-views:anne', JSON.stringify({json.dumps(earlier)}))")
+        await page.goto("/console/jobs?status=error&sort=oldest")
+        await expect(page.get_by_role("link", name="Slow")).to_have_attribute("href", "/console/jobs?tag=slow")
+        assert await page.evaluate("localStorage.getItem('job-views:anne')") is None
+        await page.get_by_role("button", name="Save this view…").press("Enter")
+        await page.get_by_label("Name").fill("Failed first")
+        await page.keyboard.press("Enter")
+        await page.get_by_role("button", name="Share…").press("Enter")
+        await page.get_by_label("Everybody who may use the console").check()
+        link = await page.get_by_label("Link").input_value()
+        await page.get_by_role("button", name="Done").press("Enter")
+        await expect(page.get_by_text("Shared", exact=True)).to_be_visible()
+    async with open_tab(locked.url) as tab:
+        await tab.sign_in(locked.key("bert").token)
+        await tab.page.goto(link)
+        assert tab.page.url == f"{locked.url}/console/jobs?status=error&sort=oldest"
+        await expect(tab.page.get_by_role("link", name="Failed first")).to_have_count(0)
+    async with open_tab(locked.url) as tab:
+        await tab.sign_in(locked.key("anne").token)
+        await tab.page.goto("/console/schedules?q=x")
+        await expect(tab.page.get_by_role("link", name="Failed first")).to_have_count(0)
+        await tab.page.goto("/console/jobs?sort=newest")
+        await expect(tab.page.get_by_role("link", name="Failed first")).to_be_visible()
+
+
+async def test_an_act_is_on_the_rows_that_are_ticked(tab: Tab, console: Console, axe: Axe) -> None:
+    user, page = "ticks", tab.page
+    made = [console.job(JobStatus.PENDING, user_id=user, age=60 * number) for number in range(3)]
+    await page.goto(f"/console/jobs?user_id={user}")
+    every = page.get_by_label("Select all on this page")
+    await every.press("Space")
+    await expect(page.get_by_text("3 selected:")).to_be_visible()
+    await page.get_by_label(f"Select job {made[1].id[:8]}").press("Space")
+    await expect(page.get_by_text("2 selected:")).to_be_visible()
+    assert await every.evaluate("box => box.indeterminate")
+    await axe(tab)
+    await page.get_by_role("button", name="Cancel…").press("Enter")
+    dialog = page.get_by_role("dialog", name="Cancel all selected jobs")
+    await expect(dialog).to_contain_text("2 jobs selected.")
+    await page.keyboard.press("Enter")
+    await expect(dialog).to_contain_text("2 cancelled.")
+    assert [console.jobs.get(job.id).status for job in made] == ["cancelled", "pending", "cancelled"]
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_text("All matching:")).to_be_visible()
 
 
 @in_full("web/console and web/test_bulk.py, and the list as it is filtered here")

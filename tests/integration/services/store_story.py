@@ -15,6 +15,7 @@ from pymongo.errors import PyMongoError
 from gateway.access.audit import AuditEntry, AuditStore
 from gateway.access.key_store import KeyIssue, KeyStore
 from gateway.access.keys import Scope
+from gateway.access.saved_views import ListName, ViewStore
 from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
 from gateway.contract.outbox import AttemptId
@@ -287,6 +288,13 @@ def looks_after_endpoints(database: Database[Document]) -> None:
     until_answered(lambda: endpoints.note_call(changed.id, now, failed=False))
     until_answered(lambda: endpoints.delete(endpoint.id))
     until_answered(lambda: LedgerStore(database).announced(["5f" * 16]))
+    views = ViewStore(database)
+    view = until_answered(
+        lambda: views.put("ada", ListName.JOBS, "failed", {"query": "status=error", "default_at": now})
+    )
+    until_answered(lambda: views.undefault("ada", ListName.JOBS))
+    assert [(one.id, one.default_at) for one in views.of_user("ada")] == [(view.id, None)]
+    until_answered(lambda: views.delete(view.id))
     versions = VersionStore(database)
     live = until_answered(lambda: versions.change("told", lambda known: known.with_deployed("1.0")))
     assert [one.project for one in versions.untold(9) if one.project == "told"]

@@ -23,6 +23,7 @@ from stores import embedded_mongo
 
 from gateway.access.audit import AuditEntry, AuditFilter, AuditStore
 from gateway.access.key_store import KeyIssue, KeyStore
+from gateway.access.saved_views import ListName, ViewStore
 from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
 from gateway.contract.outbox import AttemptId
@@ -313,6 +314,12 @@ KINDS = {
     ),
     "heartbeats": Kind(
         lambda db, number: HeartbeatStore(db).beat(f"{BEAT}:{number}"), lambda db: HeartbeatStore(db).all(BEAT), "at"
+    ),
+    "saved_views": Kind(
+        lambda db, number: ViewStore(db).put("ada", ListName.JOBS, f"the {number}th", {"query": "q=x"}),
+        lambda db: ViewStore(db).of_user("ada"),
+        "list",
+        ascending=True,
     ),
     "endpoints": Kind(
         lambda db, number: EndpointStore(db).insert(

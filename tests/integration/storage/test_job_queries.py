@@ -61,6 +61,8 @@ def test_filters_are_all_to_be_met(database: Documents) -> None:
     assert found(spider="other") == []
     assert found(id_prefix=ours.id[:8]) == found(id_prefix=ours.id) == [ours.id]
     assert found(id_prefix=ours.id[:8], status=(JobStatus.ERROR,)) == []
+    assert found(job_id=(ours.id, "5f" * 16)) == [ours.id]
+    assert found(job_id=(ours.id,), status=(JobStatus.ERROR,)) == []
 
 
 @on_servers

@@ -126,13 +126,14 @@ def test_each_question_of_a_list_is_led_by_an_index_in_its_order(
 
 
 @pytest.mark.parametrize("others", [{}, {"user_id": "many", "q": "seo"}], ids=["alone", "with others"])
-def test_the_beginning_of_an_id_is_looked_up_among_the_ids(
+def test_ids_and_the_beginning_of_one_are_looked_up_among_the_ids(
     queries: JobQueries, asked: Asked, others: dict[str, Any]
 ) -> None:
     mine = queries.page(JobFilter(user_id="many"), 1).jobs[0].id
     asked.finds.clear()
-    found = queries.page(JobFilter(id_prefix=mine[:8], **others), 10)
-    assert ([job.id for job in found.jobs], found.searched_to) == ([mine], None)
+    for one in (JobFilter(id_prefix=mine[:8], **others), JobFilter(job_id=(mine,), **others)):
+        found = queries.page(one, 10)
+        assert ([job.id for job in found.jobs], found.searched_to) == ([mine], None)
     assert {found.index and found.index.spec.name for found in map(plan, asked.finds)} == {ID_INDEX}
 
 

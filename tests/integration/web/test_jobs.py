@@ -78,7 +78,7 @@ def test_filters_narrow_the_list(gateway: httpx.Client, keep: Keep, user: str) -
     assert found() == found(status=["finished", "pending"]) == [new.id, old.id]
     assert found(status="finished") == found(tag="weekly") == found(until=yesterday) == [old.id]
     assert found(since=yesterday) == found(q="REQUESTS FAILED") == found(q=new.id[:12]) == [new.id]
-    assert found(id_prefix=new.id[:8]) == [new.id]
+    assert found(id_prefix=new.id[:8]) == found(job_id=[new.id, "5f" * 16]) == [new.id]
     assert found(q="x.y") == [new.id]
     assert found(q="d.ily") == found(spider="other") == found(status="running") == []
     assert found(q="site.example") == [new.id, old.id]

@@ -1,4 +1,4 @@
-// One act on all jobs that a filter names: first the exact number, then piece by piece, until it is done or stopped.
+// One act on all jobs that a filter names, or that are ticked: first the exact number, then piece by piece, until it is done or stopped.
 import { api, messageOf } from "./api.js";
 import { h } from "./dom.js";
 import { count, shown } from "./text.js";
@@ -74,7 +74,8 @@ class Bulk {
     const kind = action === "delete" ? "danger" : "primary";
     const attributes = { class: `button ${kind}`, type: "button", hidden: true, onclick: () => this.run() };
     this.go = h("button", attributes);
-    const title = h("h2", { id: "bulk-title" }, `${this.verb} all matching jobs`);
+    this.which = filter.job_id ? "selected" : "matching";
+    const title = h("h2", { id: "bulk-title" }, `${this.verb} all ${this.which} jobs`);
     const buttons = h("div", { class: "buttons" }, this.close, this.go);
     this.dialog = h(
       "dialog",
@@ -126,7 +127,8 @@ class Bulk {
 
   /** @type {(matched: number, left: { total?: number, why?: string }) => string} */
   offered(matched, { total, why }) {
-    if (!matched) return `None of the matching jobs can be ${this.past}${why ? `: ${why}` : ""}.`;
+    if (!matched) return `None of the ${this.which} jobs can be ${this.past}${why ? `: ${why}` : ""}.`;
+    if (!why && this.filter.job_id) return `${jobs(matched)} selected.`;
     if (!why) return `${jobs(matched)} ${matched === 1 ? "matches" : "match"}: ${said(this.filter) || "no filter"}.`;
     const some = total ? `${count(matched)} of ${jobs(total)}` : jobs(matched);
     return `${some} can be ${this.past}: ${why}.${said(this.filter) && ` Filter: ${said(this.filter)}.`}`;
@@ -238,7 +240,7 @@ const counted = (filter) => api("GET /jobs/count", { query: filter });
  * @type {(filter: Filter) => string}
  */
 function said(filter) {
-  const given = Object.entries(filter).filter(([, value]) => value != null);
+  const given = Object.entries(filter).filter(([name, value]) => value != null && name !== "job_id");
   return shown(
     given.map(([name, value]) => `${name.replaceAll("_", " ")} ${[value].flat().join(" or ")}`).join(", "),
     400,

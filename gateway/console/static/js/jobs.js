@@ -4,6 +4,7 @@ import { bulk } from "./bulk.js";
 import { above, allWithin, byId, within } from "./dom.js";
 import { followRows, renew } from "./live.js";
 import { renewPart } from "./parts.js";
+import { ticked } from "./row-ticks.js";
 import { inputValue } from "./when-fields.js";
 import "./saved-views.js";
 import "./start-scatter.js";
@@ -17,6 +18,12 @@ const form = byId("filters", HTMLFormElement);
 const results = () => byId("results");
 /** @type {() => import("./bulk.js").Filter} */
 const filter = () => JSON.parse(results().dataset.filter ?? "{}");
+/** The ticked jobs; without any, all that match. @type {() => import("./bulk.js").Filter} */
+const chosen = () => {
+  const { user_id, dead } = filter();
+  const ids = ticked();
+  return ids.length ? { user_id, dead, job_id: ids } : filter();
+};
 const isDeadLetters = location.pathname.endsWith("dead-letters");
 
 // --- filters: the address has them, and only the list changes
@@ -102,7 +109,7 @@ document.addEventListener("visibilitychange", () => !document.hidden && missed &
 document.addEventListener("click", (event) => {
   const button = above(event, "button");
   if (button?.id === "news") refresh();
-  if (button?.dataset.bulk) bulk(button.dataset.bulk, filter(), refresh);
+  if (button?.dataset.bulk) bulk(button.dataset.bulk, chosen(), refresh);
 });
 
 function refresh() {

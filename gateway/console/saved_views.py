@@ -1,0 +1,43 @@
+"""The views that a list begins with, and `/console/views/…`, where the link of a view leads to."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from fastapi import Request, Response
+from fastapi.responses import RedirectResponse
+
+from gateway.access.keys import Caller, Scope
+from gateway.access.saved_views import ListName, SavedViews, default_of
+from gateway.console.pages import Pages
+from gateway.web.authorisation import Called, needs
+from gateway.web.container import GatewayParts
+from gateway.web.dependencies import Parts
+from gateway.web.routes.saved_views import ViewId, ViewOfList, viewer_of
+
+router = Pages()
+
+
+class OwnViews(NamedTuple):
+    """What `views.html` has to know."""
+
+    of: str
+    views: list[dict[str, Any]]
+
+
+def own_views(of: ListName, request: Request, parts: GatewayParts, caller: Caller) -> OwnViews | Response:
+    """The caller's views of the list; or a redirection to the default, if the address says nothing, as the one of
+    the navigation.
+    """
+    user = viewer_of(caller)
+    found = parts[SavedViews].of_user(user, of)
+    first = default_of(found)
+    if first is not None and not request.query_params:
+        return RedirectResponse(first.address)
+    return OwnViews(of, [ViewOfList.of(view, user, first).model_dump(mode="json") for view in found])
+
+
+@router.page("/console/views/{view_id}")
+@needs(Scope.READ)
+def view_page(view_id: ViewId, parts: Parts, caller: Called) -> Response:
+    return RedirectResponse(parts[SavedViews].get(view_id, caller.may_see).address)

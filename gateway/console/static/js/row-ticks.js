@@ -1,0 +1,25 @@
+// Ticks of rows: an act on many jobs is then one on these alone. `[data-tick]` has a job's id, `[data-tick-all]` ticks
+// all rows of the page, and `[data-acts-on]` says what the acts beside it are on.
+import { above, allWithin } from "./dom.js";
+
+const boxes = () => allWithin(document, "[data-tick]", HTMLInputElement);
+
+/** The ids of the ticked jobs. */
+export const ticked = () =>
+  boxes()
+    .filter((box) => box.checked)
+    .map((box) => box.value);
+
+document.addEventListener("change", (event) => {
+  const box = above(event, "[data-tick], [data-tick-all]");
+  if (!(box instanceof HTMLInputElement)) return;
+  if (box.dataset.tickAll !== undefined) for (const one of boxes()) one.checked = box.checked;
+  const number = ticked().length;
+  for (const all of allWithin(document, "[data-tick-all]", HTMLInputElement)) {
+    all.checked = number === boxes().length;
+    all.indeterminate = number > 0 && !all.checked;
+  }
+  for (const place of allWithin(document, "[data-acts-on]")) {
+    place.textContent = number ? `${number} selected:` : "All matching:";
+  }
+});
