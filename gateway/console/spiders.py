@@ -17,6 +17,7 @@ from gateway.sites.store import SiteStore
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import Called, needs
 from gateway.web.dependencies import Parts
+from gateway.web.routes.fields import FieldOverRunsView, SpiderFieldsQuery, SpiderRunView, spider_fields
 from gateway.web.routes.projects import AnyProjectName, SpidersQuery, list_spiders
 from gateway.web.routes.run_days import SpiderName
 from gateway.web.schemas.types import QueryModel, UserId
@@ -27,6 +28,8 @@ router = Pages()
 SHOWN, _SCHEDULES = 50, 50
 #: The height of the pictures, and the width of a bar with its gap.
 _HEIGHT, _STEP = 96, 12
+#: Fields that are shown, and the height of their pictures.
+_FIELDS, _SMALL_HEIGHT = 60, 20
 
 
 class Bar(NamedTuple):
@@ -80,6 +83,57 @@ def spider_page(
         schedules=[one for one in schedules if one.crawl is not None and one.crawl.spec.project == project],
         sites=[one for one in sites if (one.project, one.spider) == (project, spider)],
     )
+
+
+class CoverageRow(NamedTuple):
+    field: FieldOverRunsView
+    bars: list[CoverageBar]
+    #: The run since which it is lower, and the one before.
+    since: SpiderRunView | None
+    before: SpiderRunView | None
+
+
+class CoverageBar(NamedTuple):
+    run: SpiderRunView
+    x: int
+    height: float
+    share: float
+    is_low: bool
+
+
+@router.page("/console/spiders/{project}/{spider}/coverage")
+@needs(Scope.READ)
+def coverage(
+    request: Request,
+    project: AnyProjectName,
+    spider: SpiderName,
+    *,
+    query: Annotated[SpiderFieldsQuery, Query()],
+    parts: Parts,
+    caller: Called,
+) -> Response:
+    """The part of the page with the fields: to count them takes seconds where nobody has asked before."""
+    found = spider_fields(project, spider, query, parts, caller)
+    return page(
+        request,
+        "spiders/coverage.html",
+        found=found,
+        rows=[_coverage(field, found.runs) for field in found.fields[:_FIELDS]],
+        width=len(found.runs) * _STEP,
+        height=_SMALL_HEIGHT,
+    )
+
+
+def _coverage(field: FieldOverRunsView, known: list[SpiderRunView]) -> CoverageRow:
+    since = next((place for place, run in enumerate(known) if run.job_id == field.lower_since), None)
+    bars = [
+        CoverageBar(run, place * _STEP, max(share * _SMALL_HEIGHT, 1), share, since is not None and place >= since)
+        for place, (run, share) in enumerate(zip(known, field.shares, strict=True))
+        if share is not None
+    ]
+    # before the first run there is none
+    before = known[since - 1] if since else None
+    return CoverageRow(field, bars, known[since] if since is not None else None, before)
 
 
 def _bars(beside: Runs) -> list[Bar]:

@@ -17,7 +17,6 @@ from gateway.crash_points import state_change
 from gateway.errors import JobNotFoundError
 from gateway.items.formats import as_json
 from gateway.items.items import ItemStore
-from gateway.jobs.job import Job
 from gateway.jobs.store import JobStore
 from gateway.stores.documents import Documents
 from gateway.stores.mongo import Document
@@ -55,7 +54,7 @@ class FieldCount:
     def add(self, value: Any) -> None:
         kind = _type(value)
         self.types[kind] = self.types.get(kind, 0) + 1
-        if _is_filled(value):
+        if is_filled(value):
             self.filled += 1
             if self.example is None:
                 self.example = _example(value)
@@ -66,7 +65,7 @@ def _type(value: Any) -> str:
     return _TYPES.get(type(value)) or ("integer" if isinstance(value, int) else "string")
 
 
-def _is_filled(value: Any) -> bool:
+def is_filled(value: Any) -> bool:
     """Whether a value fills its field, by the rule of a crawl's expectations (`crawler/report/progress.py`)."""
     if isinstance(value, str):
         return bool(value.strip())
@@ -167,17 +166,17 @@ class FieldCounting:
     _jobs: JobStore
     _monotonic: Callable[[], float] = time.monotonic
 
-    def of(self, attempts: Sequence[tuple[Job, int]]) -> list[FieldCounts]:
-        """The counts of the items of each attempt; only of the first items where all would take longer than
+    def of(self, attempts: Sequence[tuple[str, int]]) -> list[FieldCounts]:
+        """The counts of the items of each attempt of a job; only of the first items where all would take longer than
         `LOOK_SECONDS`.
         """
         until = self._monotonic() + LOOK_SECONDS
-        return [self._count(job, attempt, until) for job, attempt in attempts]
+        return [self._count(job_id, attempt, until) for job_id, attempt in attempts]
 
-    def _count(self, job: Job, attempt: int, until: float) -> FieldCounts:
-        counts = self._kept(job.id, attempt)
+    def _count(self, job_id: str, attempt: int, until: float) -> FieldCounts:
+        counts = self._kept(job_id, attempt)
         before = counts.items
-        for last, item in self._items.look(job.id, attempt, counts.last):
+        for last, item in self._items.look(job_id, attempt, counts.last):
             counts.items, counts.last = counts.items + 1, last
             if item is not None:
                 counts.add(item.row)

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from fastapi import Query
 from pydantic import BaseModel, Field
+from pydantic.config import JsonDict
 
 from gateway.access.keys import Scope
+from gateway.items.coverage import FieldOverRuns, MissingFields, MissingOn, over_runs
 from gateway.items.fields import FieldCounting, FieldFacts, compare
 from gateway.items.items import ItemStore
-from gateway.jobs.job import Job
-from gateway.jobs.queries import JobQueries
+from gateway.jobs.job import GOOD_STATUSES, Job, ListedJob
+from gateway.jobs.queries import JobFilter, JobQueries
 from gateway.schedules.store import JobOrSchedule
 from gateway.stores.mongo import mongo_errors
-from gateway.web.authorisation import needs
+from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import JobId, Parts, Router
 from gateway.web.errors import Responses, problems
 from gateway.web.routes.items import attempt_of
-from gateway.web.schemas.types import QueryModel, Timestamp
+from gateway.web.routes.projects import AnyProjectName
+from gateway.web.routes.run_days import SpiderName
+from gateway.web.schemas.types import Name, QueryModel, Timestamp, UserId
 
 router = Router(tags=["jobs"])
 
@@ -107,6 +112,23 @@ _EXAMPLE = {
     ],
     "removed_at": None,
 }
+_OVER_RUNS: JsonDict = {
+    "runs": [
+        {"job_id": "8a7b6c5d4e3f4a1b8c9d0e1f2a3b4c5d", "version": "1.9", "finished_at": None, "counted": 400},
+        {"job_id": "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a", "version": "2.0", "finished_at": None, "counted": 400},
+    ],
+    "fields": [
+        {
+            "name": "price",
+            "path": ["price"],
+            "shares": [0.995, 0.7],
+            "lower_since": "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a",
+            "missing_on": [{"place": "/sale", "items": 120, "missing": 118}],
+            "types": {"number": 280, "null": 120},
+        }
+    ],
+    "complete": True,
+}
 _RESPONSES: Responses = {
     200: {"description": "The fields.", "content": {"application/json": {"example": _EXAMPLE}}},
     **problems(404, 503),
@@ -137,7 +159,7 @@ def _fields(parts: GatewayParts, job: Job, query: FieldsQuery) -> FieldsView:
     attempt = attempt_of(job, query.attempt) or 0
     before = parts[JobQueries].runs_before(job, RUNS_BEFORE) if query.compare else []
     counts, *counts_before = parts[FieldCounting].of(
-        [(job, attempt), *((run, attempt_of(run, None) or 0) for run in before)]
+        [(job.id, attempt), *((run.id, attempt_of(run, None) or 0) for run in before)]
     )
     return FieldsView(
         job_id=job.id,
@@ -151,4 +173,103 @@ def _fields(parts: GatewayParts, job: Job, query: FieldsQuery) -> FieldsView:
             for run, one in zip(before, counts_before, strict=True)
         ],
         removed_at=job.items_removed_at,
+    )
+
+
+# --- of a spider's last runs
+
+#: Of how many runs the fields are counted.
+RUNS_OVER = 20
+#: Fields of which it is looked for the pages on which they are missing.
+_LOOKED_FOR = 3
+_MOST_PLACES = 3
+
+
+class SpiderRunView(BaseModel):
+    job_id: str
+    version: str | None
+    finished_at: Timestamp | None
+    counted: int = Field(description="How many of its items were counted.")
+
+
+class MissingOnView(BaseModel):
+    place: str = Field(description="The first part of the paths of these pages, by the item's `url`.")
+    items: int = Field(description="How many of the items that were looked at are from there.")
+    missing: int = Field(description="How many of these lack the field.")
+
+
+class FieldOverRunsView(BaseModel):
+    name: str = Field(description="For a field of an object, both names with a dot between them.")
+    path: list[str] = Field(description="The same as one name, or two for a field of an object.")
+    shares: list[float | None] = Field(
+        description="The share of items that fill it, from 0 to 1, in each of `runs`; null for a run without items."
+    )
+    lower_since: str | None = Field(
+        description="The job since which its share is lower than the median of the runs before, by more than 5 "
+        "percentage points; null if it is not."
+    )
+    missing_on: list[MissingOnView] = Field(
+        description="If it is lower: the parts of the site of whose items at least half lack it, in the last run."
+    )
+    types: dict[str, int] = Field(description="How many values are of each type, in the last run that has items.")
+
+
+class SpiderFieldsView(BaseModel, json_schema_extra={"examples": [_OVER_RUNS]}):
+    runs: list[SpiderRunView] = Field(description=f"The last {RUNS_OVER} that ended well, the oldest first.")
+    fields: list[FieldOverRunsView] = Field(description="Those that are lower first; at most 300 of each run.")
+    complete: bool = Field(description="Whether all items were counted. If not, ask again: it goes on.")
+
+
+class SpiderFieldsQuery(QueryModel):
+    user_id: UserId | None = Field(default=None, description="Only runs of this user.")
+    site: Name | None = Field(default=None, description="Only runs of this site.")
+    schedule_id: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = Field(
+        default=None, description="Only runs of this schedule."
+    )
+
+
+@router.get(
+    "/spiders/{project}/{spider}/fields",
+    tags=["platform"],
+    summary="How full fields are from run to run",
+    responses=problems(503),
+)
+@needs(Scope.READ)
+def spider_fields(
+    project: AnyProjectName,
+    spider: SpiderName,
+    query: Annotated[SpiderFieldsQuery, Query()],
+    parts: Parts,
+    caller: Called,
+) -> SpiderFieldsView:
+    """Of the spider's last runs that ended well. One answer counts for up to three seconds."""
+    wanted = JobFilter(
+        user_id=caller.only(query.user_id), project=project, spider=spider, site=query.site,
+        schedule_id=query.schedule_id, status=tuple(sorted(GOOD_STATUSES)),
+    )  # fmt: skip
+    with mongo_errors():
+        jobs = parts[JobQueries].page(wanted, RUNS_OVER).jobs[::-1]
+        counts = parts[FieldCounting].of([(job.id, job.newest) for job in jobs])
+        found = over_runs(counts)
+        lower = [one.path for one in found if one.since is not None][:_LOOKED_FOR]
+        places = parts[MissingFields].places(jobs[-1].id, jobs[-1].newest, lower) if jobs else {}
+        complete = all(parts[ItemStore].count(one.job_id, one.attempt) == one.items for one in counts)
+    return SpiderFieldsView(
+        runs=[
+            SpiderRunView(job_id=job.id, version=job.spec.version, finished_at=job.finished_at, counted=one.items)
+            for job, one in zip(jobs, counts, strict=True)
+        ],
+        fields=[_over_runs(one, jobs, places.get(one.path, [])) for one in found],
+        complete=complete,
+    )
+
+
+def _over_runs(one: FieldOverRuns, jobs: Sequence[ListedJob], places: Sequence[MissingOn]) -> FieldOverRunsView:
+    return FieldOverRunsView(
+        name=".".join(one.path),
+        path=list(one.path),
+        shares=[None if share is None else round(share, 4) for share in one.shares],
+        lower_since=None if one.since is None else jobs[one.since].id,
+        missing_on=[MissingOnView(**place._asdict()) for place in places[:_MOST_PLACES]],
+        types=one.types,
     )

@@ -84,6 +84,7 @@ WITHOUT = {
     "/console/jobs/{job_id}/changes": "as the page of the run's dataset",
     "/console/datasets/{name}/items": "as the items of a job",
     "/console/jobs/{job_id}/compare": "needs a second run",
+    "/console/spiders/{project}/{spider}/coverage": "a part of the page of a spider",
     "/console/views/{view_id}": "leads to a list",
     "/console/alerts/firing": "a number in the navigation",
     "/console/alerts": "needs crawls that fail",

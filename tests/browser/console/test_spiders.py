@@ -12,7 +12,8 @@ from playwright.async_api import expect
 from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec
 from gateway.contract.records import Progress
-from gateway.jobs.job import JobStatus
+from gateway.items.items import Item
+from gateway.jobs.job import Attempt, JobStatus
 from gateway.jobs.run_days import RunDays
 
 ADDRESS = "/console/spiders/shop/prices"
@@ -61,6 +62,29 @@ async def test_how_the_runs_of_a_spider_went_is_seen_at_a_glance(
     async with open_tab(console.url, **PHONE) as tab:
         await tab.page.goto(ADDRESS)
         assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+async def test_what_has_changed_in_the_fields_is_said_with_the_version_and_the_pages(
+    open_tab: OpenTab, console: Console, axe: Axe
+) -> None:
+    for day, version, price in ((3, "1.9", 5), (2, "1.9", 5), (1, "2.0", None)):
+        attempt = Attempt(attempt=1, node="n1", dispatched_at=utc_now())
+        job = run(console, day, JobStatus.FINISHED, 40, version=version, spider="faded")
+        console.database["jobs"].update_one(
+            {"_id": job}, {"$set": {"attempt": 1, "attempts": {"1": attempt.model_dump(exclude_none=True)}}}
+        )
+        rows = [{"url": f"http://shop.example/sale/{one}", "price": price} for one in range(4)]
+        console.items.insert([Item(job, 1, end, row) for end, row in enumerate(rows, start=1)])
+    async with open_tab(console.url) as tab:
+        await tab.page.goto("/console/spiders/shop/faded")
+        row = tab.page.locator("#coverage").get_by_role("row").nth(1)
+        await expect(row).to_contain_text("price")
+        await expect(row).to_contain_text("the first run of version 2.0")
+        await expect(row).to_contain_text("missing on pages below /sale (4 of 4 items)")
+        await axe(tab)
+        await row.get_by_role("link", name="Compare").click()
+        await tab.page.wait_for_url("**/compare?job_id=**")
+        await expect(tab.page.locator("#coverage")).to_contain_text("100%")
 
 
 async def test_how_the_runs_of_a_month_and_of_three_went_is_seen_day_by_day(

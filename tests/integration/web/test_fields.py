@@ -9,6 +9,7 @@ import pytest
 from jobs import make_job
 
 from gateway.clock import utc_now
+from gateway.contract.crawl import CrawlSpec
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import Attempt, Job, JobStatus, new_job_id
 
@@ -176,3 +177,30 @@ def test_a_field_of_an_object_can_be_asked_for(gateway: httpx.Client, items: Ite
     assert answer["items"] == [{"seller.name": "Ann"}, {}, {"n": 1}, {"seller.name": "itself"}]
     table = gateway.get(f"/jobs/{job.id}/items", params={"fields": "n,seller.name", "format": "csv"}).text
     assert table.splitlines() == ["n,seller.name", ",Ann", ",", "1,", ",itself"]
+
+
+def test_fields_of_a_spiders_runs_and_since_when_and_where_one_is_missing(
+    gateway: httpx.Client, items: ItemStore, keep: Keep
+) -> None:
+    now, runs = utc_now(), []
+    for number, version in enumerate(["1.0", "1.0", "2.0", "2.0"]):
+        spec = CrawlSpec(project="shop", spider="over", version=version, start_urls=("http://a.example/",))
+        job = keep(ended(spec=spec, created_at=now + timedelta(seconds=number), finished_at=now))
+        runs.append(job.id)
+        put(items, job, [
+            {"url": f"http://a.example/{part}/{one}", "price": None if version == "2.0" and part == "sale" else 5}
+            for part in ("sale", "new") for one in range(3)
+        ])  # fmt: skip
+    keep(ended(spec=CrawlSpec(project="shop", spider="other", start_urls=("http://a.example/",))))
+    answer = gateway.get("/spiders/shop/over/fields").raise_for_status().json()
+    assert [(run["job_id"], run["version"], run["counted"]) for run in answer["runs"]] == [
+        (job_id, version, 6) for job_id, version in zip(runs, ["1.0", "1.0", "2.0", "2.0"], strict=True)
+    ]
+    assert answer["complete"]
+    price, url = answer["fields"]
+    assert (price["name"], price["shares"], price["lower_since"]) == ("price", [1.0, 1.0, 0.5, 0.5], runs[2])
+    assert price["missing_on"] == [{"place": "/sale", "items": 3, "missing": 3}]
+    assert (url["name"], url["lower_since"], url["missing_on"]) == ("url", None, [])
+    assert gateway.get("/spiders/shop/over/fields", params={"site": "none"}).json()["runs"] == []
+    refused = gateway.get("/spiders/shop/over/fields", params={"schedule_id": "x"})
+    assert refused.status_code == 422

@@ -137,6 +137,7 @@ PATHS = {
     "/sites/{name}/days",
     "/spiders",
     "/spiders/{project}/{spider}/days",
+    "/spiders/{project}/{spider}/fields",
     "/targets",
     "/targets/{target_id}",
     "/webhooks/secret",
