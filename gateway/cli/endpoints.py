@@ -15,7 +15,7 @@ from gateway.cli.terminal import Record, RecordTable, err, given, new_table
 #: As the API's description has them, which says what they mean; a newer gateway may know more.
 _EVENTS = (
     *("job.started", "job.paused", "job.retried", "job.finished", "job.partial", "job.failed", "job.cancelled"),
-    *("dataset.changed", "run.held", "schedule.skipped", "schedule.missed", "schedule.late"),
+    *("items.batch", "dataset.changed", "run.held", "schedule.skipped", "schedule.missed", "schedule.late"),
     *("node.down", "node.up", "deploy.live", "deploy.failed"),
     *("alert.firing", "alert.still_firing", "alert.resolved", "endpoint.disabled"),
 )

@@ -34,6 +34,7 @@ _EVENTS = {
     EventType.JOB_PARTIAL: "a job finished with errors or too few items",
     EventType.JOB_FAILED: "a job failed for good",
     EventType.JOB_CANCELLED: "a job was cancelled",
+    EventType.ITEMS_BATCH: "a running job has more items (each second, only if chosen)",
     EventType.DATASET_CHANGED: "a run changed its dataset",
     EventType.RUN_HELD: "a run of a dataset is held",
     EventType.SCHEDULE_SKIPPED: "a scheduled run was skipped",

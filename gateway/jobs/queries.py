@@ -99,6 +99,16 @@ class JobsPage(NamedTuple):
     searched_to: datetime | None = None
 
 
+class RunningCount(NamedTuple):
+    """A running job, and how many items it has."""
+
+    id: str
+    attempt: int
+    items: int
+    #: What is known of it, as in its document.
+    facts: Document
+
+
 class ListedPlace(NamedTuple):
     """A job's place in a list."""
 
@@ -140,6 +150,7 @@ class JobQueries:
         self._listed = SetAside(self._jobs, reader(ListedJob))
         self._nodes = Documents(self._jobs, _nodes)
         self._points = Documents(self._jobs, _point)
+        self._counts = Documents(self._jobs, _running_count)
         self._made = Documents(self._jobs, lambda document: moment(document["created_at"]))
         self._monotonic = monotonic
 
@@ -382,6 +393,12 @@ class JobQueries:
         query = {"$and": [{"finished_at": {"$gte": since}}, _DECIDED, *of_user]}
         return self._whole(self._list(query, limit, [("finished_at", DESCENDING)]))
 
+    def running_counts(self, limit: int, user_id: str | None = None) -> list[RunningCount]:
+        """The newest running jobs of all users or of one, with how many items they have."""
+        of_user = {"user_id": user_id} if user_id is not None else {}
+        query = {"status": JobStatus.RUNNING, **of_user}
+        return self._counts.many(self._jobs.find(query, _COUNTED_FIELDS, sort=NEWEST_FIRST, limit=limit))
+
     def latest_run(self, schedule_id: str) -> Job | None:
         """The newest run of the schedule, whether it is under way or has ended."""
         query = {"schedule_id": schedule_id, **_DECIDED}
@@ -469,6 +486,17 @@ def _numbers(job: ListedJob) -> Iterator[int]:
 def _nodes(document: Document) -> tuple[str, dict[int, str]]:
     attempts = document.get("attempts") or {}
     return document["_id"], {int(number): one["node"] for number, one in attempts.items() if "node" in one}
+
+
+_COUNTED_FIELDS: Document = {
+    **dict.fromkeys(("user_id", "schedule_id", "tags", "attempt", "progress.items_count"), 1),
+    **{f"spec.{name}": 1 for name in ("project", "version", "spider", "site", "dataset.name")},
+}
+
+
+def _running_count(document: Document) -> RunningCount:
+    items = (document.get("progress") or {}).get("items_count") or 0
+    return RunningCount(document["_id"], int(document["attempt"]), int(items), document)
 
 
 def _equalities(wanted: JobFilter) -> list[list[Document]]:

@@ -19,7 +19,7 @@ from gateway.crash_points import state_change
 from gateway.errors import ConflictError, EndpointNotFoundError, InvalidRequestError
 from gateway.signals.apprise_caller import AppriseCaller
 from gateway.signals.deliveries import MISSING, Delivery, DeliveryState, DeliveryStore
-from gateway.signals.events import ALERTS, EventType, SignalEvent, Subject, event_id
+from gateway.signals.events import ON_REQUEST, EventType, SignalEvent, Subject, event_id
 from gateway.signals.sentences import message_body, slack_body
 from gateway.signals.signatures import WebhookSecret, WebhookSecrets
 from gateway.stores.documents import Documents, page, reader
@@ -107,7 +107,7 @@ class Endpoint(BaseModel, extra="forbid", populate_by_name=True):
         return not self.paused and self.disabled_at is None
 
     def wants(self, event: SignalEvent) -> bool:
-        if event.type.value not in self.events and (self.events or event.type in ALERTS):
+        if event.type.value not in self.events and (self.events or event.type in ON_REQUEST):
             return False
         return event.subject is None or self.filter.admits(event.subject)
 
@@ -153,6 +153,10 @@ class EndpointStore:
         """Those that are told of events of this user, also the ones that are paused or disabled."""
         found = self._endpoints.find({"$or": [{"user_id": user_id}, {"of_all_users": True}]})
         return self._documents.many(found)
+
+    def naming(self, kind: EventType) -> list[Endpoint]:
+        """Those that name this event, of all users."""
+        return self._documents.many(self._endpoints.find({"events": kind.value}))
 
     def page(self, user_id: str | None, limit: int, after: str | None = None) -> tuple[list[Endpoint], str | None]:
         """The newest first; of all users without `user_id`. As `documents.page` returns it."""

@@ -15,6 +15,7 @@ from gateway.clock import to_iso, utc_now
 from gateway.contract.crawl import Egg
 from gateway.dispatch.egg_delivery import EggRefusal
 from gateway.jobs.job import Job, JobSignal, JobStatus, Turn
+from gateway.jobs.queries import RunningCount
 from gateway.projects.versions import ProjectVersions
 from gateway.schedules.schedule import LedgerEntry, LedgerKind, Schedule
 from gateway.stores.mongo import Document
@@ -35,6 +36,8 @@ class EventType(StrEnum):
     #: Its last attempt failed; it is a dead letter.
     JOB_FAILED = "job.failed"
     JOB_CANCELLED = "job.cancelled"
+    #: A running job has more items; at most once a second.
+    ITEMS_BATCH = "items.batch"
     #: A run has changed its dataset.
     DATASET_CHANGED = "dataset.changed"
     #: A run is held until somebody accepts or rejects it, or could not be taken up.
@@ -64,6 +67,9 @@ class EventType(StrEnum):
 
 #: An endpoint is told of these only if it names them, or a rule names it: a crawl that failed is an event already.
 ALERTS = frozenset({EventType.ALERT_FIRING, EventType.ALERT_STILL_FIRING, EventType.ALERT_RESOLVED})
+
+#: What an endpoint is told of only if it names it.
+ON_REQUEST = ALERTS | {EventType.ITEMS_BATCH}
 
 _TURNS = {
     Turn.STARTED: EventType.JOB_STARTED,
@@ -201,6 +207,28 @@ def event_of_occurrence(entry: LedgerEntry, schedule: Schedule, public_url: str)
     }
     data = {name: value for name, value in known.items() if value is not None}
     return SignalEvent(event_id(entry.job_id, entry.kind), kind, entry.recorded_at, schedule.user_id, data, subject)
+
+
+def event_of_items(job: RunningCount, at: datetime, public_url: str) -> SignalEvent:
+    subject = subject_of_document(job.facts)
+    known = {
+        "job_id": job.id,
+        "user_id": subject.user_id,
+        "project": subject.project,
+        "version": job.facts["spec"].get("version"),
+        "spider": subject.spider,
+        "site": subject.site,
+        "dataset": subject.dataset,
+        "schedule_id": subject.schedule_id,
+        "tags": list(subject.tags) or None,
+        "attempt": job.attempt,
+        "items_count": job.items,
+        "items_url": f"{public_url}/jobs/{job.id}/items?attempt={job.attempt}",
+        "page_url": f"{public_url}/console/jobs/{job.id}",
+    }
+    data = {name: value for name, value in known.items() if value is not None}
+    identity = event_id(EventType.ITEMS_BATCH, job.id, job.attempt, job.items)
+    return SignalEvent(identity, EventType.ITEMS_BATCH, at, subject.user_id, data, subject)
 
 
 def event_of_node(node: str, since: datetime, at: datetime, public_url: str, *, is_up: bool) -> SignalEvent:

@@ -30,6 +30,7 @@ _TEMPLATES = {
     EventType.JOB_PARTIAL: "finished in part{because}",
     EventType.JOB_FAILED: "failed{because}",
     EventType.JOB_CANCELLED: "was cancelled",
+    EventType.ITEMS_BATCH: "has {so_far}",
     EventType.DATASET_CHANGED: "changed {dataset}: {new} new, {changed} changed, {removed} removed",
     EventType.RUN_HELD: "has a run of {dataset} that is held{because}",
     EventType.SCHEDULE_SKIPPED: "was skipped at {due}{because}",
@@ -97,11 +98,12 @@ def _because(data: dict[str, Any]) -> str:
 
 
 def _counts(data: dict[str, Any]) -> dict[str, str]:
-    """`found`: `270 items on 280 pages`; `took`, `late`: `3 min 40 s`."""
+    """`found`: `270 items on 280 pages`; `so_far`: `270 items`; `took`, `late`: `3 min 40 s`."""
     items, pages = data.get("items_count", 0), data.get("completed_pages", 0)
     took = lasting(data.get("duration_seconds", 0))
     late = lasting(data.get("late_by_seconds", 0))
-    return {"found": f"{_counted(items, 'item')} on {_counted(pages, 'page')}", "took": took, "late": late}
+    so_far = _counted(items, "item")
+    return {"found": f"{so_far} on {_counted(pages, 'page')}", "so_far": so_far, "took": took, "late": late}
 
 
 #: The units of a time, the largest first, in seconds.

@@ -12,10 +12,11 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import ParamSpec, Protocol, TypeVar
 
 import structlog
@@ -32,6 +33,8 @@ from gateway.signals.apprise_caller import AppriseCaller
 from gateway.signals.deliveries import Delivery, DeliveryState, DeliveryStore, DeliveryTry, DueCall, host_of
 from gateway.signals.deployments import DeploySignals
 from gateway.signals.endpoints import Endpoint, EndpointFormat, Endpoints, secret_name
+from gateway.signals.events import EventType
+from gateway.signals.item_batches import ItemBatches
 from gateway.signals.node_states import NodeAnnouncing
 from gateway.signals.signatures import WebhookSecrets, signed_headers
 from gateway.signals.webhook_caller import CALL_SECONDS, CallResult, Headers
@@ -110,6 +113,7 @@ class Webhooks:
     _announcing: Announcing
     _node_states: NodeAnnouncing
     _deployments: DeploySignals
+    _batches: ItemBatches
     _alerting: Alerting
     _endpoints: Endpoints
     _jobs: JobStore
@@ -167,9 +171,11 @@ class Webhooks:
         self._hint.set()
 
     async def _serve(self) -> None:
+        watches = (self._node_states.look, self._deployments.look, self._batches.look, self._alerting.look)
+        asked: list[Callable[[], Awaitable[None]]] = [partial(self._ask, look) for look in watches]
         while await self._hint.wait() and not self._closed:
             self._hint.clear()
-            for step in (self._announce, self._watch_nodes, self._watch_projects, self._alert, self._look):
+            for step in (self._announce, *asked, self._look):
                 try:
                     await step()
                 except Exception as error:  # noqa: BLE001 - whatever it was, the worker asks again
@@ -179,15 +185,6 @@ class Webhooks:
     async def _announce(self) -> None:
         if await self._ask(self._announcing.look):
             self._hint.set()
-
-    async def _watch_nodes(self) -> None:
-        await self._ask(self._node_states.look)
-
-    async def _watch_projects(self) -> None:
-        await self._ask(self._deployments.look)
-
-    async def _alert(self) -> None:
-        await self._ask(self._alerting.look)
 
     async def _look(self) -> None:
         """Begin the calls that are due, as many as there is room for, one user after the other."""
@@ -306,6 +303,9 @@ class Webhooks:
         elif endpoint is None and claimed.job_id is not None:
             self._jobs.note_call(claimed.job_id, claimed.url, _message(claimed.url, result))
         state, due_at = what_follows(claimed.tries, result, self._clock())
+        if due_at is not None and claimed.type == EventType.ITEMS_BATCH:
+            # the next one says more
+            state, due_at = DeliveryState.FAILED, None
         self._deliveries.note(claimed, state, due_at, call)
 
     def _ask(

@@ -130,7 +130,11 @@ INDEXES: dict[str, list[IndexModel]] = {
     "webhook_secrets": [],
     # one document per node that was found dead
     "node_states": [],
-    "endpoints": [_index("user_newest", "user_id", then=_NEWEST), _index("of_all", "of_all_users", sparse=True)],
+    "endpoints": [
+        _index("user_newest", "user_id", then=_NEWEST),
+        _index("of_all", "of_all_users", sparse=True),
+        _index("events", "events"),
+    ],
     "alert_rules": [
         _index("user", "user_id"),
         _index("all_users", "of_all_users", sparse=True),

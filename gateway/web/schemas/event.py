@@ -34,6 +34,16 @@ _JOB: JsonDict = {
     "page_url": "https://crawls.example.com/console/jobs/5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a",
 }
 _RUN: JsonDict = {"status": "dataset_changed", "items": 270, "new": 4, "changed": 31, "removed": 2, "last_seq": 2211}
+_ITEMS: JsonDict = {
+    "job_id": "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a",
+    "user_id": "abc123",
+    "project": "shop",
+    "spider": "prices",
+    "attempt": 1,
+    "items_count": 270,
+    "items_url": "https://crawls.example.com/jobs/5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a/items?attempt=1",
+    "page_url": "https://crawls.example.com/console/jobs/5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a",
+}
 _SCHEDULE: JsonDict = {
     "schedule_id": "0b0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a",
     "user_id": "abc123",
@@ -121,6 +131,24 @@ class RunEventData(JobEventData, json_schema_extra={"examples": [{**_JOB, **_RUN
     )
 
 
+class ItemsEventData(BaseModel, json_schema_extra={"examples": [_ITEMS]}):
+    """How many items a running job has. The items themselves are read from `items_url`, from where one has ended."""
+
+    job_id: str
+    user_id: str
+    project: str
+    version: str | None = None
+    spider: str
+    site: str | None = None
+    dataset: str | None = None
+    schedule_id: str | None = None
+    tags: list[str] = []
+    attempt: int
+    items_count: int
+    items_url: str = Field(description="`GET /jobs/{job_id}/items`; go on with the `after` of the answer before.")
+    page_url: str = Field(description="The job in the console.")
+
+
 class ScheduleEventData(BaseModel, json_schema_extra={"examples": [_SCHEDULE]}):
     """An occurrence of a schedule that did not run, or ran late."""
 
@@ -199,6 +227,10 @@ class RunEventBody(EventBody):
     data: RunEventData
 
 
+class ItemsEventBody(EventBody):
+    data: ItemsEventData
+
+
 class ScheduleEventBody(EventBody):
     data: ScheduleEventData
 
@@ -222,6 +254,7 @@ class EndpointEventBody(EventBody):
 #: Which body each event has.
 BODIES: dict[EventType, type[EventBody]] = {
     **dict.fromkeys(EventType, JobEventBody),
+    EventType.ITEMS_BATCH: ItemsEventBody,
     **dict.fromkeys((EventType.DATASET_CHANGED, EventType.RUN_HELD), RunEventBody),
     **dict.fromkeys(
         (EventType.SCHEDULE_SKIPPED, EventType.SCHEDULE_MISSED, EventType.SCHEDULE_LATE), ScheduleEventBody

@@ -25,7 +25,7 @@ from gateway.jobs.completion import Completion
 from gateway.jobs.dedupe import DedupeRelease
 from gateway.jobs.job import Job
 from gateway.jobs.messages import ENQUEUE_CRAWL, EventPublisher
-from gateway.jobs.queries import JobStatistics, JobSweeps
+from gateway.jobs.queries import JobQueries, JobStatistics, JobSweeps
 from gateway.jobs.queue import JobQueue
 from gateway.jobs.run_days import RunDays
 from gateway.jobs.store import JobStore
@@ -45,6 +45,7 @@ from gateway.signals.apprise_caller import AppriseCaller
 from gateway.signals.deliveries import DeliveryStore
 from gateway.signals.deployments import DeploySignals
 from gateway.signals.endpoints import Endpoints, EndpointStore
+from gateway.signals.item_batches import ItemBatches
 from gateway.signals.node_states import NodeAnnouncing, NodeStateStore
 from gateway.signals.present_figures import PresentFigures
 from gateway.signals.signatures import WebhookSecrets
@@ -192,11 +193,18 @@ class Platform:
             monotonic=self.monotonic,
         )  # fmt: skip
 
+    def batches(self) -> ItemBatches:
+        return ItemBatches(
+            queries=JobQueries(self.database), deliveries=self.deliveries, endpoints=self.endpoint_store,
+            public_url="https://crawls.example.com", clock=self.clock, monotonic=self.monotonic,
+        )  # fmt: skip
+
     def webhooks(self, caller: OutgoingCaller) -> Webhooks:
         return Webhooks(
             deliveries=self.deliveries, announcing=self.announcing(), endpoints=self.endpoints, jobs=self.jobs,
             caller=caller, secrets=self.webhook_secrets, node_states=self.node_states(), alerting=self.alerting(),
-            deployments=self.deployments(), apprise=AppriseCaller(parse_networks(["127.0.0.0/8"])), clock=self.clock,
+            deployments=self.deployments(), batches=self.batches(),
+            apprise=AppriseCaller(parse_networks(["127.0.0.0/8"])), clock=self.clock,
         )  # fmt: skip
 
     def node_client(self) -> ScrapydClient:

@@ -18,6 +18,7 @@ from standardwebhooks import Webhook
 from gateway.contract.crawl import CrawlSpec, DatasetOrder, Egg
 from gateway.contract.public_address import parse_networks
 from gateway.contract.reasons import Reason
+from gateway.contract.records import Progress
 from gateway.datasets.dataset import DatasetRun, RunCounts, RunState
 from gateway.datasets.folding import signal_of
 from gateway.datasets.queue import FoldQueue
@@ -35,7 +36,14 @@ from gateway.signals.endpoints import DISABLED_AFTER, Endpoint, EndpointFilter, 
 from gateway.signals.signatures import signed_headers
 from gateway.signals.webhook_caller import WebhookCaller
 from gateway.signals.webhooks import DELAYS, Webhooks
-from gateway.web.schemas.event import BODIES, DeployEventBody, NodeEventBody, RunEventBody, ScheduleEventBody
+from gateway.web.schemas.event import (
+    BODIES,
+    DeployEventBody,
+    ItemsEventBody,
+    NodeEventBody,
+    RunEventBody,
+    ScheduleEventBody,
+)
 
 LOOPBACK = parse_networks(["127.0.0.0/8"])
 DONE = Outcome(JobStatus.FINISHED, Reason.COMPLETED, "3 pages")
@@ -258,6 +266,45 @@ def test_it_is_told_of_occurrences_that_did_not_run(platform: Platform) -> None:
     body = bodies[0]
     assert (body["data"]["name"], body["data"]["message"]) == ("each morning", "it is not over")
     assert not ledger.to_announce(platform.clock(), 9)
+
+
+def test_who_asks_for_it_is_told_each_second_how_many_items_a_running_job_has(platform: Platform) -> None:
+    asking = make(platform, "http://a.example/", events=("items.batch",))
+    other = make(platform, "http://b.example/")
+    spec = CrawlSpec(spider="prices", project="shop", start_urls=("http://x/",))
+    job = running(platform, spec=spec)
+    running(platform, user_id="bert", progress=Progress(items_count=7))
+    workers = [platform.batches(), platform.batches()]
+
+    def counts(items: int) -> list[int]:
+        platform.jobs.record_progress(job.id, 1, Progress(items_count=items))
+        platform.ahead += timedelta(seconds=1)
+        for worker in workers:
+            worker.look()
+            worker.look()
+        found, _ = platform.deliveries.page([{"endpoint_id": asking.id}], 100, None)
+        bodies = [json.loads(one.body) for one in found]
+        for body in bodies:
+            ItemsEventBody.model_validate(body, extra="forbid")
+            assert body["data"]["items_url"] == f"https://crawls.example.com/jobs/{job.id}/items?attempt=1"
+        return sorted(body["data"]["items_count"] for body in bodies)
+
+    assert counts(0) == []
+    assert counts(3) == counts(3) == [3]
+    assert counts(40) == [3, 40]
+    assert platform.deliveries.page([{"endpoint_id": other.id}], 9, None)[0] == []
+    platform.endpoints.change(asking, {"paused": True})
+    platform.ahead += timedelta(seconds=9)
+    assert counts(50) == [3, 40]
+
+
+def test_a_count_that_could_not_be_told_is_not_told_again(platform: Platform, look: Look) -> None:
+    with Receiver(answer(503)) as receiver:
+        endpoint = make(platform, receiver.url(), events=("items.batch",))
+        running(platform, progress=Progress(items_count=7))
+        look()
+        wait_for(platform, endpoint, DeliveryState.FAILED)
+        assert len(receiver.calls) == 1
 
 
 def test_admins_are_told_once_of_a_node_that_is_down_and_up_again(platform: Platform) -> None:
