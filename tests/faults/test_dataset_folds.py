@@ -8,6 +8,8 @@ import os
 import random
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,15 @@ import warm
 from dataset_runs import DatasetRuns
 from fault_table import record
 from forms import full_or_short
+from pymongo.errors import AutoReconnect
 from stores import ROOT, embedded_mongo
 from warm import WarmProcess
 
 import gateway.datasets.fold
 from gateway.crash_points import STATE_CHANGES
-from gateway.datasets.dataset import ChangeType, RunState
+from gateway.datasets.dataset import ChangeType, ItemChange, RunState
 from gateway.datasets.feed import DatasetFeed
+from gateway.datasets.store import ChangeStore, RecordStore
 from gateway.jobs.job import JobStatus
 from gateway.stores.indexes import ensure_indexes
 from gateway.stores.mongo import connect
@@ -203,4 +207,32 @@ def test_the_model_notices_removals_by_incomplete_runs(uri: str, monkeypatch: py
     story.runs.fold()
     with pytest.raises(AssertionError):
         story.check()
+    database.client.close()
+
+
+def test_the_model_notices_records_that_change_before_their_run_is_published(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other negative control: a fold that dies once in each run, between its changes and their publication."""
+    database, write, died = connect(uri), ChangeStore.write, set[str]()
+    ensure_indexes(database)
+
+    def dies(store: ChangeStore, changes: list[ItemChange], *, has_applied: bool) -> None:
+        write(store, changes)
+        if has_applied:
+            RecordStore(database).apply(changes)
+        if changes[0].run not in died:
+            died.add(changes[0].run)
+            raise AutoReconnect("it is killed")
+
+    for has_applied in (False, True):
+        monkeypatch.setattr(ChangeStore, "write", partialmethod(dies, has_applied=has_applied))
+        story = Story(database, int(has_applied), random.Random(SEED))
+        for _ in range(12):
+            story.crawl()
+        while database["jobs"].find_one({"dataset_due": {"$exists": True}}):
+            with suppress(AutoReconnect):
+                story.runs.fold()
+        lost, _ = story.lost_and_doubled()
+        assert bool(lost) is has_applied
     database.client.close()
