@@ -20,7 +20,8 @@ class NodeDouble:
         #: `lost` (answers questions, and posts by closing),
         #: `vanish` (closes without any answer), `hang` (never answers), `drip` (a byte a second), `endless` (answers
         #: without end), `packed` (compressed, which may be gigabytes), `long` (JSON of megabytes),
-        #: `values` (of which there are millions), `moved` (redirects), `broken` (500, no JSON) or `shut` (401).
+        #: `values` (of which there are millions), `moved` (redirects), `broken` (500, no JSON), `garbage` (the same
+        #: with 200) or `shut` (401).
         self.mode = "ok"
         #: Paths whose requests are never answered.
         self.silent: set[str] = set()
@@ -63,6 +64,7 @@ _ANSWERS = {
     "halves": b'{"status": "error", "fault": "job", "message": "no spider \\ud800", "reason": "spider_missing"}',
     "full": b'{"status": "error", "fault": "node", "message": "OSError: [Errno 24] Too many open files"}',
     "broken": b"oops",
+    "garbage": b"\xff<html>",
     "packed": gzip.compress(b'{"status": "ok"}'),
     "values": b'{"status": "ok", "infos": [%s0]}' % (b"[]," * (1 << 20)),
     "long": b'{"status": "ok"%s}' % (b" " * (2 << 20)),
