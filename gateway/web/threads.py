@@ -8,6 +8,7 @@ import asyncio
 import contextvars
 import functools
 import threading
+import weakref
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -251,7 +252,8 @@ class Threads(Executor):
                 raise too_many(f"{MOST_WAITING} of your calls wait", MOST_WAITING)
             if queue.enter(call.user, call):
                 return True
-        call.future.add_done_callback(functools.partial(self._forget, call))
+        # the future would be part of a cycle, and its result stay in memory until the garbage collector finds that
+        call.future.add_done_callback(functools.partial(self._forget, weakref.ref(call)))
         return False
 
     def _start(self, call: _Call) -> None:
@@ -288,8 +290,8 @@ class Threads(Executor):
             following = self._lanes[call.lane].leave(call.user)
         return following[1] if following else None
 
-    def _forget(self, call: _Call, future: Future[Any]) -> None:
-        if future.cancelled():
+    def _forget(self, waiting: weakref.ref[_Call], future: Future[Any]) -> None:
+        if future.cancelled() and (call := waiting()) is not None:
             with self._lock:
                 self._lanes[call.lane].forget(call.user, call)
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from stack import wait_until
 
 from gateway.errors import TooManyError
 from gateway.web.threads import CallQueue, Threads, Visitor, set_visitor, shared_context
@@ -268,3 +271,37 @@ async def test_calls_that_wait_at_the_end_are_cancelled() -> None:
             await waiting
         anne.release.set()
         assert await held == 1
+
+
+class Found:
+    """Stands for a page of items, of megabytes."""
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("uncollected")
+async def test_what_a_call_has_found_is_gone_with_the_last_who_needs_it() -> None:
+    """Also where it had to wait; the garbage collector may not come for minutes."""
+    found: list[weakref.ref[Found]] = []
+    go_on = threading.Event()
+
+    def find() -> Found:
+        assert go_on.wait(60)
+        one = Found()
+        found.append(weakref.ref(one))
+        return one
+
+    with opened() as threads:
+        calls = asyncio.gather(*(threads.run(find) for _ in range(3)))
+        await asyncio.sleep(0)
+        go_on.set()
+        assert len(await calls) == 3
+        del calls
+        # a thread may have it for a moment longer
+        await asyncio.to_thread(wait_until, lambda: not any(one() for one in found), what="their end")
