@@ -22,8 +22,6 @@ FORMULA = re.compile(r"(?![+-]?(\d+([.,]\d+)*|[.,]\d+)([eE][+-]?\d+)?$)[=+\-@\t\
 class ItemFormat:
     media_type: str
     extension: str
-    #: Size of the first batch, read before it is known how large the items are.
-    first_batch = 8
 
     def begin(self, first: Callable[[int], Sequence[Row]]) -> None:
         """Prepare. Called once, before `encode`; `first(n)` reads the first `n` rows of the whole result."""
@@ -82,7 +80,7 @@ class CsvFormat(ItemFormat):
     media_type = "text/csv; charset=utf-8"
     extension = "csv"
     #: Enough rows to find out which columns there are.
-    first_batch = 100
+    first_rows = 100
 
     def __init__(self, fields: Sequence[str] = (), *, escape_formulas: bool = True, bom: bool = False) -> None:
         self._fields = fields
@@ -93,7 +91,7 @@ class CsvFormat(ItemFormat):
 
     def begin(self, first: Callable[[int], Sequence[Row]]) -> None:
         if not self._columns:
-            self._columns = list(dict.fromkeys(name for row in first(self.first_batch) for name in row))
+            self._columns = list(dict.fromkeys(name for row in first(self.first_rows) for name in row))
 
     def encode(self, rows: Sequence[Row]) -> bytes:
         buffer = io.StringIO(newline="")

@@ -23,7 +23,7 @@ from gateway.web.threads import Threads, Visitor, current_visitor
 
 #: Bytes of output that a batch should have. The number of rows in a batch follows from it.
 _BATCH_BYTES = 1 << 20
-_MAX_BATCH = 500
+_FIRST_BATCH, _MAX_BATCH = 8, 500
 #: A page ends here even if it has fewer rows than were asked for; its `next` goes on.
 _PAGE_BYTES = 8 << 20
 #: Bytes of a file that are read at a time.
@@ -63,10 +63,9 @@ class RowsExport:
 
     _pages: RowPages
     _encoder: ItemFormat
+    #: How many rows are read next. How large they are is not known before the first ones.
+    _batch: int = _FIRST_BATCH
     _is_begun: bool = field(init=False, default=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._batch = self._encoder.first_batch
 
     def next_batch(self, most: int | None = None) -> bytes | None:
         """The next rows, encoded, `most` at most; empty if none is found yet, `None` at the end."""
@@ -94,9 +93,8 @@ class RowsExport:
         following = self._pages.following()
         return b"".join([*parts, self._encoder.end(following)]), following
 
-    async def stream(self, threads: Threads, first: bytes | None) -> AsyncIterator[bytes]:
-        """All rows. `first` was read before the answer began, so that an absent store still leads to an error."""
-        data = first
+    async def stream(self, threads: Threads, data: bytes | None) -> AsyncIterator[bytes]:
+        """All rows. The first `data` was read before the answer began, so that an absent store is still an error."""
         while data is not None:
             yield data
             data = await threads.run(self.next_batch)
@@ -133,7 +131,8 @@ async def download(
     if query.format in TABLES:
         return (await table_of(parts, query, pages)).download(parts, headers)
     encoder = encoder_of(query)
-    rows = RowsExport(pages, encoder)
+    # what a client does not take stays in memory: a batch, or one row if that is larger
+    rows = RowsExport(pages, encoder, 1)
     first = await parts.threads.run(rows.next_batch)
     return Download(rows.stream(parts.threads, first), parts.answers, headers=headers, media_type=encoder.media_type)
 
