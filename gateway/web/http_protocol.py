@@ -19,7 +19,7 @@ import structlog
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from gateway.private_names import require_names
-from gateway.web.threads import VISITOR
+from gateway.web.threads import VISITOR, Visitor
 
 require_names(
     "uvicorn",
@@ -42,9 +42,11 @@ BODY_BYTES = 10 << 10
 #: them: unread bytes stay in memory.
 READ_SECONDS = 30.0
 READ_BYTES = 64 << 10
+#: Bytes of answers that wait for one user's clients to read them. Beyond that those go that have waited longest.
+UNREAD_BYTES = 128 << 20
 #: Share of the process's file handles that connections may take before idle ones have to go.
 _SHARE = 0.75
-#: Seconds after which a connection is idle. A crowd of connections that have just been opened is not idle.
+#: Seconds after which a connection is idle, or its client slow. One that has just been opened, or written to, is not.
 IDLE_SECONDS = 1.0
 
 #: File handles that a process asks for at most: more than any process of ours needs.
@@ -76,11 +78,14 @@ class BoundedProtocol(HttpToolsProtocol):
     #: Open connections of this process without a request under way: by address, the oldest first.
     idle: ClassVar[dict[str, dict[BoundedProtocol, None]]] = {}
     most_connections: ClassVar[int] = _most_connections()
+    #: By user: the connections whose clients are to read, and since when, the longest first.
+    unread: ClassVar[dict[str, dict[BoundedProtocol, float]]] = {}
 
     _address = ""
     _idle_since = 0.0
     _deadline: asyncio.TimerHandle | None = None
     _reading: asyncio.TimerHandle | None = None
+    _reader = ""
     #: Whether a request has begun to arrive, and whether its headers are complete and its body is not.
     _begun = _in_body = False
     #: `_came`: bytes that came since the request began, or since the last piece of a body. `_size` and `_lines`:
@@ -99,8 +104,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._disarm()
         self._stop_looking()
         self._set_busy()
-        visitor = self.cycle.scope.get("state", {}).get(VISITOR) if self.cycle else None
-        if visitor is not None:
+        if (visitor := self._visitor()) is not None:
             visitor.leave()
         super().connection_lost(exc)
 
@@ -201,6 +205,10 @@ class BoundedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._look_later()
+        visitor = self._visitor()
+        self._reader = visitor.name if visitor else self._address
+        self.unread.setdefault(self._reader, {})[self] = self.loop.time()
+        self._drop_slowest()
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -218,10 +226,28 @@ class BoundedProtocol(HttpToolsProtocol):
             log.info("slow_client_dropped", path=self.cycle.scope["path"] if self.cycle else None)
             self.transport.abort()
 
+    def _drop_slowest(self) -> None:
+        """A user's answers are made one after the other, but many may wait to be read."""
+        waiting, now = self.unread[self._reader], self.loop.time()
+        held = sum(one.transport.get_write_buffer_size() for one in waiting)
+        for one, since in tuple(waiting.items()):
+            if held <= UNREAD_BYTES or now - since <= IDLE_SECONDS:
+                break
+            held -= one.transport.get_write_buffer_size()
+            log.info("slow_client_dropped", path=one.cycle.scope["path"] if one.cycle else None)
+            one.transport.abort()
+
     def _stop_looking(self) -> None:
         if self._reading is not None:
             self._reading.cancel()
             self._reading = None
+        waiting = self.unread.get(self._reader, {})
+        waiting.pop(self, None)
+        if not waiting:
+            self.unread.pop(self._reader, None)
+
+    def _visitor(self) -> Visitor | None:
+        return self.cycle.scope.get("state", {}).get(VISITOR) if self.cycle else None
 
     # --- the end of requests and connections
 

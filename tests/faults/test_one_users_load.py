@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import psutil
 import pytest
 from fault_table import record
 from forms import full_or_short
@@ -28,6 +29,7 @@ from gateway.access.key_store import KeyIssue, KeyStore
 from gateway.access.keys import Scope
 from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
+from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import Attempt, JobStatus
 from gateway.jobs.store import JobStore
 from gateway.logs.store import LogChunk, LogStore
@@ -46,6 +48,8 @@ SLOTS = 4
 ROUNDS = full_or_short(10, 1)
 STREAMS, READS, ACTS = full_or_short(1000, 200), full_or_short(50, 20), 30
 #: Jobs that one bulk act cancels, and pieces of the log that an expensive read goes through.
+#: Downloads and pages whose clients do not read, and bytes that they may take of the gateway's memory.
+UNREAD, UNREAD_MEMORY = full_or_short(200, 50), full_or_short(1 << 30, 400 << 20)
 ACTED_UPON, PIECES = full_or_short(3000, 300), full_or_short(300, 60)
 PATHS = (
     "/jobs", "/jobs/count", "/jobs?q=x", "/nodes", "/schedules", "/schedules/calendar", "/spiders", "/sites",
@@ -225,6 +229,33 @@ def bulk_acts(platform: Platform) -> Load:
     return platform.repeated(ACTS, lambda http: http.post("/jobs/bulk", content=body, headers=headers))
 
 
+@contextmanager
+def unread(platform: Platform) -> Iterator[None]:
+    """Answers with large items, as pages and as downloads, of which nobody reads more than the beginning."""
+    over: dict[str, Any] = {"status": JobStatus.FINISHED, "attempt": 1, "settled": True}
+    attempts = {"1": Attempt(attempt=1, node="n1", dispatched_at=utc_now())}
+    job = make_job(user_id="anne", live_key=None, finished_at=utc_now(), attempts=attempts, **over)
+    JobStore(platform.database).insert(job)
+    items = [Item(job.id, 1, end, {"n": end, "text": "x" * (1 << 19)}) for end in range(60)]
+    ItemStore(platform.database).insert(items)
+    address, token = urlsplit(platform.stack.url), platform.headers["anne"]["Authorization"]
+    gateway = psutil.Process(platform.stack.ready["pids"]["gateway"])
+    before = gateway.memory_info().rss
+    with ExitStack() as opened:
+        connections = []
+        for query in itertools.islice(itertools.cycle(("limit=100", "format=jsonl")), UNREAD):
+            connections.append(socket.create_connection((address.hostname, address.port), 60))
+            opened.enter_context(connections[-1])
+            head = f"GET /jobs/{job.id}/items?{query} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {token}\r\n\r\n"
+            connections[-1].sendall(head.encode())
+        for connection in connections:
+            # those that have waited longest may be cut already
+            with suppress(ConnectionResetError):
+                connection.recv(1)
+        yield
+        assert gateway.memory_info().rss - before < UNREAD_MEMORY
+
+
 LOADS: dict[str, Callable[[Platform], Load]] = {
     **{
         f"a node that hangs in {call}": lambda platform, call=call: hanging(platform, call)  # type: ignore[misc]
@@ -233,6 +264,7 @@ LOADS: dict[str, Callable[[Platform], Load]] = {
     f"{STREAMS} open streams of one user": streams,
     f"{READS} expensive reads of one user": reads,
     f"{ACTS} bulk acts of one user": bulk_acts,
+    f"{UNREAD} answers that nobody reads": unread,
 }
 
 

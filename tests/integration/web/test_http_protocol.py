@@ -44,7 +44,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 class Server:
     def __init__(self) -> None:
         # other servers of this process, such as that of other tests, keep their idle connections elsewhere
-        self._protocol = type("OwnProtocol", (BoundedProtocol,), {"idle": {}})
+        self._protocol = type("OwnProtocol", (BoundedProtocol,), {"idle": {}, "unread": {}})
         config = uvicorn.Config(
             app, host=ADDRESS, port=0, http=self._protocol, log_config=None, lifespan="off", ws="none"
         )
@@ -54,8 +54,8 @@ class Server:
         wait_until(lambda: self._server.started, what="the server")
         self.address = self._server.servers[0].sockets[0].getsockname()
 
-    def connect(self) -> socket.socket:
-        return socket.create_connection(self.address, timeout=60)
+    def connect(self, source: str = "") -> socket.socket:
+        return socket.create_connection(self.address, timeout=60, source_address=(source, 0))
 
     def counts(self) -> tuple[int, int]:
         """Connections that the server has accepted, and those of them without a request under way."""
@@ -256,6 +256,22 @@ def test_one_that_is_read_slowly_arrives(
     client.sendall(GET.replace(b"/", b"/long", 1) + b"Connection: close\r\n\r\n")
     assert received(client, pause=LONG // 8) > LONG
     wait_until(lambda: server.counts() == (0, 0), what="its end")
+
+
+def test_of_more_than_a_user_may_leave_unread_those_go_who_have_waited_longest(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_protocol, "UNREAD_BYTES", 3 * LONG)
+    with ExitStack() as ends:
+        other, *ours = (ends.enter_context(server.connect(source)) for source in ("127.9.8.6", *[""] * 6))
+        for number, client in enumerate((other, *ours)):
+            client.sendall(GET.replace(b"/", b"/long", 1) + b"Connection: close\r\n\r\n")
+            assert client.recv(12) == b"HTTP/1.1 200"
+            if number == 3:
+                # those before are slow, and those that come now are not
+                time.sleep(1.5 * http_protocol.IDLE_SECONDS)
+        wait_until(lambda: server.counts() == (4, 0), what="the end of the slowest three")
+        assert [received(client) > LONG for client in (other, *ours)] == [True, *[False] * 3, *[True] * 3]
 
 
 def received(connection: socket.socket, pause: int = 0) -> int:
