@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from datetime import UTC, date, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -13,6 +14,7 @@ import duckdb
 import openpyxl
 import pyarrow.parquet as pq
 import pytest
+from forms import full_or_short
 
 from gateway.errors import ExtraMissingError, NoRoomError, TableTooLargeError, TooManyRowsError
 from gateway.items import tables
@@ -128,6 +130,24 @@ def test_parquet_has_the_types_for_arrow_and_duckdb(space: TableSpace, tmp_path:
         "mixed": "VARCHAR", "late": "VARCHAR",
     }  # fmt: skip
     assert duckdb.sql(f"select sum(n), seller->>'name' from '{file}' where ok group by 2").fetchall() == [(1, "x")]
+
+
+def test_as_many_rows_as_a_large_crawl_has_are_read_with_their_types(space: TableSpace, tmp_path: Path) -> None:
+    count = full_or_short(1_000_000, 20_000)
+    rows = ({"url": f"https://e/{n}", "ean": n << 32, "price": n / 4, "day": "2026-11-27"} for n in range(count))
+    file = tmp_path / "found.parquet"
+    with write_table("parquet", rows, space) as table, file.open("wb") as copy:
+        while piece := table.read(1 << 20):
+            copy.write(piece)
+    found = duckdb.sql(f"select count(*), sum(ean >> 32), sum(price), max(day), max(typeof(ean)) from '{file}'")
+    total = count * (count - 1) // 2
+    assert found.fetchall() == [(count, total, total / 4, date(2026, 11, 27), "BIGINT")]
+    if find_spec("pandas"):
+        frame = pq.read_table(file).to_pandas()
+        end = count - 1
+        last = {"url": f"https://e/{end}", "ean": end << 32, "price": end / 4, "day": date(2026, 11, 27)}
+        assert (len(frame), frame.iloc[-1].to_dict()) == (count, last)
+        assert [str(frame[name].dtype) for name in ("ean", "price")] == ["int64", "float64"]
 
 
 def test_what_differs_too_much_is_text_in_parquet_and_nothing_is_lost(space: TableSpace) -> None:
