@@ -29,6 +29,7 @@ DEFAULTS = {
     "allow_overlap": False,
     "payload": {},
     "expect": None,
+    "dataset": None,
     "last_run_at": None,
 }
 
@@ -122,6 +123,21 @@ def test_each_run_is_to_find_what_the_site_expects(
     assert jobs.get(run).spec.expect == Expect(min_items=5, fields={"title": 0.9})
     assert gateway.patch(f"/sites/{site['name']}", json={"expect": None}).json()["expect"] is None
     assert gateway.get(f"/jobs/{run}").json()["spec"]["expect"] == {**expect, "min_items": 5}
+
+
+def test_what_each_run_finds_becomes_part_of_the_sites_dataset(
+    gateway: httpx.Client, site: dict[str, Any], jobs: JobStore
+) -> None:
+    added(
+        gateway,
+        {**site, "search_url": "https://shop.example.com/", "dataset": {"name": site["name"], "key": ["url"]}},
+    )
+    asked = {"site_name": site["name"], "search_term": "", "results_wanted": 5}
+    run = jobs.get(gateway.post("/jobs/scrape", json=asked).json()["data"]["task_id"])
+    assert (run.spec.dataset and run.spec.dataset.name, run.user_id) == (site["name"], "operator")
+    assert gateway.patch(f"/sites/{site['name']}", json={"dataset": None}).json()["dataset"] is None
+    again = gateway.post("/jobs/scrape", json=asked).json()["data"]["task_id"]
+    assert jobs.get(again).spec.dataset is None
 
 
 def test_sites_are_listed_by_name_page_by_page(gateway: httpx.Client, site: dict[str, Any]) -> None:
