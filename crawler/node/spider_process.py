@@ -42,6 +42,15 @@ from gateway.contract.records import ExitReport, NodeSpec
 from gateway.settings import NodeSettings
 
 log = Logger()
+#: What the kernel counts for the node's container.
+_CGROUP_EVENTS = Path("/sys/fs/cgroup/memory.events")
+
+
+def out_of_memory_kills() -> int:
+    """How many processes the kernel has killed because the container had no memory left; 0 outside of one."""
+    with suppress(OSError, ValueError, KeyError):
+        return int(dict(line.split() for line in _CGROUP_EVENTS.read_text().splitlines())["oom_kill"])
+    return 0
 
 
 class CrawlProcess(ScrapyProcessProtocol):
@@ -111,6 +120,7 @@ class AttemptProcess(CrawlProcess):
         self._mark = mark
         self._stall_seconds = limits.stall
         self._account = account
+        self._kills_before = out_of_memory_kills()
         #: Whether the crawl has removed the folder of its attempt.
         self._is_removed = False
         self._limits = LimitWatch(limits, account, self.stop, self.kill, self._removed)
@@ -182,7 +192,7 @@ class AttemptProcess(CrawlProcess):
             exit_code=terminated.exitCode if terminated else 0,
             signal=terminated.signal if terminated else None,
             stopped_by=self.stopped_by,
-            lost=isinstance(reason, ProcessLostError),
+            lost=isinstance(reason, ProcessLostError) or self._was_in_the_way(terminated),
         )
         if self.stopped_by == "stall":
             report = report.model_copy(update={"stall_seconds": self._stall_seconds})
@@ -190,6 +200,11 @@ class AttemptProcess(CrawlProcess):
             report = report.model_copy(update=usage._asdict())
         report = with_account(self._folder, report)
         return without_folder(report) if self._is_removed else report
+
+    def _was_in_the_way(self, terminated: ProcessTerminated | None) -> bool:
+        """Whether the kernel has chosen it because all on this node together had too much memory."""
+        is_killed = terminated is not None and terminated.signal == signal.SIGKILL and self.stopped_by is None
+        return is_killed and out_of_memory_kills() > self._kills_before
 
 
 # --- orphans: spiders that run on although the Scrapyd that had started them was killed

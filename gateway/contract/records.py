@@ -122,7 +122,8 @@ class ExitReport(_Record):
     fault: Fault | None = None
     #: Why it was refused, as one of the codes of `reasons.py`, if there is one.
     reason: str | None = None
-    #: Its end was not seen: its lock was free and there was no exit report.
+    #: Its end was not seen: its lock was free and there was no exit report. With `signal`: the kernel killed it
+    #: because its node had no memory left.
     lost: bool = False
     #: Why the items, or the log, are incomplete: what the tailer found instead of the file. Only the tailer sets
     #: these two and `files`, with one exception: Scrapyd sets `items_lost` of an attempt that has removed its folder.

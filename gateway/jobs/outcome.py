@@ -197,7 +197,8 @@ def _broke_down(exit_report: ExitReport) -> Outcome | None:
 
 def _crashed(exit_report: ExitReport) -> Outcome | None:
     if exit_report.lost and exit_report.report is None:
-        return _failed(Reason.PROCESS_KILLED, "the spider process disappeared", exit_report)
+        what = "was killed because its node had no memory left" if exit_report.signal else "disappeared"
+        return _failed(Reason.PROCESS_KILLED, f"the spider process {what}", exit_report)
     if exit_report.signal:
         # only the system or a person sends SIGKILL
         reason = Reason.PROCESS_KILLED if exit_report.signal == signals.SIGKILL else Reason.PROCESS_CRASHED

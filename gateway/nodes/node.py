@@ -59,7 +59,8 @@ def fault_of_node(exit_report: ExitReport, project: str, *, ran: bool) -> str | 
     if exit_report.report is not None or exit_report.stopped_by is not None:
         return None
     if exit_report.lost:
-        return "it lost an attempt"
+        # crawls can use up a node's memory together
+        return None if exit_report.signal else "it lost an attempt"
     if not ran and project == DEFAULT_PROJECT and (exit_report.exit_code or exit_report.signal):
         return "a crawl of our own project died there before it made a request"
     return None

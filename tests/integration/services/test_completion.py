@@ -100,6 +100,7 @@ SHUT_DOWN = SpiderReport(finish_reason="shutdown", progress=Progress(completed_p
         pytest.param({"report": SHUT_DOWN}, 8, id="Scrapyd stopped, and the spider said so"),
         pytest.param({"report": None, "exit_code": None, "refused": "stale"}, 8, id="never started"),
         pytest.param({"report": None, "exit_code": None, "lost": True}, 2, id="lost with its node"),
+        pytest.param({"report": None, "exit_code": None, "lost": True, "signal": 9}, 2, id="no memory on its node"),
         pytest.param({"report": None, "exit_code": None, "signal": 9}, 0, id="killed"),
         pytest.param({"report": None, "exit_code": None, "stopped_by": "memory"}, 0, id="its memory limit"),
     ],

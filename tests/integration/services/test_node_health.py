@@ -124,6 +124,7 @@ def test_a_job_that_kills_itself_does_not_put_a_node_into_quarantine(platform: P
     [
         pytest.param(CRASH, "shop", id="an egg that does not import"),
         pytest.param({"signal": 9, "stopped_by": "memory"}, "default", id="its memory limit"),
+        pytest.param({"signal": 9, "lost": True}, "default", id="the memory of its node"),
         pytest.param({"signal": 9, "stopped_by": "cancel"}, "default", id="a cancellation"),
         pytest.param({"refused": "cancelled", "stopped_by": "cancel"}, "default", id="a cancellation before it ran"),
         pytest.param({"refused": "spawn_failed: x", "fault": "job"}, "default", id="a folder that it has spoilt"),

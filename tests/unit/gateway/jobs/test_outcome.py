@@ -220,6 +220,11 @@ def test_the_message_of_a_crash_ends_with_the_last_line_of_its_traceback() -> No
     assert decide(facts).message == "the spider process ended with exit code 1: ImportError: no module 'x'"
 
 
+def test_a_crawl_without_memory_on_its_node_says_so() -> None:
+    facts = ended(None, exit_code=None, signal=9, lost=True)
+    assert decide(facts).message == "the spider process was killed because its node had no memory left"
+
+
 FRAME = '  File "/eggs/shop/settings.py", line 3, in <module>\n    KEY = make(environ)\n          ^^^^^^^^^^^^^\n'
 
 
