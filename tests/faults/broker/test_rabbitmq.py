@@ -34,7 +34,7 @@ BROKER_KILLS = full_or_short(10, 1)
 WORKER_KILLS = full_or_short(20, 2)
 DELETIONS = full_or_short(10, 1)
 #: Crawls while it takes no message, and seconds within which each begins.
-BLOCKED, BEGUN_WITHIN = full_or_short(12, 2), full_or_short(5.0, 20.0)
+BLOCKED, BEGUN_WITHIN = full_or_short(12, 2), full_or_short(2.0, 20.0)
 #: Seconds. RabbitMQ 3.10 that is killed, or is to delete a queue, in the queue's first moments has it and has it not
 #: afterwards: it answers INTERNAL_ERROR to whoever asks for it, until it is started anew.
 SETTLED = 1.5
