@@ -17,8 +17,10 @@ from urllib.parse import urlsplit
 import httpx
 import psutil
 import pytest
+from bson import BSON
+from eggs import SPIDER, egg, source
 from fault_table import record
-from forms import full_or_short
+from forms import full_or_short, in_full
 from jobs import make_job
 from node_double import NodeDouble, node_double
 from pymongo.database import Database
@@ -29,6 +31,7 @@ from gateway.access.key_store import KeyIssue, KeyStore
 from gateway.access.keys import Scope
 from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
+from gateway.contract.records import ExitReport
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.job import Attempt, JobStatus
 from gateway.jobs.store import JobStore
@@ -256,6 +259,83 @@ def unread(platform: Platform) -> Iterator[None]:
         assert gateway.memory_info().rss - before < UNREAD_MEMORY
 
 
+@contextmanager
+def unwritable(platform: Platform) -> Iterator[None]:
+    """A crawl that has ended, and whose document has no room to say so."""
+    now = utc_now()
+    attempt = Attempt(attempt=1, node="n1", dispatched_at=now, exit=ExitReport(attempt=1, ended_at=now, exit_code=1))
+    job = make_job(user_id="anne", status=JobStatus.RUNNING, attempt=1, attempts={"1": attempt}, max_retries=0)
+    document = job.to_document() | {"attend_at": now}
+    room = MOST_BYTES - len(BSON.encode(document)) - 40
+    platform.database["jobs"].insert_one({**document, "padding": "x" * room})
+    yield
+    assert platform.stack.status(job.id)["status"] == "running"
+    platform.database["jobs"].update_one({"_id": job.id}, {"$unset": {"padding": ""}})
+    platform.stack.wait_final(job.id, timeout=90)
+
+
+#: Of a document.
+MOST_BYTES = 16 << 20
+HOSTILE = """
+import os, time
+import scrapy
+
+class Crowds(scrapy.Spider):
+    name = "crowds"
+
+    async def start(self):
+        for _ in range(2_000):
+            os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
+        time.sleep(60)
+        yield {}
+
+class Litters(scrapy.Spider):
+    name = "litters"
+
+    async def start(self):
+        for number in range(1_000_000):
+            open(f"empty-{number}", "w").close()
+        yield {}
+"""
+#: Leaves a process behind that hides.
+HAUNTED = """
+import os
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execve("/bin/sleep", ["sleep", "60"], {})
+    os._exit(0)
+os.wait()
+"""
+
+
+def deploy(platform: Platform, project: str, content: bytes) -> httpx.Response:
+    url = f"{platform.stack.url}/projects/{project}/versions?version={next(_numbers)}"
+    return platform.stack.http.post(url, content=content, timeout=60)
+
+
+@contextmanager
+def hostile(platform: Platform, spider: str) -> Iterator[None]:
+    """Crawls of `anne`, one after the other, on the node that the others have."""
+    deploy(platform, "hostile", egg(source("hostile", spiders=HOSTILE))).raise_for_status()
+    ends = []
+
+    def crawl(http: httpx.Client) -> None:
+        order = {"project": "hostile", "spider": spider, "start_urls": [platform.site.url], "ignore_cache": True}
+        job_id = http.post("/crawl", json={**order, "max_retries": 0}).raise_for_status().json()["job_id"]
+        ends.append(platform.stack.wait_final(job_id, timeout=90))
+
+    with platform.repeated(1, crawl):
+        yield
+    assert {end["status"] for end in ends} in ({"partial"}, {"error"})
+
+
+def imports(platform: Platform) -> Load:
+    settings = f"SPIDER_MODULES = ['haunted.spiders']\n{HAUNTED}"
+    content = egg(source("haunted", settings=settings, spiders=SPIDER.replace("VERSION", "1")))
+    return platform.repeated(1, lambda _: deploy(platform, "haunted", content).raise_for_status())
+
+
 LOADS: dict[str, Callable[[Platform], Load]] = {
     **{
         f"a node that hangs in {call}": lambda platform, call=call: hanging(platform, call)  # type: ignore[misc]
@@ -265,13 +345,20 @@ LOADS: dict[str, Callable[[Platform], Load]] = {
     f"{READS} expensive reads of one user": reads,
     f"{ACTS} bulk acts of one user": bulk_acts,
     f"{UNREAD} answers that nobody reads": unread,
+    "a job whose document cannot be written": unwritable,
+}
+#: Their parts are tested by themselves: crawler_node/test_users.py, eggs/test_refusals.py.
+OF_EGGS: dict[str, Callable[[Platform], Load]] = {
+    "an egg with 2,000 children": lambda platform: hostile(platform, "crowds"),
+    "an egg with a million empty files": lambda platform: hostile(platform, "litters"),
+    "a daemon at import": imports,
 }
 
 
-@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("load", [*LOADS, *(pytest.param(name, marks=in_full("their parts")) for name in OF_EGGS)])
 def test_while_it_lasts_crawls_of_others_begin_and_their_reads_are_answered(loaded: Platform, load: str) -> None:
     begun, took = [], []
-    with LOADS[load](loaded):
+    with (LOADS | OF_EGGS)[load](loaded):
         for _ in range(ROUNDS):
             begun.append(loaded.begins())
             took.append(loaded.reads())
