@@ -24,6 +24,7 @@ from scrapy.exceptions import CloseSpider, NotConfigured
 from crawler import extras
 from crawler.closing import Closing, was_told_to_stop
 from crawler.orders import Expected
+from crawler.report.error_groups import ErrorGroups
 from crawler.report.failures import (
     exception_reason,
     failure_facts,
@@ -83,6 +84,8 @@ class ProgressReport:
         self._crawler = crawler
         self._folder = Path(folder)
         self._spool = ItemSpool(self._folder / outbox.ITEMS)
+        #: The errors by what they are.
+        self.groups = ErrorGroups(self._folder)
         self._progress = _Counts()
         #: Number of items of each request so far; the crawler is the key for those of `start()`.
         self._numbers: WeakKeyDictionary[object, int] = WeakKeyDictionary()
@@ -112,6 +115,7 @@ class ProgressReport:
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         self = cls(crawler)
+        self.groups.listen()
         for handler, signal in (
             (self.spider_opened, signals.spider_opened),
             (self.item_scraped, signals.item_scraped),
@@ -244,6 +248,7 @@ class ProgressReport:
     def item_error(self, response: Response | None, failure: Failure) -> None:
         facts = raised_facts(failure.value, Reason.PIPELINE_FAILED)
         facts["reason"] = f"in an item pipeline: {facts['reason']}"
+        self.groups.is_of(_url(response), failure)
         self._item_failed(response, facts, getattr(response, "request", None))
 
     def _item_failed(self, response: Response | None, facts: dict[str, str], request: Request | None) -> None:
@@ -268,6 +273,7 @@ class ProgressReport:
     def broke_down(self, error: BaseException) -> None:
         """Write the report of a crawl that has broken down with this error, in the place of an earlier report."""
         self._finish_reason = outbox.BROKE_DOWN
+        self.groups.broke_down(error)
         self._count(None, _ERRORS, 1)
         facts = _facts(error, "breakdown", Reason.BROKE_DOWN, may_last=True)
         self._errors = [facts, *self._errors][:ERRORS_KEPT]
@@ -397,6 +403,8 @@ class ProgressReport:
             # half surrogate pairs can be in a URL that a page made up
             "errors": [outbox.whole_text(_shortened(error)) for error in self._errors],
             "filled": self._filled or None,
+            "error_groups": self.groups.found(),
+            "errors_left_out": self.groups.left_out,
             "stats": {outbox.whole_text(str(key)): _plain(value) for key, value in stats.items()},
             "ended_at": to_iso(utc_now()),
         }

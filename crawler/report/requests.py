@@ -15,12 +15,14 @@ from twisted.python.failure import Failure
 
 from crawler.pace.pacing import Pacing
 from crawler.report.crawl_limits import is_page
+from crawler.report.error_groups import COUNTED
 from crawler.report.failures import (
     download_code,
     exception_reason,
     failure_facts,
     is_error,
     is_error_status,
+    is_refusal,
     status_facts,
 )
 from crawler.report.progress import ProgressReport
@@ -58,8 +60,9 @@ class CountingDownloader(Downloader):
         if self._activity:
             self._activity.note()
             outcome.addBoth(self._note, self._activity)
-        if self._report and is_page(request):
-            outcome.addBoth(self._count, request, self._report)
+        if self._report:
+            count = self._count if is_page(request) else self._pass_over
+            outcome.addBoth(count, request, self._report)
         if self._record:
             outcome.addBoth(self._note_end, request, self._record)
         return outcome
@@ -78,19 +81,27 @@ class CountingDownloader(Downloader):
         activity.note()
         return result
 
+    def _pass_over(self, result: ResultT, request: Request, report: ProgressReport) -> ResultT:
+        """A request that is for no page, such as one for robots.txt, is in no group: its site's pages are."""
+        report.groups.pass_over(request, result.value if isinstance(result, Failure) else None)
+        return result
+
     def _count(self, result: ResultT, request: Request, report: ProgressReport) -> ResultT:
         if isinstance(result, Response):
             report.answered(request, result.status)
+            if is_error_status(result.status) or is_refusal(result.status):
+                report.groups.answered(request, result)
             if is_error_status(result.status):
                 report.failed(result.url, status_facts(result.status), request)
             else:
                 report.completed(request, result)
         elif isinstance(result, Failure) and is_error(result.value):
             reason = exception_reason(result.value, request)
+            report.groups.not_answered(request, result.value)
             report.failed(request.url, failure_facts(reason, download_code(result.value, request)), request)
             if isinstance(result.value, IgnoreRequest):
                 # Scrapy does not log these
-                logger.error("Gave up %s: %s", request.url, reason)
+                logger.error("Gave up %s: %s", request.url, reason, extra={COUNTED: True})
         return result
 
 

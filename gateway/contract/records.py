@@ -86,6 +86,10 @@ class SpiderReport(_Record):
     errors: list[dict[str, str]] = Field(default_factory=list)
     #: How many items have each of the fields that are expected; absent if none is.
     filled: dict[str, Int64] | None = None
+    #: The errors by what they are (`error_groups.py`), as the spider's process has written them, and how many had no
+    #: room there. Only the outbox has them: the tailer stores them by themselves.
+    error_groups: list[dict[str, Any]] | None = None
+    errors_left_out: Int64 | None = None
     #: Scrapy's stats; times as ISO strings.
     stats: dict[str, Any] = Field(default_factory=dict)
     ended_at: datetime
@@ -165,11 +169,11 @@ def _write_into_room(path: Path, report: ExitReport, full: OSError) -> bool:
 
 def fitting(report: ExitReport, most: int) -> ExitReport:
     """The report, without what a spider can make long if it has more than `most` bytes as JSON: first without the
-    stats, then without the spider's whole account and the end of the log.
+    stats and the groups of errors, then without the spider's whole account and the end of the log.
     """
     account = report.report
     left_out = {outbox.STATS_LEFT_OUT: len(account.stats)} if account else {}
-    without_stats = account and account.model_copy(update={"stats": left_out})
+    without_stats = account and account.model_copy(update={"stats": left_out, "error_groups": None})
     for changes in ({}, {"report": without_stats}, {"report": None, "log_tail": None}):
         shorter = report.model_copy(update=changes)
         if len(_exit_json(shorter)) <= most:

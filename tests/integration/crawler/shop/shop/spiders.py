@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from scrapy import Request, Spider
+from scrapy.downloadermiddlewares.retry import get_retry_request
 from scrapy.http import Response
 
 
@@ -70,6 +71,38 @@ class RaisesInCallback(Spider):
 
     def parse(self, response: Response) -> Any:
         raise RuntimeError(f"cannot read {response.url}")
+
+
+class Trips(Spider):
+    """Fails in as many ways as it is asked for pages: by the first word of their paths."""
+
+    name = "trips"
+    custom_settings = {"ITEM_PIPELINES": {"shop.spiders.Picky": 1}, "RETRY_TIMES": 1}  # noqa: RUF012 - Scrapy's way
+
+    def parse(self, response: Response) -> Any:
+        way, _, number = response.url.partition("://")[2].partition("/")[2].partition("-")
+        return getattr(self, way)(response, number)
+
+    def price(self, response: Response, number: str) -> Any:
+        return float(f"€ {number}")
+
+    def sku(self, response: Response, number: str) -> Any:
+        return {}[number]
+
+    def item(self, response: Response, number: str) -> Any:
+        return [{"type": "bad", "number": number}]
+
+    def said(self, response: Response, number: str) -> None:
+        self.logger.error("No stock of %s on %s", number, response.url)
+
+    def formatted(self, response: Response, number: str) -> None:
+        self.logger.error(f"No colour of {number}")  # noqa: G004 - as many spiders do
+
+    def again(self, response: Response, number: str) -> Any:
+        return get_retry_request(response.request, spider=self, reason="an empty page", max_retry_times=0)
+
+    def warned(self, response: Response, number: str) -> None:
+        self.logger.warning("No more of %s", number)
 
 
 class Catalogue(Spider):
