@@ -16,9 +16,10 @@ from bench.dispatch import Platform, platform
 from bench.effort import Effort
 from bench.first_page import readable_seconds
 from bench.table import Row
+from gateway.container import Container
 from gateway.contract.crawl import CrawlSpec
+from gateway.error_groups.ended_runs import EndedRuns
 from gateway.jobs.job import CrawlOrder, Job, JobStatus, new_job_id
-from gateway.jobs.run_days import RunDays
 from gateway.worker.app import ADOPTED
 
 USERS, ROUNDS = 500, 7
@@ -114,8 +115,10 @@ def ended_job(number: int, began: datetime) -> Job:
 
 def sum_up(stack: Platform, count: int) -> float:
     """How many jobs a second are added to the daily sums, as those of a release without sums are."""
-    days, began = RunDays(stack.database), time.perf_counter()
-    while days.adopt(ADOPTED):
+    parts = Container()
+    parts.database = stack.database
+    ended, began = parts[EndedRuns], time.perf_counter()
+    while ended.adopt(ADOPTED):
         pass
     return count / (time.perf_counter() - began)
 

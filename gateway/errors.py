@@ -239,6 +239,10 @@ class AlertNotFoundError(NoSuchError):
     """The user has no alert with this id."""
 
 
+class ErrorGroupNotFoundError(NoSuchError):
+    """The user has no group of errors with this id."""
+
+
 class DeliveryNotFoundError(NoSuchError):
     """The endpoint, or the job, has no delivery with this id."""
 

@@ -564,8 +564,10 @@ class Job(JobFacts, extra="forbid"):
     items_removed_at: datetime | None = None
     #: False from the outcome until all its consequences are carried out.
     settled: bool | None = None
-    #: The daily sums that it is in, by their marks (`run_days.py`).
+    #: What counts it, by the marks of these documents (`added_once.py`): daily sums, and groups of errors.
     summed: list[str] = Field(default_factory=list)
+    #: How many groups of its errors are new, or back after they were resolved; absent if none is.
+    new_errors: int | None = None
     correlation_id: str | None = None
     #: Where its spans belong, as in the header of this name (W3C Trace Context); absent unless traces are on, and for
     #: a job that no request began.

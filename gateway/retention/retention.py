@@ -23,6 +23,10 @@ from gateway.clock import Clock, utc_now
 from gateway.crash_points import state_change
 from gateway.datasets.dataset import Dataset, DatasetRun, ItemChange, Record
 from gateway.datasets.upkeep import DatasetUpkeep
+from gateway.error_groups.attempt_errors import AttemptErrors, AttemptErrorStore
+from gateway.error_groups.ended_runs import EndedRuns
+from gateway.error_groups.error_group import ErrorGroup
+from gateway.error_groups.store import GROUPS_KEPT, ErrorGroupStore
 from gateway.errors import ConflictError, FileStoreAwayError
 from gateway.files.store import FileRecord, FileStore
 from gateway.items.fields import read_counts
@@ -91,6 +95,8 @@ READERS: dict[str, Reader[Any]] = {
     "dataset_changes": reader(ItemChange),
     "dataset_runs": reader(DatasetRun),
     "run_days": reader(RunDay),
+    "attempt_errors": reader(AttemptErrors),
+    "error_groups": reader(ErrorGroup),
     "static_entries": read_static_entry,
 }
 #: How many notes one round goes through.
@@ -144,8 +150,9 @@ class Deletion:
     _logs: LogStore
     _progress: ProgressStore
     _attempts: AttemptStore
+    _attempt_errors: AttemptErrorStore
     _deliveries: DeliveryStore
-    _days: RunDays
+    _ended: EndedRuns
     _dedupe: DedupeRelease
 
     def delete(self, job_id: str) -> None:
@@ -158,8 +165,8 @@ class Deletion:
                 raise ConflictError(f"only ended jobs can be deleted (it is {job.status})")
             if job.dataset_due or job.dataset_held:
                 raise ConflictError(_needed(job))
-            if self._days.add([job]):
-                raise ConflictError("the job is not in the daily sums yet; ask again")
+            if self._ended.add([job]).left:
+                raise ConflictError("the job is not in the daily sums, or the groups of its errors, yet; ask again")
             key = dedupe_key(job.user_id, job.spec.spider, job.fingerprint)
             try:
                 self._dedupe.release(key, job.id)
@@ -176,6 +183,7 @@ class Deletion:
         self._logs.delete(*job_ids)
         self._progress.delete(*job_ids)
         self._attempts.delete(*job_ids)
+        self._attempt_errors.delete(*job_ids)
         while self._deliveries.delete_of(job_ids=job_ids, limit=LEDGER_BATCH) == LEDGER_BATCH:
             pass
         self._jobs.delete(*job_ids)
@@ -234,7 +242,7 @@ class Expiry:
     _requests: RequestStore
     _files: FileStore
     _logs: LogStore
-    _days: RunDays
+    _ended: EndedRuns
     _passed_over: set[str] = field(init=False, factory=set)
 
     def remove(self, window: Window, is_over: IsOver, *, files: bool) -> bool:
@@ -293,7 +301,7 @@ class Expiry:
         if files:
             with_files -= self._remove_files(sorted(with_files), is_over)
         if part == "jobs":
-            with_files |= self._days.add(one.job for one in ended if one.job)
+            with_files |= self._ended.add(one.job for one in ended if one.job).left
             self._deletion.delete_all([job_id for job_id in job_ids if job_id not in with_files])
         return not with_files and len(ended) == len(batch)
 
@@ -335,6 +343,7 @@ class Retention:
     _deliveries: DeliveryStore
     _alerts: AlertStore
     _days: RunDays
+    _error_groups: ErrorGroupStore
     _datasets: DatasetUpkeep
     _clock: Clock = utc_now
     _monotonic: Callable[[], float] = time.monotonic
@@ -374,6 +383,7 @@ class Retention:
             partial(self._forget, self._deliveries.forget, now, self._keep.deliveries, deadline),
             partial(self._forget, self._alerts.forget, now, self._keep.deliveries, deadline),
             partial(self._forget, self._days.forget, now, SUMS_KEPT, deadline),
+            partial(self._forget, self._error_groups.forget, now, GROUPS_KEPT, deadline),
             partial(self._keep_up_datasets, now, deadline),
         ):
             try:

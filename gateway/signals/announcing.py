@@ -1,8 +1,8 @@
 """Makes the deliveries for what has happened to jobs: for the webhooks that were named with a crawl, and for the
-endpoints that want to hear of it. Those that have ended are added to the daily sums.
+endpoints that want to hear of it. Those that have ended are added to the daily sums and the groups of their errors.
 
 Jobs say in `signals` what is not announced yet. Deliveries have ids that are made from the event and the receiver, so
-any number of workers may announce the same, and may die in between. What a sum has is in the sum (`run_days.py`).
+any number of workers may announce the same, and may die in between. What a sum has is in the sum (`added_once.py`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import structlog
 from attrs import define, field
 
 from gateway.clock import Clock, to_iso, utc_now
+from gateway.error_groups.ended_runs import EndedRuns
 from gateway.jobs.job import Job, Turn
 from gateway.jobs.messages import about
-from gateway.jobs.run_days import RunDays
 from gateway.jobs.store import JobStore
 from gateway.schedules.schedule import LedgerKind
 from gateway.schedules.store import LedgerStore, ScheduleStore
@@ -49,7 +49,7 @@ class Announcing:
     _ledger: LedgerStore
     _schedules: ScheduleStore
     _alerting: Alerting
-    _days: RunDays
+    _ended: EndedRuns
     _public_url: str = ""
     _clock: Clock = utc_now
     _monotonic: Callable[[], float] = time.monotonic
@@ -96,12 +96,15 @@ class Announcing:
             else:
                 done.append(job)
         self._deliveries.add(made)
+        added = self._ended.add(done)
+        # rules may be about errors that are new
+        done = [job.model_copy(update={"new_errors": added.new_errors.get(job.id)}) for job in done]
         ended = [job for job in done if any(signal.turn is Turn.ENDED for signal in job.signals)]
         figures = ((subject_of(job), ComparedRun.of(job)) for job in ended)
         self._alerting.noted(user_id, [(subject, one) for subject, one in figures if one is not None])
-        for job_id in (left := self._days.add(done)):
+        for job_id in added.left:
             self._jobs.announce_later(job_id, AGAIN_SECONDS)
-        self._jobs.announced([job for job in done if job.id not in left])
+        self._jobs.announced([job for job in done if job.id not in added.left])
 
     def _announce_occurrences(self) -> bool:
         """Announce occurrences of schedules that did not run, or ran late. Returns whether there may be more."""

@@ -13,6 +13,8 @@ from gateway.stores.mongo import Document, within
 
 _NEWEST = {"created_at": DESCENDING, "_id": DESCENDING}
 _SINCE = {"since": DESCENDING, "_id": DESCENDING}
+_SEEN = {"last_seen_at": DESCENDING, "_id": DESCENDING}
+_MOST_COUNTED = {"count": DESCENDING, "_id": DESCENDING}
 _AUDITED = {"at": DESCENDING, "_id": DESCENDING}
 _PENDING = {"status": "pending"}
 
@@ -180,6 +182,19 @@ INDEXES: dict[str, list[IndexModel]] = {
         # a list of subjects at once
         _index("kind_user_subject_day", "kind", "user_id", "subject", "day"),
         _index("day", "day"),
+    ],
+    # one document per attempt that has had errors, keyed by prefixes of `_id`
+    "attempt_errors": [],
+    "error_groups": [
+        # the latest, of all users and of one
+        _index("seen", then=_SEEN),
+        _index("user_seen", "user_id", then=_SEEN),
+        _index("spider_user_seen", "project", "spider", "user_id", then=_SEEN),
+        _index("state_seen", "state", then=_SEEN),
+        _index("user_state_seen", "user_id", "state", then=_SEEN),
+        # the most frequent
+        _index("count", then=_MOST_COUNTED),
+        _index("user_count", "user_id", then=_MOST_COUNTED),
     ],
     # one document for each document that cannot be read; its id is `<collection>/<id>`
     "unreadable": [],

@@ -19,6 +19,7 @@ from gateway.clock import Clock, from_timestamp, utc_now
 from gateway.contract import outbox as files
 from gateway.contract import records
 from gateway.contract.log_line import MAX_LINE, LogEntry, end_of_entries, split_entries, survey
+from gateway.error_groups.attempt_errors import AttemptErrorStore, RunErrors, errors_of
 from gateway.errors import JobNotFoundError, UnavailableError
 from gateway.items.items import Item, ItemStore
 from gateway.jobs.completion import Completion
@@ -353,19 +354,20 @@ _FIRST_STATS = ("discoverybot/", "item_dropped_count", "robotstxt/", "finish_rea
 LEFT_OUT = "discoverybot/stats_left_out"
 
 
-def read_facts(attempt: AttemptFolder) -> records.ExitReport:
-    """The content of `exit.json`, or a report saying that the file is unreadable. Raises `OSError`.
+def read_facts(attempt: AttemptFolder) -> tuple[records.ExitReport, RunErrors | None]:
+    """The content of `exit.json`, or a report saying that the file is unreadable; and the groups of its errors, which
+    are not in the report. Raises `OSError`.
 
     A node writes only whole reports. So anything else is the spider's own doing, and the node has not lost the
     attempt.
     """
     facts = records.read_record(attempt.folder / files.EXIT, records.ExitReport)
     if facts is not None:
-        return _storable_facts(facts)
+        return _storable_facts(facts), errors_of(facts.report) if facts.report else None
     log.warning("exit_report_unreadable", attempt=str(attempt.id))
     written = from_timestamp((attempt.folder / files.EXIT).lstat().st_mtime)
     why = f"{files.EXIT} is not what a node writes"
-    return records.ExitReport(attempt=attempt.id.attempt, ended_at=written, exit_code=1, log_tail=why)
+    return records.ExitReport(attempt=attempt.id.attempt, ended_at=written, exit_code=1, log_tail=why), None
 
 
 def _storable_facts(facts: records.ExitReport) -> records.ExitReport:
@@ -386,6 +388,8 @@ def _account(report: records.SpiderReport) -> records.SpiderReport:
             "finish_reason": _first(report.finish_reason, MAX_TEXT),
             "errors": _errors(report.errors[:MAX_ERRORS]),
             "filled": _filled(report.filled),
+            "error_groups": None,
+            "errors_left_out": None,
             "stats": _stats(report.stats),
         }
     )
@@ -460,6 +464,7 @@ class MongoSink:
     _logs: LogStore
     _progress: ProgressStore
     _requests: RequestStore
+    _errors: AttemptErrorStore
     #: Bytes of a record of requests that are shipped.
     _requests_limit: int
     _completion: Completion
@@ -511,11 +516,14 @@ class MongoSink:
     def _end(self, attempt: AttemptFolder) -> None:
         lost, kept = attempt.checkpoint.lost, attempt.checkpoint.files_kept
         written = (kept or records.FilesKept(pending=True)) if attempt.has_files else None
-        facts = read_facts(attempt)
+        facts, errors = read_facts(attempt)
         items_lost = lost.get(files.ITEMS) or facts.items_lost
         facts = facts.model_copy(update={"items_lost": items_lost, "log_lost": lost.get(files.LOG), "files": written})
         if facts.report:
             self._note_progress(attempt, facts.report.progress, is_last=True)
+        if errors is not None and (errors.groups or errors.left_out):
+            # before the exit, which ends the job: then they are added to what is known across runs
+            self._errors.save(attempt.id, errors)
         if not self._completion.record_exit(attempt.id, facts, attempt.log_end or 0):
             self._remove_orphans(attempt.id.job_id)
         attempt.checkpoint.acknowledged = True
@@ -531,6 +539,7 @@ class MongoSink:
             self._requests.delete(job_id)
             self._logs.delete(job_id)
             self._progress.delete(job_id)
+            self._errors.delete(job_id)
 
     def is_away(self, error: Exception) -> bool:
         return isinstance(error, UnavailableError) or is_passing(error)

@@ -25,10 +25,10 @@ from gateway.datasets.watching import RunWatch
 from gateway.dispatch.dispatcher import LOOK_SECONDS, Dispatch
 from gateway.dispatch.egg_delivery import EggDelivery, EggWatch
 from gateway.dispatch.steps import Patience
+from gateway.error_groups.ended_runs import EndedRuns
 from gateway.jobs import messages
 from gateway.jobs.completion import Completion
 from gateway.jobs.messages import about_message
-from gateway.jobs.run_days import RunDays
 from gateway.jobs.store import JobStore
 from gateway.nodes.health import SIGN_SECONDS, WORKER, HeartbeatStore, process_name
 from gateway.nodes.scrapyd import ScrapydClient
@@ -167,10 +167,10 @@ class OwnWork(bootsteps.StartStopStep):
         self._ended.wait(WATCH_SECONDS)
 
     def _adopt(self) -> None:
-        """Add to the daily sums what a release before this one has ended. What this one ends is added as it is
-        announced.
+        """Add to the daily sums, and to groups of errors, what a release before this one
+        has ended. What this one ends is added as it is announced.
         """
-        if not self._parts[RunDays].adopt(ADOPTED):
+        if not self._parts[EndedRuns].adopt(ADOPTED):
             self._ended.wait(ADOPT_SECONDS)
 
     def _remove(self) -> None:

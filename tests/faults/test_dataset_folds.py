@@ -4,9 +4,7 @@ says, which folds the same runs in memory: no change is lost, none told twice, a
 
 from __future__ import annotations
 
-import os
 import random
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partialmethod
@@ -14,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import warm
 from dataset_runs import DatasetRuns
 from fault_table import record
 from forms import full_or_short
+from kill_loop import KillLoop
 from pymongo.errors import AutoReconnect
-from stores import ROOT, embedded_mongo
-from warm import WarmProcess
+from stores import embedded_mongo
 
 import gateway.datasets.fold
 from gateway.crash_points import STATE_CHANGES
@@ -34,8 +31,6 @@ from gateway.stores.mongo import connect
 DATASETS = full_or_short(5, 2)
 RUNS = full_or_short(240, 8)
 KILLS = full_or_short(100, 5)
-#: Seconds after which a point that no worker has come to gives way to another: some writes are seldom made.
-PATIENCE = 0.5
 CURSORS = 20
 SEED = 20261127
 #: Items of a run, at most, out of twice as many that there are.
@@ -152,12 +147,6 @@ def uri(tmp_path: Path) -> Iterator[str]:
         yield uri
 
 
-def worker(uri: str, plan: Path) -> WarmProcess:
-    paths = (ROOT / "tests/integration/services", ROOT / "tests/support", ROOT)
-    own = {"PYTHONPATH": os.pathsep.join(map(str, paths)), "DISCOVERYBOT_CRASH_PLAN": str(plan)}
-    return warm.start("dataset_story", uri, env={**os.environ, **own}, cwd=ROOT, stdout=Path(os.devnull))
-
-
 def test_killed_workers_lose_no_change_and_tell_none_twice(uri: str, tmp_path: Path) -> None:
     chance = random.Random(SEED)
     database = connect(uri)
@@ -166,24 +155,12 @@ def test_killed_workers_lose_no_change_and_tell_none_twice(uri: str, tmp_path: P
     for _ in range(RUNS):
         for story in stories:
             story.crawl()
-    plan = tmp_path / "plan"
-    plan.mkdir()
+    (plan := tmp_path / "plan").mkdir()
     points = sorted(name for name in STATE_CHANGES if name.startswith(("dataset", "folds.")))
-    killed, workers = 0, [worker(uri, plan) for _ in range(2)]
-    began = planned = time.monotonic()
-    while any(one.poll() is None for one in workers) or database["jobs"].find_one({"dataset_due": {"$exists": True}}):
-        waiting = list(plan.iterdir())
-        if killed < KILLS and (not waiting or time.monotonic() - planned > PATIENCE):
-            for point in waiting:
-                point.unlink(missing_ok=True)
-            (plan / f"{chance.choice(points)}.{chance.choice(['before', 'after'])}").touch()
-            planned = time.monotonic()
-        for number, one in enumerate(workers):
-            if (code := one.poll()) is not None:
-                killed += code < 0
-                workers[number] = worker(uri, plan)
-        assert time.monotonic() - began < full_or_short(3000, 240), "the runs are not folded"
-        time.sleep(0.05)
+    loop = KillLoop("dataset_story", uri, plan, points=points, kills=KILLS, chance=chance)
+    due = {"dataset_due": {"$exists": True}}
+    loop.run(lambda: not (loop.is_running or database["jobs"].find_one(due)), full_or_short(3000, 240))
+    killed = loop.killed
     assert killed >= full_or_short(KILLS, 1), "too few kills to show anything"
     lost = doubled = 0
     for story in stories:

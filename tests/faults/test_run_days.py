@@ -1,12 +1,11 @@
 """Two workers announce, adopt and remove ended jobs at the same time, and are killed again and again at their writes.
-The daily sums are in the end what a count over all jobs gives, also over those that are gone.
+The daily sums, and the groups of errors, are in the end what a count over all jobs gives, also over those that are
+gone.
 """
 
 from __future__ import annotations
 
-import os
 import random
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -14,17 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import warm
 from fault_table import record
 from forms import full_or_short
 from jobs import make_job
-from stores import ROOT, embedded_mongo
-from warm import WarmProcess
+from kill_loop import KillLoop
+from stores import embedded_mongo
 
 from gateway.clock import utc_now
+from gateway.contract.error_groups import group as new_group
+from gateway.contract.outbox import AttemptId
 from gateway.contract.records import Progress
+from gateway.error_groups.attempt_errors import AttemptErrorStore, FoundErrors, RunErrors
+from gateway.error_groups.error_group import ErrorGroup
+from gateway.error_groups.store import of_outcome
+from gateway.jobs.added_once import EndedRun
 from gateway.jobs.job import FINAL_STATUSES, Job, JobSignal, Turn
-from gateway.jobs.run_days import EndedRun, RunDay, RunTotals, days_of
+from gateway.jobs.run_days import RunDay, RunTotals, days_of
 from gateway.stores.documents import reader
 from gateway.stores.indexes import ensure_indexes
 from gateway.stores.mongo import connect
@@ -32,9 +36,16 @@ from gateway.stores.mongo import connect
 KILLS = full_or_short(50, 5)
 #: Jobs that there are at least, and how many are made at a time.
 JOBS, MADE = full_or_short(3000, 200), 50
-#: Seconds after which a point that no worker has come to gives way to another.
-PATIENCE = 0.5
-POINTS = ("run_days.note", "run_days.apply", "run_days.clear", "run_days.advance", "jobs.announced", "jobs.delete")
+POINTS = (
+    *("sums.note", "sums.apply", "sums.clear", "run_days.advance", "error_groups.note_new"),
+    *("jobs.announced", "jobs.delete"),
+)
+ERRORS = [
+    FoundErrors(
+        **new_group("exception", "ValueError", f"shop/spider.py:parse_{number}", "no price"), count=number, attempt=1
+    )
+    for number in range(1, 13)
+]
 SEED = 20261128
 
 Place = tuple[str, str, str, datetime]
@@ -44,12 +55,6 @@ Place = tuple[str, str, str, datetime]
 def uri(tmp_path: Path) -> Iterator[str]:
     with embedded_mongo(tmp_path / "mongo") as uri:
         yield uri
-
-
-def worker(uri: str, plan: Path) -> WarmProcess:
-    paths = (ROOT / "tests/integration/services", ROOT / "tests/support", ROOT)
-    own = {"PYTHONPATH": os.pathsep.join(map(str, paths)), "DISCOVERYBOT_CRASH_PLAN": str(plan)}
-    return warm.start("run_days_story", uri, env={**os.environ, **own}, cwd=ROOT, stdout=Path(os.devnull))
 
 
 def made(chance: random.Random, *, of_older_release: bool) -> Job:
@@ -88,41 +93,55 @@ def stored(database: Any) -> dict[Place, RunTotals]:
     return {place: RunTotals.together(parts) for place, parts in by_place.items()}
 
 
-def is_done(database: Any) -> bool:
+def is_done(database: Any, every: Made) -> bool:
     if database["jobs"].find_one({"signals_due": {"$exists": True}}):
         return False
-    left = map(reader(EndedRun), database["jobs"].find())
-    return all({day.mark for day in days_of(job)} <= set(job.summed) for job in left)
+    for job in map(reader(EndedRun), database["jobs"].find()):
+        errors = every.errors[job.id] or of_outcome(job)
+        marks = {one.mark for one in (*days_of(job), *(ErrorGroup.new(job, one) for one in errors))}
+        if not marks <= set(job.summed):
+            return False
+    return True
 
 
-def test_sums_are_a_count_over_all_jobs_whoever_is_killed(uri: str, tmp_path: Path) -> None:
+class Made:
+    """Jobs that have ended, made bit by bit, with the errors of each."""
+
+    def __init__(self, database: Any, chance: random.Random) -> None:
+        self._database = database
+        self._chance = chance
+        self._errors = AttemptErrorStore(database)
+        self.jobs: list[Job] = []
+        self.errors: dict[str, list[FoundErrors]] = {}
+
+    def make(self, number: int, *, of_older_release: bool) -> None:
+        jobs = [made(self._chance, of_older_release=of_older_release) for _ in range(number)]
+        for job in jobs:
+            self.errors[job.id] = self._chance.sample(ERRORS, self._chance.choice([0, 0, 1, 2, 5]))
+            if self.errors[job.id]:
+                self._errors.save(AttemptId(job.id, 1), RunErrors(self.errors[job.id]))
+        self._database["jobs"].insert_many([job.to_document() for job in jobs])
+        self.jobs += jobs
+
+
+def test_sums_and_groups_are_a_count_over_all_jobs_whoever_is_killed(uri: str, tmp_path: Path) -> None:
     chance, database = random.Random(SEED), connect(uri)
     ensure_indexes(database)
-    jobs = [made(chance, of_older_release=True) for _ in range(JOBS // 2)]
-    database["jobs"].insert_many([job.to_document() for job in jobs])
+    every = Made(database, chance)
+    every.make(JOBS // 2, of_older_release=True)
     (plan := tmp_path / "plan").mkdir()
-    killed, workers = 0, [worker(uri, plan) for _ in range(2)]
-    began = planned = time.monotonic()
-    while killed < KILLS or len(jobs) < JOBS or not is_done(database):
-        if (killed < KILLS or len(jobs) < JOBS) and database["jobs"].count_documents({}) < JOBS:
-            new = [made(chance, of_older_release=False) for _ in range(MADE)]
-            database["jobs"].insert_many([job.to_document() for job in new])
-            jobs += new
-        waiting = list(plan.iterdir())
-        if killed < KILLS and (not waiting or time.monotonic() - planned > PATIENCE):
-            for point in waiting:
-                point.unlink(missing_ok=True)
-            (plan / f"{chance.choice(POINTS)}.{chance.choice(['before', 'after'])}").touch()
-            planned = time.monotonic()
-        for number, one in enumerate(workers):
-            if (code := one.poll()) is not None:
-                killed += code < 0
-                workers[number] = worker(uri, plan)
-        assert time.monotonic() - began < full_or_short(1200, 120), "the jobs are not summed"
-        time.sleep(0.05)
-    for one in workers:
-        one.send_signal(9)
-    check(database, jobs, killed)
+    loop = KillLoop("run_days_story", uri, plan, points=POINTS, kills=KILLS, chance=chance)
+
+    def is_over() -> bool:
+        goes_on = loop.killed < KILLS or len(every.jobs) < JOBS
+        if goes_on and database["jobs"].count_documents({}) < JOBS:
+            every.make(MADE, of_older_release=False)
+        return not goes_on and is_done(database, every)
+
+    loop.run(is_over, full_or_short(1200, 120))
+    loop.end()
+    check(database, every.jobs, loop.killed)
+    check_groups(database, every, loop.killed)
     database.client.close()
 
 
@@ -133,3 +152,20 @@ def check(database: Any, jobs: list[Job], killed: int) -> None:
     injected = f"{killed} kills of two workers at writes of sums, {len(jobs)} jobs"
     record("Daily sums", injected, lost=lost, doubled=doubled, recovered=None)
     assert found == expected
+
+
+def check_groups(database: Any, every: Made, killed: int) -> None:
+    expected: dict[str, ErrorGroup] = {}
+    for job in every.jobs:
+        for one in every.errors[job.id] or of_outcome(job):
+            group = ErrorGroup.new(job, one)
+            expected[group.id] = expected.get(group.id, group).with_run(job, one, 0)
+    found = {one.id: one for one in map(reader(ErrorGroup), database["error_groups"].find())}
+    lost = sum(max(0, one.runs - (found[key].runs if key in found else 0)) for key, one in expected.items())
+    doubled = sum(max(0, one.runs - (expected[key].runs if key in expected else 0)) for key, one in found.items())
+    injected = f"{killed} kills of two workers, {len(every.jobs)} jobs with {len(expected)} groups of errors"
+    record("Groups of errors", injected, lost=lost, doubled=doubled, recovered=None)
+    ways_there = {"rev", "applied", "last_place"}
+    assert {key: one.model_dump(exclude=ways_there) for key, one in found.items()} == {
+        key: one.model_dump(exclude=ways_there) for key, one in expected.items()
+    }

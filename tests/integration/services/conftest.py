@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import redis
+from ended_runs import ended_runs
 from stores import embedded_mongo, valkey_server
 
 from gateway.clock import utc_now
@@ -27,7 +28,6 @@ from gateway.jobs.job import Job
 from gateway.jobs.messages import ENQUEUE_CRAWL, EventPublisher
 from gateway.jobs.queries import JobQueries, JobStatistics, JobSweeps
 from gateway.jobs.queue import JobQueue
-from gateway.jobs.run_days import RunDays
 from gateway.jobs.store import JobStore
 from gateway.logs.store import LogStore
 from gateway.nodes.holds import HoldStore, Wish
@@ -165,7 +165,7 @@ class Platform:
         return Announcing(
             jobs=self.jobs, deliveries=self.deliveries, endpoints=self.endpoint_store,
             ledger=LedgerStore(self.database), schedules=ScheduleStore(self.database, self.clock),
-            alerting=self.alerting(), days=RunDays(self.database, self.clock),
+            alerting=self.alerting(), ended=ended_runs(self.database, self.clock),
             public_url="https://crawls.example.com", clock=self.clock,
         )  # fmt: skip
 

@@ -8,8 +8,8 @@ import time
 
 import gateway.signals.announcing
 from gateway.container import Container
+from gateway.error_groups.ended_runs import EndedRuns
 from gateway.jobs.job import JobStatus
-from gateway.jobs.run_days import RunDays
 from gateway.jobs.store import JobStore
 from gateway.signals.announcing import Announcing
 from gateway.stores.mongo import connect
@@ -24,7 +24,7 @@ def main() -> None:
     gateway.signals.announcing.JOBS = FEW
     while True:
         parts[Announcing].look()
-        parts[RunDays].adopt(FEW)
+        parts[EndedRuns].adopt(FEW)
         remove_some(parts)
         time.sleep(0.02)
 
@@ -35,5 +35,5 @@ def remove_some(parts: Container) -> None:
     ended = parts.database["jobs"].find({"status": JobStatus.FINISHED}, {"_id": 1}, limit=10 * FEW)
     ids = [one["_id"] for one in ended]
     chosen = jobs.many(random.sample(ids, min(FEW, len(ids))))
-    left = parts[RunDays].add(chosen)
+    left = parts[EndedRuns].add(chosen).left
     jobs.delete(*(job.id for job in chosen if job.id not in left))

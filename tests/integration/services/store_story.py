@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from ended_runs import ended_runs, error_groups
 from jobs import assigned, make_job
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
@@ -18,9 +19,13 @@ from gateway.access.keys import Scope
 from gateway.access.saved_views import ListName, ViewStore
 from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
+from gateway.contract.error_groups import group as new_group
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, FilesKept, Progress, SpiderInfo
 from gateway.datasets.store import DatasetStore, RunStore
+from gateway.error_groups.attempt_errors import AttemptErrorStore, FoundErrors, RunErrors
+from gateway.error_groups.error_group import ErrorState
+from gateway.error_groups.store import ErrorFilter
 from gateway.errors import NameTakenError, UnavailableError, UnreadableError
 from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
 from gateway.items.items import Item, ItemStore
@@ -77,6 +82,7 @@ def tell(url: str, folder: str) -> None:
     dispatches(database)
     tells_webhooks(database)
     sums(database)
+    groups_errors(database)
     looks_after_endpoints(database)
     looks_after_nodes(database)
     reads_what_it_cannot(database)
@@ -210,7 +216,7 @@ def tells_webhooks(database: Database[Document]) -> None:
     until_answered(lambda: jobs.announce_later(job.id, -60))
     ledger, schedules = LedgerStore(database), ScheduleStore(database)
     heard = {"deliveries": deliveries, "endpoints": endpoints, "ledger": ledger, "schedules": schedules}
-    announcing = Announcing(jobs=jobs, days=RunDays(database), alerting=look_after_alerts(database), **heard)
+    announcing = Announcing(jobs=jobs, ended=ended_runs(database), alerting=look_after_alerts(database), **heard)
     until_answered(announcing.look)
     made = {one.url: one for one in deliveries.page([{"job_id": job.id}], 9, None)[0]}
     assert made.keys() == {*hooks, endpoint.url}
@@ -267,12 +273,38 @@ def sums(database: Database[Document]) -> None:
     for job in jobs:
         JobStore(database).insert(job)
     assert until_answered(lambda: days.add(jobs[:5])) == set()
-    until_answered(lambda: days.adopt(9))
+    until_answered(lambda: ended_runs(database).adopt(9))
     (history,) = days.histories(RunSubject.SPIDER, ["default/summed"], 400).values()
     assert history.total.ended == len(jobs)
     until_answered(lambda: days.forget(now - 24 * 200 * HOUR, 9))
     (history,) = days.histories(RunSubject.SPIDER, ["default/summed"], 400).values()
     assert history.total.ended == len(jobs) - 1
+
+
+def groups_errors(database: Database[Document]) -> None:
+    """Four runs with the same error, and one of long ago; it is resolved and comes back."""
+    errors, groups, now = AttemptErrorStore(database), error_groups(database), utc_now()
+    made = new_group("exception", "ValueError", "shop/spider.py:parse", "no price")
+    found = RunErrors([FoundErrors(**made, count=3)])
+    over = {"status": JobStatus.FINISHED, "live_key": None, "user_id": "grace"}
+    jobs = [make_job(**over, finished_at=now - ago * HOUR) for ago in (24 * 500, 3, 2, 1, 0)]
+    for job in jobs:
+        JobStore(database).insert(job)
+        until_answered(lambda job=job: errors.save(AttemptId(job.id, 1), found))
+    left, _ = until_answered(lambda: groups.add(jobs))
+    assert not left
+    ((group,), _) = groups.page(ErrorFilter(user_id="grace"), 9, None)
+    assert (group.runs, group.count, JobStore(database).get(jobs[1].id).new_errors) == (4, 12, 1)
+    until_answered(lambda: groups.change(group.id, ErrorState.RESOLVED, "grace", None))
+    later = make_job(**over, created_at=now + HOUR, finished_at=now + HOUR)
+    JobStore(database).insert(later)
+    errors.save(AttemptId(later.id, 1), found)
+    until_answered(lambda: groups.add([later]))
+    assert (groups.get(group.id).state, groups.get(group.id).runs) == (ErrorState.OPEN, 5)
+    until_answered(lambda: errors.delete(later.id))
+    assert not errors.of_jobs([later.id])
+    until_answered(lambda: groups.forget(now + 2 * HOUR, 9))
+    assert groups.page(ErrorFilter(user_id="grace"), 9, None) == ([], None)
 
 
 def looks_after_endpoints(database: Database[Document]) -> None:

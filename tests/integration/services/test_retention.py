@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import Platform
+from ended_runs import ended_runs, error_groups
 from jobs import make_job
 from relay import MongoRelay, Refuse, Relay, failure
 from s3 import BUCKET, KEY, SECRET, s3_server
@@ -19,6 +20,7 @@ from gateway.contract.outbox import AttemptId
 from gateway.contract.records import SpiderInfo
 from gateway.datasets.store import ChangeStore, DatasetStore, RunStore
 from gateway.datasets.upkeep import DatasetUpkeep
+from gateway.error_groups.attempt_errors import AttemptErrorStore
 from gateway.errors import ConflictError, JobNotFoundError
 from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
 from gateway.items.items import Item, ItemStore
@@ -59,15 +61,20 @@ def retain(platform: Platform, tmp_path: Path) -> Retain:
         of_jobs = {"dedupe": dedupe, "items": items, "requests": requests, "files": files, "logs": logs}
         progress, jobs = ProgressStore(database), platform.jobs
         deliveries = DeliveryStore(platform.database, platform.clock)
-        of_jobs["days"] = days = RunDays(platform.database, platform.clock)
-        deletion = Deletion(jobs=jobs, progress=progress, attempts=jobs.attempts, deliveries=deliveries, **of_jobs)
+        of_jobs["ended"] = ended_runs(platform.database, platform.clock)
+        deletion = Deletion(
+            jobs=jobs, progress=progress, attempts=jobs.attempts, attempt_errors=AttemptErrorStore(database),
+            deliveries=deliveries, **of_jobs,
+        )  # fmt: skip
         windows = Windows(database, platform.clock)
         given = {
             "windows": windows, "expiry": Expiry(windows=windows, deletion=deletion, **of_jobs),
             "nodes": platform.nodes, "spiders": SpiderStore(platform.database),
             "sweeps": platform.sweeps, "heartbeats": HeartbeatStore(platform.database, platform.clock),
             "ledger": LedgerStore(platform.database), "audit": AuditStore(platform.database),
-            "unreadable": UnreadableStore(platform.database), "deliveries": deliveries, "days": days,
+            "unreadable": UnreadableStore(platform.database), "deliveries": deliveries,
+            "days": RunDays(platform.database, platform.clock),
+            "error_groups": error_groups(platform.database, platform.clock),
             "alerts": AlertStore(platform.database),
             "datasets": DatasetUpkeep(
                 datasets=DatasetStore(platform.database),

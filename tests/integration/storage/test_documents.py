@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 import warm
 from bson.datetime_ms import DatetimeMS
+from ended_runs import error_groups
 from jobs import make_job
 from killed import killed_everywhere
 from pymongo.database import Database
@@ -26,10 +27,14 @@ from gateway.access.key_store import KeyIssue, KeyStore
 from gateway.access.saved_views import ListName, ViewStore
 from gateway.clock import utc_now
 from gateway.contract.crawl import Egg
+from gateway.contract.error_groups import group as new_group
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import SpiderInfo
 from gateway.datasets.dataset import ChangeType, DatasetRun, ItemChange, RunState, change_id
 from gateway.datasets.store import ChangeStore, DatasetStore, RecordStore, RunStore
+from gateway.error_groups.attempt_errors import AttemptErrorStore, FoundErrors, RunErrors
+from gateway.error_groups.error_group import ErrorGroup
+from gateway.error_groups.store import ErrorFilter
 from gateway.errors import UnreadableError
 from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
 from gateway.items.fields import FieldCounts, FieldCountStore
@@ -130,6 +135,12 @@ def _sums(database: Mongo) -> list[DayTotals]:
     return [day for day in found.days if day.totals.ended]
 
 
+def _error_group(number: int) -> ErrorGroup:
+    run = make_job(status=JobStatus.FINISHED, finished_at=NINE + number * HOUR)
+    made = new_group("log", "ERROR", f"shop/spider.py:parse_{number}", "no price")
+    return ErrorGroup.new(run, FoundErrors(**made, count=1)).model_copy(update={"rev": 1})
+
+
 def _file(database: Mongo, number: int) -> object:
     facts = {"size": 1, "sha256": "0" * 64, "modified_at": NINE, "stored_at": NINE}
     record = FileRecord.of(AttemptId("j", 1), f"page{number}.html", **facts)
@@ -206,6 +217,18 @@ KINDS = {
         "rev",
     ),
     "run_days": Kind(_sum, _sums, "runs"),
+    "attempt_errors": Kind(
+        lambda db, number: AttemptErrorStore(db).save(AttemptId(f"{number:032x}", 1), RunErrors([])),
+        lambda db: list(AttemptErrorStore(db).of_jobs([f"{number:032x}" for number in range(9)]).values()),
+        "groups",
+    ),
+    "error_groups": Kind(
+        lambda db, number: db["error_groups"].insert_one(
+            _error_group(number).model_dump(by_alias=True, exclude_none=True)
+        ),
+        lambda db: error_groups(db).page(ErrorFilter(), 2, None)[0],
+        "first",
+    ),
     "schedule_ledger": Kind(
         lambda db, number: LedgerStore(db).record([_entry(number)]),
         lambda db: LedgerStore(db).page("s", 2)[0],

@@ -10,6 +10,7 @@ from itertools import product
 from typing import Any
 
 import pytest
+from ended_runs import ended_runs
 from jobs import make_job
 from pymongo.database import Database
 
@@ -177,7 +178,7 @@ def test_jobs_of_a_release_before_are_added_little_by_little_and_no_job_twice(se
     # of this release: it is added as it is announced
     ended(served)
     looks = 0
-    while RunDays(served, lambda: NOON).adopt(3):
+    while ended_runs(served, lambda: NOON).adopt(3):
         looks += 1
     assert looks == 2
     assert of_spider(served).ended == 1 + len(same) + len(later)

@@ -25,6 +25,7 @@ WRITING_FOLDERS = (
             "files",
             "exports",
             "schedules",
+            "error_groups",
         )
     ),
     *(f"gateway/{room}" for room in ("sites", "access", "signals", "retention", "status", "tailer")),

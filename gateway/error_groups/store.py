@@ -1,0 +1,262 @@
+"""The groups of errors in MongoDB: runs are added, people resolve, retention removes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import structlog
+from pymongo import DESCENDING, ReturnDocument, UpdateOne
+from pymongo.database import Database
+
+from gateway.clock import Clock, utc_now
+from gateway.contract.error_groups import group as new_group
+from gateway.crash_points import state_change
+from gateway.error_groups.attempt_errors import AttemptErrorStore, FoundErrors, RunErrors
+from gateway.error_groups.error_group import (
+    GONE_DAYS,
+    ErrorGroup,
+    ErrorMark,
+    ErrorState,
+    Gone,
+    Resolution,
+    gone,
+    group_id,
+)
+from gateway.errors import ErrorGroupNotFoundError, InvalidRequestError
+from gateway.jobs.added_once import AddedOnce, Addition, AnyRun
+from gateway.jobs.job import JobStatus
+from gateway.jobs.run_days import SUMS_KEPT, RunDays, UserSpider, day_of, spider_subject
+from gateway.stores.documents import Documents, page, reader
+from gateway.stores.mongo import Document, Repeating
+
+log = structlog.get_logger()
+
+#: How long groups are kept that do not occur any more.
+GROUPS_KEPT = SUMS_KEPT
+#: Groups of one spider of one user: no further ones are made.
+MOST_OF_SPIDER = 1000
+#: Jobs that are added at once.
+_AT_ONCE = 25
+_CURSOR = re.compile(r"(\d{1,14})-([0-9a-f]{32})")
+_BY_COUNT = [("count", DESCENDING), ("_id", DESCENDING)]
+
+
+#: Groups by their ids, each with its errors in a run, by the run's id.
+_OfRuns = dict[str, dict[str, tuple[ErrorGroup, FoundErrors]]]
+
+
+class ErrorFilter(NamedTuple):
+    """Which groups to list; what is `None` does not restrict the list."""
+
+    user_id: str | None = None
+    project: str | None = None
+    spider: str | None = None
+    state: ErrorState | None = None
+    kind: str | None = None
+    #: Seen at this moment or later.
+    since: datetime | None = None
+    #: First seen at this moment or later.
+    new_since: datetime | None = None
+    #: Text in the name, the message or the place; case does not matter.
+    q: str | None = None
+
+    def conditions(self) -> list[Document]:
+        same = {name: getattr(self, name) for name in ("user_id", "project", "spider", "state", "kind")}
+        found: list[Document] = [{name: value} for name, value in same.items() if value is not None]
+        if self.since is not None:
+            found.append({"last_seen_at": {"$gte": self.since}})
+        if self.new_since is not None:
+            found.append({"first.at": {"$gte": self.new_since}})
+        if self.q:
+            holds = {"$regex": re.escape(self.q), "$options": "i"}
+            found.append({"$or": [{name: holds} for name in ("name", "message", "place")]})
+        return found
+
+
+class RunGroup(NamedTuple):
+    """A group of one run."""
+
+    found: FoundErrors
+    mark: ErrorMark
+    #: `None` if the run is not over, or if the group is gone or never was made.
+    group: ErrorGroup | None
+
+
+class ErrorGroupStore(AddedOnce[ErrorGroup]):
+    """The collection `error_groups`."""
+
+    def __init__(
+        self, database: Database[Document], attempts: AttemptErrorStore, days: RunDays, clock: Clock = utc_now
+    ) -> None:
+        super().__init__(Documents(database["error_groups"], reader(ErrorGroup)), database["jobs"])
+        self._attempts = attempts
+        self._days = days
+        self._clock = clock
+
+    # --- to add
+
+    def add(self, jobs: Sequence[AnyRun]) -> tuple[set[str], dict[str, int]]:
+        """Add those of the jobs that have ended to the groups of their errors, each once. Returns the ids of jobs
+        that cannot be added now, and how many groups are new or back with each job that has such. Raises PyMongo's
+        errors.
+        """
+        left: set[str] = set()
+        new: dict[str, int] = {}
+        ended = [job for job in jobs if job.is_final]
+        for first in range(0, len(ended), _AT_ONCE):
+            some = {job.id: job for job in ended[first : first + _AT_ONCE]}
+            if found := self._found(some):
+                with_errors = [some[job_id] for job_id in found]
+                left |= self._add_all(with_errors, self._addition(with_errors, found))
+                new |= self._count_new(found)
+        self._note_new(new)
+        return left, new
+
+    def _found(self, jobs: Mapping[str, AnyRun]) -> _OfRuns:
+        """The groups that jobs belong to, as if there were none yet; without jobs that have no errors."""
+        errors = self._attempts.of_jobs(jobs)
+        found: _OfRuns = {}
+        for job in jobs.values():
+            groups = errors.get(job.id, RunErrors([])).groups or of_outcome(job)
+            if groups:
+                found[job.id] = {group.id: (group, one) for one in groups for group in (ErrorGroup.new(job, one),)}
+        refused = self._without_room({one.id: one for groups in found.values() for one, _ in groups.values()})
+        return {
+            job_id: {one: pair for one, pair in groups.items() if one not in refused}
+            for job_id, groups in found.items()
+        }
+
+    def _without_room(self, groups: Mapping[str, ErrorGroup]) -> set[str]:
+        """Those of the groups that are not there yet, and whose spider has as many as it may have."""
+        there = {one["_id"] for one in self._counting.find({"_id": {"$in": list(groups)}}, {"_id": 1})}
+        new: dict[tuple[str, str, str], list[str]] = {}
+        for one in groups.values():
+            if one.id not in there:
+                new.setdefault((one.user_id, one.project, one.spider), []).append(one.id)
+        refused: set[str] = set()
+        for (user_id, project, spider), ids in new.items():
+            of_spider = {"project": project, "spider": spider, "user_id": user_id}
+            room = MOST_OF_SPIDER - self._counting.count_documents(of_spider, limit=MOST_OF_SPIDER)
+            refused.update(ids[max(0, room) :])
+        if refused:
+            log.warning("error_groups_full", groups=len(refused))
+        return refused
+
+    def _addition(self, jobs: Sequence[AnyRun], found: _OfRuns) -> Addition[ErrorGroup]:
+        places = self._days.good_on(jobs)
+
+        def update(group: ErrorGroup, some: Sequence[AnyRun]) -> Document:
+            for job in some:
+                group = group.with_run(job, found[job.id][group.id][1], places.get(job.id, 0))
+            return {"$set": group.model_dump(exclude={"id", "rev", "applied"}, exclude_none=True)}
+
+        def belongs_to(job: AnyRun) -> list[ErrorGroup]:
+            return [group for group, _ in found.get(job.id, {}).values()]
+
+        return Addition(belongs_to=belongs_to, update=update, since=self._clock() - GROUPS_KEPT)
+
+    def _count_new(self, found: _OfRuns) -> dict[str, int]:
+        ids = {one for groups in found.values() for one in groups}
+        stored = self._documents.many(self._counting.find({"_id": {"$in": list(ids)}}))
+        by_id = {one.id: one for one in stored}
+        counts = {
+            job_id: sum(by_id[one].mark_for(job_id) is not ErrorMark.KNOWN for one in groups if one in by_id)
+            for job_id, groups in found.items()
+        }
+        return {job_id: count for job_id, count in counts.items() if count}
+
+    @state_change("error_groups.note_new")
+    def _note_new(self, new: Mapping[str, int]) -> None:
+        """Note it in the jobs, for lists and for alerts."""
+        if new:
+            noted = [UpdateOne({"_id": job_id}, {"$set": {"new_errors": count}}) for job_id, count in new.items()]
+            self._jobs.bulk_write(noted, ordered=False)
+
+    # --- what people say
+
+    @state_change("error_groups.change")
+    def change(self, found: str, state: ErrorState, by: str | None, version: str | None) -> ErrorGroup:
+        """Raises `ErrorGroupNotFoundError`. Runs that are added meanwhile are added to what is stored then."""
+        update: Document = {"$set": {"state": state}, "$inc": {"rev": 1}}
+        if state is ErrorState.RESOLVED:
+            resolved = Resolution(at=self._clock(), by=by, version=version)
+            update["$set"]["resolved"] = resolved.model_dump(exclude_none=True)
+        else:
+            update["$unset"] = {"resolved": "", "back": ""}
+        stored = Repeating(self._counting).find_one_and_update(
+            {"_id": found}, update, return_document=ReturnDocument.AFTER
+        )
+        if stored is None:
+            raise ErrorGroupNotFoundError(found)
+        return self._documents.one(stored)
+
+    # --- to read
+
+    def get(self, found: str) -> ErrorGroup:
+        """Raises `ErrorGroupNotFoundError`, `UnreadableError`."""
+        if (group := self._documents.find_one({"_id": found})) is None:
+            raise ErrorGroupNotFoundError(found)
+        return group
+
+    def page(
+        self, wanted: ErrorFilter, limit: int, after: str | None, *, by_count: bool = False
+    ) -> tuple[list[ErrorGroup], str | None]:
+        """Those that occurred last come first, or those that occurred most often. As `documents.page`."""
+        if not by_count:
+            return page(self._documents, wanted.conditions(), limit, after, field="last_seen_at")
+        conditions = wanted.conditions()
+        if after is not None:
+            if (place := _CURSOR.fullmatch(after)) is None:
+                raise InvalidRequestError("after", "is not a cursor; use the `next` of the previous page")
+            count = int(place[1])
+            fewer = [{"count": {"$lt": count}}, {"_id": {"$lt": place[2]}}]
+            # the first condition is there so that an index can be used
+            conditions.append({"count": {"$lte": count}, "$or": fewer})
+        found = self._documents.find({"$and": conditions} if conditions else {}, limit + 1, _BY_COUNT)
+        if len(found) <= limit:
+            return found, None
+        last = found[limit - 1]
+        return found[:limit], f"{last.count}-{last.id}"
+
+    def of_run(self, job: AnyRun) -> tuple[list[RunGroup], int]:
+        """The groups of a run's errors, the largest first, and how many errors are in none."""
+        errors = self._attempts.of_jobs([job.id]).get(job.id, RunErrors([]))
+        found = errors.groups or of_outcome(job)
+        ids = [group_id(job.user_id, job.spec.project, job.spec.spider, one.fingerprint) for one in found]
+        stored = {one.id: one for one in self._documents.many(self._counting.find({"_id": {"$in": ids}}))}
+        told = []
+        for one, identity in zip(found, ids, strict=True):
+            group = stored.get(identity)
+            if group is None:
+                mark = ErrorMark.NEW
+            elif group.mark in job.summed:
+                mark = group.mark_for(job.id)
+            else:
+                mark = group.mark_for_later(job)
+            told.append(RunGroup(one, mark, group))
+        return told, errors.left_out
+
+    def gone(self, groups: Iterable[ErrorGroup]) -> dict[str, Gone]:
+        """For how long each of the groups has not occurred, by its id."""
+        groups, now = list(groups), self._clock()
+        spiders = {one.id: UserSpider(one.user_id, spider_subject(one.project, one.spider)) for one in groups}
+        good = self._days.good_since(spiders.values(), day_of(now) - timedelta(days=GONE_DAYS))
+        return {one.id: gone(one, good.get(spiders[one.id], {}), now) for one in groups}
+
+    @state_change("error_groups.forget")
+    def forget(self, before: datetime, limit: int) -> int:
+        """Delete up to `limit` groups that have not occurred since then. Returns how many."""
+        old: Document = {"last_seen_at": {"$lt": before}}
+        found = [one["_id"] for one in self._counting.find(old, {"_id": 1}, limit=limit)]
+        return Repeating(self._counting).delete_many({"_id": {"$in": found}, **old}).deleted_count if found else 0
+
+
+def of_outcome(job: AnyRun) -> list[FoundErrors]:
+    """The group of a run that has failed without any error of its own: by why it ended."""
+    if job.status is not JobStatus.ERROR or job.reason is None:
+        return []
+    made = new_group("crawl", job.reason.value, "", job.message or "")
+    return [FoundErrors(**made, count=1, at=job.finished_at)]
