@@ -49,6 +49,7 @@ from gateway.web.routes import (
     datasets,
     endpoints,
     environment,
+    error_groups,
     fields,
     files,
     health,
@@ -189,7 +190,7 @@ _ROUTERS = (
     *(jobs.dead_letters_router, logs.events_router),
     *(schedules.scheduler_router, schedules.router, sites.targets_router),
     *(projects.spiders_router, projects.projects_router, environment.router, nodes.router, nodes.scrapyd_router),
-    run_days.router,
+    *(run_days.router, error_groups.router),
     *(health.router, metrics.router, access.session_router, access.audit_router, keys.router, webhooks.router),
     saved_views.router,
     # the console

@@ -78,3 +78,13 @@ def group(kind: GroupKind, name: str, place: str, text: str, *, form: str = "", 
         "example": readable(text, LONGEST_EXAMPLE),
         "url": readable(url, LONGEST_URL),
     }
+
+
+def title(kind: str, name: str, place: str, message: str) -> str:
+    """The group in one line."""
+    if kind == "status":
+        return f"HTTP {name} from {place}"
+    if kind == "download":
+        return f"{place}: {message}"
+    short = name.rpartition(".")[2]
+    return message if kind == "log" and message else f"{short}: {message}" if message else short

@@ -14,6 +14,7 @@ from gateway.errors import (
     AlertRuleNotFoundError,
     DeadLetterNotFoundError,
     EndpointNotFoundError,
+    ErrorGroupNotFoundError,
     JobNotFoundError,
     NotFoundError,
     NotYourUserError,
@@ -64,10 +65,11 @@ _OWNED: dict[str, Callable[[str], NotFoundError]] = {
     "endpoint_id": EndpointNotFoundError,
     "rule_id": AlertRuleNotFoundError,
     "alert_id": AlertNotFoundError,
+    "error_id": ErrorGroupNotFoundError,
     "run_id": RunNotFoundError,
 }
 #: Where it is; all others are jobs, or schedules, whose ids may stand where a job's is expected.
-_KEPT_IN = {"endpoint_id": "endpoints", "rule_id": "alert_rules", "alert_id": "alerts"}
+_KEPT_IN = {"endpoint_id": "endpoints", "rule_id": "alert_rules", "alert_id": "alerts", "error_id": "error_groups"}
 _JOBS = ("jobs", "schedules")
 
 

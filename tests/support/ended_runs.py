@@ -7,9 +7,13 @@ from typing import Any
 from pymongo.database import Database
 
 from gateway.clock import Clock, utc_now
-from gateway.error_groups.attempt_errors import AttemptErrorStore
+from gateway.contract.error_groups import GroupKind
+from gateway.contract.error_groups import group as new_group
+from gateway.contract.outbox import AttemptId
+from gateway.error_groups.attempt_errors import AttemptErrorStore, FoundErrors, RunErrors
 from gateway.error_groups.ended_runs import EndedRuns
 from gateway.error_groups.store import ErrorGroupStore
+from gateway.jobs.job import Job
 from gateway.jobs.run_days import RunDays
 
 
@@ -19,3 +23,18 @@ def error_groups(database: Database[dict[str, Any]], clock: Clock = utc_now) -> 
 
 def ended_runs(database: Database[dict[str, Any]], clock: Clock = utc_now) -> EndedRuns:
     return EndedRuns(database, RunDays(database, clock), error_groups(database, clock), clock)
+
+
+def found_error(text: str, count: int = 1, kind: GroupKind = "exception", **facts: Any) -> FoundErrors:
+    name, place = {"status": ("503", "shop.example"), "log": ("ERROR", "shop/spider.py:parse")}.get(
+        kind, ("ValueError", "shop/spider.py:parse_price")
+    )
+    made = new_group(kind, name, place, text, url="https://shop.example/sale/7")
+    return FoundErrors(**{**made, "count": count, "log_start": 4711, **facts})
+
+
+def add_errors(database: Database[dict[str, Any]], job: Job, *errors: FoundErrors, clock: Clock = utc_now) -> None:
+    """What a tailer and a worker do with the errors of a stored job that has ended."""
+    if errors:
+        AttemptErrorStore(database).save(AttemptId(job.id, 1), RunErrors(list(errors)))
+    assert not ended_runs(database, clock).add([job]).left

@@ -324,6 +324,9 @@ class JobDetail(JobStatusView):
     items_url: str
     files_url: str
     page_url: str = Field(description="The job's page in the console, for people.")
+    new_errors: int = Field(
+        description="How many of its errors (`GET /jobs/{job_id}/errors`) are new, or back after they were resolved."
+    )
     advice: AdviceView | None = Field(description="Null where nothing is to be done.")
     logs_removed_at: Timestamp | None = Field(
         description="When its log was removed because its retention time was over."
@@ -342,6 +345,7 @@ class JobDetail(JobStatusView):
                     "updated_at", "logs_removed_at", "items_removed_at",
                 }
             ),
+            new_errors=job.new_errors or 0,
             failures=job.failed_attempts,
             spec=job.spec.shown(),
             target=job.target,

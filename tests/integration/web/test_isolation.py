@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 from described import APP, DOCUMENT
+from ended_runs import add_errors, error_groups, found_error
 from fastapi.routing import iter_route_contexts
 from integration.web.board import Board, Serve, open_board
 from jobs import make_job
@@ -23,6 +24,7 @@ from gateway.contract.crawl import CrawlSpec
 from gateway.contract.outbox import AttemptId
 from gateway.datasets.dataset import DatasetRun, RunState
 from gateway.datasets.store import DatasetStore, RunStore
+from gateway.error_groups.store import ErrorFilter
 from gateway.files.store import FileRecord
 from gateway.jobs.job import JobStatus, Trigger
 from gateway.requests.store import RequestChunk, RequestStore
@@ -43,7 +45,7 @@ ROUTES = sorted(
 )
 PATHS = {route.split()[1] for route in ROUTES}
 OPEN = {route for route in ROUTES if SCOPES[route] is None}
-OWNED = ("job_id", "schedule_id", "run_id", "letter_id", "endpoint_id", "rule_id", "alert_id", "view_id")
+OWNED = ("job_id", "schedule_id", "run_id", "letter_id", "endpoint_id", "rule_id", "alert_id", "view_id", "error_id")
 #: In everything that is the first user's.
 MARK = "annes-secret"
 #: Bodies of the routes that take one; the others ignore theirs.
@@ -68,6 +70,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "POST /alerts/rules/preview": {"user_id": "anne", "name": "failed", "when": {"measure": "failed"}},
     "PATCH /alerts/rules/{rule_id}": {"paused": True},
     "POST /alerts/{alert_id}/silence": {"until": None},
+    "PATCH /errors/{error_id}": {"state": "resolved"},
     "POST /endpoints/{endpoint_id}/deliveries/resend": {"missing": True},
     "POST /jobs/{job_id}/deliveries/resend": {"missing": True},
     "POST /views": {"list": "jobs", "name": "mine", "query": ""},
@@ -137,6 +140,7 @@ def door(serve: Serve, settings: Settings) -> Iterator[Door]:
 def _belongings(board: Board, key: str) -> dict[str, str]:
     spec = CrawlSpec(spider="jobs", start_urls=(f"https://{MARK}.example/",), site="board")
     ended = {"status": JobStatus.ERROR, "settled": True, "live_key": None, "dead": True, "message": MARK}
+    ended["finished_at"] = utc_now()
     job = make_job(user_id="anne", spec=spec, trigger=Trigger.MANUAL, tags=[MARK], **ended)
     board.jobs.insert(job)
     _keep_file(board, job.id)
@@ -164,7 +168,10 @@ def _belongings(board: Board, key: str) -> dict[str, str]:
     AlertStore(board.database).save(alert, None)
     body = {"list": "jobs", "name": MARK, "query": f"q={MARK}"}
     view = board.http.post("/views", json=body, headers={"Authorization": f"Bearer {key}"}).json()
-    return {**ids, "delivery_id": told.id, "alert_id": alert.id, "view_id": view["view_id"]}
+    add_errors(board.database, job, found_error(MARK))
+    ((group,), _) = error_groups(board.database).page(ErrorFilter(user_id="anne"), 9, None)
+    ids |= {"error_id": group.id, "view_id": view["view_id"]}
+    return {**ids, "delivery_id": told.id, "alert_id": alert.id}
 
 
 def _only(ids: dict[str, str]) -> dict[str, str]:

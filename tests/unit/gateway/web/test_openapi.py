@@ -46,6 +46,7 @@ PATHS = {
     "/crawl",
     "/crawl/preview",
     *("/alerts", "/alerts/rules", "/alerts/rules/preview", "/alerts/rules/{rule_id}"),
+    *("/errors", "/errors/{error_id}", "/jobs/{job_id}/errors"),
     *("/alerts/{alert_id}", "/alerts/{alert_id}/silence"),
     "/datasets",
     "/datasets/{name}",

@@ -1,0 +1,224 @@
+"""How the API shows errors, grouped by what they are."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import Literal, Self
+
+from pydantic import BaseModel, Field
+from pydantic.config import JsonDict
+
+from gateway.contract.error_groups import title
+from gateway.error_groups.error_group import ErrorExample, ErrorGroup, ErrorMark, ErrorRun, ErrorState, Gone
+from gateway.error_groups.store import ErrorFilter, RunGroup
+from gateway.web.schemas.types import Body, Cursor, Name, QueryModel, QueryTime, SearchText, Timestamp, UserId
+
+_JOB_ID = "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"
+_ERROR_ID = "2b0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"
+_SEEN: JsonDict = {"job_id": _JOB_ID, "version": "2.0", "at": "2027-06-01T09:03:41.000Z", "count": 12}
+_WHAT: JsonDict = {
+    "error_id": _ERROR_ID,
+    "kind": "exception",
+    "title": "ValueError: could not convert string to float: <text>",
+    "name": "ValueError",
+    "place": "shop/spiders/prices.py:parse_price",
+    "message": "could not convert string to float: <text>",
+}
+_EXAMPLE: JsonDict = {
+    "job_id": _JOB_ID,
+    "attempt": 1,
+    "text": "could not convert string to float: '€ 9,50'",
+    "url": "https://shop.example/sale/17",
+    "at": "2027-06-01T09:01:12.331Z",
+    "position": "1-20480",
+}
+_ERROR: JsonDict = {
+    **_WHAT,
+    "user_id": "abc123",
+    "project": "shop",
+    "spider": "prices",
+    "state": "open",
+    "first_seen": _SEEN,
+    "last_seen": _SEEN,
+    "runs": 3,
+    "count": 36,
+    "days": [{"day": "2027-06-01", "runs": 3, "count": 36}],
+    "runs_since": 0,
+    "runs_since_is_least": False,
+    "resolved_at": None,
+    "resolved_by": None,
+    "resolved_version": None,
+    "back": None,
+    "example": _EXAMPLE,
+}
+
+Kind = Literal["exception", "log", "status", "download", "crawl"]
+
+
+class ErrorRunView(BaseModel):
+    """A run that has had it."""
+
+    job_id: str
+    version: str | None = Field(description="Of the project; `null` if the crawl named none.")
+    at: Timestamp = Field(description="When the run ended.")
+    count: int = Field(description="How often it occurred in the run.")
+
+    @classmethod
+    def of(cls, run: ErrorRun) -> Self:
+        return cls(**run.model_dump(include=set(cls.model_fields)))
+
+
+class MarkedRunView(ErrorRunView):
+    mark: ErrorMark = Field(description="`new`: the first run with it; `back`: it was resolved before the run began.")
+
+
+class DayErrorsView(BaseModel):
+    day: date = Field(description="By UTC.")
+    runs: int
+    count: int
+
+
+class ErrorExampleView(BaseModel):
+    """The first such error of the last run."""
+
+    job_id: str
+    attempt: int
+    text: str = Field(description="As it was, up to 500 characters.")
+    url: str = Field(description="The page that it is about; empty if that is not known.")
+    at: Timestamp | None
+    position: str | None = Field(
+        description="Where its line begins in the log: the `from` of `GET /jobs/{job_id}/logs/lines`."
+    )
+
+    @classmethod
+    def of(cls, example: ErrorExample) -> Self:
+        return cls(**example.model_dump(include=set(cls.model_fields)), position=position_of(example))
+
+
+def position_of(example: ErrorExample) -> str | None:
+    return None if example.log_start is None else f"{example.attempt}-{example.log_start}"
+
+
+class _What(BaseModel):
+    """What the errors of a group have in common."""
+
+    error_id: str = Field(description="The same for all runs of this user's spider.")
+    kind: str = Field(
+        description="`exception`; `log`: a message of level ERROR or above; `status`: an answer of 400 or above; "
+        "`download`: a request without an answer; `crawl`: a crawl that failed without any of these."
+    )
+    title: str = Field(description="All of it in one line.")
+    name: str = Field(description="The exception's class, the level, the status, or the job's `reason`.")
+    place: str = Field(description="The function of the project's code that raised or logged it, or the host.")
+    message: str = Field(description="With `<number>`, `<text>`, `<url>` … in the place of what differs.")
+
+
+class ErrorView(_What, json_schema_extra={"examples": [_ERROR]}):
+    user_id: str
+    project: str
+    spider: str
+    state: ErrorState
+    first_seen: ErrorRunView
+    last_seen: ErrorRunView
+    runs: int = Field(description="How many runs have had it.")
+    count: int = Field(description="How often it occurred in all of them.")
+    days: list[DayErrorsView] = Field(
+        description="The days on which runs with it ended, the oldest first: of the last 30 in lists, else up to 90."
+    )
+    runs_since: int = Field(description="How many runs of the spider have ended well since, without it.")
+    runs_since_is_least: bool = Field(description="They are counted over the last 30 days alone, and it is older.")
+    resolved_at: Timestamp | None = Field(description="When somebody said last that it is repaired.")
+    resolved_by: str | None
+    resolved_version: str | None = Field(description="The version that has the repair, as they said.")
+    back: ErrorRunView | None = Field(description="The run that has had it again after that.")
+    example: ErrorExampleView
+
+    @classmethod
+    def of(cls, group: ErrorGroup, gone: Gone, since: datetime | None = None) -> Self:
+        """With the days since then."""
+        first = f"{since:%Y-%m-%d}" if since else ""
+        resolved = group.resolved
+        return cls(
+            **what_of(group.id, group),
+            **group.model_dump(include={"user_id", "project", "spider", "state", "runs", "count"}),
+            first_seen=ErrorRunView.of(group.first),
+            last_seen=ErrorRunView.of(group.last),
+            days=[DayErrorsView(day=date.fromisoformat(day), **vars(one)) for day, one in group.days.items()
+                  if day >= first],
+            runs_since=gone.runs,
+            runs_since_is_least=gone.is_least,
+            resolved_at=resolved.at if resolved else None,
+            resolved_by=resolved.by if resolved else None,
+            resolved_version=resolved.version if resolved else None,
+            back=ErrorRunView.of(group.back) if group.back else None,
+            example=ErrorExampleView.of(group.example),
+        )  # fmt: skip
+
+
+def what_of(identity: str, told: ErrorGroup | RunGroup) -> dict[str, str]:
+    one = told.found if isinstance(told, RunGroup) else told
+    return {
+        "error_id": identity,
+        "title": title(one.kind, one.name, one.place, one.message),
+        **one.model_dump(include={"kind", "name", "place", "message"}),
+    }
+
+
+class ErrorDetail(ErrorView, json_schema_extra={"examples": [{
+    **_ERROR, "recent_runs": [{**_SEEN, "mark": "new"}], "gone_since": None}]}):  # fmt: skip
+    recent_runs: list[MarkedRunView] = Field(description="The last 20 runs with it, the newest first.")
+    gone_since: ErrorRunView | None = Field(
+        description="The first run without it that ended well after the last one with it, if that is among the "
+        "spider's last 50; its `count` is 0."
+    )
+
+
+class ErrorPage(BaseModel):
+    errors: list[ErrorView]
+    next: str | None = Field(description="The `after` of the next page; `null` on the last one.")
+
+
+class ErrorsFilter(QueryModel):
+    user_id: UserId | None = Field(default=None, description="Only errors of this user's crawls.")
+    project: Name | None = None
+    spider: Name | None = None
+    state: ErrorState | None = None
+    kind: Kind | None = None
+    since: QueryTime | None = Field(default=None, description="Only what was seen at or after this time.")
+    new_since: QueryTime | None = Field(default=None, description="Only what was first seen at or after this time.")
+    q: SearchText | None = Field(default=None, description="Only with this text in the name, message or place.")
+
+    def to_filter(self, user_id: str | None) -> ErrorFilter:
+        return ErrorFilter(**{**self.model_dump(include=set(ErrorsFilter.model_fields)), "user_id": user_id})
+
+
+class ErrorsQuery(ErrorsFilter):
+    sort: Literal["last_seen", "count"] = Field(default="last_seen", description="What comes first: the most.")
+    limit: int = Field(default=50, ge=1, le=200)
+    after: Cursor | None = Field(default=None, description="The `next` of the previous page, with the same `sort`.")
+
+
+class ErrorEdit(Body, json_schema_extra={"examples": [{"state": "resolved", "version": "2.1"}]}):
+    state: ErrorState = Field(
+        description="`resolved`: it is repaired; open again once a run has it that began later. `ignored`: stays so."
+    )
+    version: Name | None = Field(default=None, description="The version that has the repair, with `resolved`.")
+
+
+_OF_RUN: JsonDict = {"mark": "new", "state": "open", "count": 12, "first_seen": _SEEN, "runs": 1}
+
+
+class JobErrorView(_What, json_schema_extra={"examples": [{**_WHAT, **_OF_RUN, "example": _EXAMPLE}]}):
+    mark: ErrorMark = Field(
+        description="`new`: no run before has had it; `back`: it was resolved before the run began; else `known`."
+    )
+    state: ErrorState | None = Field(description="`null` while it is not known across runs.")
+    count: int = Field(description="How often it occurred in this run.")
+    first_seen: ErrorRunView | None
+    runs: int = Field(description="How many runs have had it, if this is known.")
+    example: ErrorExampleView
+
+
+class JobErrorsView(BaseModel):
+    errors: list[JobErrorView] = Field(description="The most frequent first; at most 50.")
+    left_out: int = Field(description="Errors of the run that are in none of these, as there were too many groups.")
