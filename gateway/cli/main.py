@@ -29,6 +29,7 @@ try:
         set_dataset,
     )
     from gateway.cli.endpoints import ENDPOINTS
+    from gateway.cli.errors import ERRORS
     from gateway.cli.help import SETTINGS, CliCommand, CliGroup
     from gateway.cli.nodes import drain
     from gateway.cli.projects import delete_project, deploy, spiders
@@ -49,7 +50,7 @@ class _Main(CliGroup):
         ),
         "Schedules and sites": ("schedules", "datasets", "sites", "targets"),
         "Projects": ("deploy", "undeploy", "projects", "spiders", "env"),
-        "Signals": ("alerts", "alert-rules", "endpoints", "webhook-secret"),
+        "Signals": ("errors", "alerts", "alert-rules", "endpoints", "webhook-secret"),
         "Platform": ("up", "demo", "doctor", "nodes", "join", "keys", "audit", "alive"),
     }
 
@@ -134,7 +135,7 @@ for function in (crawl, scrape, logs, items, requests, files, spiders, deploy):
     app.command(cls=CliCommand)(function)
 app.command("open", cls=CliCommand)(open_page)
 app.command("webhook-secret", cls=CliCommand)(webhook_secret)
-for resource in (*RESOURCES, DATASETS, ALERTS, RULES, ENDPOINTS):
+for resource in (*RESOURCES, DATASETS, ERRORS, ALERTS, RULES, ENDPOINTS):
     commands = group(resource)
     if resource is JOBS:
         commands.command(cls=CliCommand)(fields)

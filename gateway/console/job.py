@@ -33,6 +33,7 @@ TABS = {
     "log": "Log",
     "items": "Items",
     "requests": "Requests",
+    "errors": "Errors",
     "files": "Files",
     "changes": "Changes",
     "runs": "Runs",

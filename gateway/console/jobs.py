@@ -84,7 +84,7 @@ async def jobs(request: Request, parts: Parts, caller: Called) -> Response:
     kept = await parts.threads.run(own_views, ListName.JOBS, request, parts, caller)
     if isinstance(kept, Response):
         return kept
-    asked, problems = _read(JobsPageQuery, request)
+    asked, problems = read_query(JobsPageQuery, request)
     query = asked.resolved()
     found = await list_jobs(query, parts, caller) if not problems else None
     given = asked.model_dump(mode="json", exclude_defaults=True)
@@ -140,7 +140,7 @@ async def dead_letters(request: Request, parts: Parts, caller: Called) -> Respon
     kept = await parts.threads.run(own_views, ListName.DEAD_LETTERS, request, parts, caller)
     if isinstance(kept, Response):
         return kept
-    asked, problems = _read(DeadLettersQuery, request)
+    asked, problems = read_query(DeadLettersQuery, request)
     found = await list_dead_letters(asked, parts, caller) if not problems else None
     given = asked.model_dump(mode="json", exclude_defaults=True)
     wanted = {name: value for name, value in given.items() if name not in {"after", "limit"}}
@@ -159,7 +159,7 @@ async def dead_letters(request: Request, parts: Parts, caller: Called) -> Respon
 Query = TypeVar("Query", bound=QueryModel)
 
 
-def _read(kind: type[Query], request: Request) -> tuple[Query, list[str]]:
+def read_query(kind: type[Query], request: Request) -> tuple[Query, list[str]]:
     """The query without empty fields, which a form sends too, and the problems of a query that is invalid."""
     given: dict[str, Any] = {}
     for name, value in request.query_params.multi_items():

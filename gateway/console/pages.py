@@ -72,6 +72,7 @@ SECTIONS = (
     Section("/console/projects", "Projects", "box", "g p"),
     Section("/console/nodes", "Nodes", "node", "g n", Scope.ADMIN),
     Section("/console/dead-letters", "Dead letters", "dead-letters", "g d"),
+    Section("/console/errors", "Errors", "warn", "g r"),
     Section("/console/alerts", "Alerts", "bell", "g l"),
     Section("/console/endpoints", "Endpoints", "link", "g e", Scope.CRAWL),
     Section("/console/keys", "Keys", "key", "g k", Scope.ADMIN),

@@ -8,6 +8,7 @@ from fastapi import Query, Request, Response
 
 from gateway.access.keys import Scope
 from gateway.console.days import bar_height, histories_of, pictures
+from gateway.console.errors import of_spider
 from gateway.console.job_view import RunRow, Runs, runs
 from gateway.console.pages import Pages, page
 from gateway.jobs.queries import JobFilter, JobQueries
@@ -80,6 +81,7 @@ def spider_page(
         history=history,
         total=history.total,
         pictures=pictures(history),
+        **of_spider(project, spider, parts, caller),
         schedules=[one for one in schedules if one.crawl is not None and one.crawl.spec.project == project],
         sites=[one for one in sites if (one.project, one.spider) == (project, spider)],
     )

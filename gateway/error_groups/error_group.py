@@ -17,7 +17,7 @@ from gateway.jobs.added_once import AnyRun, Counting
 from gateway.jobs.run_days import day_of
 
 #: Days of which a group knows how often it occurred, and runs that it names.
-DAYS_KEPT, RUNS_KEPT = 90, 20
+DAYS_KEPT, RUNS_KEPT = 90, 50
 
 
 class ErrorState(StrEnum):

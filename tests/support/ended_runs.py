@@ -29,6 +29,7 @@ def found_error(text: str, count: int = 1, kind: GroupKind = "exception", **fact
     name, place = {"status": ("503", "shop.example"), "log": ("ERROR", "shop/spider.py:parse")}.get(
         kind, ("ValueError", "shop/spider.py:parse_price")
     )
+    name, place = facts.pop("name", name), facts.pop("place", place)
     made = new_group(kind, name, place, text, url="https://shop.example/sale/7")
     return FoundErrors(**{**made, "count": count, "log_start": 4711, **facts})
 

@@ -166,7 +166,7 @@ def what_of(identity: str, told: ErrorGroup | RunGroup) -> dict[str, str]:
 
 class ErrorDetail(ErrorView, json_schema_extra={"examples": [{
     **_ERROR, "recent_runs": [{**_SEEN, "mark": "new"}], "gone_since": None}]}):  # fmt: skip
-    recent_runs: list[MarkedRunView] = Field(description="The last 20 runs with it, the newest first.")
+    recent_runs: list[MarkedRunView] = Field(description="The last 50 runs with it, the newest first.")
     gone_since: ErrorRunView | None = Field(
         description="The first run without it that ended well after the last one with it, if that is among the "
         "spider's last 50; its `count` is 0."

@@ -82,7 +82,7 @@ class Console:
         if status in _RAN:
             given |= _attempted(status, began, ran, fields.pop("progress", {}))
         if "start_urls" in fields or "params" in fields or "site" in fields:
-            names = ("spider", "project", "start_urls", "params", "site")
+            names = ("spider", "project", "version", "start_urls", "params", "site")
             spec = {name: fields.pop(name) for name in names if name in fields}
             given["spec"] = CrawlSpec.model_validate(
                 {"spider": "seo", "start_urls": ("http://site.example/",), **spec}

@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo
 from browser.console.platform import Console
 from dataset_runs import DatasetRuns
 from eggs import teller
+from ended_runs import add_errors, found_error
 
 from gateway.access.keys import Scope
 from gateway.clock import utc_now
@@ -25,10 +26,10 @@ from gateway.contract.crawl import Egg
 from gateway.contract.log_line import split_entries
 from gateway.contract.outbox import AttemptId
 from gateway.contract.records import ExitReport, FilesKept, SpiderInfo
+from gateway.error_groups.attempt_errors import FoundErrors
 from gateway.files.store import FileBytes, FileRecord, FilesPlace, FileStore
 from gateway.jobs.job import Job, JobStatus, Occurrence, Trigger, WaitingReason, occurrence_id
 from gateway.jobs.progress import Point, ProgressStore
-from gateway.jobs.run_days import RunDays
 from gateway.logs.store import LogChunk, count_lines
 from gateway.nodes.health import HeartbeatStore
 from gateway.nodes.holds import HoldStore, Wish
@@ -65,6 +66,8 @@ _ERROR_LINES = tuple(range(170, _LINES, 180))
 _ERRORS = len(_ERROR_LINES)
 #: Its items, and its requests that failed: the first errors of the log. The others are of the spider.
 _ITEMS = 240
+#: Days since the last version of the spider with the offers.
+_SINCE = 24
 #: Of the runs of a dataset.
 _DAYS = 13
 _FAILED, _FIRST_FAILED, _FAILED_EACH = 3, 40, 97
@@ -261,16 +264,37 @@ class Sample:
         """All that have ended, and some of the weeks before, of which there are the daily sums alone."""
         ended = {"finished_at": {"$exists": True}}
         known = [self.console.jobs.get(one["_id"]) for one in self.console.database["jobs"].find(ended, {"_id": 1})]
-        assert not RunDays(self.console.database).add(known)
         gone = []
         for day in range(9, 80):
             for spider in ("offers", "seo", "jobs", "reviews"):
                 status = JobStatus.ERROR if (day * 7 + len(spider)) % 11 == 0 else JobStatus.FINISHED
                 of = {"site": "example-jobs"} if spider == "jobs" else {"schedule_id": self.ids[spider]}
                 began = utc_now() - timedelta(days=day, minutes=20)
+                of |= {"version": "1.3" if day > _SINCE else "1.4"} if spider in {"offers", "reviews"} else {}
                 gone.append(self._job(status, began, self.random.uniform(240, 420), spider=spider, **of))
-        assert not RunDays(self.console.database).add(gone)
+        every = sorted([*known, *gone], key=lambda job: job.finished_at or job.created_at)
+        for number, job in enumerate(every):
+            add_errors(self.console.database, job, *self._errors_of(job, number))
         self.console.jobs.delete(*(job.id for job in gone))
+        told = self._call("GET /errors?spider=offers&project=shop&q=float&sort=count")["errors"]
+        self.ids["error_id"] = told[0]["error_id"]
+        (stale,) = self._call("GET /errors?q=KeyError")["errors"]
+        self._call(f"PATCH /errors/{stale['error_id']}", state="resolved", version="1.4")
+
+    def _errors_of(self, job: Job, number: int) -> list[FoundErrors]:
+        """Of the spider with the offers: one since version 1.4, one of before, and those of its site."""
+        if job.spec.spider != "offers":
+            return []
+        since = utc_now() - timedelta(days=_SINCE)
+        is_new = job.finished_at is not None and job.finished_at > since
+        price = found_error(f"could not convert string to float: '€ {number},50'", 3 + number % 5)
+        stars = found_error("'stars'", 7, name="KeyError", place="shop/spiders/reviews.py:rating")
+        slow = found_error("HTTP 503 Service Unavailable", 1 + number % 3, kind="status")
+        return [
+            *([price] if is_new and number % 3 else []),
+            *([] if is_new else [stars]),
+            *([slow] if number % 4 else []),
+        ]
 
     def _item(self, number: int) -> dict[str, Any]:
         name = f"{_NAMES[number % 8]} {number // 8 + 1}"

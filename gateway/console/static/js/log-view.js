@@ -231,6 +231,9 @@ class LogView extends HTMLElement {
     this.#cursor.id = id;
     this.scrollIntoView({ block: "nearest" });
     const number = await this.#rows.unfolded(id);
+    const row = this.#rows.row(number);
+    // an address may name a place inside the line
+    if (row && "id" in row) this.#cursor.id = row.id;
     this.#view.count = this.#rows.count;
     this.#view.show(number);
     this.#view.refresh({ anew: true });

@@ -1,0 +1,112 @@
+"""`discoverybot errors`: the errors of all runs, grouped by what they are."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from gateway.cli.commands import ApiCommand, Resource
+from gateway.cli.options import AFTER, LIMIT, USER, moment, one_of, option
+from gateway.cli.terminal import Record, new_table
+
+_STYLES = {"open": "red", "resolved": "green", "ignored": "dim"}
+_FILTERS = (
+    option("project", "Only those of this project.", metavar="NAME"),
+    option("spider", "Only those of this spider.", metavar="NAME"),
+    option(
+        "state",
+        "Only these: open, resolved or ignored.",
+        metavar="STATE",
+        autocompletion=one_of(_STYLES),
+    ),
+    option("q", "Only with this text in the exception, message or place.", "--search", metavar="TEXT"),
+    moment("since", "Only what was seen since then."),
+    option(
+        "sort", "What comes first: last_seen or count.", metavar="HOW", autocompletion=one_of(("last_seen", "count"))
+    ),
+    USER,
+)
+
+
+def _state(error: Record) -> Text:
+    is_back = error["state"] == "open" and error["back"] is not None
+    return Text("back" if is_back else error["state"], style=_STYLES.get(error["state"], ""))
+
+
+def _spider(error: Record) -> str:
+    return f"{error['project']}/{error['spider']}"
+
+
+def _since(error: Record) -> str:
+    seen = error["first_seen"]
+    return f"{seen['at'][:10]} {seen['version'] or ''}".strip()
+
+
+def _shown(error: Record, _: Record) -> RenderableType:
+    example, last = error["example"], error["last_seen"]
+    facts = {
+        "state": str(_state(error)),
+        "spider": _spider(error),
+        "place": error["place"],
+        "first seen": f"{_since(error)}, job {error['first_seen']['job_id'][:8]}",
+        "last seen": f"{last['at'][:10]} {last['version'] or ''}".strip() + f", job {last['job_id'][:8]}",
+        "counts": f"{error['count']} times in {error['runs']} runs, {error['runs_since']} runs without it since",
+        "example": example["text"],
+        "page": example["url"],
+        "log": f"job {example['job_id'][:8]}, at {example['position']}" if example["position"] else "",
+    }
+    lines = [Text(error["title"], style="bold")]
+    lines += [Text(f"{name:<10} {value}") for name, value in facts.items() if value]
+    runs = new_table("RUN job_id:id, ENDED at:time, *VERSION version, MARK mark, >COUNT count", error["recent_runs"])
+    return Group(*lines, "", runs)
+
+
+def _changed(answer: Record, _: Record) -> str:
+    return f"{answer['error_id']}: {answer['state']}"
+
+
+ERRORS = Resource(
+    name="errors",
+    one="error",
+    key="error_id",
+    digits=32,
+    about="Errors of all runs, grouped by what they are.",
+    columns="ERROR error_id:id, STATE state, >COUNT count, 1>RUNS runs, 2SINCE since, LAST SEEN last_seen, "
+    "*SPIDER spider, *WHAT title",
+    empty="no errors",
+    cells={
+        "state": _state,
+        "spider": _spider,
+        "since": _since,
+        "last_seen": lambda error: error["last_seen"]["at"][:16].replace("T", " "),
+    },
+    actions=(
+        ApiCommand("list", "GET /errors", "The errors that were seen last.", options=(*_FILTERS, LIMIT, AFTER)),
+        ApiCommand("show", "GET /errors/{id}", "One error, with an example and its last runs.", _shown),
+        ApiCommand(
+            "resolve",
+            "PATCH /errors/{id}",
+            "Say that it is repaired: open again once a run has it that began later.",
+            _changed,
+            (option("version", "The version that has the repair.", "--in", metavar="VERSION"),),
+            lambda version: {"state": "resolved", **({"version": version} if version else {})},
+            many=True,
+        ),
+        ApiCommand(
+            "reopen",
+            "PATCH /errors/{id}",
+            "Say that it is not repaired, or not to be ignored.",
+            _changed,
+            body=lambda: {"state": "open"},
+            many=True,
+        ),
+        ApiCommand(
+            "ignore",
+            "PATCH /errors/{id}",
+            "Have it stay so, however often it occurs.",
+            _changed,
+            body=lambda: {"state": "ignored"},
+            many=True,
+        ),
+    ),
+)

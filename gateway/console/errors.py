@@ -1,0 +1,162 @@
+"""`/console/errors`: errors across runs, grouped by what they are; one of them; and those of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from fastapi import Request, Response
+
+from gateway.access.keys import Caller, Scope
+from gateway.console.days import BarPart, DayBar, DayPicture, bar_height
+from gateway.console.formats import count
+from gateway.console.job import tab
+from gateway.console.jobs import read_query
+from gateway.console.pages import Pages, Viewer, page
+from gateway.error_groups.error_group import DAYS_KEPT, GONE_DAYS, ErrorState
+from gateway.error_groups.store import ErrorGroupStore
+from gateway.jobs.job import JobStatus, ListedJob
+from gateway.jobs.run_days import day_of
+from gateway.stores.mongo import mongo_errors
+from gateway.web.authorisation import Called, needs
+from gateway.web.container import GatewayParts
+from gateway.web.dependencies import JobId, Parts
+from gateway.web.routes.error_groups import (
+    RUNS_LOOKED_AT,
+    ErrorGroupId,
+    get_error,
+    job_errors,
+    list_errors,
+    runs_of,
+)
+from gateway.web.schemas.error_group import DayErrorsView, ErrorExampleView, ErrorPage, ErrorsQuery
+
+router = Pages()
+
+#: Groups that the page of a spider shows.
+_OF_SPIDER = 10
+#: The width of a bar with its gap, and the height of a picture; the same of a small one in a list.
+_STEP, _HEIGHT = 8, 96
+_SMALL_STEP, _SMALL_HEIGHT = 4, 20
+_RUN_STEP = 12
+_VIEWS: tuple[tuple[str, dict[str, str]], ...] = (
+    ("All", {}),
+    ("Open", {"state": "open"}),
+    ("Most frequent", {"state": "open", "sort": "count"}),
+    ("Resolved", {"state": "resolved"}),
+    ("Ignored", {"state": "ignored"}),
+)
+
+
+@router.page("/console/errors")
+@needs(Scope.READ)
+def errors_page(request: Request, parts: Parts, caller: Called) -> Response:
+    asked, problems = read_query(ErrorsQuery, request)
+    found = list_errors(asked, parts, caller) if not problems else ErrorPage(errors=[], next=None)
+    given = asked.model_dump(mode="json", exclude_defaults=True, exclude={"after", "user_id"})
+    return page(
+        request,
+        "errors/list.html",
+        asked=asked,
+        found=found,
+        problems=problems,
+        given=given,
+        views=_VIEWS,
+        states=[one.value for one in ErrorState],
+        sparks=_sparks(found, parts),
+    )
+
+
+@router.page("/console/errors/{error_id}")
+@needs(Scope.READ)
+def error_page(error_id: ErrorGroupId, request: Request, parts: Parts, caller: Called) -> Response:
+    error = get_error(error_id, parts, caller)
+    with mongo_errors():
+        jobs = runs_of(parts[ErrorGroupStore].get(error_id), parts)
+    return page(
+        request,
+        "errors/one.html",
+        error=error,
+        picture=_picture(error.days, parts, DAYS_KEPT, _STEP, _HEIGHT),
+        days=DAYS_KEPT,
+        width=RUNS_LOOKED_AT * _RUN_STEP,
+        lately=_lately(jobs, {run.job_id: run.count for run in error.recent_runs}),
+        places=places_of(error.example, Viewer.of(request)),
+        may_change=Scope.CRAWL in caller.scopes,
+    )
+
+
+@router.page("/console/jobs/{job_id}/errors")
+@needs(Scope.READ)
+def errors_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
+    told, viewer = job_errors(job_id, parts), Viewer.of(request)
+    return tab(
+        request,
+        job_id,
+        parts,
+        "errors",
+        errors=told.errors,
+        left_out=told.left_out,
+        examples_at=[places_of(one.example, viewer) for one in told.errors],
+    )
+
+
+def of_spider(project: str, spider: str, parts: GatewayParts, caller: Caller) -> dict[str, Any]:
+    """What the page of a spider needs of its errors."""
+    query = ErrorsQuery(project=project, spider=spider, state=ErrorState.OPEN, limit=_OF_SPIDER)
+    found = list_errors(query, parts, caller)
+    return {"errors": found, "sparks": _sparks(found, parts)}
+
+
+class ErrorPlaces(NamedTuple):
+    """Where an example is seen; empty if that is not known."""
+
+    log: str
+    requests: str
+    url: str
+
+
+def places_of(example: ErrorExampleView, viewer: Viewer) -> ErrorPlaces:
+    job, log, requests = f"/console/jobs/{example.job_id}", "", ""
+    if example.position is not None:
+        attempt, _, start = example.position.partition("-")
+        # a line is named by what is in it
+        log = viewer.link(f"{job}/log") + f"#{attempt}-{int(start) + 1}"
+    if example.url:
+        requests = viewer.link(f"{job}/requests", q=example.url[:200]) + "#tab"
+    is_link = example.url.startswith(("http://", "https://"))
+    return ErrorPlaces(log, requests, example.url if is_link else "")
+
+
+def _sparks(found: ErrorPage, parts: GatewayParts) -> dict[str, DayPicture]:
+    return {one.error_id: _picture(one.days, parts, GONE_DAYS, _SMALL_STEP, _SMALL_HEIGHT) for one in found.errors}
+
+
+def _picture(days: Sequence[DayErrorsView], parts: GatewayParts, number: int, step: int, height: int) -> DayPicture:
+    """How often it occurred on each of so many days, the last one is today."""
+    today = day_of(parts.clock()).date()
+    most = max((one.count for one in days), default=0)
+    bars = []
+    for one in days:
+        place = number - 1 - (today - one.day) // timedelta(days=1)
+        if 0 <= place < number:
+            tall = bar_height(one.count, most, height)
+            runs = f"{count(one.runs)} run{'s' if one.runs != 1 else ''}"
+            title = f"{one.day.day} {one.day:%B}: {count(one.count)} in {runs}"
+            part = BarPart(JobStatus.ERROR.value, round(height - tall, 1), tall)
+            bars.append(DayBar(place * step, title, [part]))
+    return DayPicture("Occurrences", count(most) if most else "", number * step, height, step - 1, bars)
+
+
+class LateRun(NamedTuple):
+    job: ListedJob
+    x: int
+    #: How often the run has had the error; `None` if it has not, or is not over.
+    times: int | None
+
+
+def _lately(jobs: Sequence[ListedJob], counts: dict[str, int]) -> list[LateRun]:
+    """The last runs of the spider, the oldest first; the newest always at the right edge."""
+    first = RUNS_LOOKED_AT - len(jobs)
+    return [LateRun(job, (first + place) * _RUN_STEP, counts.get(job.id)) for place, job in enumerate(reversed(jobs))]
