@@ -16,7 +16,7 @@ from gateway.cli.terminal import Record, given, new_table
 
 #: As the API's description has them, which says what they mean; a newer gateway may know more.
 _MEASURES = (
-    *("failed", "incomplete", "not_started", "items", "pages", "errors", "error_share", "duration"),
+    *("failed", "incomplete", "not_started", "items", "pages", "errors", "new_errors", "error_share", "duration"),
     *("idle", "waiting", "queue", "held", "node_down", "disk_full"),
 )
 _GROUPS = ("spider", "schedule", "site", "project", "rule")

@@ -37,6 +37,8 @@ class AlertMeasure(StrEnum):
     INCOMPLETE = "incomplete"
     #: 1 for an occurrence of a schedule that was skipped or missed, 0 for a run of it.
     NOT_STARTED = "not_started"
+    #: Groups of its errors that are new, or back after they were resolved.
+    NEW_ERRORS = "new_errors"
     # those of runs that have ended well or in part
     ITEMS = "items"
     PAGES = "pages"
@@ -76,7 +78,9 @@ COMPARABLE = frozenset(
     {AlertMeasure.ITEMS, AlertMeasure.PAGES, AlertMeasure.ERRORS, AlertMeasure.ERROR_SHARE, AlertMeasure.DURATION}
 )
 #: What is known of single runs.
-OF_RUNS = COMPARABLE | {AlertMeasure.FAILED, AlertMeasure.INCOMPLETE, AlertMeasure.NOT_STARTED}
+OF_RUNS = COMPARABLE | {
+    *(AlertMeasure.FAILED, AlertMeasure.INCOMPLETE, AlertMeasure.NOT_STARTED, AlertMeasure.NEW_ERRORS)
+}
 #: What is looked at when runs end; all else is of what is so now.
 NOTED = OF_RUNS | {AlertMeasure.IDLE}
 #: What is of the platform, and not of a user.

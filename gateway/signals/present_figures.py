@@ -23,7 +23,7 @@ from gateway.stores.mongo import Document
 _HISTORY, _HISTORY_SECONDS = 20_000, 3.0
 _READ = (
     *("user_id", "status", "started_at", "finished_at", "progress", "message", "tags", "schedule_id"),
-    *("spec.project", "spec.spider", "spec.site", "spec.dataset.name"),
+    *("new_errors", "spec.project", "spec.spider", "spec.site", "spec.dataset.name"),
 )
 #: Most jobs that are counted.
 _COUNTED = 100_000

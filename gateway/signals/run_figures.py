@@ -44,13 +44,15 @@ class ComparedRun(BaseModel, extra="ignore", frozen=True):
     items: int = 0
     pages: int = 0
     errors: int = 0
+    #: Of how many kinds its errors are that are new, or back.
+    new_errors: int = 0
     seconds: float = 0.0
     message: str = ""
 
     @classmethod
     def of(cls, job: Job) -> ComparedRun | None:
         """`None` for a run that is not over, or that somebody has cancelled."""
-        read = {"status", "started_at", "finished_at", "progress", "message"}
+        read = {"status", "started_at", "finished_at", "progress", "message", "new_errors"}
         return cls.of_document({"_id": job.id, **job.model_dump(include=read)})
 
     @classmethod
@@ -66,6 +68,7 @@ class ComparedRun(BaseModel, extra="ignore", frozen=True):
             items=progress.get("items_count", 0),
             pages=progress.get("completed_pages", 0),
             errors=progress.get("errors_count", 0),
+            new_errors=job.get("new_errors") or 0,
             seconds=max(0.0, (ended - (job.get("started_at") or ended)).total_seconds()),
             message=(job.get("message") or "")[:_MESSAGE],
         )
@@ -84,6 +87,8 @@ class ComparedRun(BaseModel, extra="ignore", frozen=True):
             return float(self.status is None)
         if bad := _BAD.get(measure):
             return None if self.status is None else float(self.status in bad)
+        if measure is AlertMeasure.NEW_ERRORS:
+            return None if self.status is None else float(self.new_errors)
         if self.status not in GOOD_STATUSES:
             return None
         if measure is AlertMeasure.ERROR_SHARE:
@@ -158,6 +163,7 @@ _WORDS = {
     AlertMeasure.ITEMS: "{value} items",
     AlertMeasure.PAGES: "{value} pages",
     AlertMeasure.ERRORS: "{value} errors",
+    AlertMeasure.NEW_ERRORS: "new errors: {value}",
     AlertMeasure.ERROR_SHARE: "{value} of the pages failed",
     AlertMeasure.DURATION: "it took {value}",
     AlertMeasure.IDLE: "nothing has ended well for {value}",

@@ -12,13 +12,16 @@ from typing import Any
 
 import pytest
 from conftest import Platform
+from ended_runs import found_error
 from jobs import make_job
 from pymongo.errors import AutoReconnect
 from scheduled import make_schedule
 
+from gateway.contract.outbox import AttemptId
 from gateway.contract.records import Progress
 from gateway.datasets.dataset import DatasetRun, RunState
 from gateway.datasets.store import DatasetStore, RunStore
+from gateway.error_groups.attempt_errors import AttemptErrorStore, RunErrors
 from gateway.jobs.job import Attempt, JobStatus
 from gateway.jobs.outcome import Outcome, Reason
 from gateway.schedules.schedule import LedgerEntry, LedgerKind
@@ -30,6 +33,7 @@ from gateway.signals.deliveries import Delivery, DeliveryStore
 from gateway.signals.endpoints import Endpoint, EndpointFilter
 from gateway.signals.events import Subject
 from gateway.signals.node_states import DownNode, NodeStateStore
+from gateway.signals.present_figures import PresentFigures
 from gateway.signals.run_figures import ComparedRun
 from gateway.web.schemas.event import BODIES
 
@@ -248,6 +252,24 @@ def test_another_name_of_a_rule_is_no_other_alert(watched: Alerted) -> None:
         ("alert.firing", "before"),
         ("alert.resolved", "after"),
     ]
+
+
+def test_an_error_that_no_run_has_had_before_is_told_also_of_a_run_that_failed(watched: Alerted) -> None:
+    rule = watched.only(when={"measure": "new_errors", "above": 0})
+    errors = AttemptErrorStore(watched.platform.database)
+    for outcome, texts in ((DONE, ()), (BROKEN, ("no price", "no stock")), (DONE, ("no price",)), (DONE, ("gone",))):
+        job_id = watched.ends(outcome, look=False)
+        if texts:
+            errors.save(AttemptId(job_id, 1), RunErrors([found_error(text) for text in texts]))
+        watched.look(MINUTE)
+    assert watched.told() == [
+        ("firing", "new errors: 2, more than 0"),
+        ("resolved", "new errors: 2, more than 0"),
+        ("firing", "new errors: 1, more than 0"),
+    ]
+    since = watched.platform.clock() - HOUR
+    read, _ = PresentFigures.history(watched.alerting._figures, rule, since)
+    assert sorted(run.new_errors for _, run in read) == [0, 0, 1, 2]
 
 
 def test_some_runs_in_a_row_are_one_alert_that_a_single_good_one_ends(watched: Alerted) -> None:
