@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ from gateway.errors import ErrorGroupNotFoundError, InvalidRequestError
 from gateway.jobs.added_once import AddedOnce, Addition, AnyRun
 from gateway.jobs.job import JobStatus
 from gateway.jobs.run_days import SUMS_KEPT, RunDays, UserSpider, day_of, spider_subject
-from gateway.stores.documents import Documents, page, reader
+from gateway.stores.documents import Documents, cursor_of, following, reader
 from gateway.stores.mongo import Document, Repeating
 
 log = structlog.get_logger()
@@ -41,7 +42,12 @@ MOST_OF_SPIDER = 1000
 #: Jobs that are added at once.
 _AT_ONCE = 25
 _CURSOR = re.compile(r"(\d{1,14})-([0-9a-f]{32})")
-_BY_COUNT = [("count", DESCENDING), ("_id", DESCENDING)]
+_Order = list[tuple[str, int]]
+_BY_COUNT: _Order = [("count", DESCENDING), ("_id", DESCENDING)]
+_BY_TIME: _Order = [("last_seen_at", DESCENDING), ("_id", DESCENDING)]
+#: The fields in which a text is looked for; and after how many groups, and seconds, a page ends early.
+_SEARCHED = ("name", "message", "place")
+_LOOKED_AT_ONCE, _SEARCH_SECONDS = 500, 1.0
 
 
 #: Groups by their ids, each with its errors in a run, by the run's id.
@@ -70,10 +76,12 @@ class ErrorFilter(NamedTuple):
             found.append({"last_seen_at": {"$gte": self.since}})
         if self.new_since is not None:
             found.append({"first.at": {"$gte": self.new_since}})
-        if self.q:
-            holds = {"$regex": re.escape(self.q), "$options": "i"}
-            found.append({"$or": [{name: holds} for name in ("name", "message", "place")]})
         return found
+
+    def takes(self, document: Document) -> bool:
+        """Whether the text is in a group of which the fields `_SEARCHED` were read."""
+        text = (self.q or "").casefold()
+        return any(text in str(document.get(name, "")).casefold() for name in _SEARCHED)
 
 
 class RunGroup(NamedTuple):
@@ -95,6 +103,7 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
         self._attempts = attempts
         self._days = days
         self._clock = clock
+        self._monotonic: Callable[[], float] = time.monotonic
 
     # --- to add
 
@@ -204,22 +213,37 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
     def page(
         self, wanted: ErrorFilter, limit: int, after: str | None, *, by_count: bool = False
     ) -> tuple[list[ErrorGroup], str | None]:
-        """Those that occurred last come first, or those that occurred most often. As `documents.page`."""
-        if not by_count:
-            return page(self._documents, wanted.conditions(), limit, after, field="last_seen_at")
+        """Those that occurred last come first, or those that occurred most often. As `documents.page`; where a text
+        is looked for, a page can end early, and its cursor goes on.
+        """
+        order = _BY_COUNT if by_count else _BY_TIME
         conditions = wanted.conditions()
         if after is not None:
-            if (place := _CURSOR.fullmatch(after)) is None:
-                raise InvalidRequestError("after", "is not a cursor; use the `next` of the previous page")
-            count = int(place[1])
-            fewer = [{"count": {"$lt": count}}, {"_id": {"$lt": place[2]}}]
-            # the first condition is there so that an index can be used
-            conditions.append({"count": {"$lte": count}, "$or": fewer})
-        found = self._documents.find({"$and": conditions} if conditions else {}, limit + 1, _BY_COUNT)
+            conditions.append(_fewer(after) if by_count else following(after, "last_seen_at"))
+        query: Document = {"$and": conditions} if conditions else {}
+        if wanted.q:
+            return self._search(wanted, query, order, limit)
+        found = self._documents.find(query, limit + 1, order)
         if len(found) <= limit:
             return found, None
-        last = found[limit - 1]
-        return found[:limit], f"{last.count}-{last.id}"
+        return found[:limit], _cursor(found[limit - 1].model_dump(by_alias=True), order)
+
+    def _search(
+        self, wanted: ErrorFilter, query: Document, order: _Order, limit: int
+    ) -> tuple[list[ErrorGroup], str | None]:
+        ids: list[str] = []
+        onward, began = None, self._monotonic()
+        fields = [*_SEARCHED, "last_seen_at", "count"]
+        with self._counting.find(query, fields, sort=order, batch_size=_LOOKED_AT_ONCE) as found:
+            for number, one in enumerate(found, 1):
+                if wanted.takes(one):
+                    ids.append(one["_id"])
+                is_over = number % _LOOKED_AT_ONCE == 0 and self._monotonic() - began > _SEARCH_SECONDS
+                if len(ids) == limit or is_over:
+                    onward = _cursor(one, order)
+                    break
+        by_id = {one.id: one for one in self._documents.many(self._counting.find({"_id": {"$in": ids}}))}
+        return [by_id[one] for one in ids if one in by_id], onward
 
     def of_run(self, job: AnyRun) -> tuple[list[RunGroup], int]:
         """The groups of a run's errors, the largest first, and how many errors are in none."""
@@ -252,6 +276,21 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
         old: Document = {"last_seen_at": {"$lt": before}}
         found = [one["_id"] for one in self._counting.find(old, {"_id": 1}, limit=limit)]
         return Repeating(self._counting).delete_many({"_id": {"$in": found}, **old}).deleted_count if found else 0
+
+
+def _fewer(cursor: str) -> Document:
+    """The condition for what comes after the cursor in the order of counts. Raises `InvalidRequestError`."""
+    if (place := _CURSOR.fullmatch(cursor)) is None:
+        raise InvalidRequestError("after", "is not a cursor; use the `next` of the previous page")
+    count = int(place[1])
+    # the first condition is there so that an index can be used
+    return {"count": {"$lte": count}, "$or": [{"count": {"$lt": count}}, {"_id": {"$lt": place[2]}}]}
+
+
+def _cursor(document: Document, order: _Order) -> str:
+    if order is _BY_COUNT:
+        return f"{document['count']}-{document['_id']}"
+    return cursor_of(document["last_seen_at"], document["_id"])
 
 
 def of_outcome(job: AnyRun) -> list[FoundErrors]:

@@ -189,7 +189,10 @@ INDEXES: dict[str, list[IndexModel]] = {
         # the latest, of all users and of one
         _index("seen", then=_SEEN),
         _index("user_seen", "user_id", then=_SEEN),
-        _index("spider_user_seen", "project", "spider", "user_id", then=_SEEN),
+        _index("spider_seen", "spider", then=_SEEN),
+        _index("project_seen", "project", then=_SEEN),
+        # those of one user's spider, which may have only so many
+        _index("spider_user_seen", "spider", "project", "user_id", then=_SEEN),
         _index("state_seen", "state", then=_SEEN),
         _index("user_state_seen", "user_id", "state", then=_SEEN),
         # the most frequent

@@ -46,7 +46,8 @@ RUNS_LOOKED_AT = 50
 @needs(Scope.READ)
 def list_errors(query: Annotated[ErrorsQuery, Query()], parts: Parts, caller: Called) -> ErrorPage:
     """Errors of all runs, grouped by what they are: exception, function and message without its values; or status and
-    host. The last seen first. A run is added at its end. Pass `next` as `after` for the page that follows.
+    host. The last seen first. A run is added at its end. Pass `next` as `after` for the page that follows:
+    with `q`, a page can have fewer than `limit` although others follow.
     """
     store = parts[ErrorGroupStore]
     with mongo_errors():

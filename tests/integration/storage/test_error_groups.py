@@ -273,6 +273,24 @@ def test_a_list_is_paged_in_both_orders(runs: Runs) -> None:
             runs.store.page(ErrorFilter(), 2, "nonsense", by_count=by_count)
 
 
+@pytest.mark.parametrize("by_count", [False, True])
+def test_a_search_ends_in_time_and_goes_on(runs: Runs, monkeypatch: pytest.MonkeyPatch, *, by_count: bool) -> None:
+    for number in range(9):
+        runs.add(
+            f"error {chr(97 + number)}{' rare' if number in {1, 7} else ''}", ago=number * HOUR, count=9 - number
+        )
+    monkeypatch.setattr(groups_store, "_LOOKED_AT_ONCE", 2)
+    monkeypatch.setattr(groups_store, "_SEARCH_SECONDS", -1.0)
+    pages, after = list[list[str]](), None
+    while not pages or after:
+        page, after = runs.store.page(ErrorFilter(q="RARE"), 2, after, by_count=by_count)
+        pages.append([one.message for one in page])
+    assert pages == [["error b rare"], [], [], ["error h rare"], []]
+    monkeypatch.undo()
+    page, after = runs.store.page(ErrorFilter(q="error"), 4, None, by_count=by_count)
+    assert (len(page), after is None) == (4, False)
+
+
 def test_a_group_does_not_grow(runs: Runs) -> None:
     jobs = [runs.run("no price", ago=ago * DAY) for ago in range(DAYS_KEPT + 20)]
     runs.store.add(jobs)
