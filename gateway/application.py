@@ -14,7 +14,6 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 
 from gateway import logging
-from gateway.access.keys import Scope
 from gateway.console import alerts as alerts_pages
 from gateway.console import audit as audit_page
 from gateway.console import comparison as comparison_page
@@ -36,10 +35,10 @@ from gateway.console import spiders as spiders_page
 from gateway.console.error_pages import ErrorPages
 from gateway.settings import Settings
 from gateway.web import errors
-from gateway.web.authentication import COOKIE, CSRF_HEADER, SECURE_COOKIE
-from gateway.web.authorisation import authorise, scope_of
+from gateway.web.authorisation import authorise
 from gateway.web.container import gateway_parts
 from gateway.web.dependencies import Route, refuse_unknown_parameters
+from gateway.web.description import DescribedAPI
 from gateway.web.errors import problems
 from gateway.web.guard import Guard
 from gateway.web.middleware import AnswerMiddleware, ProcessMetrics
@@ -73,70 +72,6 @@ from gateway.web.routes import (
     webhooks,
 )
 from gateway.web.schemas.event import described_events
-
-_SCHEME = "key"
-_KEY = {"type": "http", "scheme": "bearer", "description": "`db_<id>_<secret>`, from `discoverybot keys create`."}
-_SESSION = "session"
-_COOKIE = {
-    "type": "apiKey",
-    "in": "cookie",
-    "name": COOKIE,
-    "description": f"Of `POST /session` (over https `{SECURE_COOKIE}`); to change things also send `{CSRF_HEADER}`.",
-}
-
-
-class DescribedAPI(FastAPI):
-    """The app, with a completed OpenAPI description. Optional query and header parameters are not nullable there,
-    as FastAPI would have it, because "null" would be a text.
-    """
-
-    def openapi(self) -> dict[str, Any]:
-        document = super().openapi()
-        components = document["components"]
-        components["schemas"] = dict(sorted({**components["schemas"], **errors.schemas()}.items()))
-        components["securitySchemes"] = {_SCHEME: _KEY, _SESSION: _COOKIE}
-        for event in document["webhooks"].values():
-            # what FastAPI says of a body that is not as described: it is the receiver's business
-            event["post"]["responses"].pop("422", None)
-        for unused in ("HTTPValidationError", "ValidationError"):
-            components["schemas"].pop(unused, None)
-        scopes = scopes_of(self.routes)
-        for path, methods in document["paths"].items():
-            for method, operation in methods.items():
-                operation["security"] = _security(scopes[f"{method.upper()} {path}"])
-                for parameter in operation.get("parameters", ()):
-                    _forbid_null(parameter["schema"])
-                if "requestBody" in operation:
-                    # the guard refuses too large a body before the route is called
-                    too_large = {str(status): answer for status, answer in errors.problems(413).items()}
-                    operation["responses"] = dict(sorted({**too_large, **operation["responses"]}.items()))
-        return document
-
-
-def scopes_of(routes: Sequence[BaseRoute]) -> dict[str, Scope | None]:
-    """The scope of each route by method and path, such as `GET /jobs/{job_id}`. `None`: it is for everybody."""
-    found = (
-        (f"{method} {one.path_format}", scope_of(one.original_route.endpoint))
-        for one in iter_route_contexts(routes)
-        if isinstance(one.original_route, APIRoute)
-        for method in one.methods or ()
-    )
-    # of several routes that fit, the first one answers
-    return dict(reversed([*found]))
-
-
-def _security(scope: Scope | None) -> list[dict[str, list[str]]]:
-    """What a request needs: a key with the route's scope, or a session; nothing while there are no keys."""
-    return [] if scope is None else [{_SCHEME: [scope]}, {_SESSION: []}, {}]
-
-
-def _forbid_null(schema: dict[str, Any]) -> None:
-    choices = [choice for choice in schema.pop("anyOf", ()) if choice != {"type": "null"}]
-    if len(choices) == 1:
-        schema.update(choices[0])
-    elif choices:
-        schema["anyOf"] = choices
-
 
 # --- pages of the origins that the operator lists in `GATEWAY_CORS_ORIGINS` may do all that their key allows
 

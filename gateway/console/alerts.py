@@ -19,7 +19,7 @@ from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts
-from gateway.web.routes.alerts import RuleId, get_rule, hidden, list_alerts, list_rules
+from gateway.web.routes.alerts import RuleId, get_alert_rule, hidden, list_alert_rules, list_alerts
 from gateway.web.schemas.alert import AlertsQuery, OfUserQuery, RuleView
 from gateway.web.schemas.endpoint import FilterBody
 
@@ -68,7 +68,7 @@ def alerts_page(request: Request, query: Annotated[OfUserQuery, Query()], parts:
         "alerts/list.html",
         firing=firing.alerts,
         over=over.alerts,
-        rules=list_rules(query, parts, caller).rules,
+        rules=list_alert_rules(query, parts, caller).rules,
         hears=_hears(parts, caller),
         silences=_silences(parts),
         **_form(None, caller),
@@ -89,7 +89,7 @@ def firing_alerts(request: Request, parts: Parts, caller: Called) -> Response:
 def rule_page(
     rule_id: RuleId, request: Request, query: Annotated[OfUserQuery, Query()], parts: Parts, caller: Called
 ) -> Response:
-    rule = get_rule(rule_id, query, parts, caller)
+    rule = get_alert_rule(rule_id, query, parts, caller)
     return page(request, "alerts/rule.html", rule=rule, silences=_silences(parts), **_form(rule, caller))
 
 

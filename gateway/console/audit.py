@@ -13,7 +13,7 @@ from gateway.access.keys import Scope
 from gateway.console.pages import Pages, page
 from gateway.web.authorisation import needs
 from gateway.web.dependencies import Parts
-from gateway.web.routes.access import AuditQuery, list_audit
+from gateway.web.routes.access import AuditQuery, list_audit_entries
 from gateway.web.schemas.types import Cursor, QueryModel
 
 router = Pages()
@@ -46,7 +46,7 @@ async def audit_page(request: Request, filters: Annotated[Filters, Query()], par
     query = AuditQuery.model_validate(
         {"after": filters.after, **{name: value for name, value in wanted.items() if value != ""}}
     )
-    found = await list_audit(query, parts)
+    found = await list_audit_entries(query, parts)
     chosen = filters.model_dump(exclude={"after"})
     given = {name: value for name, value in chosen.items() if value}
     return page(request, "audit.html", entries=found.entries, following=found.next, filters=chosen, given=given)

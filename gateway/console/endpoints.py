@@ -18,7 +18,7 @@ from gateway.web.routes.endpoints import (
     EndpointId,
     get_endpoint,
     get_endpoint_secret,
-    list_deliveries,
+    list_endpoint_deliveries,
     list_endpoints,
 )
 from gateway.web.schemas.endpoint import DeliveriesQuery, EndpointsQuery, EndpointView, FilterBody
@@ -80,7 +80,7 @@ def endpoint_page(
     caller: Called,
 ) -> Response:
     endpoint = get_endpoint(endpoint_id, parts, caller)
-    told = list_deliveries(endpoint_id, query, parts, caller)
+    told = list_endpoint_deliveries(endpoint_id, query, parts, caller)
     secret = _secret(endpoint_id, parts, caller)
     return page(
         request, "endpoints/one.html", told=told, asked=query, secret=secret, **_form(endpoint.filter, endpoint)

@@ -24,7 +24,7 @@ from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts
 from gateway.web.routes.datasets import views
-from gateway.web.routes.health import health
+from gateway.web.routes.health import get_health
 from gateway.web.routes.jobs import list_jobs
 from gateway.web.routes.nodes import NodeView
 from gateway.web.schemas.dataset import DatasetView
@@ -53,7 +53,7 @@ async def overview(request: Request, parts: Parts, caller: Called) -> Response:
     """Everybody sees their jobs and the platform's health; admins see the figures of the whole platform, too."""
     # all is asked for at once: on a slow link to MongoDB the page takes as long as its slowest part, not as their sum
     report, (lists, figures), held = await asyncio.gather(
-        health(Response(), parts), _lists_and_figures(parts, caller), _held(parts, caller)
+        get_health(Response(), parts), _lists_and_figures(parts, caller), _held(parts, caller)
     )
     ended = [job.job_id for job in lists["ended"].jobs] if lists else []
     flags = await parts.threads.run(flags_of, ended, parts)

@@ -18,14 +18,14 @@ from gateway.jobs.run_days import RunSubject
 from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts
-from gateway.web.routes.environment import get_environment, get_settings
+from gateway.web.routes.environment import get_project_env, get_project_settings
 from gateway.web.routes.projects import (
     AnyProjectName,
     ProjectName,
     SpidersQuery,
     SpiderView,
     VersionName,
-    get_dependencies,
+    get_version_dependencies,
     list_projects,
     list_spiders,
     list_versions,
@@ -86,7 +86,7 @@ def project_page(
 @router.page("/console/projects/{project}/versions/{version}")
 @needs(Scope.ADMIN)
 def version_page(request: Request, project: ProjectName, version: VersionName, parts: Parts) -> Response:
-    found = get_dependencies(project, version, parts)
+    found = get_version_dependencies(project, version, parts)
     return page(request, "projects/version.html", found=found)
 
 
@@ -112,9 +112,9 @@ def _given(project: str, parts: GatewayParts, caller: Caller) -> dict[str, Any] 
     """The variables and settings of a deployed project; `None` for the platform's own, and for others than admins."""
     if Scope.ADMIN not in caller.scopes or project == DEFAULT_PROJECT:
         return None
-    settings = get_settings(project, parts)
+    settings = get_project_settings(project, parts)
     return {
-        "variables": get_environment(project, parts).variables,
+        "variables": get_project_env(project, parts).variables,
         "settings": orjson.dumps(settings.settings, option=orjson.OPT_INDENT_2).decode() if settings.settings else "",
         "open": "\n".join(settings.open),
         "open_env": "\n".join(settings.open_env),

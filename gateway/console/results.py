@@ -15,8 +15,8 @@ from gateway.jobs.job import FINAL_STATUSES, Job, JobStatus
 from gateway.schedules.store import JobOrSchedule
 from gateway.web.authorisation import needs
 from gateway.web.dependencies import JobId, Parts
-from gateway.web.routes.fields import FieldsQuery, get_fields
-from gateway.web.routes.files import FilesQuery, FileView, list_files
+from gateway.web.routes.fields import FieldsQuery, get_job_fields
+from gateway.web.routes.files import FilesQuery, FileView, list_job_files
 
 router = Pages()
 
@@ -54,7 +54,7 @@ def items_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
 @needs(Scope.READ)
 async def fields_part(request: Request, job_id: JobId, parts: Parts) -> Response:
     """A part of the items' tab: counting takes a while at first."""
-    found = await get_fields(job_id, FieldsQuery(compare="runs"), parts)
+    found = await get_job_fields(job_id, FieldsQuery(compare="runs"), parts)
     return page(request, "job/fields.html", found=found)
 
 
@@ -67,7 +67,7 @@ def files_tab(
     after: Annotated[str | None, Query(min_length=1, max_length=MAX_NAME)] = None,
 ) -> Response:
     found = parts[JobOrSchedule].whole(job_id)
-    listed = list_files(job_id, FilesQuery(limit=FILES, after=after), parts)
+    listed = list_job_files(job_id, FilesQuery(limit=FILES, after=after), parts)
     return tab(
         request,
         job_id,

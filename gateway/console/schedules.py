@@ -38,8 +38,8 @@ from gateway.web.routes.projects import list_projects
 from gateway.web.routes.schedules import (
     calendar_page,
     get_schedule,
+    list_schedule_history,
     preview_schedule,
-    schedule_history,
     schedules_page,
 )
 from gateway.web.schemas.calendar import CalendarQuery, CalendarSchedule, PastRun, SchedulesCalendar
@@ -300,7 +300,7 @@ def one_schedule(
         changes=of_schedule([job.id for job in runs], request, parts),
         runs=runs,
         coming=preview_schedule(schedule_id, PreviewQuery(count=10), parts),
-        history=schedule_history(schedule_id, HistoryQuery(limit=50, after=query.after), parts),
+        history=list_schedule_history(schedule_id, HistoryQuery(limit=50, after=query.after), parts),
         asked=query,
         now=parts.clock(),
     )

@@ -18,7 +18,7 @@ from gateway.sites.site import KEYWORDS, LOCATION, SELECTORS, SearchUrl
 from gateway.web.authorisation import Called, needs
 from gateway.web.container import GatewayParts
 from gateway.web.dependencies import Parts
-from gateway.web.routes.jobs import QueueQuery, SiteRunsView, count_jobs, list_jobs, queue_status
+from gateway.web.routes.jobs import QueueQuery, SiteRunsView, count_jobs, get_queue_status, list_jobs
 from gateway.web.routes.sites import (
     NamedSite,
     SitesQuery,
@@ -80,7 +80,7 @@ async def _fared(parts: GatewayParts, caller: Called) -> dict[str, SiteRunsView]
     """
     if Scope.ADMIN not in caller.scopes:
         return {}
-    report = await queue_status(QueueQuery(hours=_HOURS), parts)
+    report = await get_queue_status(QueueQuery(hours=_HOURS), parts)
     return {one.site_name: one for one in report.sites}
 
 

@@ -61,11 +61,16 @@ def _dependencies(dependant: Dependant) -> Iterator[Callable[..., Any]]:
         yield from _dependencies(needed)
 
 
+def operation_id(route: APIRoute) -> str:
+    """How generated clients call the operation: as the function is called."""
+    return route.name
+
+
 class Router(APIRouter):
     """A router whose routes are `Route`s. All our routers are of this class."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(route_class=Route, **options)
+        super().__init__(route_class=Route, generate_unique_id_function=operation_id, **options)
 
 
 _JOB_ID = re.compile(r"[0-9a-f]{32}")

@@ -33,10 +33,11 @@ from gateway.errors import (
     WrongKeyError,
 )
 from gateway.stores.mongo import mongo_errors
+from gateway.web import http_protocol
 
 
 class ErrorBody(BaseModel):
-    code: str = Field(description="Stable, for programs.", examples=["job_not_found"])
+    code: str = Field(description="Stable, for programs. Later releases may have more.", examples=["job_not_found"])
     message: str = Field(description="For people.", examples=["there is no job '5f0c…'"])
     detail: Any = Field(default=None, description="Further facts; `detail.field` names the wrong field.")
 
@@ -72,7 +73,20 @@ _REFERENCE = "#/components/schemas/{model}"
 def schemas() -> dict[str, Any]:
     """The schemas that the responses of `problems` refer to, for the components of the OpenAPI document."""
     described = Problem.model_json_schema(mode="serialization", ref_template=_REFERENCE)
-    return {**described.pop("$defs", {}), "Problem": described}
+    body = described.pop("$defs")["ErrorBody"]
+    code = body["properties"]["code"]
+    body["properties"]["code"] = {"$ref": _REFERENCE.format(model="ErrorCode"), "description": code["description"]}
+    codes = {"type": "string", "title": "ErrorCode", "enum": sorted(all_codes()), "examples": code["examples"]}
+    return {"ErrorBody": body, "ErrorCode": codes, "Problem": described}
+
+
+def all_codes() -> set[str]:
+    """The codes that an answer may have: those of the error tree, and those of HTTP itself."""
+    known, codes = [DiscoveryBotError], {*_CODES.values(), *http_protocol.CODES.values(), _OTHER}
+    for kind in known:
+        codes.add(kind.code)
+        known.extend(kind.__subclasses__())
+    return codes
 
 
 def problems(*statuses: int) -> Responses:
@@ -121,6 +135,8 @@ _CODES = {
     413: "body_too_large",
     416: "range_not_satisfiable",
 }
+#: Of what the framework refuses for other reasons.
+_OTHER = "http_error"
 _EXAMPLE_CODES = {**_CODES, **{status: kind.code for kind, status in _STATUSES.items()}, 404: "job_not_found"}
 #: Messages about text, whose characters pydantic calls items. No text of ours has a minimum beyond one character.
 _LENGTHS = {"too_short": "must not be empty", "too_long": "must have at most {max_length} characters"}
@@ -201,7 +217,7 @@ async def _http(request: Request, error: Exception) -> Response:
         # FastAPI uses 400 only for a body that is not text, or is nested too deeply
         detail = {"field": "body", "problems": [{"field": "body", "message": "cannot be read as JSON"}]}
         return problem(request.scope, 422, InvalidRequestError.code, "body: cannot be read as JSON", detail=detail)
-    code = _CODES.get(error.status_code, "http_error")
+    code = _CODES.get(error.status_code, _OTHER)
     message = str(error.detail)
     if error.status_code == HTTPStatus.NOT_FOUND:
         message = f"there is nothing at {request.url.path}"

@@ -53,7 +53,7 @@ IDLE_SECONDS = 1.0
 _MANY = 65_536
 _TOO_LARGE = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
 _TOO_SLOW = HTTPStatus.REQUEST_TIMEOUT
-_CODES = {_TOO_LARGE: "headers_too_large", _TOO_SLOW: "request_timeout", HTTPStatus.BAD_REQUEST: "bad_request"}
+CODES = {_TOO_LARGE: "headers_too_large", _TOO_SLOW: "request_timeout", HTTPStatus.BAD_REQUEST: "bad_request"}
 
 
 def _most_connections() -> int:
@@ -285,7 +285,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def _answer(status: HTTPStatus, message: str) -> bytes:
-    error = {"code": _CODES[status], "message": message, "detail": None}
+    error = {"code": CODES[status], "message": message, "detail": None}
     body = orjson.dumps({"error": error, "request_id": uuid.uuid4().hex})
     head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
     return STATUS_LINE[status] + head + body

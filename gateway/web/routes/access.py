@@ -31,7 +31,7 @@ _VIEW: dict[str, JsonValue] = {
 }
 
 
-class SignIn(Body, json_schema_extra={"examples": [{"key": _KEY}]}):
+class SignInRequest(Body, json_schema_extra={"examples": [{"key": _KEY}]}):
     key: SecretStr = Field(
         max_length=200, description="`db_<id>_<secret>`; leave it out if `Authorization` has the key."
     )
@@ -72,7 +72,7 @@ Session = Annotated[ConsoleSession | None, Depends(_session)]
 @session_router.post("/session", summary="Sign a browser in", responses=problems(401, 409, 503))
 @for_everybody
 async def sign_in(
-    request: Request, response: Response, parts: Parts, caller: Called, body: SignIn | None = None
+    request: Request, response: Response, parts: Parts, caller: Called, body: SignInRequest | None = None
 ) -> SessionView:
     """Takes a key in the body, or in `Authorization`. The cookie in the answer stands for the key, for
     `GATEWAY_SESSION_SECONDS` or until the key ends. A session that the browser had before ends. 409 while there are
@@ -92,7 +92,7 @@ async def sign_in(
 
 @session_router.get("/session", summary="Who is signed in", responses=problems(401, 503))
 @needs(Scope.READ)
-async def show_session(parts: Parts, caller: Called, session: Session) -> SessionView:
+async def get_session(parts: Parts, caller: Called, session: Session) -> SessionView:
     """Whose key it is, what the caller may do, and the session's CSRF token if the caller has a session."""
     return SessionView.of(caller, session, parts[KeyRing].seal)
 
@@ -117,7 +117,7 @@ async def _end(session: ConsoleSession | None, ring: KeyRing) -> None:
         await ring.end_session(session)
 
 
-async def _shown(request: Request, parts: GatewayParts, body: SignIn | None) -> Caller:
+async def _shown(request: Request, parts: GatewayParts, body: SignInRequest | None) -> Caller:
     """The caller with the key in the body. Raises `ConflictError`, `UnauthenticatedError`, `UnavailableError`."""
     if not await parts[KeyRing].in_use():
         raise ConflictError("there are no keys, so nobody needs a session")
@@ -208,7 +208,7 @@ audit_router = Router(tags=["platform"])
 
 @audit_router.get("/audit", summary="Who did what", responses=problems(503))
 @needs(Scope.ADMIN)
-async def list_audit(query: Annotated[AuditQuery, Query()], parts: Parts) -> AuditPage:
+async def list_audit_entries(query: Annotated[AuditQuery, Query()], parts: Parts) -> AuditPage:
     """Calls that may have changed something, refused ones too, newest first. A call appears within a second. Pass
     `next` as `after` for the page that follows.
     """

@@ -60,7 +60,7 @@ def hidden(caller: Caller) -> Collection[AlertMeasure]:
 
 @router.get("/rules", summary="List rules", responses=problems(503))
 @needs(Scope.READ)
-def list_rules(query: AsUser, parts: Parts, caller: Called) -> RuleList:
+def list_alert_rules(query: AsUser, parts: Parts, caller: Called) -> RuleList:
     """The caller's, and those that everybody has; admins' also those about nodes. Without keys those of all users."""
     found = parts[RuleBook].of_user(_as(caller, query), of_platform=Scope.ADMIN in caller.scopes)
     return RuleList(rules=[RuleView.of(rule, _as(caller, query), parts.clock()) for rule in found])
@@ -68,7 +68,7 @@ def list_rules(query: AsUser, parts: Parts, caller: Called) -> RuleList:
 
 @router.post("/rules", status_code=201, summary="Make a rule", responses=problems(409, 413, 503))
 @needs(Scope.CRAWL)
-def make_rule(body: RuleRequest, parts: Parts, caller: Called) -> RuleView:
+def create_alert_rule(body: RuleRequest, parts: Parts, caller: Called) -> RuleView:
     """It applies from the next run on, or at once if it is about what is so now. `POST /alerts/rules/preview` says
     before what it would have said.
     """
@@ -78,7 +78,7 @@ def make_rule(body: RuleRequest, parts: Parts, caller: Called) -> RuleView:
 
 @router.post("/rules/preview", summary="What a rule would have said", responses=problems(413, 503))
 @needs(Scope.CRAWL)
-def preview_rule(
+def preview_alert_rule(
     body: RuleRequest, query: Annotated[RulePreviewQuery, Query()], parts: Parts, caller: Called
 ) -> RulePreviewView:
     """Of the runs of the last days, as far as they are kept. Nobody is told, and nothing is stored."""
@@ -89,13 +89,13 @@ def preview_rule(
 
 @router.get("/rules/{rule_id}", summary="A rule", responses=problems(404, 503))
 @needs(Scope.READ)
-def get_rule(rule_id: RuleId, query: AsUser, parts: Parts, caller: Called) -> RuleView:
+def get_alert_rule(rule_id: RuleId, query: AsUser, parts: Parts, caller: Called) -> RuleView:
     return RuleView.of(_rule(rule_id, query, parts, caller), _as(caller, query), parts.clock())
 
 
 @router.patch("/rules/{rule_id}", summary="Change a rule", responses=problems(404, 409, 413, 503))
 @needs(Scope.CRAWL)
-def change_rule(  # noqa: PLR0917 - what a route is given
+def update_alert_rule(  # noqa: PLR0917 - what a route is given
     rule_id: RuleId, body: RuleEdit, query: AsUser, request: Request, parts: Parts, caller: Called
 ) -> RuleView:
     """One that everybody has is changed for the caller alone; about nodes, for all, by admins."""
@@ -113,7 +113,7 @@ def change_rule(  # noqa: PLR0917 - what a route is given
 
 @router.delete("/rules/{rule_id}", status_code=204, summary="Delete a rule", responses=problems(404, 409, 503))
 @needs(Scope.CRAWL)
-def delete_rule(rule_id: RuleId, query: AsUser, parts: Parts, caller: Called) -> None:
+def delete_alert_rule(rule_id: RuleId, query: AsUser, parts: Parts, caller: Called) -> None:
     """With its alerts, of whose end nobody is told. One that everybody has can only be paused; of a form of one's own
     of it the changes are deleted.
     """
@@ -135,7 +135,7 @@ def silence_alert(alert_id: AlertId, body: SilenceRequest, parts: Parts, caller:
 
 @router.delete("/{alert_id}", status_code=204, summary="Forget an alert", responses=problems(404, 503))
 @needs(Scope.CRAWL)
-def forget_alert(alert_id: AlertId, parts: Parts, caller: Called) -> None:
+def delete_alert(alert_id: AlertId, parts: Parts, caller: Called) -> None:
     """What is known of earlier runs goes, too: what is unusual now may be usual from now on."""
     parts[RuleBook].forget(_alert(alert_id, parts, caller))
 

@@ -28,6 +28,7 @@ from gateway.web.errors import problems
 from gateway.web.schemas.crawl import CrawlQuery, CrawlReceipt, CrawlRequest
 from gateway.web.schemas.preview import CrawlPreview
 from gateway.web.schemas.schedule import ScheduleChange
+from gateway.web.schemas.stream import CRAWL, EVENT_STREAM, event_content
 
 Wishes = TypeVar("Wishes", FetchOptions, Expect)
 
@@ -132,8 +133,6 @@ def _wishes(options: Wishes | None) -> Wishes | None:
     return None if options is None or options == type(options)() else options
 
 
-EVENT_STREAM = "text/event-stream"
-
 IdempotencyKey = Annotated[
     str,
     Header(
@@ -156,7 +155,7 @@ router = Router(tags=["crawls"])
     responses={
         200: {
             "description": "The job. With `Accept: text/event-stream` its log, begun by `event: job`.",
-            "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
+            "content": event_content(CRAWL),
         },
         202: {
             "description": "With `schedule_at` or `interval`: the job that will be run then, or the schedule.",
@@ -166,7 +165,7 @@ router = Router(tags=["crawls"])
     },
 )
 @needs(Scope.CRAWL)
-async def crawl(
+async def create_crawl(
     *,
     request: Request,
     response: Response,

@@ -32,7 +32,6 @@ from gateway.web.downloads import RowPages, download
 from gateway.web.errors import problems
 from gateway.web.event_stream.lines import event
 from gateway.web.middleware import note_changes
-from gateway.web.routes.crawl import EVENT_STREAM
 from gateway.web.routes.items import FILE_CONTENT
 from gateway.web.schemas.dataset import (
     AcceptQuery,
@@ -54,6 +53,7 @@ from gateway.web.schemas.dataset import (
     RecordView,
     SchemaQuery,
 )
+from gateway.web.schemas.stream import CHANGES, EVENT_STREAM, event_content
 from gateway.web.schemas.types import DownloadQuery
 
 SCHEMA_TYPE = "application/schema+json"
@@ -125,7 +125,7 @@ def get_dataset(name: Name, query: Annotated[OwnedQuery, Query()], parts: Parts,
 
 @router.patch("/{name}", summary="Change options of a dataset", responses=problems(404, 409, 413, 503))
 @needs(Scope.CRAWL)
-def change_dataset(  # noqa: PLR0917 - what a route is given
+def update_dataset(  # noqa: PLR0917 - what a route is given
     name: Name,
     body: DatasetEdit,
     query: Annotated[OwnedQuery, Query()],
@@ -160,13 +160,13 @@ def delete_dataset(name: Name, query: Annotated[OwnedQuery, Query()], parts: Par
             "description": "The changes. With `Accept: text/event-stream` a stream of `change` events that does not "
             "end; the `id` of each is its cursor. With `format` a file, whose rows have the item's fields after "
             "`_change`, `_at`, `_seq`, `_run` and `_previous`: the values before of what is different.",
-            "content": {EVENT_STREAM: {"schema": {"type": "string"}}, **FILE_CONTENT},
+            "content": {**event_content(CHANGES), **FILE_CONTENT},
         },
         **problems(404, 410, 429, 503),
     },
 )
 @needs(Scope.READ)
-async def get_changes(
+async def list_dataset_changes(
     name: Name, query: Annotated[ChangesQuery, Query()], request: Request, parts: Parts, caller: Called
 ) -> ChangesPage | Response:
     """Each change exactly once, in the order of `seq`; a run's changes become visible together. Keep `next` beside
@@ -248,7 +248,7 @@ async def _events(
     },
 )
 @needs(Scope.READ)
-async def get_dataset_items(
+async def list_dataset_items(
     name: Name, query: Annotated[DatasetItemsQuery, Query()], parts: Parts, caller: Called
 ) -> RecordsPage | Response:
     """The items that are present, in the order of their keys' hashes. While a run is applied, a page may have states
@@ -346,7 +346,7 @@ def _is_file(query: ChangesQuery | DatasetItemsQuery, *options: str) -> bool:
 
 @router.get("/{name}/runs", summary="What each run has changed", responses=problems(404, 503))
 @needs(Scope.READ)
-async def get_dataset_runs(
+async def list_dataset_runs(
     name: Name, query: Annotated[DatasetRunsQuery, Query()], parts: Parts, caller: Called
 ) -> DatasetRunsPage:
     """The newest start first."""
@@ -370,7 +370,7 @@ def get_dataset_run(
 
 @router.post("/{name}/runs/{run}/accept", summary="Publish a held run", responses=problems(404, 409, 503))
 @needs(Scope.CRAWL)
-def accept_run(
+def accept_dataset_run(
     name: Name, run: RunJob, query: Annotated[AcceptQuery, Query()], parts: Parts, caller: Called
 ) -> DatasetRunView:
     """Its changes become visible within a few seconds. 409 unless the run is held. With `new_normal`, what is normal
@@ -383,7 +383,7 @@ def accept_run(
 
 @router.post("/{name}/runs/{run}/reject", summary="Forget a held run", responses=problems(404, 409, 503))
 @needs(Scope.CRAWL)
-def reject_run(
+def reject_dataset_run(
     name: Name, run: RunJob, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called
 ) -> DatasetRunView:
     """It changes nothing, and its items may go when their time is over. 409 unless the run is held."""
@@ -395,7 +395,7 @@ def reject_run(
     "/{name}/runs/{run}/export", status_code=202, summary="Write a run's exports", responses=problems(404, 409, 503)
 )
 @needs(Scope.CRAWL)
-def export_run(
+def export_dataset_run(
     name: Name, run: RunJob, query: Annotated[OwnedQuery, Query()], parts: Parts, caller: Called
 ) -> DatasetRunView:
     """For a run from before the dataset had `exports`, or one whose exports were given up: those that are not there

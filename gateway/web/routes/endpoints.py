@@ -55,7 +55,7 @@ def list_endpoints(query: Annotated[EndpointsQuery, Query()], parts: Parts, call
 
 @router.post("", status_code=201, summary="Make an endpoint", responses=problems(409, 413, 503))
 @needs(Scope.CRAWL)
-def make_endpoint(body: EndpointRequest, parts: Parts, caller: Called) -> MadeEndpoint:
+def create_endpoint(body: EndpointRequest, parts: Parts, caller: Called) -> MadeEndpoint:
     """From now on its URL is called for each event that it wants, signed with its `secret`."""
     if body.all_users and Scope.ADMIN not in caller.scopes:
         raise ScopeMissingError(Scope.ADMIN)
@@ -80,7 +80,7 @@ def get_endpoint(endpoint_id: EndpointId, parts: Parts, caller: Called) -> Endpo
 
 @router.patch("/{endpoint_id}", summary="Change an endpoint", responses=problems(404, 413, 503))
 @needs(Scope.CRAWL)
-def change_endpoint(
+def update_endpoint(
     endpoint_id: EndpointId, body: EndpointEdit, request: Request, parts: Parts, caller: Called
 ) -> EndpointView:
     """While it is `paused` its deliveries are kept as `skipped`; `POST …/deliveries/resend` sends them."""
@@ -156,7 +156,7 @@ def _signing(endpoint_id: str, parts: GatewayParts, caller: Caller) -> Endpoint:
 
 @router.get("/{endpoint_id}/deliveries", summary="What it was told", responses=problems(404, 503))
 @needs(Scope.CRAWL)
-def list_deliveries(
+def list_endpoint_deliveries(
     endpoint_id: EndpointId, query: Annotated[DeliveriesQuery, Query()], parts: Parts, caller: Called
 ) -> DeliveryPage:
     """Newest first, with what came of each call. Pass `next` as `after` for the page that follows."""
@@ -165,7 +165,9 @@ def list_deliveries(
 
 @router.get("/{endpoint_id}/deliveries/{delivery_id}", summary="One delivery", responses=problems(404, 503))
 @needs(Scope.CRAWL)
-def get_delivery(endpoint_id: EndpointId, delivery_id: DeliveryId, parts: Parts, caller: Called) -> WholeDelivery:
+def get_endpoint_delivery(
+    endpoint_id: EndpointId, delivery_id: DeliveryId, parts: Parts, caller: Called
+) -> WholeDelivery:
     """With what is sent."""
     endpoint = _endpoint(endpoint_id, parts, caller)
     with mongo_errors():
@@ -179,7 +181,7 @@ def get_delivery(endpoint_id: EndpointId, delivery_id: DeliveryId, parts: Parts,
     "/{endpoint_id}/deliveries/resend", summary="Send deliveries again", responses=problems(404, 409, 413, 503)
 )
 @needs(Scope.CRAWL)
-def resend_deliveries(endpoint_id: EndpointId, body: ResendRequest, parts: Parts, caller: Called) -> Resent:
+def resend_endpoint_deliveries(endpoint_id: EndpointId, body: ResendRequest, parts: Parts, caller: Called) -> Resent:
     """They keep their `webhook-id`, by which a receiver knows those that it has got."""
     endpoint = _endpoint(endpoint_id, parts, caller)
     return Resent(resent=parts[Endpoints].send_again(endpoint, **dict(body)))
@@ -187,7 +189,7 @@ def resend_deliveries(endpoint_id: EndpointId, body: ResendRequest, parts: Parts
 
 @job_router.get("/{job_id}/deliveries", summary="Who was told of a job", responses=problems(404, 503))
 @needs(Scope.CRAWL)
-def list_deliveries_of_job(
+def list_job_deliveries(
     job_id: JobId, query: Annotated[DeliveriesQuery, Query()], parts: Parts, caller: Called
 ) -> DeliveryPage:
     """The calls of its own webhooks and of its user's endpoints, newest first."""
@@ -198,7 +200,7 @@ def list_deliveries_of_job(
     "/{job_id}/deliveries/{delivery_id}", summary="One delivery about a job", responses=problems(404, 503)
 )
 @needs(Scope.CRAWL)
-def get_delivery_of_job(job_id: JobId, delivery_id: DeliveryId, parts: Parts, caller: Called) -> WholeDelivery:
+def get_job_delivery(job_id: JobId, delivery_id: DeliveryId, parts: Parts, caller: Called) -> WholeDelivery:
     """With what is sent."""
     with mongo_errors():
         about, found = parts[JobStore].get(job_id).id, parts[DeliveryStore].get(delivery_id)
@@ -209,7 +211,7 @@ def get_delivery_of_job(job_id: JobId, delivery_id: DeliveryId, parts: Parts, ca
 
 @job_router.post("/{job_id}/deliveries/resend", summary="Tell of a job again", responses=problems(404, 413, 503))
 @needs(Scope.CRAWL)
-def resend_deliveries_of_job(job_id: JobId, body: ResendRequest, parts: Parts, caller: Called) -> Resent:
+def resend_job_deliveries(job_id: JobId, body: ResendRequest, parts: Parts, caller: Called) -> Resent:
     """They keep their `webhook-id`, by which a receiver knows those that it has got."""
     about = _about(parts[JobStore].get(job_id), caller)
     return Resent(resent=parts[Endpoints].again(about, **dict(body)))

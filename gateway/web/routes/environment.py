@@ -137,14 +137,14 @@ router = Router(prefix="/projects/{project}", tags=["platform"])
 
 @router.get("/env", summary="Variables of a project", responses=problems(503))
 @needs(Scope.ADMIN)
-def get_environment(project: ProjectName, parts: Parts) -> EnvironmentView:
+def get_project_env(project: ProjectName, parts: Parts) -> EnvironmentView:
     """The values of secrets are not shown."""
     return EnvironmentView.of(project, parts[ProjectEnvironment].get(project))
 
 
 @router.put("/env", summary="Set all variables of a project", responses=problems(409, 503))
 @needs(Scope.ADMIN)
-def replace_environment(project: ProjectName, body: EnvironmentRequest, parts: Parts) -> EnvironmentView:
+def replace_project_env(project: ProjectName, body: EnvironmentRequest, parts: Parts) -> EnvironmentView:
     """Attempts that begin after the answer find these in their environment, and no others. The project need not be
     deployed yet.
     """
@@ -154,7 +154,7 @@ def replace_environment(project: ProjectName, body: EnvironmentRequest, parts: P
 
 @router.put("/env/{variable}", summary="Set one variable of a project", responses=problems(409, 503))
 @needs(Scope.ADMIN)
-def set_variable(
+def set_project_variable(
     project: ProjectName, variable: VariableName, body: VariableRequest, parts: Parts
 ) -> EnvironmentView:
     """Sets one variable. All others stay as they are."""
@@ -164,21 +164,21 @@ def set_variable(
 
 @router.delete("/env/{variable}", summary="Remove a variable of a project", responses=problems(404, 409, 503))
 @needs(Scope.ADMIN)
-def unset_variable(project: ProjectName, variable: VariableName, parts: Parts) -> EnvironmentView:
+def unset_project_variable(project: ProjectName, variable: VariableName, parts: Parts) -> EnvironmentView:
     """Removes the variable. Running attempts keep it."""
     return EnvironmentView.of(project, parts[ProjectEnvironment].unset(project, variable))
 
 
 @router.get("/settings", summary="Settings of a project", responses=problems(503))
 @needs(Scope.ADMIN)
-def get_settings(project: ProjectName, parts: Parts) -> SettingsView:
+def get_project_settings(project: ProjectName, parts: Parts) -> SettingsView:
     """The settings that were set with `PUT`. Those in the project's code are not known here."""
     return SettingsView.of(project, parts[ProjectEnvironment].get(project))
 
 
 @router.put("/settings", summary="Set the settings of a project", responses=problems(409, 503))
 @needs(Scope.ADMIN)
-def replace_settings(project: ProjectName, body: SettingsRequest, parts: Parts) -> SettingsView:
+def replace_project_settings(project: ProjectName, body: SettingsRequest, parts: Parts) -> SettingsView:
     """The settings apply to attempts that begin after the answer. A setting that would bypass the platform's limits,
     its address rule or its log is refused by name.
     """

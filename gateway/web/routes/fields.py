@@ -137,7 +137,7 @@ _RESPONSES: Responses = {
 
 @router.get("/jobs/{job_id}/fields", summary="How full the fields of its items are", responses=_RESPONSES)
 @needs(Scope.READ)
-async def get_fields(job_id: JobId, query: Annotated[FieldsQuery, Query()], parts: Parts) -> FieldsView:
+async def get_job_fields(job_id: JobId, query: Annotated[FieldsQuery, Query()], parts: Parts) -> FieldsView:
     """Top-level fields, and those of objects in them, of the items that there are: at most 300. One answer counts for
     up to three seconds. What was counted is kept, so that the next answer goes on from there.
     """

@@ -100,7 +100,7 @@ _LISTED: Responses = {
 
 @router.get("/jobs/{job_id}/files", summary="List the files that a crawl has written", responses=_LISTED)
 @needs(Scope.READ)
-def list_files(job_id: JobId, query: Annotated[FilesQuery, Query()], parts: Parts) -> FilePage:
+def list_job_files(job_id: JobId, query: Annotated[FilesQuery, Query()], parts: Parts) -> FilePage:
     """What pipelines, feeds and the spider itself have written in the attempt's folder, once the attempt has ended.
     For a schedule, these are the files of the run under way, or of the one before.
     """
@@ -151,7 +151,7 @@ _FETCHED: Responses = {
     responses=_FETCHED,
 )
 @needs(Scope.READ)
-async def get_file(
+async def get_job_file(
     *,
     job_id: JobId,
     name: Annotated[str, Path(description="As the list has it.", examples=["images/full/0a79c461.jpg"])],

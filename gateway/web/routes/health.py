@@ -45,7 +45,7 @@ router = Router(prefix="/health", tags=["platform"])
 )
 @router.head("", include_in_schema=False)  # what some balancers ask
 @for_everybody
-async def health(response: Response, parts: Parts) -> HealthView:
+async def get_health(response: Response, parts: Parts) -> HealthView:
     report = await parts[SharedHealth].report()
     if not report.accepting:
         response.status_code = 503
@@ -57,5 +57,5 @@ async def health(response: Response, parts: Parts) -> HealthView:
 @router.get("/live", summary="Whether this process answers")
 @router.head("/live", include_in_schema=False)
 @for_everybody
-async def live() -> Liveness:
+async def get_liveness() -> Liveness:
     return Liveness()

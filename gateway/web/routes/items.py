@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from attrs import define, field
 from fastapi import Query, Response
+from pydantic import BaseModel, Field
 
 from gateway.access.keys import Scope
 from gateway.clock import to_iso
@@ -102,14 +103,15 @@ SEARCHED_HEADER = "X-Searched"
 RUN_HEADER = "X-Run"
 #: The header that says when an old job's items were removed. Without it, an empty answer means that none were found.
 REMOVED_HEADER = "X-Removed-At"
-_JSON_SCHEMA = {
-    "type": "object",
-    "required": ["items", "next"],
-    "properties": {
-        "items": {"type": "array", "items": {"type": "object"}},
-        "next": {"type": ["string", "null"], "description": "The value of `after` for the next page."},
-    },
-}
+
+
+class ItemsPage(BaseModel):
+    """Items as `format=json`. A field that the spider did not find is missing, or null."""
+
+    items: list[dict[str, Any]]
+    next: str | None = Field(description="The value of `after` for the next page.")
+
+
 #: Of answers in the formats of files, in OpenAPI.
 FILE_CONTENT = {
     "application/x-ndjson": {"schema": {"type": "string"}, "example": '{"url":"https://example.com/"}\n'},
@@ -120,14 +122,12 @@ FILE_CONTENT = {
     },
 }
 _CONTENT = {
-    "application/json": {
-        "schema": _JSON_SCHEMA,
-        "example": {"items": [{"url": "https://example.com/"}], "next": None},
-    },
+    "application/json": {"example": {"items": [{"url": "https://example.com/"}], "next": None}},
     **FILE_CONTENT,
 }
 _OK = {
     "description": "The items, in the order they were scraped.",
+    "model": ItemsPage,
     "content": _CONTENT,
     "headers": {
         NEXT_HEADER: {"description": "With `limit`, if more items follow: the value of `after` for the next page.",
@@ -147,7 +147,7 @@ _RESPONSES: Responses = {200: _OK, **problems(404, 503)}
     "/jobs/{job_id}/items", summary="Download items", tags=["jobs"], response_class=Response, responses=_RESPONSES
 )
 @needs(Scope.READ)
-async def get_items(job_id: JobId, query: Annotated[ItemsQuery, Query()], parts: Parts) -> Response:
+async def list_job_items(job_id: JobId, query: Annotated[ItemsQuery, Query()], parts: Parts) -> Response:
     """Without `limit`, streams all items that there are at this moment; XLSX and Parquet are made before the answer
     begins. A CSV has the columns of the first hundred items, or those that `fields` names, the same on every page.
     With `q`, a page ends after two seconds: it may have fewer items than `limit`, or none, and its `next` goes on.
@@ -164,7 +164,7 @@ async def get_items(job_id: JobId, query: Annotated[ItemsQuery, Query()], parts:
     responses=_RESPONSES,
 )
 @needs(Scope.READ)
-async def get_run_items(
+async def list_schedule_items(
     schedule_id: ScheduleId, query: Annotated[ScheduleItemsQuery, Query()], parts: Parts
 ) -> Response:
     """As `GET /jobs/{job_id}/items`, for one run. The pages that follow stay with the run of the first page."""

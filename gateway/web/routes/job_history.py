@@ -103,7 +103,7 @@ class JobProgressView(BaseModel, json_schema_extra={"examples": [_PROGRESS]}):
 
 @router.get("/progress", summary="How a job's counts went over time", responses=problems(404, 503))
 @needs(Scope.READ)
-def get_progress(job_id: JobId, parts: Parts) -> JobProgressView:
+def get_job_progress(job_id: JobId, parts: Parts) -> JobProgressView:
     """Kept as long as the job. Live, `progress` events say the same: see `GET /events`. For a schedule, it is the
     progress of the run under way, or of the one before.
     """
@@ -170,7 +170,7 @@ class TimelineView(BaseModel, json_schema_extra={"examples": [_TIMELINE]}):
 
 @router.get("/timeline", summary="The moments of a job's life", responses=problems(404, 503))
 @needs(Scope.READ)
-def get_timeline(job_id: JobId, parts: Parts) -> TimelineView:
+def get_job_timeline(job_id: JobId, parts: Parts) -> TimelineView:
     """When the job was asked for, why it waited and for how long, its attempts, who paused or cancelled it, and its
     end. For a schedule, these are the moments of the current run, or else of the latest one.
     """
@@ -189,7 +189,7 @@ class RunsView(BaseModel):
 
 @router.get("/runs", summary="The runs beside a job", responses=problems(404, 503))
 @needs(Scope.READ)
-def get_runs(job_id: JobId, query: Annotated[RunsQuery, Query()], parts: Parts) -> RunsView:
+def list_job_runs(job_id: JobId, query: Annotated[RunsQuery, Query()], parts: Parts) -> RunsView:
     """The newest runs of the same schedule; for a job that no schedule has made, of the same request. The job itself
     is among them.
     """

@@ -61,6 +61,9 @@ router = Router(prefix="/jobs", tags=["jobs"])
 
 #: `GET /jobs/count` counts up to this.
 MOST_COUNTED = 10_000
+#: What an id of a job may name. `kind` says which it is.
+AnyJobDetail = Annotated[JobDetail | ScheduleJobView, Field(discriminator="kind")]
+AnyJobStatus = Annotated[JobStatusView | ScheduleStatusView, Field(discriminator="kind")]
 _METHODS = ["GET", "HEAD", "PUT", "PATCH", "POST", "DELETE"]
 
 
@@ -96,7 +99,7 @@ async def count_jobs(query: Annotated[JobCountQuery, Query()], parts: Parts, cal
 
 @router.get("/points", summary="When jobs ran, and how long", responses=problems(503))
 @needs(Scope.READ)
-async def job_points(query: Annotated[JobPointsQuery, Query()], parts: Parts, caller: Called) -> JobPointsView:
+async def list_job_points(query: Annotated[JobPointsQuery, Query()], parts: Parts, caller: Called) -> JobPointsView:
     """The jobs that have started, or a random sample of them, for a chart of start, duration and outcome. With `q` it
     searches the newest jobs first, for two seconds; `next` goes on.
     """
@@ -134,7 +137,7 @@ async def act_on_jobs(
 
 @router.get("/health", summary="The state of the queue", tags=["platform"], responses=problems(503))
 @needs(Scope.ADMIN)
-def jobs_health(parts: Parts) -> JobsHealth:
+def get_jobs_health(parts: Parts) -> JobsHealth:
     with mongo_errors():
         now = parts.clock()
         oldest = parts[JobQueries].oldest_waiting()
@@ -163,7 +166,7 @@ async def not_a_job() -> None:
 
 @router.get("/{job_id}", summary="Everything known of a job", responses=problems(404, 503))
 @needs(Scope.READ)
-def get_job(job_id: JobId, parts: Parts) -> JobDetail | ScheduleJobView:
+def get_job(job_id: JobId, parts: Parts) -> AnyJobDetail:
     """A schedule's id is answered with the schedule."""
     named = parts[JobOrSchedule].find(job_id)
     if isinstance(named, RunOf):
@@ -174,7 +177,7 @@ def get_job(job_id: JobId, parts: Parts) -> JobDetail | ScheduleJobView:
 
 @router.get("/{job_id}/status", summary="The status and progress of a job", responses=problems(404, 503))
 @needs(Scope.READ)
-def get_status(job_id: JobId, parts: Parts) -> JobStatusView | ScheduleStatusView:
+def get_job_status(job_id: JobId, parts: Parts) -> AnyJobStatus:
     """Small enough to poll. The log stream sends the same as it happens. A schedule is `scheduled` until it ends."""
     named = parts[JobOrSchedule].find(job_id)
     if isinstance(named, RunOf):
@@ -184,7 +187,7 @@ def get_status(job_id: JobId, parts: Parts) -> JobStatusView | ScheduleStatusVie
 
 @router.post("/{job_id}/cancel", summary="Stop a job", responses=problems(404, 409, 503))
 @needs(Scope.CRAWL)
-def cancel_job(job_id: JobId, parts: Parts, caller: Called) -> JobStatusView | ScheduleStatusView:
+def cancel_job(job_id: JobId, parts: Parts, caller: Called) -> AnyJobStatus:
     """A waiting job ends at once. A running one is asked to end, and killed after `CRAWL_STOP_GRACE` seconds:
     until then its status stays `running`, with `cancel_requested_at` set.
 
@@ -193,7 +196,7 @@ def cancel_job(job_id: JobId, parts: Parts, caller: Called) -> JobStatusView | S
     if not parts[JobOrSchedule].is_schedule(job_id):
         return JobStatusView.of(parts[Cancellation].cancel(job_id, caller.name))
     parts[ScheduleChanges].cancel(job_id)
-    return get_status(job_id, parts)
+    return get_job_status(job_id, parts)
 
 
 BeginAnew = Annotated[
@@ -363,7 +366,7 @@ queue_router = Router(tags=["platform"])
     "/jobs/queue/status", summary="Waiting jobs, workers, and success rates of sites", responses=problems(503)
 )
 @needs(Scope.ADMIN)
-async def queue_status(query: Annotated[QueueQuery, Query()], parts: Parts) -> QueueStatusView:
+async def get_queue_status(query: Annotated[QueueQuery, Query()], parts: Parts) -> QueueStatusView:
     """Depth by status and by what jobs wait for, living workers, dead letters, and for each site the success rate and
     the durations of the runs that ended within the last `hours`.
     """
@@ -454,7 +457,7 @@ async def list_dead_letters(
     responses=problems(404, 409, 429, 503),
 )
 @needs(Scope.CRAWL)
-def requeue(letter_id: LetterId, parts: Parts, request_id: RequestId) -> CrawlReceipt:
+def requeue_dead_letter(letter_id: LetterId, parts: Parts, request_id: RequestId) -> CrawlReceipt:
     """Creates a new job, linked to the old one by `retry_of`. The old job stays as it is, and leaves this list."""
     job = parts[DeadLetters].requeue(letter_id, request_id)
     return CrawlReceipt.of(job.id, cached=False, retry_of=job.retry_of)
@@ -464,6 +467,6 @@ def requeue(letter_id: LetterId, parts: Parts, request_id: RequestId) -> CrawlRe
     "/{letter_id}", summary="Remove a dead letter from the list", status_code=204, responses=problems(404, 503)
 )
 @needs(Scope.CRAWL)
-def dismiss(letter_id: LetterId, parts: Parts) -> None:
+def dismiss_dead_letter(letter_id: LetterId, parts: Parts) -> None:
     """The job leaves this list. The job itself, its items and its log stay until `DELETE /jobs/{id}` or retention."""
     parts[DeadLetters].dismiss(letter_id)

@@ -107,7 +107,7 @@ def list_keys(parts: Parts) -> KeyList:
 
 @router.post("", status_code=201, summary="Make a key", responses=problems(503))
 @needs(Scope.ADMIN)
-def issue_key(body: KeyRequest, parts: Parts) -> IssuedView:
+def create_key(body: KeyRequest, parts: Parts) -> IssuedView:
     """The answer has the whole key, which is not kept: it cannot be shown again. Once there is a key, every call
     takes one, so the first has to be an admin's.
     """

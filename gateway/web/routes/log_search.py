@@ -153,7 +153,7 @@ def _answers(example: object) -> Responses:
     responses=_answers(_INDEX),
 )
 @needs(Scope.READ)
-async def index_log(job_id: JobId, query: Annotated[LogFilterQuery, Query()], parts: Parts) -> LogIndexView:
+async def get_job_log_index(job_id: JobId, query: Annotated[LogFilterQuery, Query()], parts: Parts) -> LogIndexView:
     """How many lines there are of a level and logger, and in which parts of the log. It is made from counts that are
     stored beside the log, so a log of any length is answered at once.
     """
@@ -184,7 +184,7 @@ async def index_log(job_id: JobId, query: Annotated[LogFilterQuery, Query()], pa
     responses=_answers({**_SEGMENTS, "positions": ["1-20480", "1-65610"], "next": None}),
 )
 @needs(Scope.READ)
-async def search_log(job_id: JobId, query: Annotated[LogSearchQuery, Query()], parts: Parts) -> LogSearchView:
+async def search_job_log(job_id: JobId, query: Annotated[LogSearchQuery, Query()], parts: Parts) -> LogSearchView:
     """Lines with a text (`q`), a level, a logger: all of them are counted, in all attempts, up to the newest line.
     The answer has the positions of the first ones; `from` and `to` limit the search to a part of the log. After two
     seconds it says what it has found up to `end`, and `next` goes on.
@@ -208,7 +208,7 @@ async def search_log(job_id: JobId, query: Annotated[LogSearchQuery, Query()], p
     response_model_exclude_defaults=True,
 )
 @needs(Scope.READ)
-async def read_log_lines(job_id: JobId, query: Annotated[LogLinesQuery, Query()], parts: Parts) -> LogLinesView:
+async def get_job_log_lines(job_id: JobId, query: Annotated[LogLinesQuery, Query()], parts: Parts) -> LogLinesView:
     """Lines from any position or line number on. An answer ends after `limit` lines, 4 million characters, or two
     seconds: it can then have no lines, and `next` goes on.
     """

@@ -17,6 +17,7 @@ from gateway.web.errors import problems
 from gateway.web.event_stream.lines import MAX_TEXT, NDJSON, TEXT, LineFilter
 from gateway.web.event_stream.reader import MAX_JOBS
 from gateway.web.event_stream.streams import EventStreams
+from gateway.web.schemas.stream import EVENT_STREAM, LOG, MANY_JOBS, event_content
 from gateway.web.schemas.types import Timestamp, UserId
 
 _JOB = "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a"
@@ -50,7 +51,7 @@ token_router = Router(tags=["jobs"])
     "/jobs/{job_id}/stream-token", summary="Let a browser follow a log", responses=problems(404, 409, 503)
 )
 @needs(Scope.READ)
-def issue_stream_token(job_id: JobId, parts: Parts, caller: Called) -> StreamTokenView:
+def create_stream_token(job_id: JobId, parts: Parts, caller: Called) -> StreamTokenView:
     """For clients that cannot send a key: for 60 seconds `url` opens this job's log, and nothing else. A stream that
     is open by then stays open. 409 while there are no keys, because a log needs none then.
     """
@@ -63,7 +64,6 @@ def issue_stream_token(job_id: JobId, parts: Parts, caller: Called) -> StreamTok
 
 # --- `GET /jobs/{id}/logs`: follow it live, or take what there is
 
-EVENT_STREAM = "text/event-stream"
 #: What `Accept` may ask for; the first one is the default.
 _OFFERED = (EVENT_STREAM, TEXT, NDJSON)
 _LOGS_EXAMPLE = (
@@ -95,7 +95,7 @@ router = Router(tags=["jobs"])
         200: {
             "description": "Server-sent events from the first line on, or the log so far",
             "content": {
-                EVENT_STREAM: {"schema": {"type": "string"}, "example": _LOGS_EXAMPLE},
+                **event_content(LOG, _LOGS_EXAMPLE, or_text=True),
                 TEXT: {"schema": {"type": "string"}},
                 NDJSON: {"schema": {"type": "string"}},
             },
@@ -105,7 +105,7 @@ router = Router(tags=["jobs"])
     },
 )
 @needs(Scope.READ)
-async def follow_log(
+async def follow_job_log(
     job_id: str,
     request: Request,
     *,
@@ -185,7 +185,7 @@ events_router = Router(tags=["jobs"])
     responses={
         200: {
             "description": "A `snapshot`, then `status` and `progress` as they come",
-            "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EVENTS_EXAMPLE}},
+            "content": event_content(MANY_JOBS, _EVENTS_EXAMPLE),
         },
         **problems(404, 422, 503),
     },

@@ -205,7 +205,7 @@ class _All(Collector):
 
 @router.get("/metrics", summary="Figures for Prometheus", response_class=Response, responses={200: _DESCRIBED})
 @needs(Scope.METRICS)
-async def metrics(request: Request, parts: Parts) -> Response:
+async def get_metrics(request: Request, parts: Parts) -> Response:
     """How the queue, the schedules, the nodes and the runs of the last hour fare, the same from every gateway; and
     this process's own requests and streams. Without MongoDB only the latter.
     """

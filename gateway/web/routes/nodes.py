@@ -382,7 +382,7 @@ _FORM = {
     },
 )
 @needs(Scope.ADMIN)
-async def show_page(node: ConsoleNode, path: PagePath, request: Request, parts: Parts) -> Response:
+async def get_node_page(node: ConsoleNode, path: PagePath, request: Request, parts: Parts) -> Response:
     """Scrapyd's console: its jobs, logs and items, read-only but for the button that cancels a job."""
     found = await _node(parts, node)
     return await parts[ScrapydPages].page(found.url, path, _prefix(request, node), request.headers)

@@ -397,7 +397,7 @@ _EGG = {
     openapi_extra={"requestBody": _EGG},
 )
 @needs(Scope.ADMIN)
-async def add_version(
+async def deploy_version(
     request: Request, project: ProjectName, query: Annotated[DeployQuery, Query()], parts: Parts
 ) -> DeployedView | JSONResponse:
     """Deploys the egg in the body, at most 64 MiB, to every living crawl node, and stores it. A node that could not
@@ -451,7 +451,7 @@ async def _read_form(request: Request, egg: Path, parts: GatewayParts) -> None:
     responses=problems(404, 409, 503),
 )
 @needs(Scope.ADMIN)
-def get_dependencies(project: ProjectName, version: VersionName, parts: Parts) -> DependenciesView:
+def get_version_dependencies(project: ProjectName, version: VersionName, parts: Parts) -> DependenciesView:
     """How the installation of the version's requirements has gone on each living node, with its log. For some time a
     node also knows that of a version that was refused.
     """
@@ -503,7 +503,7 @@ def activate_version(project: ProjectName, version: VersionName, parts: Parts) -
     "/projects/{project}/rollback", summary="Go back to the version before", responses=problems(404, 409, 503)
 )
 @needs(Scope.ADMIN)
-def roll_back(project: ProjectName, parts: Parts) -> ProjectView:
+def roll_back_project(project: ProjectName, parts: Parts) -> ProjectView:
     """Makes the version that was the latest before the latest again. Another call goes one version further back. 409
     if there is no earlier version.
     """

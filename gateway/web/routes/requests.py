@@ -161,7 +161,7 @@ _RESPONSES: Responses = {
     "/jobs/{job_id}/requests", summary="List a crawl's requests", response_class=Response, responses=_RESPONSES
 )
 @needs(Scope.READ)
-async def get_requests(job_id: JobId, query: Annotated[RequestsQuery, Query()], parts: Parts) -> Response:
+async def list_job_requests(job_id: JobId, query: Annotated[RequestsQuery, Query()], parts: Parts) -> Response:
     """One entry per request, as it ended: redirects and retries are part of it. While the crawl runs, each appears
     when its callback is at its end. For a schedule, these are those of the run under way, or of the one before.
 

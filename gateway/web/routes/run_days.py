@@ -101,7 +101,7 @@ class RunDaysQuery(QueryModel):
 
 @router.get("/spiders/{project}/{spider}/days", summary="A spider's runs by day", responses=problems(503))
 @needs(Scope.READ)
-def spider_days(
+def get_spider_days(
     project: AnyProjectName, spider: SpiderName, query: Annotated[RunDaysQuery, Query()], parts: Parts, caller: Called
 ) -> RunDaysView:
     """How its runs went, day by day and together: how many ended well, items, errors and durations. These are sums,
@@ -112,7 +112,7 @@ def spider_days(
 
 @router.get("/projects/{project}/days", summary="A project's runs by day", responses=problems(503))
 @needs(Scope.READ)
-def project_days(
+def get_project_days(
     project: AnyProjectName, query: Annotated[RunDaysQuery, Query()], parts: Parts, caller: Called
 ) -> RunDaysView:
     """The same of all spiders of a project."""
@@ -121,7 +121,7 @@ def project_days(
 
 @router.get("/schedules/{schedule_id}/days", summary="A schedule's runs by day", responses=problems(404, 503))
 @needs(Scope.READ)
-def schedule_days(
+def get_schedule_days(
     schedule_id: ScheduleId, query: Annotated[RunDaysQuery, Query()], parts: Parts, caller: Called
 ) -> RunDaysView:
     """The same of the runs of a schedule, those that were started by hand included."""
@@ -131,7 +131,9 @@ def schedule_days(
 
 @router.get("/sites/{name}/days", summary="A site's runs by day", responses=problems(503))
 @needs(Scope.CRAWL)
-def site_days(name: NamedSite, query: Annotated[RunDaysQuery, Query()], parts: Parts, caller: Called) -> RunDaysView:
+def get_site_days(
+    name: NamedSite, query: Annotated[RunDaysQuery, Query()], parts: Parts, caller: Called
+) -> RunDaysView:
     """The same of the runs of a site. A key that is not an admin's gets those of its own user."""
     return _answer(RunSubject.SITE, name, query, parts, caller)
 

@@ -91,7 +91,7 @@ async def create_schedule(
 
 @router.get("/calendar", summary="Past and coming runs of many schedules", responses=problems(503))
 @needs(Scope.READ)
-async def schedules_calendar(
+async def get_schedule_calendar(
     query: Annotated[CalendarQuery, Query()], parts: Parts, caller: Called
 ) -> SchedulesCalendar:
     """The past and coming occurrences between two times, by schedule, the newest schedules first. Schedules without
@@ -115,7 +115,7 @@ def get_schedule(schedule_id: ScheduleId, parts: Parts) -> ScheduleView:
 
 @router.patch("/{schedule_id}", summary="Change a schedule", responses=problems(404, 409, 413, 503))
 @needs(Scope.CRAWL)
-def change_schedule(schedule_id: ScheduleId, body: ScheduleChange, request: Request, parts: Parts) -> ScheduleView:
+def update_schedule(schedule_id: ScheduleId, body: ScheduleChange, request: Request, parts: Parts) -> ScheduleView:
     """The given fields replace the old ones, all of them or none. After the answer, no run of the old version begins;
     runs under way go on. The occurrences stay as they are unless the schedule's times are changed.
     """
@@ -170,7 +170,7 @@ def preview_schedule(
 
 @router.get("/{schedule_id}/history", summary="The history of a schedule's occurrences", responses=problems(404, 503))
 @needs(Scope.READ)
-def schedule_history(
+def list_schedule_history(
     schedule_id: ScheduleId, query: Annotated[HistoryQuery, Query()], parts: Parts
 ) -> ScheduleHistory:
     """Occurrences: fired and how late, skipped and why, or missed. Pass `next` as `after` for the next page."""
@@ -269,6 +269,6 @@ def run_scheduler(parts: Parts) -> TickView:
 
 @scheduler_router.get("/status", summary="Which beats fire the schedules, and how late", responses=problems(503))
 @needs(Scope.ADMIN)
-async def scheduler_status(query: Annotated[SchedulerQuery, Query()], parts: Parts) -> SchedulerStatusView:
+async def get_scheduler_status(query: Annotated[SchedulerQuery, Query()], parts: Parts) -> SchedulerStatusView:
     """Living beats, what is due, how late the most delayed occurrence is, and the decisions on the last ones."""
     return SchedulerStatusView.of(await parts.threads.run(parts[SchedulerStatus].report, query.last))

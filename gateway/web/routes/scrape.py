@@ -102,15 +102,8 @@ class RunQuery(QueryModel):
 class ScrapeReceiptData(BaseModel):
     task_id: str = Field(description="The job's id.")
     run_id: str
-    status: Literal["queued"] = "queued"
-    execution_mode: Literal["async"] = "async"
-
-
-class ScrapeReceipt(BaseModel, json_schema_extra={"examples": [{"status": "success", "data": _RECEIPT}]}):
-    """The run that was started."""
-
-    status: Literal["success"] = "success"
-    data: ScrapeReceiptData
+    status: Literal["queued"]
+    execution_mode: Literal["async"]
 
 
 class RunRecord(BaseModel):
@@ -154,11 +147,11 @@ class SyncRunView(SiteRunView):
     execution_mode: Literal["sync"]
 
 
-class ScrapeResult(BaseModel):
-    """A run that the request has waited for."""
+class ScrapeAnswer(BaseModel, json_schema_extra={"examples": [{"status": "success", "data": _RECEIPT}]}):
+    """The run that was started, or, with `mode=sync`, the run and its results."""
 
     status: Literal["success", "failed"] = Field(description="`failed`: the run has failed; `data.message` says why.")
-    data: SyncRunView
+    data: Annotated[ScrapeReceiptData | SyncRunView, Field(discriminator="execution_mode")]
 
 
 # --- a run's record and a page of its results as one JSON document; the results pass through as they were stored
@@ -213,11 +206,11 @@ RunId = Annotated[
 @router.post(
     "",
     summary="Scrape a site now",
-    response_model=ScrapeReceipt | ScrapeResult,
+    response_model=ScrapeAnswer,
     responses=problems(404, 409, 413, 429, 503, 504),
 )
 @needs(Scope.CRAWL)
-async def scrape(
+async def scrape_site(
     *,
     body: ScrapeRequest,
     query: Annotated[ScrapeQuery, Query()],
@@ -225,7 +218,7 @@ async def scrape(
     caller: Called,
     request_id: RequestId,
     idempotency_key: IdempotencyKey = "",
-) -> ScrapeReceipt | Response:
+) -> ScrapeAnswer | Response:
     """Starts a run and answers with its id; with `mode=sync` waits for its end and answers with its results.
 
     A run that takes longer than `SCRAPE_SYNC_TIMEOUT` is answered with a 504 that names it, and goes on.
@@ -239,12 +232,13 @@ async def scrape(
     job = await parts.threads.run(parts[Scraping].start, order)
     if query.mode == "sync":
         return await _results(parts, job, body.results_wanted or MAX_SYNC_RESULTS)
-    return ScrapeReceipt(data=ScrapeReceiptData(task_id=job.id, run_id=str(run_id_of(job))))
+    started = ScrapeReceiptData(task_id=job.id, run_id=str(run_id_of(job)), status="queued", execution_mode="async")
+    return ScrapeAnswer(status="success", data=started)
 
 
 @router.get("/{run_id}", summary="A run and its results", response_model=SiteRunView, responses=problems(404, 503))
 @needs(Scope.READ)
-async def get_run(run_id: RunId, query: Annotated[RunQuery, Query()], parts: Parts) -> Response:
+async def get_site_run(run_id: RunId, query: Annotated[RunQuery, Query()], parts: Parts) -> Response:
     """The run's record and its results so far, a page at a time. Pass `next` as `after` for the next page, or take
     all of them from `items_url`.
     """

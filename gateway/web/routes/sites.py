@@ -266,7 +266,7 @@ async def list_sites(query: Annotated[SitesQuery, Query()], parts: Parts) -> Sit
 
 @router.post("/sites", summary="Add a site", status_code=201, responses=problems(409, 413, 503))
 @needs(Scope.ADMIN)
-def add_site(body: SiteRequest, parts: Parts, response: Response) -> SiteView:
+def create_site(body: SiteRequest, parts: Parts, response: Response) -> SiteView:
     """It is crawled every `interval_minutes` from now on, unless its template needs words that `payload` lacks."""
     view = SiteView.of(*parts[SiteService].create(body.given()))
     response.headers["Location"] = f"/sites/{view.name}"
@@ -281,7 +281,7 @@ def get_site(name: NamedSite, parts: Parts) -> SiteView:
 
 @router.patch("/sites/{name}", summary="Change a site", responses=problems(404, 409, 413, 503))
 @needs(Scope.ADMIN)
-def change_site(name: NamedSite, body: SiteChanges, request: Request, parts: Parts) -> SiteView:
+def update_site(name: NamedSite, body: SiteChanges, request: Request, parts: Parts) -> SiteView:
     """The given fields are replaced, and after the answer no run of the old version begins. Disabling a site pauses
     its schedule and those of its targets; runs that have begun go on.
     """
@@ -300,7 +300,7 @@ def delete_site(name: NamedSite, query: Annotated[SiteDeletion, Query()], parts:
 
 @router.get("/jobs/sites", summary="What a run of each site may contain", responses=problems(503))
 @needs(Scope.READ)
-def list_abilities(parts: Parts) -> SiteAbilitiesList:
+def list_site_abilities(parts: Parts) -> SiteAbilitiesList:
     """For `POST /jobs/scrape`: every site, and what a run of it can be asked for."""
     return SiteAbilitiesList(sites=[SiteAbilities.of(site) for site in parts[SiteStore].all()])
 
@@ -429,7 +429,7 @@ async def list_targets(query: Annotated[TargetsQuery, Query()], parts: Parts) ->
 
 @targets_router.post("", summary="Add a target", status_code=201, responses=problems(409, 413, 503))
 @needs(Scope.ADMIN)
-def add_target(body: TargetRequest, parts: Parts, response: Response) -> TargetView:
+def create_target(body: TargetRequest, parts: Parts, response: Response) -> TargetView:
     """Adds something to search for on a site, again and again, from now on."""
     view = TargetView.of(*parts[TargetService].create(body.given()))
     response.headers["Location"] = f"/targets/{view.id}"
@@ -444,7 +444,7 @@ def get_target(target_id: TargetId, parts: Parts) -> TargetView:
 
 @targets_router.patch("/{target_id}", summary="Change a target", responses=problems(404, 409, 413, 503))
 @needs(Scope.ADMIN)
-def change_target(target_id: TargetId, body: TargetChanges, request: Request, parts: Parts) -> TargetView:
+def update_target(target_id: TargetId, body: TargetChanges, request: Request, parts: Parts) -> TargetView:
     """The given fields are replaced, and after the answer no run of the old version begins."""
     before = get_target(target_id, parts)
     after = TargetView.of(*parts[TargetService].edit(target_id, body.given()))

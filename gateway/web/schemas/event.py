@@ -276,6 +276,12 @@ def described_events() -> APIRouter:
 
         call.__annotations__ = {"body": body, "return": None}
         router.add_api_route(
-            kind.value, call, methods=["POST"], name=kind.value, summary=kind.value.replace(".", " "), status_code=204
+            kind.value,
+            call,
+            methods=["POST"],
+            name=kind.value,
+            operation_id=f"on_{kind.value.replace('.', '_')}",
+            summary=kind.value.replace(".", " "),
+            status_code=204,
         )
     return router

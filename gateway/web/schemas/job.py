@@ -44,8 +44,8 @@ class SlotView(BaseModel):
     missed: int = Field(description="How many later occurrences were missed as well; this run makes up for them.")
 
 
-class JobStatusView(BaseModel):
-    """The status and progress of a job. It is small enough to poll."""
+class StandingView(BaseModel):
+    """What is said of a job, and of a schedule where a job may be meant."""
 
     job_id: str
     status: JobStatus
@@ -87,6 +87,12 @@ class JobStatusView(BaseModel):
     )
     message: str | None = Field(description="The same in words; they may change from release to release.")
     dead: bool = Field(description="Whether it is a dead letter: it failed and has no retries left.")
+
+
+class JobStatusView(StandingView):
+    """The status and progress of a job. It is small enough to poll."""
+
+    kind: Literal["job"]
 
     @classmethod
     def of(cls, job: Job, queue_position: int | None = None) -> JobStatusView:
@@ -379,6 +385,7 @@ def _standing(job: Job | ListedJob, queue_position: int | None) -> dict[str, Any
     waiting = job.status is JobStatus.PENDING
     progress = job.progress or Progress()
     return {
+        "kind": "job",
         **job.model_dump(include=_SAME_OF_JOB),
         **job.spec.model_dump(include={"spider", "version", "max_items", "site"}),
         **progress.model_dump(exclude={"at", "can_go_on"}),

@@ -112,7 +112,7 @@ class PreviewPlace(BaseModel):
     queue_position: int | None = Field(description="Its place among the jobs that wait; 1 goes next.")
 
 
-class PreviewSchedule(BaseModel):
+class PreviewedSchedule(BaseModel):
     """The times that were asked for, with the defaults of what was left out."""
 
     interval: str | None
@@ -125,7 +125,7 @@ class PreviewSchedule(BaseModel):
     max_runs: int | None
 
     @classmethod
-    def of(cls, when: When) -> PreviewSchedule:
+    def of(cls, when: When) -> PreviewedSchedule:
         is_every = (when.interval or "").strip().lower().startswith("every")
         jitter = when.jitter if when.jitter is not None else (INTERVAL_JITTER if is_every else 0.0)
         fields = when._asdict()
@@ -146,7 +146,7 @@ class CrawlPreview(BaseModel, json_schema_extra={"examples": [_ACCEPTED, _REFUSE
     problems: list[PreviewProblem] = Field(description="Why it would be refused.")
     answer: PreviewAnswer | None = Field(description="Null if it would be refused.")
     place: PreviewPlace | None = Field(description="Null unless a new job would begin now.")
-    schedule: PreviewSchedule | None = Field(description="Null for a crawl that would begin now.")
+    schedule: PreviewedSchedule | None = Field(description="Null for a crawl that would begin now.")
     runs: Runs
     crawl: CrawlView | None = Field(
         description="The crawl as it would be, with the defaults of what was left out; null if its spider is unknown."
@@ -169,7 +169,7 @@ class CrawlPreview(BaseModel, json_schema_extra={"examples": [_ACCEPTED, _REFUSE
             problems=[PreviewProblem.of(error) for error in forecast.refusals],
             answer=None if forecast.refusals else PreviewAnswer.of(known, reason, scheduled=scheduled),
             place=place,
-            schedule=PreviewSchedule.of(when) if when else None,
+            schedule=PreviewedSchedule.of(when) if when else None,
             # no run is known if the time zone is wrong
             runs=coming_runs(forecast.runs, when.timezone, now) if when and forecast.runs else [],
             crawl=CrawlView.of(forecast.order.crawl),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.config import JsonDict
@@ -16,7 +16,7 @@ from gateway.schedules.next_run import OccurrenceTime, parse_time_zone
 from gateway.schedules.schedule import CatchUp, LedgerEntry, LedgerKind, Overlap, Schedule, ScheduleState
 from gateway.schedules.store import ScheduleFilter
 from gateway.web.schemas.crawl import CrawlRequest, Interval, StartUrls, TimingFields, WorkFields
-from gateway.web.schemas.job import JobStatusView
+from gateway.web.schemas.job import JobStatusView, StandingView
 from gateway.web.schemas.types import Cursor, ItemsQuery, Name, QueryModel, SearchText, Timestamp, UrlText, UserId
 
 _ID = "0d4f5c6b7a8e4f1d9c2b3a4e5f607182"
@@ -330,18 +330,19 @@ class ScheduleItemsQuery(ItemsQuery):
 # --- a schedule as the routes of jobs show it
 
 _NEVER_RUN: dict[str, Any] = {
-    **dict.fromkeys(JobStatusView.model_fields),
+    **dict.fromkeys(StandingView.model_fields),
     **Progress().model_dump(exclude={"at"}),
     "spider": "",
     "attempt": 0,
 }
 
 
-class ScheduleStatusView(JobStatusView):
+class ScheduleStatusView(StandingView):
     """A schedule as the routes of jobs show it: `scheduled` until it ends. Counts and times are those of the run
     under way, or of the one before.
     """
 
+    kind: Literal["schedule"]
     state: ScheduleState
     runs: int = Field(description="How many of its occurrences ran.")
     last_run: JobStatusView | None
@@ -367,6 +368,7 @@ def _standing(schedule: Schedule, run: Job | None) -> dict[str, Any]:
     return {
         **(last_run.model_dump() if last_run else _NEVER_RUN),
         **(spec.model_dump(include={"spider", "version", "max_items"}) if spec else {}),
+        "kind": "schedule",
         "job_id": schedule.id,
         "schedule_id": schedule.id,
         "site": schedule.site,

@@ -14,6 +14,7 @@ import uvicorn
 from httpx_sse import ServerSentEvent, aconnect_sse
 from integration.event_stream.gateway_app import app_of
 from jobs import make_job
+from pydantic import TypeAdapter
 from pymongo.database import Database
 
 from gateway.clock import utc_now
@@ -26,6 +27,7 @@ from gateway.jobs.store import JobStore
 from gateway.logs.store import LogChunk, LogStore, LogStream
 from gateway.stores.mongo import Document
 from gateway.web.event_stream.lines import StreamLimits
+from gateway.web.schemas.stream import LOG, MANY_JOBS, Streamed
 
 #: Seconds; a fraction of it is what anything here takes.
 PATIENCE = 60.0
@@ -138,11 +140,21 @@ class Heard(NamedTuple):
         return self.events[-1].id
 
 
+def require_described(described: tuple[Streamed, ...], event: ServerSentEvent) -> None:
+    """That the event is as `/openapi.json` has it: its name, its data, and no field more."""
+    kind = next(one for one in described if one.event == event.event)
+    data = json.loads(event.data)
+    read = TypeAdapter(kind.data).validate_python(data)
+    assert data.keys() <= {one.alias or name for name, one in type(read).model_fields.items()}
+    assert kind.has_id == bool(event.id)
+
+
 class Listener:
     """An SSE client that a test reads at its own pace."""
 
-    def __init__(self, source: AsyncIterator[ServerSentEvent]) -> None:
+    def __init__(self, source: AsyncIterator[ServerSentEvent], described: tuple[Streamed, ...]) -> None:
         self._source = source
+        self._described = described
         self.heard = Heard([])
 
     async def until(self, name: str, count: int = 1) -> Heard:
@@ -164,6 +176,7 @@ class Listener:
         event = await anext(self._source)
         if event.data:  # httpx-sse hands out a bare `retry:` as well
             self.heard.events.append(event)
+            require_described(self._described, event)
 
 
 class Gateway:
@@ -188,7 +201,7 @@ class Gateway:
         headers = {"Last-Event-ID": last_event_id} if last_event_id else {}
         async with aconnect_sse(self.http, "GET", path, headers=headers, params=query) as source:
             source.response.raise_for_status()
-            yield Listener(source.aiter_sse())
+            yield Listener(source.aiter_sse(), MANY_JOBS if path == "/events" else LOG)
 
     async def hear_all(self, job_id: str, **how: Any) -> Heard:
         async with self.listen(job_id, **how) as listener:

@@ -18,7 +18,6 @@ from jobs import make_job
 
 from gateway.access.key_store import KeyIssue, KeyStore
 from gateway.access.keys import Scope
-from gateway.application import scopes_of
 from gateway.clock import utc_now
 from gateway.contract.crawl import CrawlSpec
 from gateway.contract.outbox import AttemptId
@@ -34,6 +33,7 @@ from gateway.signals.alerts import Alert, AlertRuleStore, AlertStore
 from gateway.signals.deliveries import Delivery, DeliveryStore
 from gateway.web.authentication import is_page
 from gateway.web.authorisation import _MARK
+from gateway.web.description import scopes_of
 from gateway.web.routes.jobs import not_a_job
 
 SCOPES = scopes_of(APP.routes)

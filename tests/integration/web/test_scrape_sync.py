@@ -12,7 +12,7 @@ from stores import free_port
 
 from gateway.jobs.job import JobStatus
 from gateway.settings import Settings
-from gateway.web.routes.scrape import ScrapeResult
+from gateway.web.routes.scrape import ScrapeAnswer
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def test_who_waits_for_a_run_is_answered_with_its_results(board: Board, user: st
         assert time.monotonic() - asked < 15
         board.end(job, JobStatus.FINISHED, {"title": "Beekeeper"}, {"title": "Cook"})
         told = answer.result().json()
-    assert ScrapeResult.model_validate(told).status == "success"
+    assert ScrapeAnswer.model_validate(told).status == "success"
     data = told["data"]
     assert set(data) == {*RECORD, "execution_mode", "results", "next", "items_url"}
     assert (data["run_id"], data["status"], data["execution_mode"]) == (f"manual_{job.id}", "succeeded", "sync")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from browser.console.pictures import FOLDER, KINDS, PAGE, PICTURES, WITHOUT, written
 
-from gateway.application import create_app, scopes_of
+from gateway.application import create_app
 from gateway.settings import Settings
 from gateway.web.authentication import is_page
+from gateway.web.description import scopes_of
 
 #: Bytes of all pictures together.
 MOST = 3_000_000

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterator
+from inspect import isclass
 from typing import Any
 
 import pytest
-from described import DOCUMENT
+from described import APP, DOCUMENT
+from fastapi.routing import APIRoute, iter_route_contexts
+
+import gateway.errors
+from gateway.errors import DiscoveryBotError
+from gateway.web.schemas.stream import EVENT_STREAM
 
 OPERATIONS = [
     pytest.param(path, operation, id=f"{method} {path}")
@@ -160,3 +168,131 @@ def test_the_request_and_its_answer_have_examples() -> None:
     assert schemas["CrawlReceipt"]["examples"]
     assert schemas["CrawlRequest"]["additionalProperties"] is False
     assert schemas["CrawlRequest"]["required"] == ["spider"]
+
+
+# --- what generated clients are made of
+
+#: What an operation's name may begin with.
+VERBS = {
+    *("accept", "act", "activate", "cancel", "change", "count", "create", "delete", "deploy", "dismiss", "drain"),
+    *("export", "follow", "forget", "get", "invite", "issue", "join", "list", "on", "pause", "preview", "put"),
+    *("reject", "renew", "replace", "requeue", "resend", "resume", "retry", "revoke", "roll", "run", "scrape"),
+    *("search", "set", "sign", "silence", "test", "unset", "update"),
+}
+EVERY_OPERATION = {
+    operation["operationId"]: operation
+    for methods in (*DOCUMENT["paths"].values(), *DOCUMENT["webhooks"].values())
+    for operation in methods.values()
+}
+SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
+
+
+def test_operations_are_called_as_their_functions_in_plain_verbs() -> None:
+    named = {
+        route.operation_id or route.unique_id: route.original_route.endpoint.__name__
+        for route in iter_route_contexts(APP.routes)
+        if isinstance(route.original_route, APIRoute) and route.original_route.include_in_schema
+    }
+    assert all(name == function for name, function in named.items()), named
+    for name in EVERY_OPERATION:
+        assert re.fullmatch(r"[a-z]+(_[a-z]+)*", name)
+        assert name.partition("_")[0] in VERBS, name
+        assert len(name) <= 40
+    operations = sum(len(methods) for methods in (*DOCUMENT["paths"].values(), *DOCUMENT["webhooks"].values()))
+    assert len(EVERY_OPERATION) == operations
+
+
+def _plain(name: str) -> str:
+    """What two names have in common of which a generator makes the same class, module or file."""
+    return re.sub(r"[\W_]", "", name).lower()
+
+
+def test_no_two_schemas_get_the_same_name_in_a_generated_client() -> None:
+    names = Counter(map(_plain, SCHEMAS))
+    # what has no name of its own gets that of the schema and the field, or of the operation and its part
+    names.update(
+        _plain(f"{schema}{field}")
+        for schema, described in SCHEMAS.items()
+        for field, of_field in described.get("properties", {}).items()
+        if "$ref" not in of_field
+    )
+    names.update(
+        _plain(f"{operation}{part}")
+        for operation in EVERY_OPERATION
+        for part in ("", "body", "data", "error", "errors", "query", "path", "response", "responses")
+    )
+    assert [name for name, number in names.items() if number > 1] == []
+
+
+def _unions(schema: Any) -> Iterator[dict[str, Any]]:
+    """Those of which at least two kinds are objects."""
+    if isinstance(schema, dict):
+        choices = [*schema.get("oneOf", ()), *schema.get("anyOf", ())]
+        objects = [SCHEMAS[one["$ref"].rpartition("/")[2]] for one in choices if "$ref" in one]
+        if sum(one.get("type") == "object" for one in objects) > 1:
+            yield schema
+        for name, inner in schema.items():
+            # what there are of events is told by their names; see `itemSchema`
+            if name not in {EVENT_STREAM, "contentSchema"}:
+                yield from _unions(inner)
+            else:
+                yield from _unions(inner.get("itemSchema"))
+    elif isinstance(schema, list):
+        for inner in schema:
+            yield from _unions(inner)
+
+
+def test_a_field_tells_the_kinds_of_a_union() -> None:
+    found = list(_unions(DOCUMENT))
+    assert len(found) > 5
+    for union in found:
+        discriminator = union["discriminator"]
+        for value, reference in discriminator["mapping"].items():
+            kind = SCHEMAS[reference.rpartition("/")[2]]
+            assert discriminator["propertyName"] in kind["required"]
+            assert kind["properties"][discriminator["propertyName"]]["const"] == value
+
+
+def test_what_streams_says_its_events() -> None:
+    streams = {
+        operation["operationId"]: {one["$ref"].rpartition("/")[2] for one in content["itemSchema"]["oneOf"]}
+        for methods in DOCUMENT["paths"].values()
+        for operation in methods.values()
+        for name, content in operation["responses"].get("200", {}).get("content", {}).items()
+        if name == EVENT_STREAM
+    }
+    assert streams.keys() == {"create_crawl", "follow_job_log", "follow_jobs", "list_dataset_changes"}
+    assert all(events <= SCHEMAS.keys() for events in streams.values())
+
+
+def test_errors_have_codes_of_an_enumeration() -> None:
+    assert SCHEMAS["ErrorBody"]["properties"]["code"]["$ref"] == "#/components/schemas/ErrorCode"
+    codes = {DiscoveryBotError.code, "body_too_large", "forbidden", "http_error", "method_not_allowed"}
+    errors = [one for one in vars(gateway.errors).values() if isclass(one) and issubclass(one, DiscoveryBotError)]
+    assert codes | {one.code for one in errors} <= set(SCHEMAS["ErrorCode"]["enum"])
+
+
+def _at(schema: dict[str, Any], pointer: str) -> bool:
+    name, _, rest = pointer.partition("/")
+    if "$ref" in schema:
+        return _at(SCHEMAS[schema["$ref"].rpartition("/")[2]], pointer)
+    if "oneOf" in schema:
+        return any(_at(one, pointer) for one in schema["oneOf"])
+    return not name or (name in schema.get("properties", {}) and _at(schema["properties"][name], rest))
+
+
+def test_links_lead_to_operations_with_what_these_need() -> None:
+    number = 0
+    for operation in EVERY_OPERATION.values():
+        for answer in operation["responses"].values():
+            for link in answer.get("links", {}).values():
+                number += 1
+                target = EVERY_OPERATION[link["operationId"]]
+                known = {one["name"]: one["required"] for one in target["parameters"]}
+                given = link["parameters"]
+                assert {name for name, is_required in known.items() if is_required} <= given.keys() <= known.keys()
+                for value in given.values():
+                    place, _, pointer = value.partition("#/")
+                    schema = answer["content"]["application/json"]["schema"]
+                    assert place.startswith("$request.path.") or _at(schema, pointer), value
+    assert number > 50

@@ -1,0 +1,145 @@
+"""`/openapi.json`: what programs are written against, and what FastAPI does not say in it by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute, iter_route_contexts
+from starlette.routing import BaseRoute
+
+from gateway.access.keys import Scope
+from gateway.web import errors
+from gateway.web.authentication import COOKIE, CSRF_HEADER, SECURE_COOKIE
+from gateway.web.authorisation import scope_of
+from gateway.web.schemas.stream import stream_schemas
+
+_SCHEME = "key"
+_KEY = {"type": "http", "scheme": "bearer", "description": "`db_<id>_<secret>`, from `discoverybot keys create`."}
+_SESSION = "session"
+_COOKIE = {
+    "type": "apiKey",
+    "in": "cookie",
+    "name": COOKIE,
+    "description": f"Of `POST /session` (over https `{SECURE_COOKIE}`); to change things also send `{CSRF_HEADER}`.",
+}
+
+
+class DescribedAPI(FastAPI):
+    """The app, with a completed OpenAPI description. Optional query and header parameters are not nullable there,
+    as FastAPI would have it, because "null" would be a text.
+    """
+
+    def openapi(self) -> dict[str, Any]:
+        document = super().openapi()
+        components = document["components"]
+        components["schemas"] = dict(
+            sorted({**stream_schemas(), **components["schemas"], **errors.schemas()}.items())
+        )
+        components["securitySchemes"] = {_SCHEME: _KEY, _SESSION: _COOKIE}
+        for event in document["webhooks"].values():
+            # what FastAPI says of a body that is not as described: it is the receiver's business
+            event["post"]["responses"].pop("422", None)
+        for unused in ("HTTPValidationError", "ValidationError"):
+            components["schemas"].pop(unused, None)
+        scopes = scopes_of(self.routes)
+        for path, methods in document["paths"].items():
+            for method, operation in methods.items():
+                operation["security"] = _security(scopes[f"{method.upper()} {path}"])
+                for parameter in operation.get("parameters", ()):
+                    _forbid_null(parameter["schema"])
+                if "requestBody" in operation:
+                    # the guard refuses too large a body before the route is called
+                    too_large = {str(status): answer for status, answer in errors.problems(413).items()}
+                    operation["responses"] = dict(sorted({**too_large, **operation["responses"]}.items()))
+        _link(document)
+        return document
+
+
+def scopes_of(routes: Sequence[BaseRoute]) -> dict[str, Scope | None]:
+    """The scope of each route by method and path, such as `GET /jobs/{job_id}`. `None`: it is for everybody."""
+    found = (
+        (f"{method} {one.path_format}", scope_of(one.original_route.endpoint))
+        for one in iter_route_contexts(routes)
+        if isinstance(one.original_route, APIRoute)
+        for method in one.methods or ()
+    )
+    # of several routes that fit, the first one answers
+    return dict(reversed([*found]))
+
+
+def _security(scope: Scope | None) -> list[dict[str, list[str]]]:
+    """What a request needs: a key with the route's scope, or a session; nothing while there are no keys."""
+    return [] if scope is None else [{_SCHEME: [scope]}, {_SESSION: []}, {}]
+
+
+def _forbid_null(schema: dict[str, Any]) -> None:
+    choices = [choice for choice in schema.pop("anyOf", ()) if choice != {"type": "null"}]
+    if len(choices) == 1:
+        schema.update(choices[0])
+    elif choices:
+        schema["anyOf"] = choices
+
+
+# --- links: what can be asked next with what an answer says
+
+
+class _Lead(NamedTuple):
+    #: Where in the answer it is named.
+    pointer: str
+    #: The parameter that takes the name.
+    parameter: str
+    operations: tuple[str, ...]
+
+
+_JOB_NEXT = ("get_job", "get_job_status", "follow_job_log", "list_job_items", "pause_job", "cancel_job")
+#: By the schema of the answer to a POST.
+_LEADS = {
+    "CrawlReceipt": _Lead("job_id", "job_id", _JOB_NEXT),
+    "ScheduleView": _Lead(
+        "schedule_id",
+        "schedule_id",
+        ("get_schedule", "list_schedule_items", "list_schedule_history", "run_schedule", "pause_schedule"),
+    ),
+    "ScrapeAnswer": _Lead("data/run_id", "run_id", ("get_site_run",)),
+    "SiteView": _Lead("name", "name", ("get_site", "update_site", "delete_site")),
+    "TargetView": _Lead("id", "target_id", ("get_target", "update_target", "delete_target")),
+    "MadeEndpoint": _Lead(
+        "endpoint_id", "endpoint_id", ("get_endpoint", "test_endpoint", "list_endpoint_deliveries", "delete_endpoint")
+    ),
+    "RuleView": _Lead("rule_id", "rule_id", ("get_alert_rule", "update_alert_rule", "delete_alert_rule")),
+}
+
+
+def _link(document: dict[str, Any]) -> None:
+    for methods in document["paths"].values():
+        for method, operation in methods.items():
+            for status, answer in operation["responses"].items():
+                if status < "3":
+                    links = dict(_links(document, method, operation, _schema_of(answer)))
+                    if links:
+                        answer["links"] = links
+
+
+def _links(
+    document: dict[str, Any], method: str, operation: dict[str, Any], schema: str | None
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    in_path = {
+        one["name"]: f"$request.path.{one['name']}" for one in operation.get("parameters", ()) if one["in"] == "path"
+    }
+    if lead := _LEADS.get(schema or "") if method == "post" else None:
+        for name in lead.operations:
+            yield name, {"operationId": name, "parameters": {lead.parameter: f"$response.body#/{lead.pointer}"}}
+    fields = document["components"]["schemas"].get(schema, {}).get("properties", {})
+    for cursor in ("after", "since"):
+        if "next" in fields and any(one["name"] == cursor for one in operation.get("parameters", ())):
+            following = {**in_path, cursor: "$response.body#/next"}
+            yield "next_page", {"operationId": operation["operationId"], "parameters": following}
+            return
+
+
+def _schema_of(answer: dict[str, Any]) -> str | None:
+    """The name of the schema of the answer as JSON."""
+    schema = answer.get("content", {}).get("application/json", {}).get("schema", {})
+    return schema["$ref"].rpartition("/")[2] if "$ref" in schema else None

@@ -1,0 +1,148 @@
+"""Events of the event streams, as `/openapi.json` describes them: which stream has which, and the data of each."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BaseModel, Field, create_model
+
+from gateway.contract.reasons import Reason
+from gateway.jobs.job import JobStatus, WaitingReason
+from gateway.schedules.schedule import ScheduleState
+from gateway.web.schemas.crawl import CrawlReceipt
+from gateway.web.schemas.dataset import ChangeView
+from gateway.web.schemas.job import JobStatusView, ProgressView
+from gateway.web.schemas.schedule import ScheduleStatusView
+from gateway.web.schemas.types import Timestamp
+
+EVENT_STREAM = "text/event-stream"
+_REFERENCE = "#/components/schemas/{model}"
+
+
+class LogLineData(BaseModel):
+    """A line of the log. Of a line that belongs to the one before, such as a traceback's, it is not said when and by
+    whom it was written.
+    """
+
+    ts: str | None = Field(default=None, description="When it was written, in UTC.")
+    level: str = Field(description="`DEBUG` to `CRITICAL`.")
+    logger: str | None = None
+    msg: str
+    cont: bool = Field(default=False, description="Whether it belongs to the line before.")
+
+
+class StatusData(BaseModel):
+    """What has changed. Fields without a value are missing."""
+
+    status: JobStatus
+    attempt: int
+    next_run: Timestamp | None = None
+    waiting_reason: WaitingReason | None = None
+    reason: Reason | None = None
+    message: str | None = None
+    state: ScheduleState | None = Field(default=None, description="Of a schedule that has not run yet.")
+
+
+class GapData(BaseModel):
+    """Lines that are gone for good: from one position to another."""
+
+    from_: str = Field(alias="from", examples=["1-20480"])
+    to: str = Field(examples=["1-40960"])
+
+
+class OfJob(BaseModel):
+    job_id: str
+    user_id: str
+
+
+class JobStatusData(StatusData, OfJob):
+    """A change of one of many jobs."""
+
+
+class JobProgressData(ProgressView, OfJob):
+    """The progress of one of many jobs."""
+
+
+class SnapshotData(BaseModel):
+    """All jobs that the stream follows, as they are when it begins."""
+
+    jobs: list[JobStatusView]
+
+
+class Streamed(NamedTuple):
+    """A kind of event."""
+
+    #: Its schema's name.
+    schema: str
+    #: Its name in the stream.
+    event: str
+    #: The type of its data, which is JSON.
+    data: Any
+    #: Whether a stream can be resumed after it.
+    has_id: bool = True
+
+
+LOG = (
+    Streamed("StreamedLine", "log", LogLineData),
+    Streamed("StreamedStatus", "status", StatusData),
+    Streamed("StreamedProgress", "progress", ProgressView),
+    Streamed("StreamedGap", "gap", GapData),
+    Streamed("StreamedEnd", "end", Annotated[JobStatusView | ScheduleStatusView, Field(discriminator="kind")]),
+)
+#: The answer to a request for a crawl, before its log.
+CRAWL = (Streamed("StreamedReceipt", "job", CrawlReceipt), *LOG)
+MANY_JOBS = (
+    Streamed("StreamedSnapshot", "snapshot", SnapshotData, has_id=False),
+    Streamed("StreamedJobStatus", "status", JobStatusData, has_id=False),
+    Streamed("StreamedJobProgress", "progress", JobProgressData, has_id=False),
+)
+CHANGES = (Streamed("StreamedChange", "change", ChangeView),)
+
+
+def event_content(
+    events: tuple[Streamed, ...], example: str | None = None, *, or_text: bool = False
+) -> dict[str, Any]:
+    """What a route's `content` says of its event stream. `itemSchema` is that of an event, as OpenAPI 3.2 has it.
+
+    Generators of clients take `schema` for what the data of an event is. They look at the first kind of content only:
+    `or_text` says that the same route answers with plain text as well.
+    """
+    references = {one.event: _REFERENCE.format(model=one.schema) for one in events}
+    item = {
+        "oneOf": [{"$ref": reference} for reference in references.values()],
+        "discriminator": {"propertyName": "event", "mapping": references},
+    }
+    data = [choice for one in events for choice in _choices(one)] + ([{"type": "string"}] if or_text else [])
+    schema = data[0] if len(data) == 1 else {"anyOf": data}
+    described = {"schema": schema, "itemSchema": item}
+    return {EVENT_STREAM: {**described, "example": example} if example else described}
+
+
+def stream_schemas() -> dict[str, Any]:
+    """The schemas that `event_content` refers to, for the components of the OpenAPI document."""
+    found: dict[str, Any] = {}
+    for one in dict.fromkeys((*CRAWL, *MANY_JOBS, *CHANGES)):
+        found |= _data_schema(one).get("$defs", {})
+        data = {"type": "string", "contentMediaType": "application/json", "contentSchema": {"anyOf": _choices(one)}}
+        properties = {"event": {"const": one.event, "type": "string"}, "data": data}
+        if one.has_id:
+            properties["id"] = {"type": "string", "description": "`Last-Event-ID` goes on after it."}
+        found[one.schema] = {
+            "type": "object",
+            "title": one.schema,
+            "description": f"`event: {one.event}`",
+            "required": ["event", "data"],
+            "properties": properties,
+        }
+    return found
+
+
+def _data_schema(one: Streamed) -> dict[str, Any]:
+    around = create_model(one.schema, data=(one.data, ...))
+    return around.model_json_schema(mode="serialization", ref_template=_REFERENCE)
+
+
+def _choices(one: Streamed) -> list[dict[str, Any]]:
+    of_data = _data_schema(one)["properties"]["data"]
+    choices: list[dict[str, Any]] = of_data.get("oneOf", [of_data])
+    return choices
