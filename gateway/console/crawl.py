@@ -17,7 +17,7 @@ from gateway.errors import JobNotFoundError
 from gateway.jobs.job import ASKED_FIELDS, NUMBERS, ORDER_FIELDS
 from gateway.web.authorisation import Called, needs
 from gateway.web.dependencies import Parts
-from gateway.web.routes.jobs import get_job
+from gateway.web.routes.jobs import job_view
 from gateway.web.routes.projects import SpidersQuery, SpiderView, list_projects, list_spiders
 from gateway.web.schemas.schedule import ScheduleJobView
 from gateway.web.schemas.types import Name, QueryModel, UserId
@@ -78,7 +78,7 @@ def new_crawl(query: Annotated[CrawlPageQuery, Query()], request: Request, parts
 
 def _earlier(job_id: str, parts: Parts, caller: Called) -> dict[str, Any]:
     """The fields of an earlier crawl, or of a schedule's crawl, without the values of variables."""
-    view = get_job(job_id, parts)
+    view = job_view(job_id, parts)
     if isinstance(view, ScheduleJobView):
         owner, crawl = view.schedule.user_id, view.schedule.crawl
         fields = crawl.model_dump(mode="json") if crawl else {}

@@ -21,9 +21,6 @@ from gateway.errors import (
 from gateway.web.authentication import READING, is_page
 from gateway.web.container import GatewayParts
 
-#: Reads of one document whose path does not end with the document's id. Clients call them again and again.
-_LOOKS = frozenset({"/jobs/{job_id}/status"})
-
 
 class Route(APIRoute):
     """Calls a blocking function in a thread, in a place of the user who asks; such a function takes its `parts`.
@@ -33,7 +30,7 @@ class Route(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         reads = READING.issuperset(options.get("methods") or {"GET"})
-        is_look = reads and not is_page(path) and (path.endswith("}") or path in _LOOKS)
+        is_look = reads and not is_page(path) and path.endswith("}")
         super().__init__(
             path, endpoint if iscoroutinefunction(endpoint) else _in_thread(endpoint, is_look=is_look), **options
         )

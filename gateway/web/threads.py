@@ -10,7 +10,7 @@ import functools
 import threading
 import weakref
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from datetime import datetime
@@ -113,10 +113,10 @@ class Visitor:
     #: The request's answer lasts, and is counted until it has ended.
     lasts: bool = field(init=False, default=False)
     _at_end: list[Callable[[], None]] = field(init=False, factory=list)
-    _waiting: set[Future[Any]] = field(init=False, factory=set)
+    _waiting: set[Future[Any] | asyncio.Future[Any]] = field(init=False, factory=set)
 
     def leave(self) -> None:
-        """Cancel the visitor's waiting calls, because the client is gone. Calls that run are completed."""
+        """Cancel what waits for the visitor, because the client is gone. Calls that run are completed."""
         self.is_gone = True
         for future in tuple(self._waiting):
             future.cancel()
@@ -129,9 +129,11 @@ class Visitor:
         while self._at_end:
             self._at_end.pop()()
 
-    def waits_for(self, future: Future[Any]) -> None:
+    def waits_for(self, future: Future[Any] | asyncio.Future[Any]) -> None:
         self._waiting.add(future)
         future.add_done_callback(self._waiting.discard)
+        if self.is_gone:
+            future.cancel()
 
 
 #: Calls outside a request are the gateway's own.
@@ -148,6 +150,14 @@ def set_visitor(visitor: Visitor) -> None:
 
 def current_visitor() -> Visitor | None:
     return _visitor.get()
+
+
+async def while_there(waiting: Coroutine[Any, Any, Result]) -> Result:
+    """What the coroutine returns; it is cancelled when the client of the current request leaves."""
+    task, visitor = asyncio.ensure_future(waiting), _visitor.get()
+    if visitor is not None:
+        visitor.waits_for(task)
+    return await task
 
 
 def shared_context() -> contextvars.Context:

@@ -42,7 +42,7 @@ from gateway.web.event_stream.lines import (
 from gateway.web.event_stream.reader import Overview, Reader
 from gateway.web.lasting import LastingAnswers, abort
 from gateway.web.schemas.schedule import ScheduleStatusView
-from gateway.web.threads import Threads
+from gateway.web.threads import Threads, while_there
 
 log = structlog.get_logger()
 
@@ -300,13 +300,17 @@ class EventStreams:
 
     async def ending(self, job_id: str, seconds: float) -> Job:
         """Wait until the job ends, at most `seconds`, or until the server has to stop. Returns the job as it is then.
+        It takes no thread meanwhile, and is cancelled when the client leaves.
 
         Raises `JobNotFoundError`, `TooManyError`, `UnavailableError`.
         """
+        job = await self._history.job(job_id)
+        if job.is_final:
+            return job
         changed = asyncio.Event()
         self._answers.take()
-        with self._hub.watch(await self._history.job(job_id), changed) as feed:
-            await wait_for_end(feed, changed, seconds)
+        with self._hub.watch(job, changed) as feed:
+            await while_there(wait_for_end(feed, changed, seconds))
         return await self._history.job(job_id)
 
     async def _chunks(

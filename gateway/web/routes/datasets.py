@@ -55,6 +55,7 @@ from gateway.web.schemas.dataset import (
 )
 from gateway.web.schemas.stream import CHANGES, EVENT_STREAM, event_content
 from gateway.web.schemas.types import DownloadQuery
+from gateway.web.threads import while_there
 
 SCHEMA_TYPE = "application/schema+json"
 
@@ -191,7 +192,7 @@ async def list_dataset_changes(
     page = await _page(parts, dataset, query, since)
     if query.wait and not page.changes and not page.pending:
         parts.answers.take()
-        await parts[FeedWatch].changed(dataset, query.wait)
+        await while_there(parts[FeedWatch].changed(dataset, query.wait))
         page = await _page(parts, await _again(parts, dataset), query, page.next)
     return page
 

@@ -27,6 +27,7 @@ from gateway.schedules.store import JobOrSchedule, RunOf
 from gateway.status.facts import JobCounts, QueueReport, QueueStatus, SitePerformance
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import Called, needs
+from gateway.web.container import GatewayParts
 from gateway.web.dependencies import JobId, Parts, RequestId, Router
 from gateway.web.errors import problems
 from gateway.web.middleware import MERELY_COUNTED
@@ -164,10 +165,29 @@ async def not_a_job() -> None:
     raise HTTPException(405)
 
 
-@router.get("/{job_id}", summary="Everything known of a job", responses=problems(404, 503))
+#: Seconds that a request waits at most: fewer than proxies leave a connection silent.
+LONGEST_WAIT = 30
+
+
+class WaitQuery(QueryModel):
+    wait: int = Field(
+        default=0,
+        ge=0,
+        le=LONGEST_WAIT,
+        description="Answer once the job has ended, or after so many seconds with its state then. It may be sooner, "
+        "when the gateway stops. Not for schedules.",
+    )
+
+
+@router.get("/{job_id}", summary="Everything known of a job", responses=problems(404, 429, 503))
 @needs(Scope.READ)
-def get_job(job_id: JobId, parts: Parts) -> AnyJobDetail:
-    """A schedule's id is answered with the schedule."""
+async def get_job(job_id: JobId, query: Annotated[WaitQuery, Query()], parts: Parts) -> AnyJobDetail:
+    """A schedule's id is answered with the schedule. A call that waits counts as an open stream of its user."""
+    await _wait(job_id, query, parts)
+    return await parts.threads.look(job_view, job_id, parts)
+
+
+def job_view(job_id: str, parts: GatewayParts) -> AnyJobDetail:
     named = parts[JobOrSchedule].find(job_id)
     if isinstance(named, RunOf):
         return ScheduleJobView.of_schedule(*named)
@@ -175,14 +195,26 @@ def get_job(job_id: JobId, parts: Parts) -> AnyJobDetail:
         return JobDetail.of(parts[AttemptStore].complete(named), parts[JobQueries].queue_position(named))
 
 
-@router.get("/{job_id}/status", summary="The status and progress of a job", responses=problems(404, 503))
+@router.get("/{job_id}/status", summary="The status and progress of a job", responses=problems(404, 429, 503))
 @needs(Scope.READ)
-def get_job_status(job_id: JobId, parts: Parts) -> AnyJobStatus:
+async def get_job_status(job_id: JobId, query: Annotated[WaitQuery, Query()], parts: Parts) -> AnyJobStatus:
     """Small enough to poll. The log stream sends the same as it happens. A schedule is `scheduled` until it ends."""
+    await _wait(job_id, query, parts)
+    return await parts.threads.look(_status_view, job_id, parts)
+
+
+def _status_view(job_id: str, parts: GatewayParts) -> AnyJobStatus:
     named = parts[JobOrSchedule].find(job_id)
     if isinstance(named, RunOf):
         return ScheduleStatusView.of_schedule(*named)
     return JobStatusView.of(named, parts[JobQueries].queue_position(named))
+
+
+async def _wait(job_id: str, query: WaitQuery, parts: GatewayParts) -> None:
+    if query.wait and await parts.threads.look(parts[JobOrSchedule].is_schedule, job_id):
+        raise InvalidRequestError("wait", "is for jobs, and this is a schedule, which does not end by itself")
+    if query.wait:
+        await parts.streams.ending(job_id, query.wait)
 
 
 @router.post("/{job_id}/cancel", summary="Stop a job", responses=problems(404, 409, 503))
@@ -196,7 +228,7 @@ def cancel_job(job_id: JobId, parts: Parts, caller: Called) -> AnyJobStatus:
     if not parts[JobOrSchedule].is_schedule(job_id):
         return JobStatusView.of(parts[Cancellation].cancel(job_id, caller.name))
     parts[ScheduleChanges].cancel(job_id)
-    return get_job_status(job_id, parts)
+    return _status_view(job_id, parts)
 
 
 BeginAnew = Annotated[
