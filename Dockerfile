@@ -8,6 +8,8 @@ ENV UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_PYTHON_DOWNLOADS=never UV_CACHE_D
 WORKDIR /app
 # what changes seldom comes first: a change of ours rebuilds only the last two layers
 COPY pyproject.toml uv.lock ./
+# the lock has the client's requirements, too; nothing of it is installed
+COPY client/pyproject.toml client/
 # what is not in every image: `--build-arg EXTRAS="--extra sqs --extra otel"`
 ARG EXTRAS=""
 RUN --mount=type=cache,target=/var/cache/uv uv sync --locked --no-dev --no-install-project --no-build $EXTRAS

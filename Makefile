@@ -2,7 +2,7 @@
 # or later the console's scripts are checked, too, by what comes from npm.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up demo render parquet apprise quick test faults check scripts bench bench-long docs fmt screenshots release clean
+.PHONY: help up demo render parquet apprise quick test faults check scripts blocking-client bench bench-long docs fmt screenshots release clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -15,6 +15,8 @@ RUN := .venv/.synced-to-run
 HELM := v3.22.0
 #: A Python with the oldest Scrapy that projects may pin, for tests.
 OLDEST := .tools/scrapy-oldest/.synced
+#: What makes the blocking client: it needs an older rich than the platform.
+UNASYNCD := .tools/unasyncd/.synced
 #: What checks the console's scripts; the browser gets none of it.
 NPM := .tools/javascript
 CONSOLE := gateway/console
@@ -79,13 +81,17 @@ faults: $(STAMP) $(OLDEST) $(SITE).zip ## Run in full what has a short form in `
 	FAULT_SECONDS=40 FAULT_TABLE=$$table $(PYTEST) -n 2 tests/faults $(IN_FULL); passed=$$?; \
 	$(BIN)/python tests/support/fault_table.py "$$table" && exit $$passed
 
-check: $(STAMP) ## Lint, formatting, types, import rules, spelling, and the console's scripts
+check: $(STAMP) $(UNASYNCD) ## Lint, formatting, types, import rules, spelling, and the console's scripts
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/typos
+	$(BIN)/python .ci/blocking_client.py $(abspath $(dir $(UNASYNCD))bin/unasyncd) --check
 	@$(MAKE) --no-print-directory scripts
+
+blocking-client: $(STAMP) $(UNASYNCD) ## Make the blocking Python client from the asynchronous one
+	@$(BIN)/python .ci/blocking_client.py $(abspath $(dir $(UNASYNCD))bin/unasyncd)
 
 # on Debian's root node is installed by now for the tests anyway; at a desk without it the rest is still worth a check
 scripts: ## Lint, formatting and types of the console's scripts; needs Node.js with npm
@@ -145,7 +151,7 @@ clean: ## Remove what was built and installed here (your data in .discoverybot/ 
 	rm -rf $(SITE).zip .venv .tools .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(STAMP): pyproject.toml uv.lock
+$(STAMP): pyproject.toml $(wildcard client/pyproject.toml) uv.lock
 	@set -e; $(find-uv); \
 	echo "Installing what uv.lock names into .venv/"; \
 	env -u VIRTUAL_ENV "$$uv" sync --frozen --quiet --compile-bytecode; \
@@ -163,6 +169,13 @@ $(NPM)/.synced: $(CONSOLE)/package.json $(CONSOLE)/package-lock.json
 	@mkdir -p $(NPM) && cp $(CONSOLE)/package.json $(CONSOLE)/package-lock.json $(NPM)
 	@cd $(NPM) && npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
 	@touch $@
+
+$(UNASYNCD): client/unasyncd.txt $(STAMP)
+	@set -e; $(find-uv); \
+	echo "Installing what client/unasyncd.txt names into .tools/unasyncd/"; \
+	"$$uv" venv --quiet --clear --python 3.11 .tools/unasyncd; \
+	"$$uv" pip sync --quiet --python .tools/unasyncd/bin/python client/unasyncd.txt; \
+	touch $@
 
 $(OLDEST): tests/scrapy-oldest.txt $(STAMP)
 	@set -e; $(find-uv); \

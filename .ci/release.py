@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 #: Where a version stands, and as what. Every match in a file has to be the same.
 PLACES = {
     "pyproject.toml": r'^version = "(.+)"$',
-    "uv.lock": r'^name = "discoverybot"\nversion = "(.+)"$',
+    "client/pyproject.toml": r'^version = "(.+)"$',
+    "uv.lock": r'^name = "discoverybot(?:-client)?"\nversion = "(.+)"$',
     "Dockerfile": r'org\.opencontainers\.image\.version="(.+)"',
     "docker-compose.yml": r"image: discoverybot/\w+(?::(\S+))?$",
     "deploy/node/compose.yml": r"image: discoverybot/\w+(?::(\S+))?$",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from typing import Any
 
@@ -12,7 +13,7 @@ from browser.follow import PAGE, node_project
 from machine import find_program
 from playwright.async_api import async_playwright
 from sites.server import Site
-from stack import Stack
+from stack import ROOT, Stack
 
 pytestmark = [pytest.mark.stack]
 
@@ -41,6 +42,29 @@ async def test_chromium_follows_a_crawl_to_its_end_and_stops(stack: Stack, site:
         heard = await page.evaluate(following, f"/jobs/{job_id}/logs")
         await browser.close()
     check(heard, stack, job_id)
+
+
+async def test_the_example_of_a_page_crawls_and_cancels(stack: Stack, site: Site) -> None:
+    text = (ROOT / "docs/examples/crawl_in_a_browser.html").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 40
+    async with async_playwright() as playwright:
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        chromium = find_program("chromium", "chromium-browser", "google-chrome")
+        browser = await playwright.chromium.launch(executable_path=chromium, args=arguments)
+        page = await browser.new_page()
+        await page.route(re.compile("/page[?]"), lambda route: route.fulfill(body=text, content_type="text/html"))
+        await page.goto(f"{stack.url}/page?gateway={stack.url}")
+        await page.fill("input", f"{site.url}/tree/3")
+        await page.click("text=Crawl")
+        await page.wait_for_function("document.querySelector('#status').textContent === 'finished'")
+        assert "Spider opened" in await page.inner_text("#log")
+        assert await page.locator("#items li").count() > 3
+        site.hold()
+        await page.click("text=Crawl")
+        await page.click("#cancel")
+        await page.wait_for_function("document.querySelector('#status').textContent === 'cancelled'")
+        site.release()
+        await browser.close()
 
 
 def test_npms_eventsource_follows_a_crawl_to_its_end_and_stops(

@@ -25,6 +25,8 @@ TEXT_FILES = (
     "*.cfg",
     "*.conf",
     "*.toml",
+    "client/*.md",
+    "client/*.toml",
 )
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
@@ -49,7 +51,11 @@ def relative(path: Path) -> str:
 
 def python_files(*folders: str) -> list[Path]:
     """Every Python file of ours below the folders, or everywhere."""
-    found = (path for folder in folders or (*PACKAGES, "bench", "tests") for path in (ROOT / folder).rglob("*.py"))
+    found = (
+        path
+        for folder in folders or (*PACKAGES, "bench", "client", "tests")
+        for path in (ROOT / folder).rglob("*.py")
+    )
     return sorted([*found, *([] if folders else ROOT.glob("*.py"))])
 
 

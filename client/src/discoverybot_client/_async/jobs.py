@@ -1,0 +1,149 @@
+"""A job: what it is, what it says, what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+from discoverybot_client.errors import (
+    CrawlFailedError,
+    GatewayUnreachableError,
+    TooManyRequestsError,
+    UnavailableError,
+    WaitTimeoutError,
+)
+from discoverybot_client.records import FINAL, NEW_JOB, Event, FileRecord, JobRecord, LogLine
+from discoverybot_client.rules import GRACE, WAIT_SLICE, Deadline, given
+
+from .transport import Transport
+
+#: Items of a page: the most that the gateway gives.
+_PAGE = 1000
+
+
+class Job(JobRecord):
+    """A crawl, as it was known last: `refresh` and `wait` renew it."""
+
+    def __init__(self, data: Mapping[str, Any], transport: Transport) -> None:
+        super().__init__(data)
+        self._transport = transport
+
+    @property
+    def id(self) -> str:
+        return str(self._data["job_id"])
+
+    @property
+    def has_ended(self) -> bool:
+        return self._data.get("status") in FINAL
+
+    @property
+    def is_good(self) -> bool:
+        """It has ended, and not as `error` or `cancelled`; of a `partial` one some pages failed."""
+        return self._data.get("status") in {"finished", "partial"}
+
+    def require_good(self) -> Self:
+        """The job itself. Raises `CrawlFailedError` if it has failed or was cancelled."""
+        if self.has_ended and not self.is_good:
+            raise CrawlFailedError(f"job {self.id}: {self.status}: {self.message}", self.reason)
+        return self
+
+    async def refresh(self) -> Self:
+        """Ask for all that is known of it now."""
+        self._data = await self._transport.call("GET", self._path())
+        return self
+
+    async def wait(self, timeout: float | None = None) -> Self:
+        """The job itself, once it has ended, however it has. `timeout` is for all of it, in seconds: raises
+        `WaitTimeoutError` after that, and the crawl goes on. A gateway that is away or starts anew is asked again.
+        """
+        deadline = Deadline(timeout)
+        while not self.has_ended:
+            left = deadline.left()
+            if left == 0:
+                raise WaitTimeoutError(f"job {self.id} has not ended within {timeout} seconds", self)
+            seconds = WAIT_SLICE if left is None else max(1, min(WAIT_SLICE, int(left)))
+            limit = Deadline(deadline.within(seconds + GRACE), seconds + GRACE)
+            # a gateway that is away is asked again, until the time is over
+            with suppress(GatewayUnreachableError, TooManyRequestsError, UnavailableError):
+                self._data = await self._transport.call("GET", self._path(), params={"wait": seconds}, deadline=limit)
+        return self
+
+    # --- what it says
+
+    async def follow(
+        self, *, level: str | None = None, after: str = "", patience: float | None = None
+    ) -> AsyncIterator[LogLine]:
+        """Each line of the log from the first one on, or from the one after the line with the id `after`, to the
+        job's end: none is left out, and none comes twice, however often the connection breaks. `level` leaves out
+        lesser ones. A gateway that is away for longer than `patience` seconds is an error; without it, it is waited
+        for.
+        """
+        async for event in self.events(level=level, after=after, patience=patience):
+            if event.name in {"log", "gap"}:
+                yield LogLine.of(event)
+
+    async def events(
+        self, *, level: str | None = None, after: str = "", patience: float | None = None
+    ) -> AsyncIterator[Event]:
+        """As `follow`, with all that the stream says: `log`, `status`, `progress`, `gap`, and `end` once."""
+        async for event in self._transport.events(self._path("logs"), after, patience, level=level):
+            if event.name == "end":
+                self._data = {**self._data, **event.data}
+            yield event
+
+    # --- what it finds
+
+    async def items(
+        self, *, attempt: int | str | None = None, fields: list[str] | None = None, q: str | None = None
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Each item, page by page; of a crawl that goes on, those that there are. `attempt` is a number or `all`."""
+        query = given(limit=_PAGE, attempt=attempt, fields=",".join(fields) if fields else None, q=q)
+        async for page in self._transport.pages(self._path("items"), **query):
+            for item in page["items"]:
+                yield item
+
+    async def files(self) -> AsyncIterator[FileRecord]:
+        """The files that the crawl has written."""
+        async for page in self._transport.pages(self._path("files"), limit=_PAGE):
+            for file in page["files"]:
+                yield FileRecord(file)
+
+    async def download(self, name: str, target: str | Path) -> Path:
+        """One of its files as `target`, which is there only if it is complete."""
+        return await self._transport.download(f"{self._path('files')}/{name}", Path(target))
+
+    async def export(self, target: str | Path, format: str = "jsonl") -> Path:  # noqa: A002 - as the API has it
+        """All items as a file: `jsonl`, `csv`, `json`, `xlsx` or `parquet`."""
+        return await self._transport.download(self._path("items"), Path(target), format=format)
+
+    # --- what is done with it
+
+    async def cancel(self) -> Self:
+        """Stop it. A running one ends within seconds: `wait` for it."""
+        return await self._act("cancel", repeatable=True)
+
+    async def pause(self, *, begin_anew: bool = False) -> Self:
+        """With `begin_anew`, also where it cannot go on later."""
+        return await self._act("pause", params={"begin_anew": "true"} if begin_anew else {})
+
+    async def resume(self) -> Self:
+        return await self._act("resume")
+
+    async def retry(self) -> Job:
+        """The new job that crawls the same again."""
+        receipt = await self._transport.call("POST", self._path("retry"))
+        return Job({**NEW_JOB, "spider": self.spider, **receipt}, self._transport)
+
+    async def delete(self) -> None:
+        """Delete it with its items and its log, once it has ended."""
+        await self._transport.call("DELETE", self._path())
+
+    async def _act(self, what: str, **options: Any) -> Self:
+        told = await self._transport.call("POST", self._path(what), **options)
+        self._data = {**self._data, **told}
+        return self
+
+    def _path(self, what: str = "") -> str:
+        return f"/jobs/{self.id}/{what}" if what else f"/jobs/{self.id}"

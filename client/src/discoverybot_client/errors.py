@@ -1,0 +1,123 @@
+"""What can go wrong. All errors of this package are a `DiscoveryBotError`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+class DiscoveryBotError(Exception):
+    """Base of all errors that this package raises on purpose."""
+
+
+class ApiError(DiscoveryBotError):
+    """The gateway refused the request, or failed."""
+
+    def __init__(
+        self, status: int, error: dict[str, Any], request_id: str = "", retry_after: float | None = None
+    ) -> None:
+        #: The HTTP status.
+        self.status = status
+        #: The gateway's code, which programs go by, such as `job_not_found`; a release may have new ones.
+        self.code = str(error.get("code", "http_error"))
+        #: What is wrong, for people.
+        self.message = str(error.get("message", f"the answer is {status}"))
+        #: Further facts, by code.
+        self.detail: Any = error.get("detail")
+        #: Names the request in the gateway's log.
+        self.request_id = request_id
+        #: Seconds after which the gateway wants to be asked again.
+        self.retry_after = retry_after
+        super().__init__(f"{self.message} ({self.code})")
+
+    @property
+    def field(self) -> str | None:
+        """The field of the request that is wrong, such as `start_urls.0`."""
+        return self.detail.get("field") if isinstance(self.detail, dict) else None
+
+
+class InvalidRequestError(ApiError):
+    """422: a value is wrong; `field` names it."""
+
+
+class KeyRefusedError(ApiError):
+    """401: the gateway wants a key, or does not know this one."""
+
+
+class ForbiddenError(ApiError):
+    """403: the key does not allow it, or a URL may not be fetched."""
+
+
+class NotFoundError(ApiError):
+    """404: there is no such thing, or it is another user's."""
+
+
+class ConflictError(ApiError):
+    """409: what it is about is in a state that does not allow it."""
+
+
+class CursorExpiredError(ApiError):
+    """410: changes after this cursor are no longer kept. Read the dataset's items, and go on after their `seq`."""
+
+
+class TooManyRequestsError(ApiError):
+    """429: a limit is reached, also after all retries. Nothing was done."""
+
+
+class UnavailableError(ApiError):
+    """503, and 502 and 504 of a proxy: the gateway cannot serve now, also after all retries."""
+
+
+class GatewayUnreachableError(DiscoveryBotError):
+    """No answer, or not all of it, also after all retries."""
+
+
+class NoGatewayError(DiscoveryBotError):
+    """What answers is no gateway of DiscoveryBot, or one of another kind."""
+
+
+class WaitTimeoutError(DiscoveryBotError):
+    """The job has not ended in time. It goes on; `job` is as it was last."""
+
+    def __init__(self, message: str, job: Any = None) -> None:
+        super().__init__(message)
+        self.job = job
+
+
+class CrawlFailedError(DiscoveryBotError):
+    """The crawl ended as `error` or `cancelled`."""
+
+    def __init__(self, message: str, reason: str | None) -> None:
+        super().__init__(message)
+        #: A code; docs/troubleshooting.md explains each.
+        self.reason = reason
+
+
+class WebhookError(DiscoveryBotError):
+    """A call was not made by whoever has the secret, or long ago."""
+
+
+_OF_STATUS: dict[int, type[ApiError]] = {
+    401: KeyRefusedError,
+    403: ForbiddenError,
+    404: NotFoundError,
+    409: ConflictError,
+    410: CursorExpiredError,
+    422: InvalidRequestError,
+    429: TooManyRequestsError,
+    502: UnavailableError,
+    503: UnavailableError,
+    504: UnavailableError,
+}
+
+
+def error_of(status: int, body: bytes, retry_after: float | None = None) -> ApiError:
+    """The error that an answer is; of one that is not from a gateway, its status."""
+    try:
+        told = json.loads(body)
+    except ValueError:
+        told = None
+    told = told if isinstance(told, dict) else {}
+    error = told.get("error")
+    kind = _OF_STATUS.get(status, ApiError)
+    return kind(status, error if isinstance(error, dict) else {}, str(told.get("request_id", "")), retry_after)

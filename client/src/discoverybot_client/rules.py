@@ -1,0 +1,112 @@
+"""What is asked again, when, and for how long: the same for both clients."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from discoverybot_client.errors import GatewayUnreachableError
+
+DEFAULT_URL = "http://127.0.0.1:8001"
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+#: Methods that do no more when they are called twice.
+_REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
+#: Answers that say, with certainty, that nothing was done.
+_NOT_DONE = frozenset({429, 503})
+#: Answers of proxies: the request may have been carried out.
+_UNKNOWN = frozenset({502, 504})
+#: The code of a 504 of ours: what was asked for goes on.
+_GOES_ON = b'"run_goes_on"'
+#: Seconds; see `Retries.pause`.
+_FIRST, _LONGEST = 0.25, 30.0
+#: Seconds without a word after which a stream is taken for dead: the gateway sends a comment every 15 s.
+SILENCE = 45.0
+#: Seconds that one request for the end of a job takes at most, and how long it may take to arrive.
+WAIT_SLICE, GRACE = 30, 10.0
+
+
+class Retries(NamedTuple):
+    """`most` times at most, with pauses that double, from a quarter of a second to half a minute, and are random, so
+    that many clients do not come back at once. A gateway's own `Retry-After` counts, if it is longer.
+    """
+
+    most: int = 6
+
+    def pause(self, number: int, retry_after: float | None = None) -> float:
+        """Seconds before try `number`, of which the first is 0."""
+        longest = min(_LONGEST, _FIRST * 2**number)
+        return max(min(retry_after or 0.0, 4 * _LONGEST), random.uniform(longest / 2, longest))  # noqa: S311 - no secret
+
+
+class Deadline:
+    """A moment by which all has to be done; none, if `seconds` is `None`. A request that brings nothing for `silence`
+    seconds is given up before that, and sent again.
+    """
+
+    def __init__(self, seconds: float | None, silence: float = 30.0) -> None:
+        self._end = None if seconds is None else time.monotonic() + seconds
+        self.silence = silence
+
+    def left(self) -> float | None:
+        return None if self._end is None else max(0.0, self._end - time.monotonic())
+
+    def is_over(self) -> bool:
+        return self.left() == 0
+
+    def within(self, seconds: float) -> float:
+        """So many seconds, or fewer if fewer are left; never 0, which would be no limit."""
+        left = self.left()
+        return seconds if left is None else max(0.001, min(seconds, left))
+
+
+def may_repeat(method: str, headers: Mapping[str, str]) -> bool:
+    """Whether the request can be sent again though it may have been carried out."""
+    return method in _REPEATABLE or "Idempotency-Key" in headers
+
+
+def is_retried(status: int, body: bytes, *, repeatable: bool) -> bool:
+    """Whether the request is sent again after this answer."""
+    if status in _NOT_DONE:
+        return True
+    return status in _UNKNOWN and repeatable and _GOES_ON not in body
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    try:
+        return max(0.0, float(headers["Retry-After"]))
+    except (KeyError, ValueError):
+        return None
+
+
+def unreachable(url: str, error: Exception) -> GatewayUnreachableError:
+    return GatewayUnreachableError(f"no gateway at {url}: {str(error) or type(error).__name__}")
+
+
+class Address(NamedTuple):
+    """Where a gateway is, and how to get there."""
+
+    url: str
+    headers: dict[str, str]
+    trust_env: bool
+    verify: bool
+
+    @classmethod
+    def of(cls, url: str | None, key: str | None) -> Address:
+        """From `DISCOVERYBOT_URL` and `DISCOVERYBOT_KEY`, if these are not given."""
+        place = (url or os.environ.get("DISCOVERYBOT_URL") or DEFAULT_URL).rstrip("/")
+        secret = os.environ.get("DISCOVERYBOT_KEY", "").strip() if key is None else key
+        parts = urlsplit(place)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError(f"url: {place!r} is not the address of a gateway")
+        headers = {"Authorization": f"Bearer {secret}"} if secret else {}
+        # a proxy for the internet does not lead to this machine, and to load all authorities takes long
+        return cls(place, headers, parts.hostname not in _LOOPBACK, parts.scheme == "https")
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """Those that are not `None`."""
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,234 @@
+"""What the client does when answers are late, cut, refused or missing."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from integration.client.stand_in import Answer, Asked, StandIn, nothing, part, stand_in, whole
+from stores import free_port
+
+from discoverybot_client import (
+    ApiError,
+    AsyncClient,
+    Client,
+    ConflictError,
+    CursorExpiredError,
+    GatewayUnreachableError,
+    InvalidRequestError,
+    KeyRefusedError,
+    NoGatewayError,
+    NotFoundError,
+    TooManyRequestsError,
+    UnavailableError,
+    WaitTimeoutError,
+)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first pauses are short; a gateway's `Retry-After` counts all the same."""
+    monkeypatch.setattr("discoverybot_client.rules._FIRST", 0.01)
+
+
+JOB = {"job_id": "5f0c8e3a9d1b4c7e8f2a6b5d4c3e2f1a", "status": "running"}
+PAGES = [
+    {"items": [{"n": 1}, {"n": 2}], "next": "1-20"},
+    {"items": [{"n": 3}], "next": "1-30"},
+    {"items": [{"n": 4}], "next": None},
+]
+AWAY = {"error": {"code": "unavailable", "message": "MongoDB is away"}, "request_id": "r1"}
+
+
+@contextmanager
+def client_of(*answers: Answer, timeout: float = 20, retries: int = 6) -> Iterator[tuple[Client, StandIn]]:
+    with stand_in(*answers) as server, Client(server.url, "db_a_b", timeout=timeout, retries=retries) as client:
+        yield client, server
+
+
+@pytest.mark.parametrize("size", [0, 1, 20])
+def test_a_page_that_is_cut_is_asked_for_again(size: int) -> None:
+    cut = part(PAGES[1], size)
+    answers = (whole(JOB), whole(PAGES[0]), cut, nothing, cut, whole(PAGES[1]), whole(PAGES[2]))
+    with client_of(*answers) as (client, server):
+        assert list(client.job(JOB["job_id"]).items()) == [{"n": 1}, {"n": 2}, {"n": 3}, {"n": 4}]
+        cursors = [asked.target.partition("after=")[2] for asked in server.asked[1:]]
+    assert cursors == ["", "1-20", "1-20", "1-20", "1-20", "1-30"]
+
+
+def test_a_cursor_that_leads_nowhere_is_no_loop() -> None:
+    with client_of(whole(JOB), whole(PAGES[0])) as (client, _):
+        items = client.job(JOB["job_id"]).items()
+        with pytest.raises(NoGatewayError, match="is the same again"):
+            list(items)
+
+
+def test_a_crawl_is_asked_for_again_by_the_same_key() -> None:
+    receipt = {"job_id": JOB["job_id"], "cached": False}
+    with client_of(nothing, part(receipt, 9), whole(AWAY, 503, retry_after="0"), whole(receipt)) as (client, server):
+        assert client.start_crawl("https://example.com/", spider="seo", depth=1, tags=None).id == JOB["job_id"]
+    keys = {asked.headers["idempotency-key"] for asked in server.asked}
+    assert (len(server.asked), len(keys)) == (4, 1)
+    assert {asked.body for asked in server.asked} == {server.asked[0].body}
+    sent = json.loads(server.asked[0].body)
+    assert sent == {"spider": "seo", "start_urls": ["https://example.com/"], "depth": 1}
+    assert server.asked[0].headers["authorization"] == "Bearer db_a_b"
+
+
+def test_what_may_have_been_done_is_not_done_again() -> None:
+    with client_of(whole(JOB), nothing) as (client, server):
+        job = client.job(JOB["job_id"])
+        with pytest.raises(GatewayUnreachableError):
+            job.pause()
+    assert [str(asked) for asked in server.asked[1:]] == [f"POST /jobs/{JOB['job_id']}/pause"]
+
+
+def test_what_was_certainly_not_done_is_asked_for_again() -> None:
+    with client_of(whole(JOB), whole(AWAY, 503), whole(JOB)) as (client, _):
+        assert client.job(JOB["job_id"]).pause().status == "running"
+
+
+def test_the_gateway_says_when_to_ask_again() -> None:
+    limit = {"error": {"code": "too_many_requests", "message": "60 a minute"}}
+    with client_of(whole(limit, 429, retry_after="1"), whole(JOB)) as (client, _):
+        begun = time.monotonic()
+        client.job(JOB["job_id"])
+        assert time.monotonic() - begun >= 1
+    with client_of(whole(limit, 429, retry_after="60"), timeout=5) as (client, server):
+        begun = time.monotonic()
+        with pytest.raises(TooManyRequestsError) as raised:
+            client.job(JOB["job_id"])
+        assert (raised.value.retry_after, len(server.asked)) == (60, 1)
+        assert time.monotonic() - begun < 4, "it would have been in vain"
+
+
+def test_who_says_nothing_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("discoverybot_client.rules.Deadline.__init__.__defaults__", (0.3,))
+    with client_of(silent, whole(JOB)) as (client, server):
+        assert client.job(JOB["job_id"]).status == "running"
+        assert len(server.asked) == 2
+
+
+def test_tries_are_counted() -> None:
+    with client_of(whole(AWAY, 503, retry_after="0"), retries=3) as (client, server):
+        with pytest.raises(UnavailableError) as raised:
+            client.health()
+        assert (raised.value.code, raised.value.request_id, len(server.asked)) == ("unavailable", "r1", 3)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(401, KeyRefusedError), (404, NotFoundError), (409, ConflictError), (410, CursorExpiredError), (500, ApiError)],
+)
+def test_a_refusal_is_an_error_of_its_kind(status: int, kind: type[ApiError]) -> None:
+    with client_of(whole({"error": {"code": "some_code", "message": "no"}}, status)) as (client, server):
+        with pytest.raises(kind) as raised:
+            client.health()
+        assert (raised.value.status, raised.value.code, raised.value.message) == (status, "some_code", "no")
+        assert len(server.asked) == 1
+
+
+def test_an_invalid_field_is_named() -> None:
+    error = {"code": "forbidden_address", "message": "start_urls.0: no", "detail": {"field": "start_urls.0"}}
+    with client_of(whole({"error": error}, 422)) as (client, _), pytest.raises(InvalidRequestError) as raised:
+        client.start_crawl("http://10.0.0.1/", spider="seo")
+    assert (raised.value.field, raised.value.code) == ("start_urls.0", "forbidden_address")
+
+
+@pytest.mark.parametrize("content", [b"<html>", b"[", b"\xff"])
+def test_what_is_no_gateway_is_named(content: bytes) -> None:
+    with client_of(whole(content)) as (client, _), pytest.raises(NoGatewayError):
+        client.health()
+    with client_of(whole(content, 404)) as (client, _), pytest.raises(NotFoundError) as raised:
+        client.health()
+    assert raised.value.code == "http_error"
+
+
+def test_a_gateway_that_is_not_there_is_named() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    with Client(url, retries=2) as client, pytest.raises(GatewayUnreachableError, match=url):
+        client.health()
+    with pytest.raises(ValueError, match="is not the address of a gateway"):
+        Client("localhost:8001")
+
+
+# --- waiting
+
+
+def trickle(_asked: Asked, connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 200 .\r\nContent-Length: 100000\r\n\r\n")
+    while True:
+        connection.sendall(b" ")
+        time.sleep(0.05)
+
+
+def silent(_asked: Asked, connection: socket.socket) -> None:
+    connection.recv(1)
+
+
+@pytest.mark.parametrize("answer", [trickle, silent, whole(JOB), whole(AWAY, 503, retry_after="0"), nothing])
+def test_a_wait_has_one_deadline_whatever_the_gateway_does(answer: Answer) -> None:
+    with client_of(whole(JOB), answer) as (client, _):
+        job, begun = client.job(JOB["job_id"]), time.monotonic()
+        with pytest.raises(WaitTimeoutError) as raised:
+            job.wait(1.5)
+        assert 1.4 <= time.monotonic() - begun < 6
+        assert raised.value.job is job
+
+
+def test_a_wait_asks_the_gateway_to_wait_and_goes_on_after_trouble() -> None:
+    ended = {**JOB, "status": "partial"}
+    with client_of(whole(JOB), whole(JOB), nothing, whole(AWAY, 503), whole(ended)) as (client, server):
+        assert client.job(JOB["job_id"]).wait().is_good
+        assert {asked.target.partition("?")[2] for asked in server.asked[1:]} == {"wait=30"}
+
+
+# --- changes, files, and the asynchronous twin
+
+
+CHANGES = [{"seq": number, "type": "new", "item": {"n": number}} for number in (3, 5, 8)]
+FIRST = {"changes": CHANGES[:2], "next": 6, "pending": 2}
+SECOND = {"changes": CHANGES[2:], "next": 9, "pending": 0}
+
+
+def test_the_cursor_is_that_of_the_last_change_that_was_done_with() -> None:
+    with client_of(whole({"name": "prices", "user_id": "ada"}), whole(FIRST)) as (client, _):
+        feed = client.datasets.get("prices").changes(since=2)
+        assert next(change.seq for change in feed if change.seq == 5) == 5
+        assert feed.cursor == 3, "5 was handed out, but nobody has come back for more"
+
+
+def test_all_changes_come_once_and_the_cursor_moves_past_what_is_left_out() -> None:
+    dataset = {"name": "a/b", "user_id": "ada"}
+    with client_of(whole(dataset), whole(FIRST), nothing, whole(SECOND)) as (client, server):
+        feed = client.datasets.get("a/b").changes(since=2, types=["new"])
+        assert [change.seq for change in feed] == [3, 5, 8]
+        assert feed.cursor == 9
+    assert [asked.target.partition("?")[0] for asked in server.asked[1:]] == ["/datasets/a%2Fb/changes"] * 3
+    assert ["since=6" in asked.target for asked in server.asked[1:]] == [False, True, True]
+
+
+def test_a_file_is_there_only_if_it_is_complete(tmp_path: Path) -> None:
+    target = tmp_path / "page.html"
+    with client_of(whole(JOB), part(b"<html>" * 99, 50), whole(b"<html>" * 99)) as (client, _):
+        assert client.job(JOB["job_id"]).download("a b/page.html", target).read_bytes() == b"<html>" * 99
+    with client_of(whole(JOB), part(b"<html>" * 99, 50), retries=2) as (client, _):
+        job = client.job(JOB["job_id"])
+        with pytest.raises(GatewayUnreachableError):
+            job.download("page.html", tmp_path / "other")
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+async def test_the_asynchronous_client_does_the_same() -> None:
+    ended = {**JOB, "status": "finished"}
+    answers = (whole(JOB), whole(AWAY, 503), whole(ended), whole(PAGES[0]), part(PAGES[1], 9), *map(whole, PAGES[1:]))
+    with stand_in(*answers) as server:
+        async with AsyncClient(server.url, user_id="ada") as client:
+            job = await client.crawl("https://example.com/", spider="seo", wait=20)
+            assert [item["n"] async for item in job.require_good().items()] == [1, 2, 3, 4]
+    assert json.loads(server.asked[0].body)["user_id"] == "ada"
