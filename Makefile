@@ -2,7 +2,7 @@
 # or later the console's scripts are checked, too, by what comes from npm.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up demo render parquet apprise quick test faults check scripts blocking-client bench bench-long docs fmt screenshots release clean
+.PHONY: help up demo render parquet apprise quick test faults check scripts blocking-client clients bench bench-long docs fmt screenshots release clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -17,6 +17,8 @@ HELM := v3.22.0
 OLDEST := .tools/scrapy-oldest/.synced
 #: What makes the blocking client: it needs an older rich than the platform.
 UNASYNCD := .tools/unasyncd/.synced
+#: What generates clients from the API's description, for a test.
+GENERATORS := .tools/openapi-python-client/.synced .tools/generated-client/.synced
 #: What checks the console's scripts; the browser gets none of it.
 NPM := .tools/javascript
 CONSOLE := gateway/console
@@ -112,6 +114,9 @@ chart: $(STAMP) .tools/bin/helm ## Render the Helm chart and check it against Ku
 	@set -e; $(find-uv); \
 	env -u VIRTUAL_ENV CHART=true "$$uv" run --frozen --quiet --group kubernetes pytest tests/unit/house/test_helm_chart.py
 
+clients: $(STAMP) $(GENERATORS) ## Generate clients from the API's description, compile them, and crawl with them; needs Node.js 20
+	@CLIENTS=true exec $(BIN)/pytest tests/e2e/test_generated_clients.py
+
 bench: $(STAMP) ## Measure us beside the ceiling and the peers, in a quarter of an hour
 	@$(BIN)/python -m bench; ran=$$?; $(BIN)/python -m bench.figures && exit $$ran
 
@@ -176,6 +181,20 @@ $(UNASYNCD): client/unasyncd.txt $(STAMP)
 	"$$uv" venv --quiet --clear --python 3.11 .tools/unasyncd; \
 	"$$uv" pip sync --quiet --python .tools/unasyncd/bin/python client/unasyncd.txt; \
 	touch $@
+
+.tools/openapi-python-client/.synced: tests/generated/openapi-python-client.txt $(STAMP)
+	@set -e; $(find-uv); \
+	echo "Installing what tests/generated/openapi-python-client.txt names into .tools/openapi-python-client/"; \
+	"$$uv" venv --quiet --clear --python 3.11 .tools/openapi-python-client; \
+	"$$uv" pip sync --quiet --python .tools/openapi-python-client/bin/python tests/generated/openapi-python-client.txt; \
+	touch $@
+
+.tools/generated-client/.synced: tests/generated/package.json tests/generated/package-lock.json
+	@echo "Installing what tests/generated/package-lock.json names into .tools/generated-client/"
+	@mkdir -p .tools/generated-client
+	@cp tests/generated/package.json tests/generated/package-lock.json .tools/generated-client
+	@cd .tools/generated-client && npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier --loglevel=error
+	@touch $@
 
 $(OLDEST): tests/scrapy-oldest.txt $(STAMP)
 	@set -e; $(find-uv); \
