@@ -10,14 +10,17 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
+import eggs
 import pytest
+from receivers import WELL, Receiver
 from relay import Connection, Relay
 from sites.server import Site
 from stack import ROOT, Stack, wait_until
 
-from discoverybot_client import Client, Job
+from discoverybot_client import Client, DeployError, Job, NotFoundError, verify
 
 pytestmark = [pytest.mark.stack]
 
@@ -125,3 +128,73 @@ def test_the_example_of_a_page_is_a_dozen_lines_and_runs(stack: Stack, site: Sit
     assert done.returncode == 0, done.stderr
     assert "Spider opened" in done.stdout
     assert f"\n{site.url}/\n" in done.stdout
+
+
+def test_what_stays_is_made_used_and_deleted(stack: Stack, site: Site) -> None:
+    with Client(stack.url, user_id="cleo") as client:
+        schedule = client.schedules.create(f"{site.url}/tree/1", spider="seo", interval="@daily", name="mornings")
+        assert [one.id for one in client.schedules.list()] == [schedule.id]
+        assert len(schedule.coming(3)) == 3
+        run = schedule.run().wait(60).require_good()
+        assert [job.id for job in schedule.jobs()] == [run.id]
+        assert (schedule.pause().state, schedule.resume().state) == ("paused", "active")
+        assert schedule.update(name="evenings", rev=schedule.rev).refresh().name == "evenings"
+        schedule.delete()
+        with pytest.raises(NotFoundError) as raised:
+            client.schedules.get(schedule.id)
+        assert raised.value.code == "schedule_not_found"
+        dataset = client.datasets.put("pages", key=["url"])
+        client.crawl(f"{site.url}/tree/3", spider="seo", depth=1, dataset="pages", wait=60).require_good()
+        wait_until(lambda: dataset.refresh().last_seq, what="the changes of the run")
+        changes = dataset.changes()
+        seen = {change.item["url"]: change.type for change in changes}
+        assert set(seen.values()) == {"new"}
+        assert seen.keys() == {item.item["url"] for item in dataset.items()}
+        assert list(dataset.changes(since=changes.cursor)) == []
+        assert [one.name for one in client.datasets.list()] == ["pages"]
+        dataset.delete()
+
+
+def test_a_receiver_is_registered_called_and_verifies(stack: Stack, site: Site) -> None:
+    with Client(stack.url, user_id="dora") as client, Receiver(WELL) as receiver:
+        endpoint = client.endpoints.create(receiver.url(), events=["job.finished"])
+        assert endpoint.secret == endpoint.read_secret()
+        assert endpoint.test().state
+        job = client.crawl(f"{site.url}/tree/1", spider="seo", wait=60).require_good()
+        wait_until(lambda: len(receiver.taken) > 1, what="two calls")
+        events = [verify(call.headers, call.body, endpoint.secret or "") for call in receiver.taken]
+        assert {event["type"] for event in events} == {"endpoint.test", "job.finished"}
+        assert job.id in {event["data"].get("job_id") for event in events}
+        assert {delivery.endpoint_id for delivery in endpoint.deliveries()} == {endpoint.id}
+        assert [one.id for one in client.endpoints.list()] == [endpoint.id]
+        assert endpoint.update(paused=True).paused
+        endpoint.delete()
+
+
+def test_a_project_is_deployed_from_a_folder_and_as_an_egg(stack: Stack, site: Site, tmp_path: Path) -> None:
+    spider = f"""
+import scrapy
+
+
+class Ships(scrapy.Spider):
+    name = "ships"
+    start_urls = ["{site.url}/tree/1"]
+
+    def parse(self, response):
+        yield {{"url": response.url}}
+"""
+    project = eggs.source("harbour", spiders=spider)
+    for name, text in {**project, "scrapy.cfg": "[settings]\ndefault = harbour.settings\n"}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    egg = tmp_path / "harbour.egg"
+    egg.write_bytes(eggs.egg(project))
+    with Client(stack.url, user_id="ada") as client:
+        assert client.deploy(tmp_path, version="1.0")["project"] == "harbour"
+        assert client.deploy(egg, project="harbour", version="2.0")["spiders"] == 1
+        job = client.crawl(spider="ships", project="harbour", wait=60).require_good()
+        assert (job.version, [item["url"] for item in job.items()]) == ("2.0", [f"{site.url}/tree/1"])
+        with pytest.raises(DeployError, match="is not a Scrapy project"):
+            client.deploy(tmp_path / "harbour")
+        with pytest.raises(ValueError, match="say project and version"):
+            client.deploy(egg)

@@ -215,8 +215,9 @@ def test_all_changes_come_once_and_the_cursor_moves_past_what_is_left_out() -> N
 
 def test_a_file_is_there_only_if_it_is_complete(tmp_path: Path) -> None:
     target = tmp_path / "page.html"
-    with client_of(whole(JOB), part(b"<html>" * 99, 50), whole(b"<html>" * 99)) as (client, _):
-        assert client.job(JOB["job_id"]).download("a b/page.html", target).read_bytes() == b"<html>" * 99
+    with client_of(whole(JOB), part(b"<html>" * 99, 50), whole(b"<html>" * 99)) as (client, server):
+        assert client.job(JOB["job_id"]).download("a b/page#1?.html", target).read_bytes() == b"<html>" * 99
+        assert server.asked[-1].target.endswith("/files/a%20b/page%231%3F.html")
     with client_of(whole(JOB), part(b"<html>" * 99, 50), retries=2) as (client, _):
         job = client.job(JOB["job_id"])
         with pytest.raises(GatewayUnreachableError):

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import quote
 
 from discoverybot_client.errors import (
     CrawlFailedError,
@@ -112,7 +113,7 @@ class Job(JobRecord):
 
     async def download(self, name: str, target: str | Path) -> Path:
         """One of its files as `target`, which is there only if it is complete."""
-        return await self._transport.download(f"{self._path('files')}/{name}", Path(target))
+        return await self._transport.download(f"{self._path('files')}/{quote(name)}", Path(target))
 
     async def export(self, target: str | Path, format: str = "jsonl") -> Path:  # noqa: A002 - as the API has it
         """All items as a file: `jsonl`, `csv`, `json`, `xlsx` or `parquet`."""

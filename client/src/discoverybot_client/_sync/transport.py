@@ -30,6 +30,8 @@ from discoverybot_client.rules import (
 from .operations import body_of, close, in_thread, pieces_of
 
 _CONNECT = 5.0
+#: How many times as long as another call a page may take.
+_PAGE_TIMES = 10
 _NO_CONTENT = 204
 _ERRORS = 400
 #: The longest event that is taken: a line of a log may have a megabyte, and more as JSON.
@@ -129,7 +131,9 @@ class Transport:
         """Each page of a list. One whose answer breaks off is asked for again: none is left out or comes twice."""
         asked = given(**query)
         while True:
-            page: dict[str, Any] = self.call("GET", path, params=asked)
+            # a page of large items may take its time, as long as something comes
+            long = Deadline(_PAGE_TIMES * self.timeout)
+            page: dict[str, Any] = self.call("GET", path, params=asked, deadline=long)
             yield page
             following = page.get("next")
             if following is None:
