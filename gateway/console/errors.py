@@ -26,8 +26,8 @@ from gateway.web.routes.error_groups import (
     RUNS_LOOKED_AT,
     ErrorGroupId,
     get_error,
-    job_errors,
     list_errors,
+    list_job_errors,
     runs_of,
 )
 from gateway.web.schemas.error_group import DayErrorsView, ErrorExampleView, ErrorPage, ErrorsQuery
@@ -90,7 +90,7 @@ def error_page(error_id: ErrorGroupId, request: Request, parts: Parts, caller: C
 @router.page("/console/jobs/{job_id}/errors")
 @needs(Scope.READ)
 def errors_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
-    told, viewer = job_errors(job_id, parts), Viewer.of(request)
+    told, viewer = list_job_errors(job_id, parts), Viewer.of(request)
     return tab(
         request,
         job_id,

@@ -18,7 +18,7 @@ from gateway.sites.store import SiteStore
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import Called, needs
 from gateway.web.dependencies import Parts
-from gateway.web.routes.fields import FieldOverRunsView, SpiderFieldsQuery, SpiderRunView, spider_fields
+from gateway.web.routes.fields import FieldOverRunsView, SpiderFieldsQuery, SpiderRunView, get_spider_fields
 from gateway.web.routes.projects import AnyProjectName, SpidersQuery, list_spiders
 from gateway.web.routes.run_days import SpiderName
 from gateway.web.schemas.types import QueryModel, UserId
@@ -115,7 +115,7 @@ def coverage(
     caller: Called,
 ) -> Response:
     """The part of the page with the fields: to count them takes seconds where nobody has asked before."""
-    found = spider_fields(project, spider, query, parts, caller)
+    found = get_spider_fields(project, spider, query, parts, caller)
     return page(
         request,
         "spiders/coverage.html",

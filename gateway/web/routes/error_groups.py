@@ -92,7 +92,7 @@ def change_error(
 @router.get("/jobs/{job_id}/errors", summary="A job's errors by what they are", tags=["jobs"],
             responses=problems(404, 503))  # fmt: skip
 @needs(Scope.READ)
-def job_errors(job_id: JobId, parts: Parts) -> JobErrorsView:
+def list_job_errors(job_id: JobId, parts: Parts) -> JobErrorsView:
     """Those of all its attempts that have ended, and whether each is new, known from earlier runs of the spider, or
     back after it was resolved. What only `print` or another process has written is in the log alone. For a schedule,
     the errors of its present or latest run.

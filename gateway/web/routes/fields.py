@@ -235,7 +235,7 @@ class SpiderFieldsQuery(QueryModel):
     responses=problems(503),
 )
 @needs(Scope.READ)
-def spider_fields(
+def get_spider_fields(
     project: AnyProjectName,
     spider: SpiderName,
     query: Annotated[SpiderFieldsQuery, Query()],

@@ -82,7 +82,7 @@ class ViewList(BaseModel):
 
 @router.get("", summary="List saved views", responses=problems(503))
 @needs(Scope.READ)
-def list_views(query: Annotated[ViewsQuery, Query()], parts: Parts, caller: Called) -> ViewList:
+def list_saved_views(query: Annotated[ViewsQuery, Query()], parts: Parts, caller: Called) -> ViewList:
     """The caller's, in the order in which they were made; at most a hundred."""
     user = viewer_of(caller)
     found = parts[SavedViews].of_user(user)
@@ -93,7 +93,7 @@ def list_views(query: Annotated[ViewsQuery, Query()], parts: Parts, caller: Call
 
 @router.post("", summary="Save a view", responses=problems(409, 413, 503))
 @needs(Scope.READ)
-def save_view(body: ViewRequest, parts: Parts, caller: Called) -> ViewOfList:
+def create_saved_view(body: ViewRequest, parts: Parts, caller: Called) -> ViewOfList:
     user = viewer_of(caller)
     fields = body.model_dump(include={"query", "shared"})
     # a view that is saved again without being the default leaves the default as it is
@@ -103,7 +103,7 @@ def save_view(body: ViewRequest, parts: Parts, caller: Called) -> ViewOfList:
 
 @router.get("/{view_id}", summary="A saved view", responses=problems(404, 503))
 @needs(Scope.READ)
-def get_view(view_id: ViewId, parts: Parts, caller: Called) -> ViewOfList:
+def get_saved_view(view_id: ViewId, parts: Parts, caller: Called) -> ViewOfList:
     """One of the caller's, or one that somebody shares."""
     user, found = viewer_of(caller), parts[SavedViews].get(view_id, caller.may_see)
     return ViewOfList.of(found, user, parts[SavedViews].default(user, found.list))
@@ -111,7 +111,7 @@ def get_view(view_id: ViewId, parts: Parts, caller: Called) -> ViewOfList:
 
 @router.patch("/{view_id}", summary="Change a saved view", responses=problems(403, 404, 413, 503))
 @needs(Scope.READ)
-def change_view(view_id: ViewId, body: ViewEdit, parts: Parts, caller: Called) -> ViewOfList:
+def change_saved_view(view_id: ViewId, body: ViewEdit, parts: Parts, caller: Called) -> ViewOfList:
     found = _own(view_id, parts[SavedViews], caller)
     fields = body.model_dump(include={"query", "shared"}, exclude_none=True)
     saved = parts[SavedViews].save(found.user_id, found.list, found.name, default=body.default, **fields)
@@ -120,7 +120,7 @@ def change_view(view_id: ViewId, body: ViewEdit, parts: Parts, caller: Called) -
 
 @router.delete("/{view_id}", status_code=204, summary="Delete a saved view", responses=problems(403, 404, 503))
 @needs(Scope.READ)
-def delete_view(view_id: ViewId, parts: Parts, caller: Called) -> None:
+def delete_saved_view(view_id: ViewId, parts: Parts, caller: Called) -> None:
     parts[SavedViews].delete(_own(view_id, parts[SavedViews], caller))
 
 
