@@ -44,6 +44,8 @@ READ_SECONDS = 30.0
 READ_BYTES = 64 << 10
 #: Bytes of answers that wait for one user's clients to read them. Beyond that those go that have waited longest.
 UNREAD_BYTES = 128 << 20
+#: The same of all users together. Beyond that those go of the user who has most of them.
+UNREAD_BYTES_OF_ALL = 512 << 20
 #: Share of the process's file handles that connections may take before idle ones have to go.
 _SHARE = 0.75
 #: Seconds after which a connection is idle, or its client slow. One that has just been opened, or written to, is not.
@@ -228,12 +230,17 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _drop_slowest(self) -> None:
         """A user's answers are made one after the other, but many may wait to be read."""
-        waiting, now = self.unread[self._reader], self.loop.time()
-        held = sum(one.transport.get_write_buffer_size() for one in waiting)
-        for one, since in tuple(waiting.items()):
-            if held <= UNREAD_BYTES or now - since <= IDLE_SECONDS:
+        held = {user: sum(map(_unread_by, waiting)) for user, waiting in self.unread.items()}
+        self._drop(self._reader, held[self._reader] - UNREAD_BYTES)
+        self._drop(max(held, key=lambda user: held[user]), sum(held.values()) - UNREAD_BYTES_OF_ALL)
+
+    def _drop(self, user: str, too_much: int) -> None:
+        """Cut off those of the user's clients that have waited longest, until so many bytes are freed."""
+        now = self.loop.time()
+        for one, since in tuple(self.unread[user].items()):
+            if too_much <= 0 or now - since <= IDLE_SECONDS:
                 break
-            held -= one.transport.get_write_buffer_size()
+            too_much -= _unread_by(one)
             log.info("slow_client_dropped", path=one.cycle.scope["path"] if one.cycle else None)
             one.transport.abort()
 
@@ -282,6 +289,10 @@ class BoundedProtocol(HttpToolsProtocol):
         oldest = next(iter(crowd))
         if self.loop.time() - oldest._idle_since > IDLE_SECONDS:  # noqa: SLF001 - of our own kind
             oldest.transport.abort()
+
+
+def _unread_by(one: BoundedProtocol) -> int:
+    return one.transport.get_write_buffer_size()
 
 
 def _answer(status: HTTPStatus, message: str) -> bytes:

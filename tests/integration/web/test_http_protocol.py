@@ -258,10 +258,12 @@ def test_one_that_is_read_slowly_arrives(
     wait_until(lambda: server.counts() == (0, 0), what="its end")
 
 
-def test_of_more_than_a_user_may_leave_unread_those_go_who_have_waited_longest(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("limit", "answers"), [("UNREAD_BYTES", 3), ("UNREAD_BYTES_OF_ALL", 4)])
+def test_of_more_than_a_user_or_all_may_leave_unread_those_go_who_have_waited_longest(
+    server: Server, monkeypatch: pytest.MonkeyPatch, limit: str, answers: int
 ) -> None:
-    monkeypatch.setattr(http_protocol, "UNREAD_BYTES", 3 * LONG)
+    """Of all users, those of the one who has most."""
+    monkeypatch.setattr(http_protocol, limit, answers * LONG)
     with ExitStack() as ends:
         other, *ours = (ends.enter_context(server.connect(source)) for source in ("127.9.8.6", *[""] * 6))
         for number, client in enumerate((other, *ours)):
