@@ -117,6 +117,10 @@ async def test_the_page_of_a_spider_and_of_a_job_name_their_errors(
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         await page.goto(f"/console/jobs/{running.id}/errors")
         await expect(page.get_by_text("No errors yet")).to_be_visible()
+        # it ends while somebody looks
+        AttemptErrorStore(console.database).save(AttemptId(running.id, 1), _errors("no size"))
+        console.change(running, status=JobStatus.FINISHED, finished_at=utc_now(), settled=True)
+        await expect(page.locator("#tab")).to_contain_text("no size")
         await page.goto(f"/console/jobs/{failed.id}/errors")
         await expect(page.locator("#tab")).to_contain_text("no size")
         for address in ("/console/errors", await _address(tab.page)):
