@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
 from ended_runs import add_errors, found_error
+from integration.web.board import Board, Serve, open_board
 from jobs import make_job
 
 from gateway.clock import to_iso, utc_now
@@ -16,6 +18,7 @@ from gateway.contract.outbox import AttemptId
 from gateway.error_groups.attempt_errors import AttemptErrorStore, RunErrors
 from gateway.jobs.job import Job, JobStatus
 from gateway.jobs.store import JobStore
+from gateway.settings import Settings
 
 HOUR = timedelta(hours=1)
 
@@ -51,9 +54,16 @@ class Shop:
         return found
 
 
+@pytest.fixture(scope="module")
+def own(serve: Serve, settings: Settings) -> Iterator[Board]:
+    """A gateway of its own: other tests look for the jobs that ended last."""
+    with open_board(serve, settings, "error_groups") as board:
+        yield board
+
+
 @pytest.fixture
-def shop(gateway: httpx.Client, database: Any, user: str) -> Shop:
-    return Shop(gateway, database, user)
+def shop(own: Board, user: str) -> Shop:
+    return Shop(own.http, own.database, user)
 
 
 def test_a_group_leads_to_its_runs_lines_and_pages(shop: Shop) -> None:
