@@ -75,6 +75,11 @@ FRESH_SECONDS = 1.0
 DOUBTED_PLACES = 2
 
 
+#: From how many seconds on an answer is slow; and how many of these in a row, within how many seconds, say that the
+#: way to the node is.
+SLOW_ANSWER, _QUESTIONS, _LATELY = 0.3, 3, 60.0
+
+
 class NodeStep(NamedTuple):
     """One thing to do at a node."""
 
@@ -121,6 +126,8 @@ class NodeTasks:
         self._changed = threading.Condition()
         #: When each node has answered last (monotonic).
         self._answered: dict[str, float] = {}
+        #: By node: when it has answered the last questions, and how many seconds each took.
+        self._questions: dict[str, deque[tuple[float, float]]] = {}
         #: Nodes that have done no step since they failed one.
         self._doubted: set[str] = set()
 
@@ -142,6 +149,13 @@ class NodeTasks:
             task = self._tasks[node.id] = _Task(node, step)
         self._begin(task)
 
+    def slow_nodes(self) -> list[tuple[str, float]]:
+        """The nodes whose last answers were all slow, and the seconds that the quickest took."""
+        lately, answers = time.monotonic() - _LATELY, self._questions.copy()
+        found = {node: [took for at, took in tuple(last) if at >= lately] for node, last in answers.items()}
+        quickest = [(node, min(took)) for node, took in found.items() if len(took) == _QUESTIONS]
+        return [(node, seconds) for node, seconds in quickest if seconds >= SLOW_ANSWER]
+
     def take_back(self, seconds: float) -> None:
         """Give up the steps that wait behind a call that takes longer than this: other workers may do them. Does not
         wait until that is recorded for each of them.
@@ -158,8 +172,15 @@ class NodeTasks:
         if time.monotonic() - self._answered.get(node.id, float("-inf")) < FRESH_SECONDS:
             places.submit(self._run, task, None, began_at)
         else:
+            asked = time.monotonic()
             question = self._scrapyd.question(node.url)
+            question.add_done_callback(lambda answer: self._note_answer(node.id, asked, answer))
             question.add_done_callback(lambda answer: places.submit(self._run, task, answer, began_at))
+
+    def _note_answer(self, node: str, asked: float, answer: Future[Any]) -> None:
+        if not answer.cancelled() and answer.exception() is None:
+            now = time.monotonic()
+            self._questions.setdefault(node, deque(maxlen=_QUESTIONS)).append((now, now - asked))
 
     # --- in the thread of a task
 

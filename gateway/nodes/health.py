@@ -53,6 +53,8 @@ class ProcessHeartbeat(NamedTuple):
     version: str = "0.1.0"
     #: Seconds that MongoDB's answers to its process take; 0 if that is not known.
     round_trip: float = 0.0
+    #: The nodes whose answers to its process take long, with the seconds that they take.
+    slow_nodes: Sequence[tuple[str, float]] = ()
 
     @property
     def kind(self) -> str:
@@ -68,13 +70,15 @@ class HeartbeatStore:
         self._clock = clock
 
     @state_change("heartbeats.beat")
-    def beat(self, name: str, unanswered: Sequence[Unanswered] = ()) -> None:
+    def beat(
+        self, name: str, unanswered: Sequence[Unanswered] = (), slow_nodes: Sequence[tuple[str, float]] = ()
+    ) -> None:
         """Note that `name` is alive now. Each name has one document; several beats have different names."""
         now = self._clock()
         said = {"at": now, "clock_ahead": seconds_ahead(now), "unanswered": [list(one) for one in unanswered]}
         # a process of 0.1.0 that takes over the name sets neither; the old `version_at` then shows that
         said |= {"version": self._version, "version_at": now}
-        said["round_trip"] = round_trip(self._heartbeats.database)
+        said |= {"round_trip": round_trip(self._heartbeats.database), "slow_nodes": [list(one) for one in slow_nodes]}
         self._heartbeats.update_one({"_id": name}, {"$set": said}, upsert=True)
 
     @state_change("heartbeats.forget")
@@ -95,7 +99,9 @@ def read_heartbeat(document: Document) -> ProcessHeartbeat:
     found = ProcessHeartbeat(document["_id"], moment(document["at"]), document.get("clock_ahead", 0.0), unanswered)
     if document.get("version_at") != found.at:
         return found
-    return found._replace(version=str(document["version"]), round_trip=float(document.get("round_trip", 0.0)))
+    slow = [(str(node), float(seconds)) for node, seconds in document.get("slow_nodes", ())]
+    of_mongodb = float(document.get("round_trip", 0.0))
+    return found._replace(version=str(document["version"]), round_trip=of_mongodb, slow_nodes=slow)
 
 
 # --- watches heartbeats: a node is dead once this process has seen its heartbeat unchanged for long, look after look

@@ -512,8 +512,8 @@ def _check_connections(seen: Seen) -> Check:
         for sign in _living_signs(seen())
         for one in sign.unanswered
     ]
-    if slow := [(sign.name, sign.round_trip) for sign in _living_signs(seen()) if sign.round_trip >= _SLOW_LINK]:
-        links = ", ".join(f"MongoDB's to {who} take {seconds:.1f} s" for who, seconds in slow)
+    if slow := list(_slow_links(seen())):
+        links = ", ".join(f"{whose} to {who} take {seconds:.1f} s" for whose, who, seconds in slow)
         return Check("down", f"slow answers: {links}", _MEND_LINK)
     if not found:
         return Check("ok", "every call of the last minute was answered")
@@ -521,6 +521,14 @@ def _check_connections(seen: Seen) -> Check:
     lasts = any(one.lasted >= _LASTING and ago <= _RECENT for one, _, ago in found)
     todo = "if this lasts, check the network between the two; the calls are repeated, and nothing is lost"
     return Check("down" if lasts else "ok", f"no answer from {calls}", todo)
+
+
+def _slow_links(signs: Signs) -> Iterator[tuple[str, str, float]]:
+    """Whose answers to whom take long, and how many seconds."""
+    for sign in _living_signs(signs):
+        if sign.round_trip >= _SLOW_LINK:
+            yield "MongoDB's", sign.name, sign.round_trip
+        yield from ((f"node {node}'s", sign.name, seconds) for node, seconds in sign.slow_nodes)
 
 
 def _check_clocks(seen: Seen) -> Check:

@@ -86,7 +86,8 @@ class SignOfLife(bootsteps.StartStopStep):
         while not self._ended.is_set():
             try:
                 with within(VERDICT_SECONDS):
-                    self._parts[HeartbeatStore].beat(self._name, lately_unanswered())
+                    slow = self._parts[Dispatch].tasks.slow_nodes() if Dispatch in self._parts else ()
+                    self._parts[HeartbeatStore].beat(self._name, lately_unanswered(), slow)
                 self._parts[Webhooks].look()
             except Exception as error:  # noqa: BLE001 - after any failure the next sign of life may get through
                 log.warning("sign_of_life_failed", error=str(error), kind=type(error).__name__)

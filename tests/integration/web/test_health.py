@@ -282,7 +282,7 @@ def test_a_slow_link_to_a_store_is_named(
                 assert "network" in slow["todo"]
             # a worker and a node whose way to MongoDB is a slow one
             wait_until(lambda: round_trip(far) > 0.35, what="slow heartbeats")
-            HeartbeatStore(far).beat("worker:far:1")
+            HeartbeatStore(far).beat("worker:far:1", slow_nodes=[("n7", 0.42)])
             NodeStore(far).heartbeat(
                 "far-node", url="http://127.0.0.1:6800", max_slots=4, alive=[], present=[], beating_since=utc_now()
             )
@@ -292,6 +292,7 @@ def test_a_slow_link_to_a_store_is_named(
             assert links["status"] == "down"
             assert "MongoDB's to a worker take 0." in links["message"]
             assert "MongoDB's to far-node take 0." in links["message"]
+            assert "node n7's to a worker take 0.4 s" in links["message"]
             far.client.close()
     HeartbeatStore(database).beat("worker:far:1")
     database["nodes"].delete_many({})

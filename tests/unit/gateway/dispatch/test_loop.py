@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from threading import Event
+from threading import Event, Timer
 from typing import Any, cast
 
+import pytest
 from stack import wait_until
 
 from gateway.clock import utc_now
+from gateway.dispatch import loop
 from gateway.dispatch.loop import NodeStep, NodeTasks
 from gateway.errors import NodeUnreachableError
 from gateway.nodes.scrapyd import ScrapydClient
@@ -43,3 +45,33 @@ def test_a_node_that_has_failed_takes_a_place_from_others_only_after_it_has_done
     finally:
         over.set()
     assert tasks.wait(10)
+
+
+class FarAway(Answering):
+    """A client whose every answer takes a time."""
+
+    seconds = 0.0
+
+    def question(self, _url: str) -> Future[dict[str, Any]]:
+        answer: Future[dict[str, Any]] = Future()
+        Timer(self.seconds, answer.set_result, [{}]).start()
+        return answer
+
+
+def test_a_node_is_named_while_all_its_last_answers_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(loop, "SLOW_ANSWER", 0.05)
+    client = FarAway()
+    tasks = NodeTasks(cast("ScrapydClient", client), 1, utc_now)
+
+    def ask(seconds: float) -> list[str]:
+        client.seconds = seconds
+        tasks.add(node("far"), NodeStep("bring", lambda: True))
+        assert tasks.wait(10)
+        return [name for name, took in tasks.slow_nodes() if took >= 0.06]
+
+    # it may be busy once, or twice
+    assert [ask(0.06), ask(0.06), ask(0.06)] == [[], [], ["far"]]
+    assert ask(0.0) == []
+    monkeypatch.setattr(loop, "_LATELY", 0.0)
+    assert [ask(0.06), ask(0.06), ask(0.06)] == [[]] * 3
