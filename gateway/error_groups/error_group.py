@@ -136,6 +136,10 @@ class ErrorGroup(Counting, extra="ignore"):
         is_back = any(one.is_back and one.job_id == job_id for one in self.recent)
         return ErrorMark.BACK if is_back else ErrorMark.KNOWN
 
+    def names(self, job_id: str) -> bool:
+        """Whether the run is the first one, or one of the last."""
+        return self.first.job_id == job_id or any(one.job_id == job_id for one in self.recent)
+
     def mark_for_later(self, run: AnyRun) -> ErrorMark:
         """What it will be to a run that is not added yet."""
         return ErrorMark.BACK if self._is_reopened_by(run) else ErrorMark.KNOWN

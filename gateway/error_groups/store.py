@@ -256,7 +256,8 @@ class ErrorGroupStore(AddedOnce[ErrorGroup]):
             group = stored.get(identity)
             if group is None:
                 mark = ErrorMark.NEW
-            elif group.mark in job.summed:
+            elif group.names(job.id) or group.mark in job.summed:
+                # what was added meanwhile says so itself: the job was read before
                 mark = group.mark_for(job.id)
             else:
                 mark = group.mark_for_later(job)

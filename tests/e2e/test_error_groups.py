@@ -45,9 +45,15 @@ def deploy(stack: Stack, version: str) -> None:
 def errors_of(stack: Stack, job_id: str) -> dict[str, dict[str, Any]]:
     """By their titles; once they are known across runs."""
 
+    def is_added(error: dict[str, Any]) -> bool:
+        found = stack.http.get(f"{stack.url}/errors/{error['error_id']}")
+        return found.is_success and any(run["job_id"] == job_id for run in found.json()["recent_runs"])
+
     def added() -> Any:
         told = stack.http.get(f"{stack.url}/jobs/{job_id}/errors").raise_for_status().json()["errors"]
-        return told if told and all(one["state"] for one in told) else None
+        if not told or not all(map(is_added, told)):
+            return None
+        return stack.http.get(f"{stack.url}/jobs/{job_id}/errors").json()["errors"]
 
     return {one["title"]: one for one in wait_until(added, what="the errors of the run")}
 

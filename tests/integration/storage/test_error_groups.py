@@ -166,6 +166,17 @@ def test_what_was_resolved_is_back_only_with_a_run_that_began_later(runs: Runs) 
     assert (opened.resolved, opened.back) == (None, None)
 
 
+def test_a_run_that_is_added_while_somebody_looks_has_the_right_marks(runs: Runs) -> None:
+    runs.add("no price", ago=3 * HOUR)
+    (group,) = runs.groups.values()
+    runs.now = NOON - 2 * HOUR
+    runs.store.change(group.id, ErrorState.RESOLVED, "ada", None)
+    runs.now = NOON
+    read_before = runs.run("no price", "no stock")
+    runs.ended.add([JobStore(runs.database).get(read_before.id)])
+    assert runs.marks(read_before) == {"no price": ErrorMark.BACK, "no stock": ErrorMark.NEW}
+
+
 def test_what_is_ignored_stays_so(runs: Runs) -> None:
     runs.add("no price", ago=HOUR)
     (group,) = runs.groups.values()
