@@ -184,8 +184,10 @@ async def wait_for_end(feed: Feed, changed: asyncio.Event, seconds: float) -> No
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             while not (feed.job.is_final or feed.gone or AppStatus.should_exit):
+                # not by `wait_for`: before Python 3.12 that loses a cancellation which comes together with the news
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), _LOOK)
+                    async with asyncio.timeout(_LOOK):
+                        await changed.wait()
                 changed.clear()
 
 
