@@ -75,7 +75,7 @@ def get_error(error_id: ErrorGroupId, parts: Parts, caller: Called) -> ErrorDeta
 
 @router.patch("/errors/{error_id}", summary="Resolve or reopen an error", responses=problems(404, 409, 413, 503))
 @needs(Scope.CRAWL)
-def change_error(
+def update_error(
     error_id: ErrorGroupId, body: ErrorEdit, request: Request, parts: Parts, caller: Called
 ) -> ErrorDetail:
     """A resolved one is open again, and marked as `back`, once a run has it that began after it was resolved."""

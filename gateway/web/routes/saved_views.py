@@ -111,7 +111,7 @@ def get_saved_view(view_id: ViewId, parts: Parts, caller: Called) -> ViewOfList:
 
 @router.patch("/{view_id}", summary="Change a saved view", responses=problems(403, 404, 413, 503))
 @needs(Scope.READ)
-def change_saved_view(view_id: ViewId, body: ViewEdit, parts: Parts, caller: Called) -> ViewOfList:
+def update_saved_view(view_id: ViewId, body: ViewEdit, parts: Parts, caller: Called) -> ViewOfList:
     found = _own(view_id, parts[SavedViews], caller)
     fields = body.model_dump(include={"query", "shared"}, exclude_none=True)
     saved = parts[SavedViews].save(found.user_id, found.list, found.name, default=body.default, **fields)

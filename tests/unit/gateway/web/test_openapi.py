@@ -174,8 +174,8 @@ def test_the_request_and_its_answer_have_examples() -> None:
 
 #: What an operation's name may begin with.
 VERBS = {
-    *("accept", "act", "activate", "cancel", "change", "count", "create", "delete", "deploy", "dismiss", "drain"),
-    *("export", "follow", "forget", "get", "invite", "issue", "join", "list", "on", "pause", "preview", "put"),
+    *("accept", "act", "activate", "cancel", "count", "create", "delete", "deploy", "dismiss", "drain"),
+    *("export", "follow", "forget", "get", "invite", "join", "list", "on", "pause", "preview", "put"),
     *("reject", "renew", "replace", "requeue", "resend", "resume", "retry", "revoke", "roll", "run", "scrape"),
     *("search", "set", "sign", "silence", "test", "unset", "update"),
 }
