@@ -65,7 +65,8 @@ _WANTED = (
     ),
     *filters(),
     option(
-        "format", "standard; slack: a sentence with a link; apprise: mail, Telegram and others.", metavar="FORMAT",
+        "format", "standard; slack: a sentence with a link; apprise: mail, Telegram and others. Default: by its URL.",
+        metavar="FORMAT",
         autocompletion=one_of(("standard", "slack", "apprise")),
     ),
     option("description", "What it is for.", metavar="TEXT"),

@@ -49,6 +49,8 @@ _EVENTS = {
     EventType.ALERT_RESOLVED: "an alert is over",
     EventType.ENDPOINT_DISABLED: "another endpoint was disabled",
 }
+#: Those that a new endpoint begins with: what somebody has to look at. All would be a message for each start.
+_FIRST_EVENTS = (EventType.JOB_PARTIAL, EventType.JOB_FAILED)
 #: The words of the form for each field of the filter.
 _FILTERS = {
     "projects": "Projects",
@@ -89,7 +91,7 @@ def endpoint_page(
 
 def _form(given: EndpointFilter | FilterBody, endpoint: EndpointView | None = None) -> dict[str, Any]:
     """What the form has to know: for a new endpoint, or to change one."""
-    return {"events": _EVENTS, "endpoint": endpoint, **filter_form(given)}
+    return {"events": _EVENTS, "first_events": _FIRST_EVENTS, "endpoint": endpoint, **filter_form(given)}
 
 
 def filter_form(given: EndpointFilter | FilterBody) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -71,6 +72,15 @@ class EndpointFilter(BaseModel, extra="ignore", frozen=True):
         return {path: {"$in": list(wanted)} for name, path in paths.items() if (wanted := getattr(self, name))}
 
 
+#: Addresses of Slack's incoming webhooks, also behind a proxy, and those at which Discord takes the same.
+_SLACK = re.compile(
+    r"https?://(hooks\.slack(-gov)?\.com/"
+    r"|[^/?#]+/services/T\w+/B\w+/\w+$"
+    r"|(\w+\.)?discord(app)?\.com/api/webhooks/[^?#]*/slack$)",
+    re.ASCII | re.IGNORECASE,
+)
+
+
 class EndpointFormat(StrEnum):
     """What its body is."""
 
@@ -81,6 +91,11 @@ class EndpointFormat(StrEnum):
     #: A title and a text, for one of the services that Apprise knows: mail, Telegram, PagerDuty and others. Its
     #: address has passwords in it, so it is sealed as the endpoint's secret, and `url` has its beginning alone.
     APPRISE = "apprise"
+
+    @classmethod
+    def of_address(cls, url: str) -> EndpointFormat:
+        """What a receiver at this address takes, as far as that can be seen."""
+        return cls.SLACK if _SLACK.match(url) else cls.STANDARD
 
 
 class Endpoint(BaseModel, extra="forbid", populate_by_name=True):

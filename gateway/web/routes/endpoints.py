@@ -65,7 +65,7 @@ def create_endpoint(body: EndpointRequest, parts: Parts, caller: Called) -> Made
         body.url,
         events=tuple(event.value for event in body.events),
         filter=EndpointFilter(**body.filter.model_dump()),
-        format=body.format,
+        format=body.format or EndpointFormat.of_address(body.url),
         of_all_users=body.all_users or None,
         **fields,
     )

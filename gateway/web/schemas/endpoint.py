@@ -98,9 +98,10 @@ class EndpointRequest(Body, json_schema_extra={"examples": [_WISH]}):
     description: Description | None = None
     events: Events = Field(default=[], description="Which events it is told of; by default all.")
     filter: FilterBody = FilterBody()
-    format: EndpointFormat = Field(
-        default=EndpointFormat.STANDARD,
-        description="`slack`: a sentence with a link, for an incoming webhook of Slack, Mattermost, Rocket.Chat, or "
+    format: EndpointFormat | None = Field(
+        default=None,
+        description="By default `slack` if the URL is an incoming webhook of Slack, else `standard`. "
+        "`slack`: a sentence with a link, for an incoming webhook of Slack, Mattermost, Rocket.Chat, or "
         "Discord (its URL with `/slack`). `apprise`: a title and a text, for a service that Apprise knows: `url` is "
         "Apprise's, such as `mailtos://user:password@example.com`, and is never shown again.",
     )

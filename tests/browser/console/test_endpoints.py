@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from browser.console.platform import HOSTILE, Console
-from browser.console.tabs import PHONE, Axe, OpenTab
-from playwright.async_api import expect
+from browser.console.tabs import PHONE, Axe, OpenTab, Tab
+from playwright.async_api import Locator, expect
 
 from gateway.clock import utc_now
 from gateway.signals.deliveries import Delivery, DeliveryState, DeliveryStore, DeliveryTry
@@ -19,12 +19,15 @@ async def test_an_endpoint_is_added_and_what_it_was_told_is_read_and_sent_again(
         await expect(tab.page.get_by_text("No endpoints yet")).to_be_visible()
         await axe(tab)
         await tab.page.get_by_label("URL").fill("https://hooks.example.com/crawls")
-        await tab.page.get_by_label("Events").select_option(["job.failed", "job.partial"])
+        await expect(tab.page.get_by_label("job.failed")).to_be_checked()
+        await tab.page.get_by_label("job.partial").uncheck()
+        await tab.page.get_by_label("run.held").check()
         await tab.page.get_by_text("Only some crawls").click()
         await tab.page.get_by_label("Projects").fill("shop\nnews")
         await tab.page.get_by_role("button", name="Add endpoint").click()
         await expect(tab.page.get_by_text("No deliveries yet")).to_be_visible()
-        await expect(tab.page.get_by_label("Events")).to_have_values(["job.partial", "job.failed"])
+        await expect(chosen(tab)).to_have_count(2)
+        await expect(tab.page.get_by_label("run.held")).to_be_checked()
         await expect(tab.page.get_by_label("Projects")).to_have_value("shop\nnews")
         await tab.page.get_by_text("Show secret").click()
         await expect(tab.page.get_by_text("whsec_")).to_be_visible()
@@ -75,20 +78,50 @@ async def test_what_is_emptied_stays_empty(open_tab: OpenTab, console: Console) 
         await tab.page.goto("/console/endpoints")
         await tab.page.get_by_label("URL").fill("https://hooks.example.com/crawls")
         await tab.page.get_by_label("Description").fill("the shop's channel")
-        await tab.page.get_by_label("Events").select_option(["job.failed"])
+        await tab.page.get_by_label("job.partial").uncheck()
         await tab.page.get_by_role("button", name="Add endpoint").click()
         await expect(tab.page.get_by_label("Description")).to_have_value("the shop's channel")
         await expect(tab.page.get_by_text("No deliveries yet")).to_be_visible()
         await tab.page.get_by_label("Description").fill("")
-        await tab.page.get_by_label("Events").select_option([])
+        await tab.page.get_by_label("job.failed").uncheck()
         await tab.page.get_by_role("button", name="Save").click()
         await expect(tab.page.get_by_text("Endpoint saved")).to_be_visible()
         await tab.page.reload()
         await expect(tab.page.get_by_label("Description")).to_have_value("")
-        await expect(tab.page.get_by_label("Events")).to_have_values([])
+        await expect(chosen(tab)).to_have_count(0)
         await tab.page.get_by_role("button", name="Delete").click()
         await tab.page.get_by_role("dialog").get_by_role("button", name="Delete").click()
         await expect(tab.page.get_by_text("No endpoints yet")).to_be_visible()
+
+
+async def test_a_channel_of_slack_needs_its_url_alone_and_its_answer_is_seen_as_it_comes(
+    open_tab: OpenTab, console: Console
+) -> None:
+    async with open_tab(console.url) as tab:
+        await tab.page.goto("/console/endpoints")
+        await tab.page.get_by_label("URL").fill("https://hooks.slack.com/services/T0001/B0001/abc")
+        await tab.page.get_by_role("button", name="Add endpoint").click()
+        await expect(tab.page.get_by_label("Format")).to_have_value("slack")
+        await expect(tab.page.get_by_text("all users' crawls")).to_be_visible()
+        await tab.page.get_by_role("button", name="Send test").click()
+        row = tab.page.get_by_role("row", name="endpoint.test")
+        await expect(row.get_by_text("not called")).to_be_visible()
+        made = tab.page.url.rsplit("/", 1)[1]
+        answered(console, made)
+        await expect(row.get_by_text("200 in 0.1 s")).to_be_visible()
+        await expect(row.get_by_text("delivered")).to_be_visible()
+    EndpointStore(console.database).delete(made)
+
+
+def chosen(tab: Tab) -> Locator:
+    return tab.page.get_by_role("group", name="Events").get_by_role("checkbox", checked=True)
+
+
+def answered(console: Console, endpoint_id: str) -> None:
+    """The one delivery of the endpoint."""
+    tried = DeliveryTry(at=utc_now(), seconds=0.1, status=200, answer="ok")
+    over = {"state": DeliveryState.DELIVERED.value, "tries": 1, "calls": [tried.model_dump(exclude_none=True)]}
+    console.database["deliveries"].update_one({"endpoint_id": endpoint_id}, {"$set": over, "$unset": {"due_at": ""}})
 
 
 def told(console: Console, endpoint_id: str) -> None:
