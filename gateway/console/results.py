@@ -55,7 +55,8 @@ def items_tab(request: Request, job_id: JobId, parts: Parts) -> Response:
 async def fields_part(request: Request, job_id: JobId, parts: Parts) -> Response:
     """A part of the items' tab: counting takes a while at first."""
     found = await get_job_fields(job_id, FieldsQuery(compare="runs"), parts)
-    return page(request, "job/fields.html", found=found)
+    job = await parts.threads.run(parts[JobOrSchedule].job, job_id)
+    return page(request, "job/fields.html", found=found, job=job)
 
 
 @router.page("/console/jobs/{job_id}/files")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, Literal, NamedTuple
 
 from fastapi import Query, Request, Response
+from pydantic import Field
 
 from gateway.access.keys import Scope
 from gateway.console.days import bar_height, histories_of, pictures
 from gateway.console.errors import of_spider
 from gateway.console.job_view import RunRow, Runs, runs
 from gateway.console.pages import Pages, page
+from gateway.jobs.job import GOOD_STATUSES
 from gateway.jobs.queries import JobFilter, JobQueries
 from gateway.jobs.run_days import RunSubject, spider_subject
 from gateway.schedules.store import ScheduleFilter, ScheduleStore
@@ -18,7 +21,13 @@ from gateway.sites.store import SiteStore
 from gateway.stores.mongo import mongo_errors
 from gateway.web.authorisation import Called, needs
 from gateway.web.dependencies import Parts
-from gateway.web.routes.fields import FieldOverRunsView, SpiderFieldsQuery, SpiderRunView, get_spider_fields
+from gateway.web.routes.fields import (
+    FieldOverRunsView,
+    SpiderFieldsQuery,
+    SpiderFieldsView,
+    SpiderRunView,
+    get_spider_fields,
+)
 from gateway.web.routes.projects import AnyProjectName, SpidersQuery, list_spiders
 from gateway.web.routes.run_days import SpiderName
 from gateway.web.schemas.types import QueryModel, UserId
@@ -120,10 +129,14 @@ def coverage(
         request,
         "spiders/coverage.html",
         found=found,
-        rows=[_coverage(field, found.runs) for field in found.fields[:_FIELDS]],
+        rows=_rows(found),
         width=len(found.runs) * _STEP,
         height=_SMALL_HEIGHT,
     )
+
+
+def _rows(found: SpiderFieldsView) -> list[CoverageRow]:
+    return [_coverage(field, found.runs) for field in found.fields[:_FIELDS]]
 
 
 def _coverage(field: FieldOverRunsView, known: list[SpiderRunView]) -> CoverageRow:
@@ -136,6 +149,47 @@ def _coverage(field: FieldOverRunsView, known: list[SpiderRunView]) -> CoverageR
     # before the first run there is none
     before = known[since - 1] if since else None
     return CoverageRow(field, bars, known[since] if since is not None else None, before)
+
+
+# --- the spiders whose items are emptier than they were, on the overview
+
+#: Spiders that are looked at, among those of the newest runs that ended well; and seconds for each call.
+_LOOKED_AT, _NEWEST, _SECONDS = 10, 100, 1.0
+
+
+class UnusualSpider(NamedTuple):
+    project: str
+    spider: str
+    rows: list[CoverageRow]
+
+
+class UnusualQuery(QueryModel):
+    #: The first spider to look at.
+    first: Annotated[int, Field(ge=0, lt=_LOOKED_AT)] = 0
+    user_id: UserId | None = None
+
+
+@router.page("/console/unusual")
+@needs(Scope.READ)
+def unusual(request: Request, query: Annotated[UnusualQuery, Query()], parts: Parts, caller: Called) -> Response:
+    """A part of the overview: some spiders, and the place from which it asks for further ones."""
+    wanted = JobFilter(user_id=caller.user_id, status=tuple(sorted(GOOD_STATUSES)))
+    with mongo_errors():
+        jobs = parts[JobQueries].page(wanted, _NEWEST).jobs
+    spiders = list(dict.fromkeys((job.spec.project, job.spec.spider) for job in jobs))[:_LOOKED_AT]
+    found, following = list[UnusualSpider](), query.first
+    until = time.monotonic() + _SECONDS
+    for project, spider in spiders[query.first :]:
+        fields = get_spider_fields(project, spider, SpiderFieldsQuery(), parts, caller)
+        if not fields.complete:
+            break
+        found.append(UnusualSpider(project, spider, _rows(fields)))
+        following += 1
+        if time.monotonic() > until:
+            break
+    return page(
+        request, "spiders/unusual.html", found=found, following=following if following < len(spiders) else None
+    )
 
 
 def _bars(beside: Runs) -> list[Bar]:

@@ -88,6 +88,7 @@ WITHOUT = {
     "/console/jobs/{job_id}/errors": "as the list of errors",
     "/console/jobs/{job_id}/compare": "needs a second run",
     "/console/spiders/{project}/{spider}/coverage": "a part of the page of a spider",
+    "/console/unusual": "a part of the overview",
     "/console/views/{view_id}": "leads to a list",
     "/console/alerts/firing": "a number in the navigation",
     "/console/alerts": "needs crawls that fail",

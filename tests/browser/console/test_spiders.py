@@ -76,7 +76,14 @@ async def test_what_has_changed_in_the_fields_is_said_with_the_version_and_the_p
         rows = [{"url": f"http://shop.example/sale/{one}", "price": price} for one in range(4)]
         console.items.insert([Item(job, 1, end, row) for end, row in enumerate(rows, start=1)])
     async with open_tab(console.url) as tab:
-        await tab.page.goto("/console/spiders/shop/faded")
+        await tab.page.goto("/")
+        note = tab.page.locator("#unusual")
+        await expect(note).to_contain_text("price is filled in 0 % of the items, lower since")
+        await expect(note).to_contain_text(
+            "the first run of version 2.0; it is missing on pages below /sale (4 of 4 items)"
+        )
+        await note.get_by_role("link", name="shop/faded").click()
+        await expect(note).to_contain_text("the first run of version 2.0")
         row = tab.page.locator("#coverage").get_by_role("row").nth(1)
         await expect(row).to_contain_text("price")
         await expect(row).to_contain_text("the first run of version 2.0")
