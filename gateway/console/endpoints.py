@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
+from pydantic import Field
 
 from gateway.access.keys import Caller, Scope
 from gateway.console.pages import Pages, page
@@ -63,13 +65,19 @@ _FILTERS = {
 }
 
 
+class EndpointsPageQuery(EndpointsQuery):
+    #: Those that are ticked for a new endpoint.
+    events: Annotated[list[EventType], Field(max_length=len(EventType), default_factory=lambda: [*_FIRST_EVENTS])]
+
+
 @router.page("/console/endpoints")
 @needs(Scope.CRAWL)
 def endpoints_page(
-    request: Request, query: Annotated[EndpointsQuery, Query()], parts: Parts, caller: Called
+    request: Request, query: Annotated[EndpointsPageQuery, Query()], parts: Parts, caller: Called
 ) -> Response:
-    found = list_endpoints(query, parts, caller)
-    return page(request, "endpoints/list.html", found=found, asked=query, **_form(EndpointFilter()))
+    found = list_endpoints(EndpointsQuery(**query.model_dump(exclude={"events"})), parts, caller)
+    form = _form(EndpointFilter(), first_events=query.events)
+    return page(request, "endpoints/list.html", found=found, asked=query, **form)
 
 
 @router.page("/console/endpoints/{endpoint_id}")
@@ -89,9 +97,11 @@ def endpoint_page(
     )
 
 
-def _form(given: EndpointFilter | FilterBody, endpoint: EndpointView | None = None) -> dict[str, Any]:
+def _form(
+    given: EndpointFilter | FilterBody, endpoint: EndpointView | None = None, first_events: Sequence[EventType] = ()
+) -> dict[str, Any]:
     """What the form has to know: for a new endpoint, or to change one."""
-    return {"events": _EVENTS, "first_events": _FIRST_EVENTS, "endpoint": endpoint, **filter_form(given)}
+    return {"events": _EVENTS, "first_events": first_events, "endpoint": endpoint, **filter_form(given)}
 
 
 def filter_form(given: EndpointFilter | FilterBody) -> dict[str, Any]:

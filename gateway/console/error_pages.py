@@ -65,6 +65,12 @@ class _Refusal:
         error: dict[str, Any] = orjson.loads(self._body)["error"]
         return error
 
+    @property
+    def request_id(self) -> str | None:
+        """Under which the gateway's log has more."""
+        found: str | None = orjson.loads(self._body).get("request_id")
+        return found
+
 
 def _is_refusal(start: Message) -> bool:
     kind = dict(start["headers"]).get(b"content-type", b"")
@@ -78,7 +84,13 @@ def _instead(request: Request, refusal: _Refusal) -> Response:
         return _to_sign_in(request)
     name = HTTPStatus(status).phrase
     return page(
-        request, "error.html", status_code=status, name=name, message=error["message"], todo=_TODO.get(status)
+        request,
+        "error.html",
+        status_code=status,
+        name=name,
+        message=error["message"],
+        todo=_TODO.get(status),
+        request_id=refusal.request_id,
     )
 
 

@@ -91,7 +91,7 @@ def test_what_is_not_there_is_a_page_for_browsers_and_json_for_programs(gateway:
     assert page.status_code == 404
     assert page.headers["content-type"].startswith("text/html")
     assert "<h1>Not Found</h1>" in page.text
-    assert page.headers["x-request-id"]
+    assert page.headers["x-request-id"] in page.text
     assert gateway.get("/console/no-such-page").json()["error"]["code"] == "not_found"
     # nothing but pages is turned into pages
     assert get(gateway, "/jobs/nothing").json()["error"]["code"] == "job_not_found"

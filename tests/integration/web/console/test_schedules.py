@@ -47,6 +47,13 @@ def test_a_week_has_runs_by_hand_and_says_where_it_is_cut(gateway: httpx.Client,
     assert "at most 200 past and 200 upcoming runs shown" in page
 
 
+def test_a_schedule_without_a_dataset_says_how_to_learn_what_changes(gateway: httpx.Client, make: Make) -> None:
+    without, having = make(), make(dataset="offers")
+    said = f"/console/schedules/{without['schedule_id']}/edit#dataset-name"
+    assert said in read(gateway, f"/console/schedules/{without['schedule_id']}")
+    assert "#dataset-name" not in read(gateway, f"/console/schedules/{having['schedule_id']}")
+
+
 def test_a_schedule_says_how_far_its_runs_are_moved(gateway: httpx.Client, make: Make) -> None:
     for interval, jitter, words in (("every 1h", None, "± 10 %"), ("every 2h", 0.25, "± 25 %")):
         made = make(interval=interval, timezone=None, jitter=jitter)
