@@ -5,7 +5,7 @@ interface Window {
     ajax(
       method: string,
       address: string,
-      options: { target: string; select: string; swap: string; push?: string },
+      options: { target: string; select: string; swap: string; push?: string; selectOOB?: string },
     ): Promise<void>;
   };
 }

@@ -36,10 +36,13 @@ async def test_filters_views_and_hostile_text(tab: Tab, console: Console, axe: A
     await expect(page.get_by_role("img", name="Start times and durations of 2 jobs")).to_be_visible()
     await expect(rows(page).first).to_contain_text("<script>alert(1)</script><b>bold</b>\\u202egnp.exe\\x07xxx")
     await axe(tab)
+    all_jobs = page.get_by_role("link", name="All", exact=True)
+    await expect(all_jobs).to_have_attribute("aria-current", "page")
     # by keyboard alone: the address has the filter, and the field keeps the focus
     await page.get_by_label("error", exact=True).press("Space")
     await expect(rows(page)).to_have_count(1)
     await page.wait_for_url("**status=error**")
+    await expect(all_jobs).not_to_have_attribute("aria-current", "page")
     await page.get_by_label("Search", exact=True).press_sequentially(failed.id[:6])
     await page.wait_for_url(f"**q={failed.id[:6]}**")
     await expect(page.get_by_label("Search", exact=True)).to_be_focused()

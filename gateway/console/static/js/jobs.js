@@ -36,7 +36,7 @@ function wanted() {
 
 /** Show the list that the form asks for now. */
 function ask() {
-  renewPart("#results", wanted, { push: true });
+  renewPart("#results", wanted, { push: true, too: "#presets" });
 }
 
 /** @type {number | undefined} */

@@ -7,13 +7,14 @@ let last = Promise.resolve();
 
 /**
  * Replace the element at the selector `part` by that of the page at `address()`, which is called when the request
- * begins. With `push`, this becomes the address of the page in the browser.
+ * begins. With `push`, this becomes the address of the page in the browser. The element at the selector `too` is
+ * replaced with it, if both pages have it.
  *
  * @param {string} part
  * @param {() => string} address
- * @param {{ push?: boolean }} options
+ * @param {{ push?: boolean, too?: string }} options
  */
-export function renewPart(part, address = () => location.href, { push = false } = {}) {
+export function renewPart(part, address = () => location.href, { push = false, too } = {}) {
   const load = () => {
     const from = address();
     return window.htmx.ajax("GET", from, {
@@ -21,6 +22,7 @@ export function renewPart(part, address = () => location.href, { push = false } 
       select: part,
       swap: "outerHTML",
       ...(push && { push: from }),
+      ...(too && document.querySelector(too) && { selectOOB: too }),
     });
   };
   last = last.then(load, load);

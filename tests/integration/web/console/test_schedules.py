@@ -49,9 +49,9 @@ def test_a_week_has_runs_by_hand_and_says_where_it_is_cut(gateway: httpx.Client,
 
 def test_a_schedule_without_a_dataset_says_how_to_learn_what_changes(gateway: httpx.Client, make: Make) -> None:
     without, having = make(), make(dataset="offers")
-    said = f"/console/schedules/{without['schedule_id']}/edit#dataset-name"
+    said = f"/console/schedules/{without['schedule_id']}/edit#dataset-part"
     assert said in read(gateway, f"/console/schedules/{without['schedule_id']}")
-    assert "#dataset-name" not in read(gateway, f"/console/schedules/{having['schedule_id']}")
+    assert "/edit#dataset-part" not in read(gateway, f"/console/schedules/{having['schedule_id']}")
 
 
 def test_a_schedule_says_how_far_its_runs_are_moved(gateway: httpx.Client, make: Make) -> None:
