@@ -115,8 +115,10 @@ class ForgedRequestError(ForbiddenError):
 class ScopeMissingError(ForbiddenError):
     """The caller's key does not have the scope that the request needs."""
 
-    def __init__(self, scope: str) -> None:
-        super().__init__(f"this needs a key with the scope '{scope}'", detail={"scope": scope})
+    def __init__(self, scope: str, field: str | None = None) -> None:
+        """`field`: of the body, if the request needs the scope for its sake alone."""
+        what, named = (f"{field}: this", {"field": field}) if field else ("this", {})
+        super().__init__(f"{what} needs a key with the scope '{scope}'", detail={"scope": scope, **named})
 
 
 class NotYourUserError(ForbiddenError):

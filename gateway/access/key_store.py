@@ -99,17 +99,25 @@ class KeyStore:
         Repeating(self._keys).update_one({"_id": key_id}, {"$set": {"last_used_at": now}})
 
 
+#: Scopes that the first release did not have, with the mark that stands for each.
+_MARKS = {Scope.READ_ALL: "reads_all", Scope.AGENT: "acts_as_agent"}
+
+
 def _stored(scopes: Collection[Scope]) -> Document:
-    """`read_all` is stored as `read` with a mark: a gateway of 0.2.0 lets the key read what is its user's own."""
-    if Scope.READ_ALL not in scopes:
+    """`read_all` and `agent` are stored as `read` with a mark: a gateway that does not know them lets the key
+    read what is its user's own.
+    """
+    marked = {mark: True for scope, mark in _MARKS.items() if scope in scopes}
+    if not marked:
         return {"scopes": sorted(scopes)}
-    return {"scopes": sorted({*scopes, Scope.READ} - {Scope.READ_ALL}), "reads_all": True}
+    return {"scopes": sorted({*scopes, Scope.READ} - _MARKS.keys()), **marked}
 
 
 def read_key(document: Document) -> ApiKey:
     known = {name: document[name] for name in ApiKey._fields if name in document}
-    if document.get("reads_all") is True:
-        known["scopes"] = {*known["scopes"], Scope.READ_ALL} - {Scope.READ}
+    marked = {scope for scope, mark in _MARKS.items() if document.get(mark) is True}
+    if marked:
+        known["scopes"] = {*known["scopes"], *marked} - {Scope.READ}
     return _KEY.validate_python(
         {**known, "id": document["_id"], "ended_sessions": [*document.get("ended_sessions", ())]}
     )

@@ -18,12 +18,15 @@ _NOBODYS = "0" * 64
 
 
 class Scope(StrEnum):
-    """What a key is for. `admin` includes all others but `join`; `crawl` and `read_all` include `read`."""
+    """What a key is for. `admin` includes all others but `join`; `crawl` includes `agent`; these and `read_all`
+    include `read`.
+    """
 
     JOIN = "join"  # to become a crawl node, once: its owner learns Scrapyd's password
     METRICS = "metrics"  # to read the platform's figures, and nothing else
     READ = "read"  # to see its user's crawls, and what can be crawled
     READ_ALL = "read_all"  # to see the crawls of all users
+    AGENT = "agent"  # to read, and to crawl now, as a program does that obeys what it reads: see `Caller.is_agent`
     CRAWL = "crawl"  # also to make, change and end crawls
     ADMIN = "admin"  # everything, for every user
 
@@ -33,7 +36,8 @@ _INCLUDED = {
     Scope.METRICS: {Scope.METRICS},
     Scope.READ: {Scope.READ},
     Scope.READ_ALL: {Scope.READ, Scope.READ_ALL},
-    Scope.CRAWL: {Scope.READ, Scope.CRAWL},
+    Scope.AGENT: {Scope.READ, Scope.AGENT},
+    Scope.CRAWL: {Scope.READ, Scope.AGENT, Scope.CRAWL},
     Scope.ADMIN: set(Scope) - {Scope.JOIN},
 }
 
@@ -91,6 +95,13 @@ class Caller(NamedTuple):
     def name(self) -> str | None:
         """The user of its key."""
         return self.key.user_id if self.key else None
+
+    @property
+    def is_agent(self) -> bool:
+        """Whether it may be led astray by the pages that it reads: it crawls for its user, but changes nothing that
+        stays, learns no secrets, and names no receivers.
+        """
+        return Scope.AGENT in self.scopes and Scope.CRAWL not in self.scopes
 
     def may_see(self, user_id: str) -> bool:
         return self.user_id in {None, user_id}

@@ -33,7 +33,7 @@ _SPAN = re.compile(r"([1-9][0-9]{0,5})([hdw])")
 _USER = option("user_id", "Only this user's.", "--user")
 _SCOPES = (
     "metrics: figures for Prometheus; read: see its user's crawls; read_all: see those of all users; "
-    "crawl: also make them; admin: everything."
+    "agent: read and crawl now, for AI agents; crawl: also change and end all that is its user's; admin: everything."
 )
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 

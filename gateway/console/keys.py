@@ -16,6 +16,7 @@ router = Pages()
 _SCOPES = {
     Scope.READ: "view the user's jobs, items and logs",
     Scope.READ_ALL: "view the jobs, items and logs of all users",
+    Scope.AGENT: "read, and crawl now: for AI agents",
     Scope.CRAWL: "read, and start and cancel crawls",
     Scope.ADMIN: "full access, for all users",
     Scope.METRICS: "Prometheus metrics only",

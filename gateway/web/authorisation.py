@@ -24,7 +24,7 @@ from gateway.errors import (
 )
 from gateway.jobs.job import job_id_of
 from gateway.stores.mongo import mongo_errors
-from gateway.web.authentication import is_page
+from gateway.web.authentication import READING, is_page
 from gateway.web.container import GatewayParts
 
 # --- which scope a route needs: a decorator of the route's function names it. A function without one is for admins.
@@ -103,6 +103,9 @@ async def authorise(request: Request) -> None:
         return
     if scope not in caller.scopes:
         raise ScopeMissingError(scope)
+    if caller.is_agent and scope is Scope.READ and request.method not in READING:
+        # what those who read keep for themselves, such as views
+        raise ScopeMissingError(Scope.CRAWL)
     if caller.user_id is not None and (named := list(_named(request))):
         await _require_own(request.app.state.parts, caller, named)
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, JsonValue, SecretStr
 
 from gateway.access.audit import AuditFilter, AuditKind, AuditStore
 from gateway.access.keys import Caller, ConsoleSession, Scope, Seal, open_session, read_token
-from gateway.errors import ConflictError, UnauthenticatedError, WrongKeyError
+from gateway.errors import ConflictError, ScopeMissingError, UnauthenticatedError, WrongKeyError
 from gateway.web.authentication import KeyRing, forget, keep, refuse_others, session_of
 from gateway.web.authorisation import Called, for_everybody, needs
 from gateway.web.container import GatewayParts
@@ -76,12 +76,14 @@ async def sign_in(
 ) -> SessionView:
     """Takes a key in the body, or in `Authorization`. The cookie in the answer stands for the key, for
     `GATEWAY_SESSION_SECONDS` or until the key ends. A session that the browser had before ends. 409 while there are
-    no keys, because no session is needed then.
+    no keys, because no session is needed then. The console is for people: an agent's key opens no session.
     """
     refuse_others(request.scope)
     shown = caller if caller.key else await _shown(request, parts, body)
     if shown.key is None:
         raise ConflictError("there are no keys, so nobody needs a session")
+    if shown.is_agent:
+        raise ScopeMissingError(Scope.CRAWL)
     now = parts.clock()
     lifetime = timedelta(seconds=parts.settings.gateway_session_seconds)
     session = open_session(shown.key, now, lifetime, parts[KeyRing].seal)

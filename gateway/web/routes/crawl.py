@@ -11,8 +11,8 @@ from fastapi import Header, Query, Request, Response
 from gateway.access.keys import Caller, Scope
 from gateway.contract.crawl import DEFAULT_PROJECT, SPEC_FIELDS, CrawlSpec, Expect, FetchOptions
 from gateway.datasets.service import Datasets
-from gateway.errors import InvalidRequestError
-from gateway.jobs.job import ASKED_FIELDS, ORDER_FIELDS, CrawlOrder, Requester
+from gateway.errors import InvalidRequestError, ScopeMissingError
+from gateway.jobs.job import ASKED_FIELDS, LIMITS, ORDER_FIELDS, CrawlOrder, Requester
 from gateway.jobs.submission import RequestedCrawl, Submission
 from gateway.projects.catalog import SpiderCatalog, project_name
 from gateway.projects.time_limits import TimeLimits, check_timeout
@@ -39,11 +39,27 @@ _SCHEDULE = {"name", "overlap", "catch_up", "max_runs"}
 _SPEC, _ORDER = ASKED_FIELDS.keys() & SPEC_FIELDS, ORDER_FIELDS.keys()
 
 
+#: What an agent may say of a crawl. The rest runs on without it, names who is told or who is asked in between, or
+#: changes what a project's secrets are sent to.
+_OF_AGENTS = {
+    *("user_id", "spider", "start_urls", "project", "version", "params", "dataset", "expect"),
+    *("ignore_cache", "priority", "tags", "timeout", "max_retries", *LIMITS),
+}
+
+
+def _check_agent(body: CrawlRequest, caller: Caller) -> None:
+    """Raises `ScopeMissingError` for a field that an agent may not give."""
+    more = body.model_fields_set - _OF_AGENTS if caller.is_agent else ()
+    if more:
+        raise ScopeMissingError(Scope.CRAWL, min(more))
+
+
 async def order_of(body: CrawlRequest, query: CrawlQuery, caller: Caller, parts: GatewayParts) -> RequestedCrawl:
     """The crawl that the request asks for, with the defaults of this gateway and of the spider's project.
 
-    Raises `NotYourUserError`, `InvalidRequestError`, `StartingError`, `UnavailableError`.
+    Raises `NotYourUserError`, `ScopeMissingError`, `InvalidRequestError`, `StartingError`, `UnavailableError`.
     """
+    _check_agent(body, caller)
     user_id, settings = caller.asking(body.user_id), parts.settings
     asked = {name: getattr(body, name) for name in _SPEC} | {
         "project": await _project_of(body, parts),
@@ -164,7 +180,7 @@ router = Router(tags=["crawls"])
         **problems(409, 413, 429, 503),
     },
 )
-@needs(Scope.CRAWL)
+@needs(Scope.AGENT)
 async def create_crawl(
     *,
     request: Request,
@@ -201,7 +217,7 @@ async def create_crawl(
     summary="What a crawl would be answered",
     responses=problems(413, 503),
 )
-@needs(Scope.CRAWL)
+@needs(Scope.AGENT)
 async def preview_crawl(
     *, body: CrawlRequest, query: Annotated[CrawlQuery, Query()], parts: Parts, caller: Called
 ) -> CrawlPreview:

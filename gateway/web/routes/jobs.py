@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from gateway.access.keys import Scope
 from gateway.clock import truncate
-from gateway.errors import ConflictError, InvalidRequestError
+from gateway.errors import ConflictError, InvalidRequestError, ScopeMissingError
 from gateway.jobs.attempts import AttemptStore
 from gateway.jobs.bulk import Asked, BulkActs
 from gateway.jobs.completion import Cancellation, Pausing
@@ -218,7 +218,7 @@ async def _wait(job_id: str, query: WaitQuery, parts: GatewayParts) -> None:
 
 
 @router.post("/{job_id}/cancel", summary="Stop a job", responses=problems(404, 409, 503))
-@needs(Scope.CRAWL)
+@needs(Scope.AGENT)
 def cancel_job(job_id: JobId, parts: Parts, caller: Called) -> AnyJobStatus:
     """A waiting job ends at once. A running one is asked to end, and killed after `CRAWL_STOP_GRACE` seconds:
     until then its status stays `running`, with `cancel_requested_at` set.
@@ -227,6 +227,8 @@ def cancel_job(job_id: JobId, parts: Parts, caller: Called) -> AnyJobStatus:
     """
     if not parts[JobOrSchedule].is_schedule(job_id):
         return JobStatusView.of(parts[Cancellation].cancel(job_id, caller.name))
+    if caller.is_agent:
+        raise ScopeMissingError(Scope.CRAWL)
     parts[ScheduleChanges].cancel(job_id)
     return _status_view(job_id, parts)
 
@@ -238,7 +240,7 @@ BeginAnew = Annotated[
 
 
 @router.post("/{job_id}/pause", summary="Pause a job", responses=problems(404, 409, 503))
-@needs(Scope.CRAWL)
+@needs(Scope.AGENT)
 def pause_job(
     job_id: JobId,
     parts: Parts,
@@ -257,7 +259,7 @@ def pause_job(
 
 
 @router.post("/{job_id}/resume", summary="Resume a paused job", responses=problems(404, 409, 503))
-@needs(Scope.CRAWL)
+@needs(Scope.AGENT)
 def resume_job(job_id: JobId, parts: Parts, caller: Called) -> JobStatusView:
     """The job is `pending` again, ahead of younger jobs. On its former node it goes on where it was. If that node is
     full or gone, it begins anew on another one, and its log says so.
@@ -273,7 +275,7 @@ def resume_job(job_id: JobId, parts: Parts, caller: Called) -> JobStatusView:
     response_model_exclude_none=True,
     responses=problems(404, 409, 429, 503),
 )
-@needs(Scope.CRAWL)
+@needs(Scope.AGENT)
 def retry_job(job_id: JobId, parts: Parts, request_id: RequestId) -> CrawlReceipt:
     """Creates a new job, linked to the old one by `retry_of`: the same spider, in the same version of its project."""
     if parts[JobOrSchedule].is_schedule(job_id):

@@ -49,8 +49,8 @@ class KeyRequest(BaseModel):
 
     user_id: UserId = Field(description="The user that it acts for.")
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(Scope))] = Field(
-        description="`admin` includes all others; `crawl` and `read_all` include `read`. The first key has to be an "
-        "admin's."
+        description="`admin` includes all others; `crawl` includes `agent`; these and `read_all` include `read`. "
+        "The first key has to be an admin's."
     )
     expires_at: QueryTime | None = Field(
         default=None, description="It is not valid from then on; by default it stays."

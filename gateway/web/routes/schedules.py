@@ -152,7 +152,7 @@ def resume_schedule(schedule_id: ScheduleId, parts: Parts) -> ScheduleView:
     response_model_exclude_none=True,
     responses=problems(404, 409, 503),
 )
-@needs(Scope.CRAWL)
+@needs(Scope.AGENT)
 def run_schedule(schedule_id: ScheduleId, parts: Parts) -> CrawlReceipt:
     """Starts a run beside the occurrences, which stay. 409 while a run goes on and `overlap` is `skip`."""
     return CrawlReceipt.of(parts[ScheduleChanges].run_now(schedule_id).id, cached=False)

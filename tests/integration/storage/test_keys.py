@@ -59,14 +59,15 @@ def test_of_a_key_only_the_hash_of_its_secret_is_kept(database: Database[dict[st
     assert (found.is_valid(utc_now()), found.is_valid(expiry)) == (True, False)
 
 
-def test_a_key_that_reads_all_is_to_the_release_before_one_that_reads_its_users_own(
-    database: Database[dict[str, Any]],
+@pytest.mark.parametrize(("scope", "mark"), [(Scope.READ_ALL, "reads_all"), (Scope.AGENT, "acts_as_agent")])
+def test_a_key_of_a_newer_scope_is_to_the_release_before_one_that_reads_its_users_own(
+    database: Database[dict[str, Any]], scope: Scope, mark: str
 ) -> None:
     keys = KeyStore(database)
-    for scopes in ({Scope.READ_ALL}, {Scope.READ_ALL, Scope.CRAWL}):
+    for scopes in ({scope}, {scope, Scope.CRAWL}):
         key = KeyIssue(keys).issue("anne", scopes).key
         stored = database["keys"].find_one({"_id": key.id}) or {}
-        assert (set(stored["scopes"]), stored["reads_all"]) == ({Scope.READ, *scopes} - {Scope.READ_ALL}, True)
+        assert (set(stored["scopes"]), stored[mark]) == ({Scope.READ, *scopes} - {scope}, True)
         assert keys.get(key.id) == key
 
 

@@ -227,7 +227,7 @@ def test_what_names_nobodys_thing_tells_of_ones_own_alone(door: Door, route: str
     answer = door.call(route, "bert")
     if route in BODIES.keys() - OF_CALLER:
         assert (answer.status_code, answer.json()["error"]["code"]) == (403, "not_your_user")
-    elif route in OPEN or SCOPES[route] in {Scope.READ, Scope.CRAWL}:
+    elif route in OPEN or SCOPES[route] in {Scope.READ, Scope.AGENT, Scope.CRAWL}:
         assert answer.is_success or answer.status_code == 404, answer.text
     else:
         assert (answer.status_code, answer.json()["error"]["code"]) == (403, "scope_missing")
@@ -350,7 +350,9 @@ def test_a_run_of_a_site_is_its_callers(door: Door) -> None:
 
 
 def test_a_key_that_only_reads_changes_nothing(door: Door) -> None:
-    changing = [route for route in ROUTES if SCOPES[route] == Scope.CRAWL and not route.startswith("GET ")]
+    changing = [
+        route for route in ROUTES if SCOPES[route] in {Scope.AGENT, Scope.CRAWL} and not route.startswith("GET ")
+    ]
     for route, who in product(changing, ("reader", "colleague")):
         answer = door.call(route, who)
         assert (answer.status_code, answer.json()["error"]["code"]) == (403, "scope_missing")
@@ -358,7 +360,9 @@ def test_a_key_that_only_reads_changes_nothing(door: Door) -> None:
 
 
 def test_who_may_read_all_and_crawl_changes_what_is_their_own_alone(door: Door) -> None:
-    changing = [route for route in ROUTES if SCOPES[route] == Scope.CRAWL and not route.startswith("GET ")]
+    changing = [
+        route for route in ROUTES if SCOPES[route] in {Scope.AGENT, Scope.CRAWL} and not route.startswith("GET ")
+    ]
     for route in changing:
         if route in BODIES or any(name in route for name in OWNED):
             answer = door.call(route, "both")
