@@ -44,6 +44,7 @@ from gateway.web.guard import Guard
 from gateway.web.middleware import AnswerMiddleware, ProcessMetrics
 from gateway.web.routes import (
     access,
+    agents,
     alerts,
     crawl,
     datasets,
@@ -128,7 +129,7 @@ _ROUTERS = (
     *(projects.spiders_router, projects.projects_router, environment.router, nodes.router, nodes.scrapyd_router),
     *(run_days.router, error_groups.router),
     *(health.router, metrics.router, access.session_router, access.audit_router, keys.router, webhooks.router),
-    saved_views.router,
+    *(saved_views.router, agents.router),
     # the console
     requests_page.router,
     help_pages.router,

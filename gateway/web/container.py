@@ -30,6 +30,7 @@ from gateway.settings import Settings
 from gateway.status.health import Health, SharedHealth
 from gateway.stores.mongo import HEARTBEAT_SECONDS, Document, connect, within
 from gateway.stores.redis import connect_wary
+from gateway.web.agents.door import AgentDoor
 from gateway.web.authentication import KeyRing
 from gateway.web.event_stream.streams import EventStreams
 from gateway.web.guard import tell
@@ -123,6 +124,12 @@ class GatewayParts(Container):
         pages = ScrapydPages(self.settings.scrapyd_username, self.settings.scrapyd_password.get_secret_value())
         self._async_end.push_async_callback(pages.close)
         return pages
+
+    @part
+    def agent_door(self) -> AgentDoor:
+        door = AgentDoor()
+        self._async_end.push_async_callback(door.close)
+        return door
 
     @part
     def streams(self) -> EventStreams:

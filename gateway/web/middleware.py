@@ -145,24 +145,29 @@ class _Sent:
         _log_request(self._scope, self.status, seconds)
 
     def _note(self, body: bytes = b"") -> None:
-        """Note the call for the audit, once. These calls are not noted: a call that has no route, because the address
-        is unknown or the guard refused it; a method that is not possible; a preview, which changes nothing and is a
-        POST only because it is too long for an address; and a failed sign-in, because a client can try endlessly:
-        wrong keys are counted by address and hour.
-        """
+        """Note the call for the audit, once."""
         self._is_noted = True
-        scope, status = self._scope, self.status or _SERVER_ERROR
-        refused = status >= HTTPStatus.MULTIPLE_CHOICES
-        if (
-            scope["path"] == _PREVIEW
-            or scope.get("state", {}).get(MERELY_COUNTED)
-            or "route" not in scope
-            or status == HTTPStatus.METHOD_NOT_ALLOWED
-            or (refused and signs_in(scope))
-        ):
-            return
-        parts: GatewayParts = scope["app"].state.parts
-        parts[AuditTrail].note(parts.clock(), **_facts(scope, status, _made(body, refused=refused)))
+        if not self._scope.get("state", {}).get(MERELY_COUNTED):
+            note_call(self._scope, self.status or _SERVER_ERROR, body)
+
+
+def note_call(scope: Scope, status: int, body: bytes, **more: str) -> None:
+    """Note a call for the audit, with its answer, and with more that is named beside its resources.
+
+    These calls are not noted: a call that has no route, because the address is unknown or the guard refused it; a
+    method that is not possible; a preview, which changes nothing and is a POST only because it is too long for an
+    address; and a failed sign-in, because a client can try endlessly: wrong keys are counted by address and hour.
+    """
+    refused = status >= HTTPStatus.MULTIPLE_CHOICES
+    if (
+        scope["path"] == _PREVIEW
+        or "route" not in scope
+        or status == HTTPStatus.METHOD_NOT_ALLOWED
+        or (refused and signs_in(scope))
+    ):
+        return
+    parts: GatewayParts = scope["app"].state.parts
+    parts[AuditTrail].note(parts.clock(), **_facts(scope, status, {**more, **_made(body, refused=refused)}))
 
 
 def _log_request(scope: Scope, status: int | None, seconds: float) -> None:
