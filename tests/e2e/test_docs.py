@@ -40,6 +40,7 @@ PAGES = (
     "docs/how-to/follow-what-changes.md",
     "docs/how-to/move-from-scrapy-cloud.md",
     "docs/how-to/move-from-scrapyd.md",
+    "docs/how-to/use-from-agents.md",
     "docs/how-to/use-from-python.md",
     "docs/reference/audit.md",
     "docs/reference/cli.md",
