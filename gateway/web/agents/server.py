@@ -14,6 +14,7 @@ from mcp.server.lowlevel.server import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, ValidationError
+from pydantic.json_schema import GenerateJsonSchema
 
 from gateway.errors import DiscoveryBotError
 from gateway.web.agents import crawl_tools, result_tools
@@ -52,7 +53,14 @@ def manager() -> StreamableHTTPSessionManager:
 
 
 async def _list(_context: Any, _asked: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-    return types.ListToolsResult(tools=[_described(one) for one in TOOLS.values()])
+    return _LISTED
+
+
+class _PlainSchema(GenerateJsonSchema):
+    """Without a title for each field, which would only repeat its name: models read all of it."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's
+        return False
 
 
 def _described(one: AgentTool) -> types.Tool:
@@ -60,8 +68,8 @@ def _described(one: AgentTool) -> types.Tool:
         name=one.name,
         title=one.title,
         description=one.description,
-        input_schema=one.arguments.model_json_schema(),
-        output_schema=one.answer.model_json_schema(mode="serialization"),
+        input_schema=one.arguments.model_json_schema(schema_generator=_PlainSchema),
+        output_schema=one.answer.model_json_schema(mode="serialization", schema_generator=_PlainSchema),
         annotations=types.ToolAnnotations(
             title=one.title,
             read_only_hint=one.reads,
@@ -70,6 +78,10 @@ def _described(one: AgentTool) -> types.Tool:
             open_world_hint=True,
         ),
     )
+
+
+#: Made while this is imported, in a thread: the event loop has no time for it.
+_LISTED = types.ListToolsResult(tools=[_described(one) for one in TOOLS.values()])
 
 
 async def _call(context: Any, asked: types.CallToolRequestParams) -> types.CallToolResult:
