@@ -35,6 +35,7 @@ try:
     from gateway.cli.projects import delete_project, deploy, spiders
     from gateway.cli.resources import JOBS, NODES, PROJECTS, RESOURCES, SCHEDULES, VARIABLES
     from gateway.cli.scrape import scrape
+    from gateway.cli.skill import skill
     from gateway.cli.terminal import discard, err, out, prepare_output, visible
     from gateway.cli.webhooks import webhook_secret
     from gateway.settings import SettingsError
@@ -49,7 +50,7 @@ class _Main(CliGroup):
             *("cancel", "pause", "resume", "retry", "dead", "requeue"),
         ),
         "Schedules and sites": ("schedules", "datasets", "sites", "targets"),
-        "Projects": ("deploy", "undeploy", "projects", "spiders", "env"),
+        "Projects": ("deploy", "undeploy", "projects", "spiders", "env", "skill"),
         "Signals": ("errors", "alerts", "alert-rules", "endpoints", "webhook-secret"),
         "Platform": ("up", "demo", "doctor", "nodes", "join", "keys", "audit", "alive"),
     }
@@ -134,6 +135,7 @@ def reseal() -> None:
 for function in (crawl, scrape, logs, items, requests, files, spiders, deploy):
     app.command(cls=CliCommand)(function)
 app.command("open", cls=CliCommand)(open_page)
+app.command(cls=CliCommand)(skill)
 app.command("webhook-secret", cls=CliCommand)(webhook_secret)
 for resource in (*RESOURCES, DATASETS, ERRORS, ALERTS, RULES, ENDPOINTS):
     commands = group(resource)
