@@ -96,9 +96,6 @@ class CrawlAsked(ToolArguments):
     max_pages: int = Field(default=USUAL_PAGES, ge=1, description="The crawl ends after so many pages.")
     max_items: int | None = Field(default=None, ge=1, description="The crawl ends after so many items.")
     params: dict[str, Any] = Field(default_factory=dict, description="The spider's parameters.")
-    dataset: str | None = Field(
-        default=None, max_length=100, description="The dataset that its items become part of."
-    )
     tags: list[Annotated[str, Field(max_length=100)]] = Field(default_factory=list, max_length=20)
     ignore_cache: bool = Field(default=False, description="Crawl anew, although the same crawl was made before.")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -32,8 +31,7 @@ class AgentDoor:
         for task in (self._beginning, self._serving):
             if task is not None:
                 task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+                await asyncio.wait({task})
 
     async def _begin(self) -> ASGIApp:
         module = await asyncio.to_thread(import_module, _SERVER)

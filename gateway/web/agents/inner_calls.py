@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import orjson
+import structlog
 from attrs import define
 from starlette.requests import Request
 from starlette.types import Message, Scope
@@ -25,6 +26,11 @@ from gateway.web.middleware import note_call
 from gateway.web.threads import VISITOR
 
 Shaped = TypeVar("Shaped")
+log = structlog.get_logger("gateway.web")
+
+#: Refusals of reads that the audit trail has: somebody may try what is not theirs.
+_FOR_THE_AUDIT = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND})
+_FAILED = orjson.dumps({"error": {"code": "internal_error", "message": "the gateway's log has more"}})
 #: Longer answers are read in a thread.
 _LONG = 32 << 10
 #: What the outer request's route has left in the scope.
@@ -77,7 +83,7 @@ class InnerCalls:
         scope = self._scope(method, path, {name: value for name, value in query.items() if value is not None}, data)
         status, answer = await self._answer(scope, data)
         refused = status >= HTTPStatus.MULTIPLE_CHOICES
-        if refused or method not in READING:
+        if method not in READING or status in _FOR_THE_AUDIT:
             note_call(scope, status, answer, tool=self._tool)
         if refused:
             raise RefusedCallError(status, orjson.loads(answer)["error"])
@@ -119,7 +125,11 @@ class InnerCalls:
             else:
                 parts.append(message.get("body", b""))
 
-        await self._request.app.router(scope, receive, send)
+        try:
+            await self._request.app.router(scope, receive, send)
+        except Exception:
+            log.exception("tool_failed", tool=self._tool, method=scope["method"], path=scope["path"])
+            return HTTPStatus.INTERNAL_SERVER_ERROR.value, _FAILED
         return status, b"".join(parts)
 
 

@@ -40,9 +40,9 @@ _SPEC, _ORDER = ASKED_FIELDS.keys() & SPEC_FIELDS, ORDER_FIELDS.keys()
 
 
 #: What an agent may say of a crawl. The rest runs on without it, names who is told or who is asked in between, or
-#: changes what a project's secrets are sent to.
+#: changes a dataset, or where a project's secrets are sent.
 _OF_AGENTS = {
-    *("user_id", "spider", "start_urls", "project", "version", "params", "dataset", "expect"),
+    *("user_id", "spider", "start_urls", "project", "version", "params", "expect"),
     *("ignore_cache", "priority", "tags", "timeout", "max_retries", *LIMITS),
 }
 

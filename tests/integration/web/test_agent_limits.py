@@ -63,6 +63,8 @@ OWN: list[tuple[str, str, Any]] = [
     ("POST", "/crawl", {**CRAWL, "settings": {"USER_AGENT": "me"}}),
     ("POST", "/crawl", {**CRAWL, "fetch": {"proxy": "http://evil.example:3128"}}),
     ("POST", "/crawl", {**CRAWL, "fetch": {"obey_robots": False}}),
+    ("POST", "/crawl", {**CRAWL, "dataset": "prices"}),
+    ("POST", "/crawl", {**CRAWL, "dataset": {"name": "new", "key": ["url"]}}),
     # to delete, or to end what stays
     ("DELETE", "/jobs/{job_id}", None),
     ("POST", "/jobs/bulk", {"filter": {}, "action": "delete", "expect": 1}),
@@ -120,6 +122,7 @@ BY_TOOLS: list[tuple[str, dict[str, Any], str]] = [
     ("start_crawl", {**CRAWL, "webhook_url": "https://evil.example/"}, "invalid_arguments"),
     ("start_crawl", {**CRAWL, "interval": "every 1s"}, "invalid_arguments"),
     ("start_crawl", {**CRAWL, "env": {"A": "b"}}, "invalid_arguments"),
+    ("start_crawl", {**CRAWL, "dataset": "prices"}, "invalid_arguments"),
     ("start_crawl", {**CRAWL, "max_pages": 10**12}, "invalid_request"),
     *[
         (tool, {**more, argument: [url] if argument == "start_urls" else url}, "")

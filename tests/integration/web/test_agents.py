@@ -192,7 +192,11 @@ def test_a_schedule_is_found_and_run(door: AgentsDoor) -> None:
     assert (one["schedule_id"], one["name"], one["state"]) == (schedule_id, "every morning", "active")
     job_id = door.told("agent", "run_schedule", schedule_id=schedule_id)["job_id"]
     assert door.board.jobs.get(job_id).schedule_id == schedule_id
-    assert "stop" not in door.http("anne", "GET", f"/schedules/{schedule_id}").json()["state"]
+    # its id stands for its run, as over HTTP
+    told = door.told("agent", "get_job", job_id=schedule_id)
+    assert (told["status"], told["ended"]) == ("scheduled", False)
+    waiting = door.call("agent", "get_job", job_id=schedule_id, wait_seconds=1)
+    assert getattr(waiting.content[0], "text", "").startswith("invalid_request: wait:")
 
 
 def test_a_page_is_read_as_markdown_once_it_is_fetched(door: AgentsDoor) -> None:
